@@ -1,0 +1,272 @@
+/*!
+The edges of the graph, derived from what its nodes contain.
+
+An edge says: if the source is part of the running program, so is the destination. Control-flow edges come
+from terminators, data reachability edges from references, and site edges lead from code to the entries of
+weak tables that are about it. Edges out of the *unknown* node, to whatever an indirect branch may reach,
+need no list of their own: such an edge counts only once the address is computable (Chanet et al. 2007,
+section 2.4), which is to say once the node that holds the address is alive, and that is the data edge.
+*/
+
+use serde::Serialize;
+
+use crate::graph::{Dest, Graph, Life, NodeKind, Ref, Target, Terminator};
+use crate::index::{NodeId, SymbolId};
+use crate::returns::Returns;
+
+/// What an edge stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EdgeKind {
+    /// Control runs on into the next block.
+    FallThrough,
+    /// A jump, or a conditional branch that is taken.
+    Jump,
+    /// One case of a `switch`.
+    Switch,
+    /// A call that comes back: there is a [`EdgeKind::Return`] edge beside it.
+    Call,
+    /// A call that does not come back.
+    NoReturn,
+    /// A jump to another function.
+    TailCall,
+    /// From a call to its return point.
+    Return,
+    /// A reference: whoever runs or reads the source can compute the address of the destination.
+    Data,
+    /// From code to an entry of a weak table that is about it.
+    Site,
+}
+
+/// Where an edge leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// To a node.
+    Node(NodeId),
+    /// To the unknown node: anything whose address is computable.
+    Unknown,
+    /// Out of the program.
+    Outside(SymbolId),
+}
+
+/// An edge, without its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// What it stands for.
+    pub kind: EdgeKind,
+    /// Where it leads.
+    pub to: Destination,
+}
+
+/// The edges of a graph as it is now.
+pub struct Edges<'g> {
+    graph: &'g Graph,
+    sites: SiteIndex,
+    returns: Returns,
+}
+
+impl<'g> Edges<'g> {
+    /// Derives what single nodes do not know: the entries about them, and which calls come back.
+    pub fn of(graph: &'g Graph) -> Edges<'g> {
+        let sites = SiteIndex::of(graph);
+        let returns = Returns::of(graph, &sites);
+        Edges { graph, sites, returns }
+    }
+
+    /// Calls `f` with every edge out of the node.
+    pub fn for_each(&self, node: NodeId, mut f: impl FnMut(Edge)) {
+        match &self.graph.node(node).kind {
+            NodeKind::Block(block) => self.block_edges(node, &block.end, &mut f),
+            NodeKind::Chunk(chunk) => {
+                let mut refs = self.graph.refs_of(node);
+                if let Life::Site(_) = chunk.life {
+                    // The entry is about its site and does not keep it alive.
+                    refs = refs.get(1..).unwrap_or_default();
+                }
+                for reference in refs.iter().filter(|reference| reference.slot_of.is_none()) {
+                    f(self.to(EdgeKind::Data, reference.target));
+                }
+            }
+        }
+        for &entry in self.sites.entries(node) {
+            f(Edge { kind: EdgeKind::Site, to: Destination::Node(entry) });
+        }
+    }
+
+    fn block_edges(&self, node: NodeId, end: &Terminator, f: &mut impl FnMut(Edge)) {
+        let mut refs = self.graph.refs_of(node);
+        let next = |kind, next: NodeId| Edge { kind, to: Destination::Node(next) };
+        match end {
+            Terminator::FallThrough(to) => f(next(EdgeKind::FallThrough, *to)),
+            Terminator::Jump(dest) => f(self.jump(node, dest)),
+            Terminator::Branch { taken, next: behind, .. } => {
+                f(self.jump(node, taken));
+                f(next(EdgeKind::FallThrough, *behind));
+            }
+            Terminator::Call { next: behind } => {
+                let (callee, others) = refs.split_last().expect("a direct call names its callee");
+                refs = others;
+                let returns = behind.filter(|_| self.returns.target(self.graph, callee.target));
+                let kind = if returns.is_some() { EdgeKind::Call } else { EdgeKind::NoReturn };
+                f(self.to(kind, callee.target));
+                if let Some(behind) = returns {
+                    f(next(EdgeKind::Return, behind));
+                }
+            }
+            Terminator::IndirectCall { next: behind } => {
+                let kind = if behind.is_some() { EdgeKind::Call } else { EdgeKind::NoReturn };
+                f(Edge { kind, to: Destination::Unknown });
+                if let Some(behind) = behind {
+                    f(next(EdgeKind::Return, *behind));
+                }
+            }
+            Terminator::Switch(table) => {
+                for slot in self.graph.slots(*table) {
+                    f(self.to(EdgeKind::Switch, slot.target));
+                }
+            }
+            Terminator::IndirectJump => f(Edge { kind: EdgeKind::Jump, to: Destination::Unknown }),
+            Terminator::Trap { next: Some(behind) } | Terminator::Patched { next: Some(behind) } => {
+                f(next(EdgeKind::FallThrough, *behind));
+            }
+            Terminator::Return
+            | Terminator::Trap { next: None }
+            | Terminator::Patched { next: None }
+            | Terminator::Unreachable => {}
+        }
+        for reference in refs {
+            f(self.to(EdgeKind::Data, reference.target));
+        }
+    }
+
+    fn jump(&self, from: NodeId, dest: &Dest) -> Edge {
+        let function = |node| self.graph.block(node).map(|block| block.function);
+        let kind = match self.graph.resolve_node(dest.target) {
+            Some(to) if function(to) == function(from) => EdgeKind::Jump,
+            _ => EdgeKind::TailCall,
+        };
+        self.to(kind, dest.target)
+    }
+
+    fn to(&self, kind: EdgeKind, target: Target) -> Edge {
+        let to = match (self.graph.resolve_node(target), target) {
+            (Some(node), _) => Destination::Node(node),
+            (None, Target::Symbol(symbol)) => Destination::Outside(symbol),
+            (None, Target::Node(_)) => unreachable!("a node is part of the program"),
+        };
+        Edge { kind, to }
+    }
+}
+
+/// For each node, the entries of weak tables that are about it.
+pub(crate) struct SiteIndex {
+    /// Where each node's entries begin in `entries`.
+    starts: Vec<u32>,
+    entries: Vec<NodeId>,
+}
+
+impl SiteIndex {
+    pub(crate) fn of(graph: &Graph) -> SiteIndex {
+        let sites = || {
+            graph.node_ids().filter_map(|node| {
+                let chunk = graph.chunk(node)?;
+                let Life::Site(_) = chunk.life else { return None };
+                graph.resolve_node(site(graph, node)?.target).map(|site| (site, node))
+            })
+        };
+        let mut starts = vec![0u32; graph.nodes.len() + 1];
+        for (site, _) in sites() {
+            starts[site.get() + 1] += 1;
+        }
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        let mut entries = vec![NodeId(0); starts[graph.nodes.len()] as usize];
+        let mut at = starts.clone();
+        for (site, node) in sites() {
+            entries[at[site.get()] as usize] = node;
+            at[site.get()] += 1;
+        }
+        SiteIndex { starts, entries }
+    }
+
+    pub(crate) fn entries(&self, node: NodeId) -> &[NodeId] {
+        &self.entries[self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize]
+    }
+}
+
+/// The reference of a weak table's entry that names its site.
+pub(crate) fn site(graph: &Graph, entry: NodeId) -> Option<&Ref> {
+    graph.refs_of(entry).first().filter(|reference| reference.offset == 0)
+}
+
+/// Who leads to each node by any reference or branch.
+pub(crate) struct Predecessors {
+    only: Vec<Incoming>,
+}
+
+#[derive(Clone, Copy)]
+enum Incoming {
+    None,
+    One(NodeId),
+    Many,
+}
+
+impl Predecessors {
+    pub(crate) fn of(graph: &Graph) -> Predecessors {
+        let mut only = vec![Incoming::None; graph.nodes.len()];
+        let mut add = |from: NodeId, to: NodeId| {
+            only[to.get()] = match only[to.get()] {
+                Incoming::None => Incoming::One(from),
+                _ => Incoming::Many,
+            };
+        };
+        for node in graph.node_ids() {
+            if let Some(block) = graph.block(node) {
+                for_each_successor(graph, &block.end, |to| add(node, to));
+            }
+            for reference in graph.refs_of(node) {
+                if let Some(to) = graph.resolve_node(reference.target) {
+                    add(node, to);
+                }
+            }
+        }
+        // A symbol may be named from anywhere.
+        for symbol in &graph.symbols {
+            if let crate::graph::SymbolPlace::Node(node, 0) = symbol.place {
+                only[node.get()] = Incoming::Many;
+            }
+        }
+        Predecessors { only }
+    }
+
+    /// The node that leads here, if it is the only one.
+    pub(crate) fn only(&self, node: NodeId) -> Option<NodeId> {
+        match self.only[node.get()] {
+            Incoming::One(from) => Some(from),
+            Incoming::None | Incoming::Many => None,
+        }
+    }
+}
+
+/// The nodes that a terminator itself leads to; callees and patched branches are references.
+pub(crate) fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
+    match end {
+        Terminator::FallThrough(next) => f(*next),
+        Terminator::Jump(dest) => graph.resolve_node(dest.target).into_iter().for_each(f),
+        Terminator::Branch { taken, next, .. } => {
+            graph.resolve_node(taken.target).into_iter().for_each(&mut f);
+            f(*next);
+        }
+        Terminator::Switch(table) => {
+            for slot in graph.slots(*table) {
+                graph.resolve_node(slot.target).into_iter().for_each(&mut f);
+            }
+        }
+        Terminator::Call { next }
+        | Terminator::IndirectCall { next }
+        | Terminator::Trap { next }
+        | Terminator::Patched { next } => next.iter().copied().for_each(f),
+        Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {}
+    }
+}

@@ -1,0 +1,140 @@
+/*!
+Instruction sets behind one trait.
+
+The graph, the passes and the scanners ask an [`Isa`] three things: where an instruction ends and
+where control goes after it ([`Isa::decode`]), how a branch is encoded at a given distance
+([`Isa::branch_forms`], [`Isa::encode_branch`]), and what an instruction computes, in the small
+language of [`semantics`] ([`Isa::effects`]). Nothing outside this directory looks at an opcode, so
+that a new machine comes in as one directory here.
+*/
+
+pub mod semantics;
+pub mod x86;
+
+use kelf::Machine;
+
+pub use semantics::{Address, BinaryOp, Condition, Effect, Reg, Value};
+
+/// One instruction set.
+pub trait Isa: Sync {
+    /// The machine whose code this decodes.
+    fn machine(&self) -> Machine;
+
+    /// Decodes the instruction at the start of `bytes`, which lies at `address` (an address of a
+    /// program, or an offset in a section). `None` if the bytes are no instruction or end within it.
+    fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn>;
+
+    /// Appends to `out` what the instruction at the start of `bytes` computes, in order. An
+    /// instruction that the model does not know clobbers every register that it writes.
+    fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>);
+
+    /// The encodings of a branch, shortest first.
+    fn branch_forms(&self, branch: Branch) -> &'static [BranchForm];
+
+    /// Appends the branch in one of its forms to `out`. `displacement` counts in bytes from the end
+    /// of the branch, and lies within the form's reach.
+    fn encode_branch(&self, branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>);
+
+    /// Appends `size` bytes of padding that may be executed.
+    fn encode_nops(&self, size: usize, out: &mut Vec<u8>);
+
+    /// The length of the instruction at the start of `bytes` if it is one that assemblers pad with.
+    fn padding_len(&self, bytes: &[u8]) -> Option<usize>;
+
+    /// What the condition of a conditional branch says of the last comparison.
+    fn condition(&self, branch: Branch) -> Condition;
+
+    /// The register that carries a function's argument of this number, from 0, in the kernel's calling
+    /// convention (`-mregparm=3` on i386).
+    fn argument(&self, number: usize) -> Option<Reg>;
+
+    /// One instruction as text, for people.
+    fn format(&self, bytes: &[u8], address: u64) -> String;
+}
+
+/// The instruction set of a machine, if kshrink can decode it.
+pub fn isa(machine: Machine) -> Option<&'static dyn Isa> {
+    match machine {
+        Machine::I386 => Some(&x86::I386),
+        Machine::X86_64 => Some(&x86::X86_64),
+        Machine::Arm | Machine::Aarch64 => None,
+    }
+}
+
+/// One decoded instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Insn {
+    /// Length in bytes.
+    pub len: u8,
+    /// Where control goes next.
+    pub flow: Flow,
+    /// Whether it enters the kernel for a system call (`int $0x80`, `sysenter`, `syscall`,
+    /// `call *%gs:0x10`).
+    pub system_call: bool,
+}
+
+/// Where control goes after an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// To the next instruction.
+    Next,
+    /// To a fixed target, always ([`BranchKind::Jump`]), on a condition, or as a call.
+    Direct {
+        /// Which branch.
+        branch: Branch,
+        /// Target, in the terms of the address given to [`Isa::decode`].
+        target: u64,
+        /// Where in the instruction the displacement is, in bytes from its start.
+        field_offset: u8,
+        /// Width of the displacement in bytes.
+        field_width: u8,
+    },
+    /// To a computed target.
+    IndirectJump,
+    /// To a computed target and back.
+    IndirectCall,
+    /// Back to the caller, or out of an interrupt or system call.
+    Return,
+    /// Nowhere, unless the kernel's trap handler resumes it (`ud2`).
+    Trap,
+}
+
+/// A direct branch: its kind and condition, in the machine's own coding of conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Branch {
+    /// Jump, conditional or call.
+    pub kind: BranchKind,
+    /// The machine's own number of the condition or of the odd instruction (`jcc`: 0 to 15; `loop`,
+    /// `jecxz`: their own); 0 for jumps and calls.
+    pub condition: u8,
+}
+
+/// The kinds of direct branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BranchKind {
+    /// Always taken.
+    Jump,
+    /// Taken on a condition, else falls through.
+    Conditional,
+    /// Taken, and comes back unless the callee does not return.
+    Call,
+}
+
+/// One encoding of a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BranchForm {
+    /// Length of the whole branch in bytes.
+    pub len: u8,
+    /// Where in it the displacement is, in bytes from its start.
+    pub field_offset: u8,
+    /// Width of the displacement in bytes.
+    pub field_width: u8,
+}
+
+impl BranchForm {
+    /// Whether this form spans `displacement` bytes, counted from the end of the branch.
+    pub fn reaches(self, displacement: i64) -> bool {
+        let bits = 8 * u32::from(self.field_width);
+        bits >= 64 || (-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&displacement)
+    }
+}

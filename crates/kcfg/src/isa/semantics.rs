@@ -1,0 +1,226 @@
+//! What instructions compute, in a language just large enough to follow constants.
+//!
+//! An instruction becomes a few [`Effect`]s, to be applied in order. The language knows registers by
+//! number, memory by address expression, and the handful of operations that compilers use to move a
+//! system-call number or a switch index about; everything else is a clobber. A model this small can be
+//! checked by reading it, and what it does not know it forgets, which is always safe.
+
+/// A register of the machine, as its widest part (`%eax` and `%al` are one register): the machine's own
+/// number, 0 to 63.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Reg(pub u8);
+
+/// An address expression: `base + index * scale + displacement`, or thread-relative where `segment` is
+/// set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub struct Address {
+    /// Base register.
+    pub base: Option<Reg>,
+    /// Index register and its factor in bytes.
+    pub index: Option<(Reg, u8)>,
+    /// Displacement in bytes, sign-extended: addresses wrap around at the machine's word (absolute if
+    /// there is neither base nor index; program-counter-relative addresses arrive here already
+    /// absolute).
+    pub displacement: i64,
+    /// Relative to a segment base that the model does not know (`%fs`, `%gs`).
+    pub segment: bool,
+}
+
+/// A value that an instruction reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// A number.
+    Const(u64),
+    /// A register's content, zero-extended from `width` bytes.
+    Reg {
+        /// Which register.
+        reg: Reg,
+        /// How many low bytes of it.
+        width: u8,
+    },
+    /// Memory, zero-extended from `width` bytes.
+    Load {
+        /// From where.
+        from: Address,
+        /// How many bytes.
+        width: u8,
+    },
+    /// The address itself (`lea`).
+    Address(Address),
+    /// A number that the model does not know.
+    Unknown,
+}
+
+/// The operations that are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BinaryOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// Left shift.
+    Shl,
+    /// Logical right shift.
+    Shr,
+}
+
+/// One effect of an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// `dst = value`, zero-extended from `width` bytes if that is the machine's rule for the width, else
+    /// written into the low `width` bytes only.
+    Set {
+        /// Destination.
+        dst: Reg,
+        /// Source.
+        value: Value,
+        /// Width of the write in bytes.
+        width: u8,
+    },
+    /// `dst = value`, but only on a condition (conditional moves).
+    MaybeSet {
+        /// Destination.
+        dst: Reg,
+        /// Source.
+        value: Value,
+        /// Width of the write in bytes.
+        width: u8,
+    },
+    /// `dst = sign-extended value`.
+    SetSigned {
+        /// Destination.
+        dst: Reg,
+        /// Source.
+        value: Value,
+        /// Width of the source in bytes.
+        from: u8,
+        /// Width of the write in bytes.
+        width: u8,
+    },
+    /// `dst = left op right`.
+    Binary {
+        /// Which operation.
+        op: BinaryOp,
+        /// Destination.
+        dst: Reg,
+        /// Left operand.
+        left: Value,
+        /// Right operand.
+        right: Value,
+        /// Width in bytes.
+        width: u8,
+    },
+    /// The low `width` bytes of the value go to memory. A value wider than 8 bytes (vector stores) is
+    /// [`Value::Unknown`].
+    Store {
+        /// To where.
+        to: Address,
+        /// What.
+        value: Value,
+        /// How many bytes.
+        width: u8,
+    },
+    /// The flags now hold the comparison of `left` with `right` (as after `cmp left, right` in Intel
+    /// order).
+    Compare {
+        /// Left operand.
+        left: Value,
+        /// Right operand.
+        right: Value,
+        /// Width in bytes.
+        width: u8,
+    },
+    /// The flags hold something else.
+    ClobberFlags,
+    /// The register holds something else.
+    Clobber(Reg),
+    /// Some memory, not known which, changed.
+    ClobberMemory,
+    /// Memory changed, an unknown number of bytes beginning at this address (`rep stos`).
+    ClobberRange(Address),
+    /// Two registers exchanged their contents.
+    Swap(Reg, Reg),
+    /// The instruction enters the kernel for a system call.
+    SystemCall {
+        /// Through the gate of the 32-bit machine, in code of the 64-bit one (`int $0x80` in x86-64
+        /// code).
+        compat: bool,
+    },
+    /// The instruction is a computed branch and goes to this value. It is read before the effects that
+    /// follow (a call's push of the return address).
+    Transfer(Value),
+    /// The instruction is a conditional branch, taken if this holds of the last [`Effect::Compare`].
+    BranchIf(Condition),
+}
+
+/// What a conditional branch asks of the comparison of `left` with `right`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Condition {
+    /// `left == right`
+    Equal,
+    /// `left != right`
+    NotEqual,
+    /// `left < right`, unsigned
+    Below,
+    /// `left <= right`, unsigned
+    BelowOrEqual,
+    /// `left > right`, unsigned
+    Above,
+    /// `left >= right`, unsigned
+    AboveOrEqual,
+    /// `left < right`, signed
+    Less,
+    /// `left <= right`, signed
+    LessOrEqual,
+    /// `left > right`, signed
+    Greater,
+    /// `left >= right`, signed
+    GreaterOrEqual,
+    /// Something else (parity, overflow, sign alone).
+    Other,
+}
+
+impl Condition {
+    /// What holds where the branch is not taken.
+    pub fn inverse(self) -> Condition {
+        match self {
+            Condition::Equal => Condition::NotEqual,
+            Condition::NotEqual => Condition::Equal,
+            Condition::Below => Condition::AboveOrEqual,
+            Condition::BelowOrEqual => Condition::Above,
+            Condition::Above => Condition::BelowOrEqual,
+            Condition::AboveOrEqual => Condition::Below,
+            Condition::Less => Condition::GreaterOrEqual,
+            Condition::LessOrEqual => Condition::Greater,
+            Condition::Greater => Condition::LessOrEqual,
+            Condition::GreaterOrEqual => Condition::Less,
+            Condition::Other => Condition::Other,
+        }
+    }
+
+    /// Whether it holds for two numbers of `width` bytes; `None` for [`Condition::Other`].
+    pub fn holds(self, left: u64, right: u64, width: u8) -> Option<bool> {
+        let shift = 64 - 8 * u32::from(width);
+        let (left, right) = (left << shift, right << shift);
+        let (signed_left, signed_right) = (left as i64, right as i64);
+        Some(match self {
+            Condition::Equal => left == right,
+            Condition::NotEqual => left != right,
+            Condition::Below => left < right,
+            Condition::BelowOrEqual => left <= right,
+            Condition::Above => left > right,
+            Condition::AboveOrEqual => left >= right,
+            Condition::Less => signed_left < signed_right,
+            Condition::LessOrEqual => signed_left <= signed_right,
+            Condition::Greater => signed_left > signed_right,
+            Condition::GreaterOrEqual => signed_left >= signed_right,
+            Condition::Other => return None,
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! Decoding: instruction length and control flow.
+
+use iced_x86::{
+    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
+    Mnemonic, OpKind, Register,
+};
+
+use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
+use crate::isa::{Branch, BranchKind, Flow, Insn};
+
+/// Decodes one instruction and the places of its constants.
+pub(super) fn instruction(
+    bits: u32,
+    bytes: &[u8],
+    address: u64,
+) -> Option<(Instruction, ConstantOffsets)> {
+    let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        return None;
+    }
+    let constants = decoder.get_constant_offsets(&instruction);
+    Some((instruction, constants))
+}
+
+/// See [`crate::isa::Isa::decode`].
+pub(super) fn decode(bits: u32, bytes: &[u8], address: u64) -> Option<Insn> {
+    let (instruction, constants) = instruction(bits, bytes, address)?;
+    let direct = |kind, condition| Flow::Direct {
+        branch: Branch { kind, condition },
+        target: near_target(bits, &instruction),
+        field_offset: constants.immediate_offset() as u8,
+        field_width: constants.immediate_size() as u8,
+    };
+    let flow = match instruction.flow_control() {
+        // `ud0` and `ud1` are no branches, but nothing after them runs either.
+        FlowControl::Exception if instruction.code() != Code::INVALID => Flow::Trap,
+        FlowControl::UnconditionalBranch if is_near(&instruction) => direct(BranchKind::Jump, 0),
+        FlowControl::ConditionalBranch => direct(BranchKind::Conditional, condition(&instruction)?),
+        FlowControl::Call if is_near(&instruction) => direct(BranchKind::Call, 0),
+        // Far jumps and calls change segments: hand-written, target unknown.
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => Flow::IndirectJump,
+        // `syscall`, `sysenter` and `vmcall` count as calls for iced; control comes back behind them
+        // (in user space) or the instruction is the kernel's own.
+        FlowControl::Call if !is_far_call(&instruction) => Flow::Next,
+        FlowControl::Call | FlowControl::IndirectCall => Flow::IndirectCall,
+        FlowControl::Return => Flow::Return,
+        // `int` comes back.
+        _ => Flow::Next,
+    };
+    Some(Insn { len: instruction.len() as u8, flow, system_call: is_system_call(bits, &instruction) })
+}
+
+/// One instruction in AT&T syntax.
+pub(super) fn format(bits: u32, bytes: &[u8], address: u64) -> String {
+    let Some((instruction, _)) = instruction(bits, bytes, address) else {
+        return "(bad)".to_owned();
+    };
+    let mut text = String::new();
+    GasFormatter::new().format(&instruction, &mut text);
+    text
+}
+
+/// See [`crate::isa::Isa::padding_len`].
+pub(super) fn padding_len(bits: u32, bytes: &[u8]) -> Option<usize> {
+    // The zeros that fill a section up to its alignment.
+    if bytes[0] == 0 {
+        return Some(1);
+    }
+    let (instruction, _) = instruction(bits, bytes, 0)?;
+    // Before there were long `nop`s, GNU as padded with `lea 0(%esi), %esi` in several lengths.
+    let same_register = instruction.op_count() == 2
+        && match instruction.mnemonic() {
+            Mnemonic::Lea => {
+                instruction.memory_base() == instruction.op0_register()
+                    && instruction.memory_displacement64() == 0
+                    && instruction.memory_index() == Register::None
+            }
+            Mnemonic::Mov | Mnemonic::Xchg => {
+                instruction.op1_kind() == OpKind::Register
+                    && instruction.op0_kind() == OpKind::Register
+                    && instruction.op0_register() == instruction.op1_register()
+            }
+            _ => false,
+        };
+    let padding = same_register || matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+    padding.then_some(instruction.len())
+}
+
+fn is_near(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.op0_kind(),
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+    )
+}
+
+fn is_far_call(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Call)
+}
+
+/// The branch target; in 32-bit mode as a sign-extended section offset, so that a target in front of
+/// the section does not look like one 4 GiB behind it.
+fn near_target(bits: u32, instruction: &Instruction) -> u64 {
+    let target = instruction.near_branch_target();
+    if bits == 32 { target & 0xffff_ffff } else { target }
+}
+
+/// The number of a condition in [`Branch`]: the low half of the `jcc` opcode, or one of the odd ones.
+fn condition(instruction: &Instruction) -> Option<u8> {
+    match instruction.mnemonic() {
+        Mnemonic::Loop => Some(LOOP),
+        Mnemonic::Loope => Some(LOOPE),
+        Mnemonic::Loopne => Some(LOOPNE),
+        Mnemonic::Jcxz | Mnemonic::Jecxz | Mnemonic::Jrcxz => Some(ECXZ),
+        _ => {
+            let code = instruction.condition_code();
+            CONDITION_CODES.iter().position(|&c| c == code).map(|number| number as u8)
+        }
+    }
+}
+
+pub(super) fn is_system_call(bits: u32, instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Int => instruction.immediate8() == 0x80,
+        Mnemonic::Syscall | Mnemonic::Sysenter => true,
+        // The i386 C libraries enter the kernel through the vDSO, whose address the kernel leaves at
+        // offset 0x10 of the thread control block.
+        Mnemonic::Call => {
+            bits == 32
+                && instruction.op0_kind() == OpKind::Memory
+                && instruction.segment_prefix() == Register::GS
+                && instruction.memory_base() == Register::None
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement64() == 0x10
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,69 @@
+//! i386 and x86-64, decoded and encoded by iced-x86.
+
+use kelf::Machine;
+
+use super::{Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, Reg};
+
+mod branch;
+mod decode;
+mod semantics;
+
+pub use semantics::registers;
+
+/// An x86 processor in one of its two modes.
+pub struct X86 {
+    bits: u32,
+}
+
+/// 32-bit mode.
+pub static I386: X86 = X86 { bits: 32 };
+/// 64-bit mode.
+pub static X86_64: X86 = X86 { bits: 64 };
+
+impl Isa for X86 {
+    fn machine(&self) -> Machine {
+        if self.bits == 64 { Machine::X86_64 } else { Machine::I386 }
+    }
+
+    fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn> {
+        decode::decode(self.bits, bytes, address)
+    }
+
+    fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
+        semantics::effects(self.bits, bytes, address, out)
+    }
+
+    fn branch_forms(&self, branch: Branch) -> &'static [BranchForm] {
+        branch::forms(branch)
+    }
+
+    fn encode_branch(&self, branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>) {
+        branch::encode(branch, form, displacement, out)
+    }
+
+    fn encode_nops(&self, size: usize, out: &mut Vec<u8>) {
+        branch::nops(size, out)
+    }
+
+    fn padding_len(&self, bytes: &[u8]) -> Option<usize> {
+        decode::padding_len(self.bits, bytes)
+    }
+
+    fn condition(&self, branch: Branch) -> Condition {
+        branch::CONDITION_CODES
+            .get(usize::from(branch.condition))
+            .filter(|_| branch.kind == BranchKind::Conditional)
+            .map_or(Condition::Other, |&code| semantics::condition(code))
+    }
+
+    fn argument(&self, number: usize) -> Option<Reg> {
+        use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9};
+        let registers: &[Reg] =
+            if self.bits == 64 { &[EDI, ESI, EDX, ECX, R8, R9] } else { &[EAX, EDX, ECX] };
+        registers.get(number).copied()
+    }
+
+    fn format(&self, bytes: &[u8], address: u64) -> String {
+        decode::format(self.bits, bytes, address)
+    }
+}

@@ -1,0 +1,813 @@
+//! What x86 instructions compute, in the language of [`crate::isa::semantics`].
+//!
+//! The instructions that compilers move constants, addresses and switch indices with are written out
+//! below. Everything else goes through [`forget`], which asks iced-x86 for the registers and the
+//! memory that the instruction writes and forgets them.
+//!
+//! Three conventions matter to a reader of the effects:
+//!
+//! - A choice between two known values (`setcc`, `sbb %eax,%eax`, `adc $0,%eax`) is written as a
+//!   definite [`Effect::Set`] followed by an [`Effect::MaybeSet`].
+//! - A call pushes its return address and moves the stack pointer, and nothing else: what the callee
+//!   does is for the reader of the effects to say. `ret` takes the return address off again.
+//! - A system call, `call *%gs:0x10` included, comes back with another `%eax` and changed memory, and
+//!   leaves the stack pointer alone.
+
+use iced_x86::{
+    Code, ConditionCode, InstructionInfoFactory, Instruction, Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::decode;
+use crate::isa::semantics::{Address, BinaryOp, Condition, Effect, Reg, Value};
+
+/// The general registers, by the numbers that instructions encode them with. `EAX` is also `RAX`.
+pub mod registers {
+    use crate::isa::Reg;
+
+    /// `%eax`, `%rax`
+    pub const EAX: Reg = Reg(0);
+    /// `%ecx`, `%rcx`
+    pub const ECX: Reg = Reg(1);
+    /// `%edx`, `%rdx`
+    pub const EDX: Reg = Reg(2);
+    /// `%ebx`, `%rbx`
+    pub const EBX: Reg = Reg(3);
+    /// `%esp`, `%rsp`
+    pub const ESP: Reg = Reg(4);
+    /// `%ebp`, `%rbp`
+    pub const EBP: Reg = Reg(5);
+    /// `%esi`, `%rsi`
+    pub const ESI: Reg = Reg(6);
+    /// `%edi`, `%rdi`
+    pub const EDI: Reg = Reg(7);
+    /// `%r8`
+    pub const R8: Reg = Reg(8);
+    /// `%r9`
+    pub const R9: Reg = Reg(9);
+    /// `%r10`
+    pub const R10: Reg = Reg(10);
+    /// `%r11`
+    pub const R11: Reg = Reg(11);
+    /// `%r12`
+    pub const R12: Reg = Reg(12);
+    /// `%r13`
+    pub const R13: Reg = Reg(13);
+    /// `%r14`
+    pub const R14: Reg = Reg(14);
+    /// `%r15`
+    pub const R15: Reg = Reg(15);
+}
+
+use registers::{EAX, EBP, ECX, EDI, EDX, ESP, R11};
+
+/// See [`crate::isa::Isa::effects`].
+pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
+    if let Some((instruction, _)) = decode::instruction(bits, bytes, address) {
+        Model { bits, word: (bits / 8) as u8, instruction: &instruction, out }.run();
+    }
+}
+
+/// One instruction on its way into effects.
+struct Model<'a> {
+    bits: u32,
+    /// Width of an address and of a stack slot in bytes.
+    word: u8,
+    instruction: &'a Instruction,
+    out: &'a mut Vec<Effect>,
+}
+
+impl Model<'_> {
+    fn run(&mut self) {
+        use Mnemonic::*;
+        match self.instruction.mnemonic() {
+            Nop | Endbr32 | Endbr64 | Pause | Prefetcht0 | Prefetchw => {}
+            Mov => self.assign(0, self.operand(1)),
+            Movzx => self.assign(0, self.operand(1)),
+            Movsx | Movsxd => self.sign_extend(),
+            Cwde => self.widen(EAX, 2, 4),
+            Cdqe => self.widen(EAX, 4, 8),
+            Lea => self.assign(0, self.lea()),
+            Xchg => self.exchange(),
+            Push => self.push(self.operand(0)),
+            Pushf | Pushfd | Pushfq => self.push(Value::Unknown),
+            Pop => self.pop(),
+            Popf | Popfd | Popfq => {
+                self.add_to_stack_pointer(i64::from(self.word));
+                self.out.push(Effect::ClobberFlags);
+            }
+            Leave if self.instruction.code() != Code::Leavew => self.leave(),
+            Call => self.call(),
+            Ret => self.ret(),
+            Jmp => self.transfer(),
+            Add => self.binary(BinaryOp::Add),
+            Sub => self.sub(),
+            And => self.and(),
+            Or => self.or(),
+            Xor => self.xor(),
+            Shl | Sal => self.binary(BinaryOp::Shl),
+            Shr => self.binary(BinaryOp::Shr),
+            Inc => self.step(BinaryOp::Add),
+            Dec => self.step(BinaryOp::Sub),
+            Adc => self.with_carry(BinaryOp::Add, 1),
+            Sbb => self.subtract_with_borrow(),
+            Cmp => self.compare(),
+            Test => self.test(),
+            Int if self.instruction.immediate8() == 0x80 => self.system_call(&[]),
+            Syscall => self.system_call(&[ECX, R11]),
+            Sysenter => self.system_call(&[ECX, EDX]),
+            _ if self.instruction.is_jcc_short_or_near() => {
+                self.out.push(Effect::BranchIf(condition(self.instruction.condition_code())));
+            }
+            _ if is_set_on_condition(self.instruction) => self.set_on_condition(),
+            _ if is_move_on_condition(self.instruction) => self.move_on_condition(),
+            Stosb | Stosw | Stosd | Stosq | Movsb | Movsw | Movsd | Movsq | Insb | Insw | Insd
+                if self.instruction.is_string_instruction() =>
+            {
+                self.string_store()
+            }
+            _ => self.forget(),
+        }
+    }
+
+    // Operands.
+
+    fn width(&self, operand: u32) -> u8 {
+        match self.instruction.op_kind(operand) {
+            OpKind::Register => self.instruction.op_register(operand).size() as u8,
+            OpKind::Memory => self.instruction.memory_size().size() as u8,
+            _ => self.width_of_immediate(),
+        }
+    }
+
+    /// An immediate is as wide as the operand that it goes with; alone (`push`), as a stack slot.
+    fn width_of_immediate(&self) -> u8 {
+        match self.instruction.op0_kind() {
+            OpKind::Register | OpKind::Memory => self.width(0),
+            _ => self.word,
+        }
+    }
+
+    fn operand(&self, operand: u32) -> Value {
+        match self.instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = self.instruction.op_register(operand);
+                match general(register) {
+                    Some(reg) if !is_high_byte(register) => {
+                        Value::Reg { reg, width: register.size() as u8 }
+                    }
+                    _ => Value::Unknown,
+                }
+            }
+            OpKind::Memory => match self.address() {
+                Some(from) if self.width(operand) <= 8 => {
+                    Value::Load { from, width: self.width(operand) }
+                }
+                _ => Value::Unknown,
+            },
+            _ => match self.instruction.try_immediate(operand) {
+                Ok(value) => Value::Const(truncate(value, self.width_of_immediate())),
+                Err(_) => Value::Unknown,
+            },
+        }
+    }
+
+    /// The memory operand. `None` where the address is not computed with full-width registers.
+    fn address(&self) -> Option<Address> {
+        let instruction = self.instruction;
+        let segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
+        if instruction.is_ip_rel_memory_operand() {
+            let displacement = instruction.ip_rel_memory_address() as i64;
+            return Some(Address { displacement, segment, ..Address::default() });
+        }
+        let part = |register: Register| match general(register) {
+            _ if register == Register::None => Some(None),
+            Some(reg) if register.size() == usize::from(self.word) => Some(Some(reg)),
+            _ => None,
+        };
+        let base = part(instruction.memory_base())?;
+        let index = part(instruction.memory_index())?;
+        let displacement = instruction.memory_displacement64();
+        Some(Address {
+            base,
+            index: index.map(|reg| (reg, instruction.memory_index_scale() as u8)),
+            displacement: if self.bits == 32 {
+                i64::from(displacement as u32 as i32)
+            } else {
+                displacement as i64
+            },
+            segment,
+        })
+    }
+
+    /// `lea` computes an address and ignores segments.
+    fn lea(&self) -> Value {
+        match self.address() {
+            Some(address) => Value::Address(Address { segment: false, ..address }),
+            None => Value::Unknown,
+        }
+    }
+
+    /// Operand `operand`, a destination, becomes `value`.
+    fn assign(&mut self, operand: u32, value: Value) {
+        let width = self.width(operand);
+        match self.instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = self.instruction.op_register(operand);
+                match general(register) {
+                    Some(dst) if is_high_byte(register) => self.out.push(Effect::Clobber(dst)),
+                    Some(dst) => self.out.push(Effect::Set { dst, value, width }),
+                    None => {}
+                }
+            }
+            OpKind::Memory => self.store(value, width),
+            _ => {}
+        }
+    }
+
+    fn store(&mut self, value: Value, width: u8) {
+        self.out.push(match self.address() {
+            Some(to) => Effect::Store { to, value, width },
+            None => Effect::ClobberMemory,
+        });
+    }
+
+    /// The destination as a register that the language can name.
+    fn destination(&self) -> Option<Reg> {
+        let register = self.instruction.op0_register();
+        if self.instruction.op0_kind() != OpKind::Register || is_high_byte(register) {
+            return None;
+        }
+        general(register)
+    }
+
+    // Moves.
+
+    fn sign_extend(&mut self) {
+        let (from, width) = (self.width(1), self.width(0));
+        match self.destination() {
+            Some(dst) => {
+                self.out.push(Effect::SetSigned { dst, value: self.operand(1), from, width })
+            }
+            None => self.forget(),
+        }
+    }
+
+    fn widen(&mut self, dst: Reg, from: u8, width: u8) {
+        let value = Value::Reg { reg: dst, width: from };
+        self.out.push(Effect::SetSigned { dst, value, from, width });
+    }
+
+    /// `xchg`; with memory it is forgotten, being used to lock and not to compute.
+    fn exchange(&mut self) {
+        match (self.operand(0), self.operand(1)) {
+            (Value::Reg { reg: a, width }, Value::Reg { reg: b, .. }) if width == self.word => {
+                self.out.push(Effect::Swap(a, b));
+            }
+            _ => self.forget(),
+        }
+    }
+
+    fn move_on_condition(&mut self) {
+        let width = self.width(0);
+        match self.destination() {
+            Some(dst) => self.out.push(Effect::MaybeSet { dst, value: self.operand(1), width }),
+            None => self.forget(),
+        }
+        // In 64-bit mode a 32-bit move clears the upper half even where the condition fails.
+        if self.bits == 64 && width == 4 {
+            if let Some(reg) = self.destination() {
+                self.out.push(Effect::Set { dst: reg, value: Value::Reg { reg, width }, width });
+            }
+        }
+    }
+
+    fn set_on_condition(&mut self) {
+        match (self.destination(), self.instruction.op0_kind()) {
+            (Some(dst), _) => {
+                self.out.push(Effect::Set { dst, value: Value::Const(0), width: 1 });
+                self.out.push(Effect::MaybeSet { dst, value: Value::Const(1), width: 1 });
+            }
+            (None, OpKind::Memory) => self.store(Value::Unknown, 1),
+            _ => self.forget(),
+        }
+    }
+
+    /// `stos`, `movs`, `ins`: memory at `%edi` is written, once or `%ecx` times.
+    fn string_store(&mut self) {
+        let instruction = self.instruction;
+        let to = Address { base: Some(EDI), ..Address::default() };
+        let addressed = matches!(
+            (instruction.op0_kind(), self.bits),
+            (OpKind::MemoryESEDI, 32) | (OpKind::MemoryESRDI, 64)
+        );
+        let repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+        let width = instruction.memory_size().size() as u8;
+        self.out.push(match (addressed, repeated) {
+            (true, false) => Effect::Store { to, value: Value::Unknown, width },
+            (true, true) => Effect::ClobberRange(to),
+            (false, _) => Effect::ClobberMemory,
+        });
+        self.forget_registers();
+    }
+
+    // The stack.
+
+    fn add_to_stack_pointer(&mut self, bytes: i64) {
+        let (op, count) = if bytes < 0 { (BinaryOp::Sub, -bytes) } else { (BinaryOp::Add, bytes) };
+        self.out.push(Effect::Binary {
+            op,
+            dst: ESP,
+            left: Value::Reg { reg: ESP, width: self.word },
+            right: Value::Const(count as u64),
+            width: self.word,
+        });
+    }
+
+    fn stack(&self, displacement: i64) -> Address {
+        Address { base: Some(ESP), displacement, ..Address::default() }
+    }
+
+    /// The value is read, and its slot written, before the stack pointer moves: `push %esp` pushes
+    /// the old one.
+    fn push(&mut self, value: Value) {
+        let width = self.word;
+        if self.instruction.stack_pointer_increment() != -i32::from(width) {
+            return self.forget(); // 16-bit pushes
+        }
+        self.out.push(Effect::Store { to: self.stack(-i64::from(width)), value, width });
+        self.add_to_stack_pointer(-i64::from(width));
+    }
+
+    fn pop(&mut self) {
+        let word = i64::from(self.word);
+        if i64::from(self.instruction.stack_pointer_increment()) != word {
+            return self.forget();
+        }
+        let width = self.word;
+        let load = |from| Value::Load { from, width };
+        match (self.instruction.op0_kind(), self.destination()) {
+            (OpKind::Register, Some(ESP)) => {
+                let value = load(self.stack(0));
+                self.out.push(Effect::Set { dst: ESP, value, width: self.word });
+            }
+            (OpKind::Register, Some(dst)) => {
+                let value = load(self.stack(0));
+                self.out.push(Effect::Set { dst, value, width: self.word });
+                self.add_to_stack_pointer(word);
+            }
+            // The address is computed with the stack pointer as it is after the pop.
+            (OpKind::Memory, _) => {
+                self.add_to_stack_pointer(word);
+                self.store(load(self.stack(-word)), self.word);
+            }
+            _ => self.add_to_stack_pointer(word),
+        }
+    }
+
+    fn leave(&mut self) {
+        let width = self.word;
+        self.out.push(Effect::Set { dst: ESP, value: Value::Reg { reg: EBP, width }, width });
+        let value = Value::Load { from: self.stack(0), width };
+        self.out.push(Effect::Set { dst: EBP, value, width });
+        self.add_to_stack_pointer(i64::from(width));
+    }
+
+    // Transfers.
+
+    fn call(&mut self) {
+        if decode::is_system_call(self.bits, self.instruction) {
+            return self.system_call(&[]);
+        }
+        self.transfer();
+        if self.instruction.stack_pointer_increment() != -i32::from(self.word) {
+            return self.forget(); // far calls
+        }
+        let displacement = self.instruction.next_ip() as i64;
+        let back = Value::Address(Address { displacement, ..Address::default() });
+        let width = self.word;
+        self.out.push(Effect::Store { to: self.stack(-i64::from(width)), value: back, width });
+        self.add_to_stack_pointer(-i64::from(width));
+    }
+
+    /// Where a computed branch goes.
+    fn transfer(&mut self) {
+        if matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory) {
+            let target = match self.operand(0) {
+                value @ (Value::Reg { width, .. } | Value::Load { width, .. })
+                    if width == self.word =>
+                {
+                    value
+                }
+                _ => Value::Unknown,
+            };
+            self.out.push(Effect::Transfer(target));
+        }
+    }
+
+    fn ret(&mut self) {
+        let popped = match self.instruction.op0_kind() {
+            OpKind::Immediate16 => i64::from(self.instruction.immediate16()),
+            _ => 0,
+        };
+        let increment = i64::from(self.word) + popped;
+        if i64::from(self.instruction.stack_pointer_increment()) != increment {
+            return self.forget();
+        }
+        self.add_to_stack_pointer(increment);
+    }
+
+    fn system_call(&mut self, clobbered: &[Reg]) {
+        let compat = self.bits == 64 && self.instruction.mnemonic() == Mnemonic::Int;
+        self.out.push(Effect::SystemCall { compat });
+        self.out.push(Effect::Clobber(EAX));
+        self.out.extend(clobbered.iter().map(|&reg| Effect::Clobber(reg)));
+        self.out.push(Effect::ClobberMemory);
+    }
+
+    // Arithmetic.
+
+    fn binary(&mut self, op: BinaryOp) {
+        let right = self.operand(1);
+        self.arithmetic(op, right);
+        self.out.push(Effect::ClobberFlags);
+    }
+
+    fn step(&mut self, op: BinaryOp) {
+        self.arithmetic(op, Value::Const(1));
+        self.out.push(Effect::ClobberFlags);
+    }
+
+    /// `destination = destination op right`, without the flags.
+    fn arithmetic(&mut self, op: BinaryOp, right: Value) {
+        let width = self.width(0);
+        match (self.destination(), self.instruction.op0_kind()) {
+            (Some(dst), _) => {
+                let left = self.operand(0);
+                self.out.push(Effect::Binary { op, dst, left, right, width });
+            }
+            (None, OpKind::Memory) => self.store(Value::Unknown, width),
+            _ => self.forget(),
+        }
+    }
+
+    /// The result does not depend on the operands.
+    fn constant(&mut self, value: u64) {
+        let width = self.width(0);
+        self.assign(0, Value::Const(truncate(value, width)));
+        self.out.push(Effect::ClobberFlags);
+    }
+
+    fn same_register(&self) -> bool {
+        self.instruction.op0_kind() == OpKind::Register
+            && self.instruction.op1_kind() == OpKind::Register
+            && self.instruction.op0_register() == self.instruction.op1_register()
+    }
+
+    fn sub(&mut self) {
+        if self.same_register() {
+            return self.constant(0);
+        }
+        let (left, right, width) = (self.operand(0), self.operand(1), self.width(0));
+        self.out.push(Effect::Compare { left, right, width });
+        self.arithmetic(BinaryOp::Sub, right);
+    }
+
+    fn xor(&mut self) {
+        if self.same_register() { self.constant(0) } else { self.binary(BinaryOp::Xor) }
+    }
+
+    fn and(&mut self) {
+        match self.operand(1) {
+            // `andl $0, …` is the shortest way to store 0.
+            Value::Const(0) => self.constant(0),
+            _ => self.binary(BinaryOp::And),
+        }
+    }
+
+    fn or(&mut self) {
+        match self.operand(1) {
+            Value::Const(ones) if ones == truncate(u64::MAX, self.width(0)) => self.constant(ones),
+            _ => self.binary(BinaryOp::Or),
+        }
+    }
+
+    /// The carry adds `step` once more, or not.
+    fn with_carry(&mut self, op: BinaryOp, step: i64) {
+        let (right, width) = (self.operand(1), self.width(0));
+        self.arithmetic(op, right);
+        if let (Some(dst), true) = (self.destination(), width >= 4) {
+            let next = Address { base: Some(dst), displacement: step, ..Address::default() };
+            self.out.push(Effect::MaybeSet { dst, value: Value::Address(next), width });
+        } else {
+            self.forget();
+        }
+        self.out.push(Effect::ClobberFlags);
+    }
+
+    /// `sbb %eax,%eax` spreads the carry over the register: 0 or all ones.
+    fn subtract_with_borrow(&mut self) {
+        match (self.destination(), self.same_register()) {
+            (Some(dst), true) => {
+                let width = self.width(0);
+                let ones = Value::Const(truncate(u64::MAX, width));
+                self.out.push(Effect::Set { dst, value: Value::Const(0), width });
+                self.out.push(Effect::MaybeSet { dst, value: ones, width });
+                self.out.push(Effect::ClobberFlags);
+            }
+            _ => self.with_carry(BinaryOp::Sub, -1),
+        }
+    }
+
+    // Comparisons.
+
+    fn compare(&mut self) {
+        let (left, right, width) = (self.operand(0), self.operand(1), self.width(0));
+        self.out.push(Effect::Compare { left, right, width });
+    }
+
+    /// `test %eax,%eax` compares with 0; other masks are not followed.
+    fn test(&mut self) {
+        if self.same_register() {
+            let (left, width) = (self.operand(0), self.width(0));
+            self.out.push(Effect::Compare { left, right: Value::Const(0), width });
+        } else {
+            self.out.push(Effect::ClobberFlags);
+        }
+    }
+
+    // Everything else.
+
+    /// Forgets every general register, the memory and the flags that the instruction writes.
+    fn forget(&mut self) {
+        let mut factory = InstructionInfoFactory::new();
+        for used in factory.info(self.instruction).used_memory() {
+            if !writes(used.access()) {
+                continue;
+            }
+            let width = used.memory_size().size();
+            let operand = is_operand_memory(self.instruction).then(|| self.address()).flatten();
+            self.out.push(match operand {
+                Some(to) if (1..=255).contains(&width) => {
+                    Effect::Store { to, value: Value::Unknown, width: width as u8 }
+                }
+                Some(to) => Effect::ClobberRange(to),
+                None => Effect::ClobberMemory,
+            });
+        }
+        self.forget_registers();
+    }
+
+    fn forget_registers(&mut self) {
+        let mut factory = InstructionInfoFactory::new();
+        for used in factory.info(self.instruction).used_registers() {
+            if let (Some(reg), true) = (general(used.register()), writes(used.access())) {
+                self.out.push(Effect::Clobber(reg));
+            }
+        }
+        if self.instruction.rflags_modified() != 0 {
+            self.out.push(Effect::ClobberFlags);
+        }
+    }
+}
+
+/// Whether the only memory that the instruction touches is its explicit operand.
+fn is_operand_memory(instruction: &Instruction) -> bool {
+    let explicit = (0..instruction.op_count())
+        .any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    explicit && !instruction.is_stack_instruction() && !instruction.is_vsib()
+}
+
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
+/// The general register that this is (a part of), by its encoding number.
+fn general(register: Register) -> Option<Reg> {
+    let full = register.full_register();
+    full.is_gpr64().then(|| Reg((full as u32 - Register::RAX as u32) as u8))
+}
+
+fn is_high_byte(register: Register) -> bool {
+    matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
+}
+
+fn is_set_on_condition(instruction: &Instruction) -> bool {
+    instruction.condition_code() != ConditionCode::None
+        && instruction.op_count() == 1
+        && matches!(instruction.op0_kind(), OpKind::Register | OpKind::Memory)
+}
+
+fn is_move_on_condition(instruction: &Instruction) -> bool {
+    instruction.condition_code() != ConditionCode::None
+        && instruction.op_count() == 2
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register().is_gpr()
+}
+
+/// What a condition code asks of the last comparison.
+pub(super) fn condition(code: ConditionCode) -> Condition {
+    match code {
+        ConditionCode::e => Condition::Equal,
+        ConditionCode::ne => Condition::NotEqual,
+        ConditionCode::b => Condition::Below,
+        ConditionCode::be => Condition::BelowOrEqual,
+        ConditionCode::a => Condition::Above,
+        ConditionCode::ae => Condition::AboveOrEqual,
+        ConditionCode::l => Condition::Less,
+        ConditionCode::le => Condition::LessOrEqual,
+        ConditionCode::g => Condition::Greater,
+        ConditionCode::ge => Condition::GreaterOrEqual,
+        _ => Condition::Other,
+    }
+}
+
+/// The low `width` bytes of a value.
+fn truncate(value: u64, width: u8) -> u64 {
+    if width >= 8 { value } else { value & ((1 << (8 * u32::from(width))) - 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::registers::*;
+    use super::*;
+
+    fn model(bits: u32, bytes: &[u8]) -> Vec<Effect> {
+        let mut out = Vec::new();
+        effects(bits, bytes, 0x1000, &mut out);
+        out
+    }
+
+    fn reg(reg: Reg, width: u8) -> Value {
+        Value::Reg { reg, width }
+    }
+
+    fn at(base: Reg, displacement: i64) -> Address {
+        Address { base: Some(base), displacement, ..Address::default() }
+    }
+
+    #[test]
+    fn moves() {
+        let set = |value, width| vec![Effect::Set { dst: EAX, value, width }];
+        assert_eq!(model(32, b"\xb8\x04\x00\x00\x00"), set(Value::Const(4), 4));
+        assert_eq!(model(32, b"\xb0\x04"), set(Value::Const(4), 1));
+        assert_eq!(model(64, b"\x48\xc7\xc0\xff\xff\xff\xff"), set(Value::Const(u64::MAX), 8));
+        let load = Value::Load { from: at(ESP, 8), width: 4 };
+        assert_eq!(model(32, b"\x8b\x44\x24\x08"), set(load, 4));
+        // movzbl %al,%eax
+        assert_eq!(model(32, b"\x0f\xb6\xc0"), set(reg(EAX, 1), 4));
+        // mov $1,%ah
+        assert_eq!(model(32, b"\xb4\x01"), [Effect::Clobber(EAX)]);
+        // lea -0x10(%ebx,%ecx,4),%eax
+        let address = Address { index: Some((ECX, 4)), ..at(EBX, -16) };
+        assert_eq!(model(32, b"\x8d\x44\x8b\xf0"), set(Value::Address(address), 4));
+        // lea 0x10(%rip),%rax
+        let address = Address { displacement: 0x1017, ..Address::default() };
+        assert_eq!(model(64, b"\x48\x8d\x05\x10\0\0\0"), set(Value::Address(address), 8));
+        // mov %gs:0x10,%eax
+        let from = Address { displacement: 16, segment: true, ..Address::default() };
+        let load = Value::Load { from, width: 4 };
+        assert_eq!(model(32, b"\x65\xa1\x10\0\0\0"), set(load, 4));
+        // xchg %edi,%ebx
+        assert_eq!(model(32, b"\x87\xfb"), [Effect::Swap(EBX, EDI)]);
+        // movslq (%rdx,%rax,4),%rax
+        let from = Address { index: Some((EAX, 4)), ..at(EDX, 0) };
+        let value = Value::Load { from, width: 4 };
+        let signed = Effect::SetSigned { dst: EAX, value, from: 4, width: 8 };
+        assert_eq!(model(64, b"\x48\x63\x04\x82"), [signed]);
+    }
+
+    #[test]
+    fn stack() {
+        let moved = |op, width, by| Effect::Binary {
+            op,
+            dst: ESP,
+            left: reg(ESP, width),
+            right: Value::Const(by),
+            width,
+        };
+        let push = Effect::Store { to: at(ESP, -4), value: Value::Const(20), width: 4 };
+        assert_eq!(model(32, b"\x6a\x14"), [push, moved(BinaryOp::Sub, 4, 4)]);
+        let load = Value::Load { from: at(ESP, 0), width: 8 };
+        let pop = Effect::Set { dst: EAX, value: load, width: 8 };
+        assert_eq!(model(64, b"\x58"), [pop, moved(BinaryOp::Add, 8, 8)]);
+        assert_eq!(model(32, b"\xc3"), [moved(BinaryOp::Add, 4, 4)]);
+        assert_eq!(model(32, b"\xc2\x08\0"), [moved(BinaryOp::Add, 4, 12)]);
+        // call .+5
+        let back = Value::Address(Address { displacement: 0x1005, ..Address::default() });
+        let push = Effect::Store { to: at(ESP, -4), value: back, width: 4 };
+        assert_eq!(model(32, b"\xe8\0\0\0\0"), [push, moved(BinaryOp::Sub, 4, 4)]);
+    }
+
+    #[test]
+    fn choices() {
+        let sbb = [
+            Effect::Set { dst: EAX, value: Value::Const(0), width: 4 },
+            Effect::MaybeSet { dst: EAX, value: Value::Const(0xffff_ffff), width: 4 },
+            Effect::ClobberFlags,
+        ];
+        assert_eq!(model(32, b"\x19\xc0"), sbb);
+        // sete %al
+        let sete = [
+            Effect::Set { dst: EAX, value: Value::Const(0), width: 1 },
+            Effect::MaybeSet { dst: EAX, value: Value::Const(1), width: 1 },
+        ];
+        assert_eq!(model(32, b"\x0f\x94\xc0"), sete);
+        // cmovne %ecx,%eax
+        let cmov = Effect::MaybeSet { dst: EAX, value: reg(ECX, 4), width: 4 };
+        assert_eq!(model(32, b"\x0f\x45\xc1"), [cmov]);
+        assert_eq!(model(32, b"\x77\x02"), [Effect::BranchIf(Condition::Above)]);
+    }
+
+    #[test]
+    fn arithmetic() {
+        // or $-1,%eax; andl $0,(%eax); xor %eax,%eax
+        let set = Effect::Set { dst: EAX, value: Value::Const(0xffff_ffff), width: 4 };
+        assert_eq!(model(32, b"\x83\xc8\xff"), [set, Effect::ClobberFlags]);
+        let store = Effect::Store { to: at(EAX, 0), value: Value::Const(0), width: 4 };
+        assert_eq!(model(32, b"\x83\x20\x00"), [store, Effect::ClobberFlags]);
+        let set = Effect::Set { dst: EAX, value: Value::Const(0), width: 4 };
+        assert_eq!(model(64, b"\x31\xc0"), [set, Effect::ClobberFlags]);
+        // cmp $0x14,%eax; test %eax,%eax
+        let compare = |right| Effect::Compare { left: reg(EAX, 4), right, width: 4 };
+        assert_eq!(model(32, b"\x83\xf8\x14"), [compare(Value::Const(20))]);
+        assert_eq!(model(32, b"\x85\xc0"), [compare(Value::Const(0))]);
+        // imul $3,%ecx,%eax is not followed
+        assert!(model(32, b"\x6b\xc1\x03").contains(&Effect::Clobber(EAX)));
+    }
+
+    #[test]
+    fn transfers() {
+        // jmp *0x1000(,%eax,4)
+        let from = Address { index: Some((EAX, 4)), displacement: 0x1000, ..Address::default() };
+        let transfer = Effect::Transfer(Value::Load { from, width: 4 });
+        assert_eq!(model(32, b"\xff\x24\x85\0\x10\0\0"), [transfer]);
+        // notrack jmp *%rax
+        assert_eq!(model(64, b"\x3e\xff\xe0"), [Effect::Transfer(reg(EAX, 8))]);
+        // call *%gs:0x10
+        let entered = |compat| {
+            [Effect::SystemCall { compat }, Effect::Clobber(EAX), Effect::ClobberMemory]
+        };
+        assert_eq!(model(32, b"\x65\xff\x15\x10\0\0\0"), entered(false));
+        assert_eq!(model(32, b"\xcd\x80"), entered(false));
+        assert_eq!(model(64, b"\xcd\x80"), entered(true));
+        assert!(model(64, b"\x0f\x05").contains(&Effect::Clobber(R11)));
+    }
+
+    #[test]
+    fn the_rest_is_forgotten() {
+        // cpuid
+        let cpuid = model(32, b"\x0f\xa2");
+        for reg in [EAX, EBX, ECX, EDX] {
+            assert!(cpuid.contains(&Effect::Clobber(reg)));
+        }
+        // rep stosl
+        let stos = model(32, b"\xf3\xab");
+        assert!(stos.contains(&Effect::ClobberRange(at(EDI, 0))));
+        assert!(stos.contains(&Effect::Clobber(EDI)) && stos.contains(&Effect::Clobber(ECX)));
+        // movaps %xmm0,0x10(%esp)
+        let store = Effect::Store { to: at(ESP, 16), value: Value::Unknown, width: 16 };
+        assert_eq!(model(32, b"\x0f\x29\x44\x24\x10"), [store]);
+        // popa forgets the stack pointer, the bytes of no instruction do nothing.
+        assert!(model(32, b"\x61").contains(&Effect::Clobber(EAX)));
+        assert!(model(32, b"\xff\xff").is_empty());
+    }
+
+    /// Every register that iced says an instruction writes is in its effects.
+    #[test]
+    fn no_write_is_missed() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut factory = InstructionInfoFactory::new();
+        for round in 0..200_000u32 {
+            let mut bytes = [0u8; 15];
+            for byte in &mut bytes {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                *byte = (state >> 56) as u8;
+            }
+            let bits = if round % 2 == 0 { 32 } else { 64 };
+            let Some((instruction, _)) = decode::instruction(bits, &bytes, 0x1000) else {
+                continue;
+            };
+            let out = model(bits, &bytes);
+            for used in factory.info(&instruction).used_registers() {
+                let (Some(reg), true) = (general(used.register()), writes(used.access())) else {
+                    continue;
+                };
+                let known = out.iter().any(|effect| match *effect {
+                    Effect::Set { dst, .. }
+                    | Effect::MaybeSet { dst, .. }
+                    | Effect::SetSigned { dst, .. }
+                    | Effect::Binary { dst, .. }
+                    | Effect::Clobber(dst) => dst == reg,
+                    Effect::Swap(a, b) => a == reg || b == reg,
+                    _ => false,
+                });
+                // `nop`s with a register, and calls into the kernel that keep the stack pointer.
+                let kept = decode::is_system_call(bits, &instruction) && reg == ESP;
+                assert!(known || kept, "{bits} {instruction}: {reg:?} missing from {out:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Decoding the code sections of one object: where instructions begin, which functions there are, and
+//! where blocks have to begin.
+
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC};
+use kelf::{Object, Place, Reloc, RelocClass, SectionIndex};
+
+use crate::isa::{Flow, Insn, Isa};
+
+/// A code section, cut into functions and instructions.
+pub(super) struct CodeSection {
+    /// Instructions of all functions, in order.
+    pub insns: Vec<PlacedInsn>,
+    /// Functions and other runs of code, in order, without the padding between them.
+    pub spans: Vec<Span>,
+    /// Offsets at which a block has to begin.
+    pub leaders: Vec<u32>,
+    /// Offsets that a branch goes to; nothing may patch across them.
+    pub branch_targets: Vec<u32>,
+    /// Why the section has to stay whole, if it has to.
+    pub opaque: Option<&'static str>,
+}
+
+/// An instruction and its offset in the section.
+#[derive(Clone, Copy)]
+pub(super) struct PlacedInsn {
+    pub offset: u32,
+    pub insn: Insn,
+}
+
+impl PlacedInsn {
+    pub fn end(&self) -> u32 {
+        self.offset + u32::from(self.insn.len)
+    }
+}
+
+/// A function, or code between functions.
+pub(super) struct Span {
+    pub start: u32,
+    pub end: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+    /// Why it has to stay whole, if it has to.
+    pub opaque: Option<&'static str>,
+}
+
+impl CodeSection {
+    /// Decodes a section of compiler-made code.
+    pub fn decode(isa: &dyn Isa, object: &Object<'_>, index: SectionIndex) -> CodeSection {
+        let section = object.section(index);
+        let mut code = CodeSection {
+            insns: Vec::with_capacity(section.data.len() / 3),
+            spans: spans(isa, object, index),
+            leaders: Vec::new(),
+            branch_targets: Vec::new(),
+            opaque: None,
+        };
+        // The kernel writes a jump over each of these at run time.
+        let trampolines = section.name == ".static_call.text";
+        for span in &mut code.spans {
+            if trampolines {
+                span.opaque = Some("a trampoline that is patched at run time");
+            }
+            if !decode_span(isa, &section.data, span, &mut code.insns) {
+                span.opaque = span.opaque.or(Some("bytes that are no instructions"));
+            }
+        }
+        code.collect_branches(&section.relocs);
+        for symbol in &object.symbols {
+            if symbol.place == Place::Section(index) && !symbol.name.is_empty() {
+                code.add_reference(symbol.value as u32);
+            }
+        }
+        code
+    }
+
+    /// The instruction that contains the byte at `offset`.
+    pub fn insn_containing(&self, offset: u32) -> Option<&PlacedInsn> {
+        let after = self.insns.partition_point(|placed| placed.offset <= offset);
+        self.insns[..after].last().filter(|placed| offset < placed.end())
+    }
+
+    /// The span that contains the byte at `offset`.
+    pub fn span_containing(&self, offset: u32) -> Option<usize> {
+        let after = self.spans.partition_point(|span| span.start <= offset);
+        after.checked_sub(1).filter(|&i| offset < self.spans[i].end)
+    }
+
+    /// Bytes from the field at `offset` to the end of its instruction, from which x86 counts
+    /// displacements.
+    pub fn bias(&self, offset: u32, width: u8) -> u8 {
+        match self.insn_containing(offset) {
+            Some(placed) => (placed.end() - offset) as u8,
+            None => width,
+        }
+    }
+
+    /// Something names the code at `offset`: a block begins there.
+    pub fn add_reference(&mut self, offset: u32) {
+        let Some(span) = self.span_containing(offset) else { return };
+        if self.insn_containing(offset).is_some_and(|placed| placed.offset == offset) {
+            self.leaders.push(offset);
+        } else {
+            self.make_opaque(span, "something names the middle of an instruction");
+        }
+    }
+
+    /// The span has to stay whole.
+    pub fn make_opaque(&mut self, span: usize, reason: &'static str) {
+        self.spans[span].opaque.get_or_insert(reason);
+    }
+
+    /// Sorts the leaders and spreads opacity to the whole section where a function cannot stay whole by
+    /// itself.
+    pub fn settle(&mut self, relocs: &[Reloc]) {
+        self.leaders.sort_unstable();
+        self.leaders.dedup();
+        self.branch_targets.sort_unstable();
+        for (i, span) in self.spans.iter().enumerate() {
+            if span.opaque.is_none() {
+                continue;
+            }
+            let from = self.insns.partition_point(|placed| placed.offset < span.start);
+            let to = self.insns.partition_point(|placed| placed.offset < span.end);
+            let insns = &self.insns[from..to];
+            // A short branch out of it could not follow its target.
+            let short = insns.iter().any(|placed| match placed.insn.flow {
+                Flow::Direct { target, field_offset, field_width, .. } => {
+                    let outside = !(span.start..span.end).contains(&(target as u32));
+                    outside
+                        && field_width < 4
+                        && reloc_at(relocs, placed.offset + u32::from(field_offset)).is_none()
+                }
+                _ => false,
+            });
+            let runs_on = insns.last().is_some_and(|placed| {
+                placed.end() == span.end
+                    && matches!(
+                        placed.insn.flow,
+                        Flow::Next | Flow::Direct { branch: crate::isa::Branch { kind: crate::isa::BranchKind::Conditional, .. }, .. }
+                    )
+            });
+            if short || (runs_on && i + 1 < self.spans.len()) {
+                self.opaque = Some("an opaque function that is tied to its neighbours");
+                return;
+            }
+        }
+    }
+
+    fn collect_branches(&mut self, relocs: &[Reloc]) {
+        let mut targets = Vec::new();
+        for placed in &self.insns {
+            if let Flow::Direct { target, field_offset, .. } = placed.insn.flow
+                && reloc_at(relocs, placed.offset + u32::from(field_offset)).is_none()
+            {
+                targets.push(target as u32);
+            }
+        }
+        for target in targets {
+            if self.span_containing(target).is_some() {
+                self.branch_targets.push(target);
+                self.add_reference(target);
+            } else {
+                self.opaque = Some("a branch out of the section without a relocation");
+            }
+        }
+    }
+}
+
+/// The relocation of the field at `offset`.
+pub(super) fn reloc_at(relocs: &[Reloc], offset: u32) -> Option<&Reloc> {
+    let i = relocs.partition_point(|reloc| reloc.offset < u64::from(offset));
+    relocs[i..]
+        .iter()
+        .take_while(|reloc| reloc.offset == u64::from(offset))
+        .find(|reloc| reloc.class != RelocClass::None)
+}
+
+fn decode_span(isa: &dyn Isa, data: &[u8], span: &Span, insns: &mut Vec<PlacedInsn>) -> bool {
+    let end = span.end as usize;
+    let mut offset = span.start as usize;
+    while offset < end {
+        match isa.decode(&data[offset..end], offset as u64) {
+            Some(insn) => {
+                insns.push(PlacedInsn { offset: offset as u32, insn });
+                offset += usize::from(insn.len);
+            }
+            None => return false,
+        }
+    }
+    true
+}
+
+/// Cuts a section along its function symbols.
+fn spans(isa: &dyn Isa, object: &Object<'_>, index: SectionIndex) -> Vec<Span> {
+    let section = object.section(index);
+    let size = section.data.len() as u32;
+    let mut functions: Vec<(u32, u32)> = object
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.place == Place::Section(index))
+        .filter(|symbol| matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) && symbol.size > 0)
+        .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size)))
+        .filter(|&(start, end)| start < u64::from(size) && end <= u64::from(size))
+        .map(|(start, end)| (start as u32, end as u32))
+        .collect();
+    functions.sort_unstable_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));
+
+    let mut spans: Vec<Span> = Vec::with_capacity(functions.len() + 1);
+    let mut at = 0;
+    for (start, end) in functions {
+        if start < at {
+            // An alias, or a label inside of the function before it.
+            continue;
+        }
+        push_gap(isa, section, at, start, &mut spans);
+        spans.push(Span { start, end, align: 1, opaque: None });
+        at = end;
+    }
+    push_gap(isa, section, at, size, &mut spans);
+    infer_alignment(&mut spans, section.align as u32);
+    spans
+}
+
+/// Adds what lies between two functions, unless it is padding.
+fn push_gap(isa: &dyn Isa, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
+    let bytes = &section.data[start as usize..end as usize];
+    if bytes.is_empty() || is_padding(isa, bytes) {
+        return;
+    }
+    // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
+    // ordinary code.
+    let opaque = (section.name != ".altinstr_aux").then_some("code outside of any function");
+    spans.push(Span { start, end, align: 1, opaque });
+}
+
+fn is_padding(isa: &dyn Isa, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match isa.padding_len(bytes) {
+            Some(len) => bytes = &bytes[len..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// Objects do not say how a function is aligned; it shows in where functions begin. If all of them are
+/// aligned alike, that is their alignment; a function behind padding is aligned at least so that the
+/// padding comes out again.
+fn infer_alignment(spans: &mut [Span], section_align: u32) {
+    let common = spans
+        .iter()
+        .map(|span| if span.start == 0 { section_align } else { 1 << span.start.trailing_zeros() })
+        .min()
+        .unwrap_or(1)
+        .min(section_align);
+    let mut previous_end = 0;
+    for span in spans {
+        let mut align = common;
+        while span.start.next_multiple_of(align) != span.start
+            || (previous_end as u32).next_multiple_of(align) < span.start && align < section_align
+        {
+            align *= 2;
+            if align > section_align {
+                break;
+            }
+        }
+        span.align = if span.start % align == 0 { align } else { common };
+        previous_end = span.end as usize;
+    }
+}

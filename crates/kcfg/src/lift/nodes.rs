@@ -1,0 +1,253 @@
+//! Every piece of every plan becomes a node.
+
+use std::ops::Range;
+
+use goblin::elf::section_header::SHT_NOBITS;
+use kelf::{ObjectIndex, Program, SectionIndex};
+
+use rustc_hash::FxHashSet;
+
+use super::decode::{CodeSection, PlacedInsn, Span};
+use super::plan::SectionPlan;
+use super::sites::FixedRegion;
+use crate::graph::{Block, Chunk, Function, Graph, Life, Node, NodeKind, Opaque, Root, Section, Terminator};
+use crate::index::{FunctionId, NodeId, SectionId};
+use crate::isa::{BranchKind, Flow};
+
+/// A graph under construction, and what its references still need to know.
+pub(super) struct Lifted {
+    pub graph: Graph,
+    /// For each section of each object, its section in the graph.
+    pub section_ids: Vec<Vec<Option<SectionId>>>,
+    /// For each section in the graph, where it came from.
+    pub origins: Vec<(ObjectIndex, SectionIndex)>,
+    /// The decoded code sections, by section in the graph.
+    pub code: Vec<Option<CodeSection>>,
+    /// For each block, the instruction that ends it.
+    pub ends: Vec<(NodeId, BlockEnd)>,
+    /// The `jmp`s that static keys turn into `nop`s, by section and offset.
+    pub static_jumps: FxHashSet<(SectionId, u32)>,
+}
+
+/// How a block ends, before its targets are known.
+pub(super) struct BlockEnd {
+    pub last: PlacedInsn,
+    /// The block is a patch site.
+    pub patched: bool,
+    /// It ends in a `ud2` behind which the kernel resumes.
+    pub resumes: bool,
+    /// The node behind it, if control can run there.
+    pub next: Option<NodeId>,
+}
+
+impl Lifted {
+    /// The section in the graph.
+    pub fn section(&self, object: ObjectIndex, section: SectionIndex) -> Option<SectionId> {
+        self.section_ids[object.get()][section.get()]
+    }
+
+    /// The node of a section that contains the byte at `offset`, and the offset in it. Places in front of
+    /// a section belong to its first node, places behind it to its last.
+    pub fn locate(&self, section: SectionId, offset: i64) -> Option<(NodeId, i64)> {
+        let range = &self.graph.sections[section.get()].nodes;
+        let nodes = &self.graph.nodes[range.start as usize..range.end as usize];
+        let after = nodes.partition_point(|node| i64::from(node.offset) <= offset);
+        let i = after.saturating_sub(1);
+        let node = nodes.get(i)?;
+        Some((NodeId(range.start + i as u32), offset - i64::from(node.offset)))
+    }
+}
+
+/// Creates the nodes of all sections.
+pub(super) fn create(program: &Program<'_>, plans: Vec<Vec<SectionPlan>>) -> Lifted {
+    let graph = Graph {
+        machine: program.machine,
+        nodes: Vec::new(),
+        sections: Vec::new(),
+        functions: Vec::new(),
+        symbols: Vec::new(),
+        tables: Vec::new(),
+        roots: Vec::new(),
+        opaque: Vec::new(),
+        unresolved_switches: Vec::new(),
+        bytes: Vec::new(),
+        refs: Vec::new(),
+    };
+    let mut lifted = Lifted { graph, section_ids: Vec::new(), origins: Vec::new(), code: Vec::new(), ends: Vec::new(), static_jumps: FxHashSet::default() };
+    for (i, (input, object_plans)) in program.objects.iter().zip(plans).enumerate() {
+        let object = &input.object;
+        let mut ids = Vec::with_capacity(object_plans.len());
+        for (j, (section, plan)) in object.sections.iter().zip(object_plans).enumerate() {
+            if matches!(plan, SectionPlan::Skip) {
+                ids.push(None);
+                continue;
+            }
+            let id = SectionId::from(lifted.graph.sections.len());
+            let first = lifted.graph.nodes.len() as u32;
+            lifted.graph.sections.push(Section {
+                name: section.name.to_owned(),
+                object: object.name.clone(),
+                kind: section.kind,
+                flags: section.flags,
+                align: section.align as u32,
+                entsize: section.entsize,
+                group: None,
+                nodes: first..first,
+            });
+            let mut nodes = SectionNodes { lifted: &mut lifted, section, id };
+            let code = nodes.create(plan);
+            lifted.graph.sections[id.get()].nodes.end = lifted.graph.nodes.len() as u32;
+            lifted.code.push(code);
+            lifted.origins.push((ObjectIndex::from(i), SectionIndex::from(j)));
+            ids.push(Some(id));
+        }
+        lifted.section_ids.push(ids);
+    }
+    lifted
+}
+
+struct SectionNodes<'l, 'o> {
+    lifted: &'l mut Lifted,
+    section: &'o kelf::Section<'o>,
+    id: SectionId,
+}
+
+impl SectionNodes<'_, '_> {
+    fn create(&mut self, plan: SectionPlan) -> Option<CodeSection> {
+        match plan {
+            SectionPlan::Skip => None,
+            SectionPlan::Chunks { starts, code, life, root, opaque } => {
+                for (i, &start) in starts.iter().enumerate() {
+                    let end = starts.get(i + 1).map_or(self.section.size as u32, |&next| next);
+                    let align = if i == 0 || self.section.entsize > 0 { self.section.align } else { 1 };
+                    let node = self.chunk(start..end, align as u32, Chunk { code, life });
+                    self.lifted.graph.roots.extend(root.map(|reason| Root { node, reason }));
+                    if let Some(reason) = opaque {
+                        let name = format!("{}:{}", self.object(), self.section.name);
+                        self.lifted.graph.opaque.push(Opaque { node, name, reason });
+                    }
+                }
+                None
+            }
+            SectionPlan::Code { code, regions, resumes } => {
+                let jumps = regions.iter().filter(|region| region.static_jump);
+                self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
+                for i in 0..code.spans.len() {
+                    self.span(&code, i, &regions, &resumes);
+                }
+                Some(code)
+            }
+        }
+    }
+
+    fn span(&mut self, code: &CodeSection, index: usize, regions: &[FixedRegion], resumes: &[u32]) {
+        let span = &code.spans[index];
+        if let Some(reason) = span.opaque {
+            let chunk = Chunk { code: true, life: Life::Referenced };
+            let node = self.chunk(span.start..span.end, span.align, chunk);
+            let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
+            self.lifted.graph.opaque.push(Opaque { node, name, reason });
+            return;
+        }
+        let function = FunctionId::from(self.lifted.graph.functions.len());
+        let first = self.lifted.graph.nodes.len() as u32;
+        let from = code.insns.partition_point(|placed| placed.offset < span.start);
+        let to = code.insns.partition_point(|placed| placed.offset < span.end);
+        let mut start = span.start;
+        for i in from..to {
+            let placed = code.insns[i];
+            let end = placed.end();
+            let region = region_containing(regions, placed.offset);
+            let inside = region.is_some_and(|region| end < region.end);
+            let leads = code.leaders.binary_search(&end).is_ok();
+            let ends = leads || ends_block(placed.insn.flow) && !inside;
+            if !ends && i + 1 < to {
+                continue;
+            }
+            let static_jump = region.is_some_and(|region| region.static_jump);
+            self.block(span, function, start..end, placed, region.is_some() && !static_jump, resumes);
+            start = end;
+        }
+        self.lifted.graph.functions.push(Function {
+            name: format!("{}:{}+{:#x}", self.object(), self.section.name, span.start),
+            blocks: first..self.lifted.graph.nodes.len() as u32,
+        });
+        self.finish_span(code, index, first);
+    }
+
+    fn block(
+        &mut self,
+        span: &Span,
+        function: FunctionId,
+        range: Range<u32>,
+        last: PlacedInsn,
+        patched: bool,
+        resumes: &[u32],
+    ) {
+        let branch_is_apart = !patched
+            && matches!(last.insn.flow, Flow::Direct { branch, .. } if branch.kind != BranchKind::Call);
+        let end = if branch_is_apart { last.offset } else { range.end };
+        let align = if range.start == span.start { span.align } else { 1 };
+        let block = Block { function, end: Terminator::Unreachable, fixed: patched };
+        let node = self.node(range.start..end, align, NodeKind::Block(block));
+        let resumes = resumes.binary_search(&last.offset).is_ok();
+        let next = Some(NodeId(node.0 + 1));
+        self.lifted.ends.push((node, BlockEnd { last, patched, resumes, next }));
+    }
+
+    /// What follows the last block of a function.
+    fn finish_span(&mut self, code: &CodeSection, index: usize, first: u32) {
+        if self.lifted.graph.nodes.len() as u32 == first {
+            return;
+        }
+        let runs_on = code.spans.get(index + 1).is_some();
+        if let Some((_, end)) = self.lifted.ends.last_mut() {
+            // A call at the very end does not return: there is nothing to return to.
+            let calls = match end.last.insn.flow {
+                Flow::Direct { branch, .. } => branch.kind == BranchKind::Call,
+                Flow::IndirectCall => true,
+                _ => false,
+            };
+            if calls || !runs_on {
+                end.next = None;
+            }
+        }
+    }
+
+    fn chunk(&mut self, range: Range<u32>, align: u32, chunk: Chunk) -> NodeId {
+        self.node(range, align, NodeKind::Chunk(chunk))
+    }
+
+    fn node(&mut self, range: Range<u32>, align: u32, kind: NodeKind) -> NodeId {
+        let graph = &mut self.lifted.graph;
+        let start = graph.bytes.len() as u32;
+        if self.section.kind != SHT_NOBITS {
+            graph.bytes.extend_from_slice(&self.section.data[range.start as usize..range.end as usize]);
+        }
+        let id = NodeId::from(graph.nodes.len());
+        graph.nodes.push(Node {
+            section: self.id,
+            offset: range.start,
+            size: range.len() as u32,
+            bytes: start..graph.bytes.len() as u32,
+            refs: 0..0,
+            align,
+            kind,
+            live: true,
+        });
+        id
+    }
+
+    fn object(&self) -> String {
+        self.lifted.graph.sections[self.id.get()].object.clone()
+    }
+}
+
+fn region_containing(regions: &[FixedRegion], offset: u32) -> Option<&FixedRegion> {
+    let after = regions.partition_point(|region| region.start <= offset);
+    regions[..after].last().filter(|region| offset < region.end)
+}
+
+fn ends_block(flow: Flow) -> bool {
+    flow != Flow::Next
+}

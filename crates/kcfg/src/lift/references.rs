@@ -1,0 +1,356 @@
+//! Relocations and branches become references and terminators; symbols get their places.
+
+use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
+use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION};
+use kelf::{Definition, GlobalIndex, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex, SymbolIndex};
+use rustc_hash::FxHashMap;
+
+use super::Error;
+use super::decode::{CodeSection, reloc_at};
+use super::nodes::{BlockEnd, Lifted};
+use crate::graph::{Dest, NodeKind, Ref, Symbol, SymbolPlace, Target, Terminator};
+use crate::index::{NodeId, SectionId, SymbolId};
+use crate::isa::{BranchKind, Flow};
+
+/// Fills in references, terminators and symbols.
+pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted) -> Result<(), Error> {
+    let mut connector = Connector { program, lifted, globals: FxHashMap::default(), absolutes: FxHashMap::default() };
+    connector.define_symbols();
+    connector.groups();
+    for i in 0..connector.lifted.origins.len() {
+        connector.section_references(SectionId::from(i))?;
+    }
+    connector.terminators()
+}
+
+struct Connector<'c, 'p> {
+    program: &'p Program<'p>,
+    lifted: &'c mut Lifted,
+    globals: FxHashMap<GlobalIndex, SymbolId>,
+    absolutes: FxHashMap<u64, SymbolId>,
+}
+
+impl<'p> Connector<'_, 'p> {
+    /// Gives every named symbol that the program defines its place, and every function its name.
+    fn define_symbols(&mut self) {
+        for (i, input) in self.program.objects.iter().enumerate() {
+            let object_index = ObjectIndex::from(i);
+            for (j, symbol) in input.object.symbols.iter().enumerate() {
+                if symbol.name.is_empty() || symbol.name.starts_with(".L") || matches!(symbol.kind, STT_SECTION | STT_FILE) {
+                    continue;
+                }
+                let place = match symbol.place {
+                    Place::Undefined | Place::Common => continue,
+                    Place::Absolute => SymbolPlace::Absolute(symbol.value),
+                    Place::Section(section) => {
+                        let Some(id) = self.lifted.section(object_index, section) else { continue };
+                        let Some((node, offset)) = self.lifted.locate(id, symbol.value as i64) else { continue };
+                        SymbolPlace::Node(node, offset as u32)
+                    }
+                };
+                let id = SymbolId::from(self.lifted.graph.symbols.len());
+                let mut binding = symbol.binding;
+                if binding != STB_LOCAL {
+                    match self.program.resolve(object_index, SymbolIndex::from(j)) {
+                        Resolved::Global(global)
+                            if self.program.global(global).definition
+                                == Definition::In(object_index, SymbolIndex::from(j)) =>
+                        {
+                            self.globals.insert(global, id);
+                        }
+                        // A weak definition that lost keeps its code and its name, but for itself.
+                        _ => binding = STB_LOCAL,
+                    }
+                }
+                self.lifted.graph.symbols.push(Symbol {
+                    name: symbol.name.to_owned(),
+                    binding,
+                    kind: symbol.kind,
+                    other: symbol.other,
+                    size: symbol.size,
+                    place,
+                });
+                self.name_code(id);
+            }
+        }
+    }
+
+    /// Notes which sections belong to a COMDAT group, so that the final link still drops their twins.
+    fn groups(&mut self) {
+        for (i, input) in self.program.objects.iter().enumerate() {
+            let object_index = ObjectIndex::from(i);
+            for group in input.object.groups.iter().filter(|group| group.flags != 0) {
+                let Resolved::Global(signature) = self.program.resolve(object_index, group.signature) else {
+                    continue;
+                };
+                let signature = self.global(signature);
+                for &member in &group.members {
+                    if let Some(id) = self.lifted.section(object_index, member) {
+                        self.lifted.graph.sections[id.get()].group = Some(signature);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A function, or code that stays whole, is named by the first symbol at its start, a global one
+    /// before a local one.
+    fn name_code(&mut self, id: SymbolId) {
+        let graph = &mut self.lifted.graph;
+        let symbol = &graph.symbols[id.get()];
+        let SymbolPlace::Node(node, 0) = symbol.place else { return };
+        if symbol.kind != STT_FUNC {
+            return;
+        }
+        match &graph.nodes[node.get()].kind {
+            NodeKind::Block(block) => {
+                let function = &mut graph.functions[block.function.get()];
+                if function.blocks.start == node.0
+                    && (function.name.contains(':') || symbol.binding == STB_GLOBAL)
+                {
+                    function.name.clone_from(&symbol.name);
+                }
+            }
+            NodeKind::Chunk(_) => {
+                let i = graph.opaque.partition_point(|opaque| opaque.node < node);
+                if let Some(opaque) = graph.opaque.get_mut(i).filter(|opaque| opaque.node == node)
+                    && opaque.reason != "hand-written"
+                    && (opaque.name.contains(':') || symbol.binding == STB_GLOBAL)
+                {
+                    opaque.name.clone_from(&symbol.name);
+                }
+            }
+        }
+    }
+
+    /// Hands the relocations of a section to its nodes.
+    fn section_references(&mut self, id: SectionId) -> Result<(), Error> {
+        let relocs = self.relocs(id);
+        let executable = self.lifted.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0;
+        let code = self.lifted.code[id.get()].take();
+        let mut pending = relocs.iter().peekable();
+        for node in self.lifted.graph.sections[id.get()].nodes.clone().map(NodeId) {
+            let (start, size) = (self.lifted.graph.node(node).offset, self.lifted.graph.node(node).size);
+            let first = self.lifted.graph.refs.len() as u32;
+            while let Some(reloc) = pending.next_if(|reloc| reloc.offset < u64::from(start + size)) {
+                // Before the node's start there is only padding, and the branch of the block before.
+                if reloc.offset < u64::from(start) || reloc.class == RelocClass::None {
+                    continue;
+                }
+                let bias = match &code {
+                    _ if !is_relative(reloc.class) => 0,
+                    Some(code) => code.bias(reloc.offset as u32, reloc.width),
+                    None if executable => reloc.width,
+                    None => 0,
+                };
+                let (target, addend) = self.target(id, reloc, bias)?;
+                self.lifted.graph.refs.push(Ref {
+                    offset: reloc.offset as u32 - start,
+                    r_type: reloc.r_type,
+                    class: reloc.class,
+                    width: reloc.width,
+                    bias,
+                    target,
+                    addend,
+                    slot_of: None,
+                });
+            }
+            if let Some(code) = &code {
+                self.local_branches(id, node, code, relocs, first);
+            }
+            let last = self.lifted.graph.refs.len() as u32;
+            self.lifted.graph.nodes[node.get()].refs = first..last;
+        }
+        self.lifted.code[id.get()] = code;
+        Ok(())
+    }
+
+    /// Direct branches that the assembler resolved get a reference: calls, and every branch that leaves
+    /// code that stays whole.
+    fn local_branches(&mut self, id: SectionId, node: NodeId, code: &CodeSection, relocs: &[Reloc], first: u32) {
+        let (start, end) = {
+            let node = self.lifted.graph.node(node);
+            (node.offset, node.offset + node.size)
+        };
+        let from = code.insns.partition_point(|placed| placed.offset < start);
+        let mut added = false;
+        for placed in code.insns[from..].iter().take_while(|placed| placed.offset < end) {
+            let Flow::Direct { target, field_offset, field_width, branch } = placed.insn.flow else { continue };
+            let field = placed.offset + u32::from(field_offset);
+            let leaves = !(start..end).contains(&(target as u32));
+            let calls = branch.kind == BranchKind::Call && self.lifted.graph.block(node).is_some();
+            if !leaves && !calls || reloc_at(relocs, field).is_some() {
+                continue;
+            }
+            let Some((target, addend)) = self.lifted.locate(id, i64::from(target as u32)) else { continue };
+            self.lifted.graph.refs.push(Ref {
+                offset: field - start,
+                r_type: kelf::reloc::relative_32(self.program.machine),
+                class: RelocClass::Relative,
+                width: field_width,
+                bias: (placed.end() - field) as u8,
+                target: Target::Node(target),
+                addend,
+                slot_of: None,
+            });
+            added = true;
+        }
+        if added {
+            self.lifted.graph.refs[first as usize..].sort_by_key(|reference| reference.offset);
+        }
+    }
+
+    /// Says of every block how control leaves it.
+    fn terminators(&mut self) -> Result<(), Error> {
+        for (node, end) in std::mem::take(&mut self.lifted.ends) {
+            let terminator = self.terminator(node, &end)?;
+            if let NodeKind::Block(block) = &mut self.lifted.graph.nodes[node.get()].kind {
+                block.end = terminator;
+            }
+        }
+        Ok(())
+    }
+
+    fn terminator(&mut self, node: NodeId, end: &BlockEnd) -> Result<Terminator, Error> {
+        let next = end.next;
+        if end.patched {
+            return Ok(Terminator::Patched { next });
+        }
+        Ok(match end.last.insn.flow {
+            Flow::Next => next.map_or(Terminator::Unreachable, Terminator::FallThrough),
+            Flow::Direct { branch, .. } => match (branch.kind, next) {
+                (BranchKind::Call, next) => Terminator::Call { next },
+                (BranchKind::Conditional, Some(next)) => {
+                    Terminator::Branch { branch, taken: self.destination(node, end)?, next }
+                }
+                (BranchKind::Jump, Some(next)) if self.is_static_jump(node, end) => {
+                    Terminator::Branch { branch, taken: self.destination(node, end)?, next }
+                }
+                // A conditional branch with nothing behind it: the compiler knows that it is taken.
+                (BranchKind::Jump | BranchKind::Conditional, _) => {
+                    Terminator::Jump(self.destination(node, end)?)
+                }
+            },
+            Flow::IndirectJump => Terminator::IndirectJump,
+            Flow::IndirectCall => Terminator::IndirectCall { next },
+            Flow::Return => Terminator::Return,
+            Flow::Trap => Terminator::Trap { next: next.filter(|_| end.resumes) },
+        })
+    }
+
+    /// Whether a static key turns the `jmp` that ends the block into a `nop` and back.
+    fn is_static_jump(&self, node: NodeId, end: &BlockEnd) -> bool {
+        self.lifted.static_jumps.contains(&(self.lifted.graph.node(node).section, end.last.offset))
+    }
+
+    fn destination(&mut self, node: NodeId, end: &BlockEnd) -> Result<Dest, Error> {
+        let id = self.lifted.graph.node(node).section;
+        let Flow::Direct { target, field_offset, field_width, .. } = end.last.insn.flow else {
+            unreachable!("only direct branches have a destination");
+        };
+        let field = end.last.offset + u32::from(field_offset);
+        let (target, offset) = match reloc_at(self.relocs(id), field) {
+            Some(reloc) => {
+                let bias = (end.last.end() - field) as u8;
+                debug_assert_eq!(reloc.width, field_width);
+                self.target(id, reloc, bias)?
+            }
+            None => {
+                let (target, offset) =
+                    self.lifted.locate(id, i64::from(target as u32)).expect("planning saw every target");
+                (Target::Node(target), offset)
+            }
+        };
+        Ok(Dest { target, offset })
+    }
+
+    /// What a relocation of the section names, and the offset in bytes from it.
+    fn target(&mut self, id: SectionId, reloc: &Reloc, bias: u8) -> Result<(Target, i64), Error> {
+        let (object_index, _) = self.lifted.origins[id.get()];
+        let addend = reloc.addend + i64::from(bias);
+        let (object_index, symbol) = match self.program.resolve(object_index, reloc.symbol) {
+            Resolved::Global(global) => return Ok((Target::Symbol(self.global(global)), addend)),
+            Resolved::Local(object_index, symbol) => (object_index, symbol),
+        };
+        let object = &self.program.objects[object_index.get()].object;
+        let symbol = &object.symbols[symbol.get()];
+        let Place::Section(section) = symbol.place else {
+            return Ok((Target::Symbol(self.absolute(symbol.value)), addend));
+        };
+        let Some(section_id) = self.lifted.section(object_index, section) else {
+            return Err(self.discarded(id, reloc, object, section));
+        };
+        // A compiler reaches into a string by the string's own symbol, and into a section by an offset
+        // that tells which string.
+        let merged = self.lifted.graph.sections[section_id.get()].flags & u64::from(SHF_MERGE) != 0;
+        let point = symbol.value as i64 + addend;
+        let at = if merged && symbol.kind != STT_SECTION { symbol.value as i64 } else { point };
+        let Some((node, offset)) = self.lifted.locate(section_id, at) else {
+            return Err(self.discarded(id, reloc, object, section));
+        };
+        Ok((Target::Node(node), offset + point - at))
+    }
+
+    fn discarded(&self, id: SectionId, reloc: &Reloc, object: &Object<'_>, target: SectionIndex) -> Error {
+        let section = &self.lifted.graph.sections[id.get()];
+        Error::Discarded {
+            object: section.object.clone(),
+            section: section.name.clone(),
+            offset: reloc.offset,
+            target: object.section(target).name.to_owned(),
+        }
+    }
+
+    /// The symbol of a global name; one that nobody here defines is made now.
+    fn global(&mut self, global: GlobalIndex) -> SymbolId {
+        if let Some(&id) = self.globals.get(&global) {
+            return id;
+        }
+        let info = self.program.global(global);
+        let (kind, size, place) = match info.definition {
+            Definition::Common { size, align } => (STT_OBJECT, size, SymbolPlace::Common(align)),
+            _ => (STT_NOTYPE, 0, SymbolPlace::Undefined),
+        };
+        let id = self.add_symbol(Symbol {
+            name: self.program.global_name(global).to_owned(),
+            binding: if info.weak { STB_WEAK } else { STB_GLOBAL },
+            kind,
+            other: info.visibility,
+            size,
+            place,
+        });
+        self.globals.insert(global, id);
+        id
+    }
+
+    fn absolute(&mut self, value: u64) -> SymbolId {
+        if let Some(&id) = self.absolutes.get(&value) {
+            return id;
+        }
+        let id = self.add_symbol(Symbol {
+            name: format!("ABS_{value:x}"),
+            binding: STB_LOCAL,
+            kind: STT_NOTYPE,
+            other: 0,
+            size: 0,
+            place: SymbolPlace::Absolute(value),
+        });
+        self.absolutes.insert(value, id);
+        id
+    }
+
+    fn add_symbol(&mut self, symbol: Symbol) -> SymbolId {
+        let id = SymbolId::from(self.lifted.graph.symbols.len());
+        self.lifted.graph.symbols.push(symbol);
+        id
+    }
+
+    fn relocs(&self, id: SectionId) -> &'p [Reloc] {
+        let (object, section) = self.lifted.origins[id.get()];
+        &self.program.objects[object.get()].object.sections[section.get()].relocs
+    }
+}
+
+fn is_relative(class: RelocClass) -> bool {
+    matches!(class, RelocClass::Relative | RelocClass::Branch)
+}

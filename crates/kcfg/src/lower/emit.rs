@@ -1,0 +1,272 @@
+//! Writing out the placed nodes: bytes, relocations, sections.
+
+use goblin::elf::section_header::{
+    SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_NULL, SHT_PROGBITS,
+};
+use indexmap::IndexMap;
+use kelf::{Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
+
+use super::Error;
+use super::relax::{self, Placed, PlacedNode, Relax};
+use super::symbols::{Places, SymbolTable};
+use crate::graph::{Graph, Ref, Target};
+use crate::index::{NodeId, SectionId, SymbolId};
+use crate::isa::Isa;
+use crate::special::output_name;
+
+/// An object under construction.
+pub(super) struct Emitter<'g> {
+    graph: &'g Graph,
+    isa: &'g dyn Isa,
+    /// The sections of which something is alive, with their nodes placed.
+    placed: Vec<(SectionId, Placed)>,
+    sections: Vec<Option<SectionIndex>>,
+    offsets: Vec<u32>,
+    ends: Vec<u32>,
+    symbols: SymbolTable<'g>,
+    /// For each output section, its symbol.
+    section_symbols: Vec<SymbolIndex>,
+}
+
+impl<'g> Emitter<'g> {
+    /// Places every node.
+    pub fn new(graph: &'g Graph, relax: Relax) -> Result<Emitter<'g>, Error> {
+        let isa = graph.isa();
+        let mut emitter = Emitter {
+            graph,
+            isa,
+            placed: Vec::new(),
+            sections: vec![None; graph.nodes.len()],
+            offsets: vec![0; graph.nodes.len()],
+            ends: vec![0; graph.nodes.len()],
+            symbols: SymbolTable::new(graph),
+            section_symbols: vec![SymbolIndex(0)],
+        };
+        for i in 0..graph.sections.len() {
+            let id = SectionId::from(i);
+            let placed = relax::place(isa, graph, id, relax, &mut emitter.offsets)
+                .map_err(|far| Error::TooFar { from: graph.name_of(far.node), displacement: far.displacement })?;
+            if placed.nodes.is_empty() {
+                continue;
+            }
+            let index = SectionIndex::from(emitter.placed.len() + 1);
+            for (j, node) in placed.nodes.iter().enumerate() {
+                emitter.sections[node.node.get()] = Some(index);
+                let end = node.offset
+                    + graph.node(node.node).size
+                    + node.branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
+                debug_assert!(placed.nodes.get(j + 1).is_none_or(|next| next.offset >= end));
+                emitter.ends[node.node.get()] = end;
+            }
+            let symbol = emitter.symbols.add_section(index);
+            emitter.section_symbols.push(symbol);
+            emitter.placed.push((id, placed));
+        }
+        let places =
+            Places { sections: &emitter.sections, offsets: &emitter.offsets, ends: &emitter.ends };
+        emitter.symbols.add_defined(&places);
+        Ok(emitter)
+    }
+
+    /// Writes the object.
+    pub fn object(mut self) -> Result<Object<'g>, Error> {
+        let null = Section {
+            name: "",
+            kind: SHT_NULL,
+            flags: 0,
+            align: 1,
+            entsize: 0,
+            size: 0,
+            data: Vec::new().into(),
+            relocs: Vec::new(),
+            link_order: None,
+        };
+        let mut sections = vec![null];
+        for (id, placed) in std::mem::take(&mut self.placed) {
+            sections.push(self.section(id, &placed)?);
+        }
+        let groups = self.groups();
+        sections.push(Section {
+            name: ".note.GNU-stack",
+            kind: SHT_PROGBITS,
+            flags: 0,
+            align: 1,
+            entsize: 0,
+            size: 0,
+            data: Vec::new().into(),
+            relocs: Vec::new(),
+            link_order: None,
+        });
+        Ok(Object {
+            name: "kshrink.o".to_owned(),
+            machine: self.graph.machine,
+            flags: 0,
+            sections,
+            symbols: self.symbols.symbols,
+            groups,
+        })
+    }
+
+    fn section(&mut self, id: SectionId, placed: &Placed) -> Result<Section<'g>, Error> {
+        let graph = self.graph;
+        let input = &graph.sections[id.get()];
+        let mut data = Vec::new();
+        let mut relocs = Vec::new();
+        if input.kind != SHT_NOBITS {
+            data.reserve_exact(placed.size as usize);
+            for node in &placed.nodes {
+                self.pad(input.flags, node.offset as usize, &mut data);
+                self.node(id, node, &mut data, &mut relocs)?;
+            }
+        }
+        Ok(Section {
+            name: output_name(&input.name),
+            kind: input.kind,
+            flags: input.flags & !u64::from(SHF_GROUP | SHF_LINK_ORDER),
+            align: u64::from(input.align),
+            entsize: input.entsize,
+            size: u64::from(placed.size),
+            data: data.into(),
+            relocs,
+            link_order: None,
+        })
+    }
+
+    fn pad(&self, flags: u64, to: usize, data: &mut Vec<u8>) {
+        if flags & u64::from(SHF_EXECINSTR) != 0 {
+            self.isa.encode_nops(to - data.len(), data);
+        } else {
+            data.resize(to, 0);
+        }
+    }
+
+    fn node(
+        &mut self,
+        id: SectionId,
+        placed: &PlacedNode,
+        data: &mut Vec<u8>,
+        relocs: &mut Vec<Reloc>,
+    ) -> Result<(), Error> {
+        let graph = self.graph;
+        data.extend_from_slice(graph.bytes_of(placed.node));
+        for reference in graph.refs_of(placed.node) {
+            self.reference(id, placed, reference, data, relocs)?;
+        }
+        let mut at = placed.offset + graph.node(placed.node).size;
+        for branch in &placed.branches {
+            at += u32::from(branch.form.len);
+            let displacement = if branch.symbolic {
+                let field = at - u32::from(branch.form.len) + u32::from(branch.form.field_offset);
+                let bias = i64::from(at - field);
+                let (symbol, addend) = self.named(placed.node, branch.dest.target, branch.dest.offset)?;
+                relocs.push(Reloc {
+                    offset: u64::from(field),
+                    r_type: reloc::branch(graph.machine),
+                    class: RelocClass::Branch,
+                    width: branch.form.field_width,
+                    symbol,
+                    addend: addend - bias,
+                });
+                0
+            } else {
+                relax::destination(graph, &branch.dest, &self.offsets) - i64::from(at)
+            };
+            self.isa.encode_branch(branch.branch, branch.form, displacement, data);
+        }
+        Ok(())
+    }
+
+    fn reference(
+        &mut self,
+        id: SectionId,
+        placed: &PlacedNode,
+        reference: &Ref,
+        data: &mut [u8],
+        relocs: &mut Vec<Reloc>,
+    ) -> Result<(), Error> {
+        let place = (placed.offset + reference.offset) as usize;
+        let field = place..place + usize::from(reference.width);
+        if let Some(to) = self.graph.resolve_node(reference.target)
+            && self.sections[to.get()].is_none()
+            && reference.slot_of.is_some()
+        {
+            // A slot of a jump table whose jump was removed.
+            data[field].fill(0);
+            return Ok(());
+        }
+        if let Target::Node(to) = reference.target
+            && reference.class == RelocClass::Relative
+            && self.graph.node(to).section == id
+            && self.sections[to.get()].is_some()
+            && self.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0
+        {
+            // The distance is fixed here already.
+            let value = i64::from(self.offsets[to.get()]) + reference.addend
+                - i64::from(reference.bias)
+                - place as i64;
+            data[field].copy_from_slice(&value.to_le_bytes()[..usize::from(reference.width)]);
+            return Ok(());
+        }
+        let (symbol, addend) = match self.own_symbol(reference) {
+            Some(found) => found,
+            None => self.named(placed.node, reference.target, reference.addend)?,
+        };
+        relocs.push(Reloc {
+            offset: place as u64,
+            r_type: reference.r_type,
+            class: reference.class,
+            width: reference.width,
+            symbol,
+            addend: addend - i64::from(reference.bias),
+        });
+        Ok(())
+    }
+
+    /// A symbol of the node's own, where a section symbol would mean something else: the linker gives a
+    /// table entry to a symbol, not to a place, and takes an offset from a mergeable section's symbol
+    /// for the string or constant that is there.
+    fn own_symbol(&mut self, reference: &Ref) -> Option<(SymbolIndex, i64)> {
+        let Target::Node(to) = reference.target else { return None };
+        let section = self.graph.section_of(to);
+        let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
+        let merged = section.flags & u64::from(SHF_MERGE) != 0 && outside;
+        if reference.class != RelocClass::Got && !merged {
+            return None;
+        }
+        let places = Places { sections: &self.sections, offsets: &self.offsets, ends: &self.ends };
+        self.symbols.own(to, &places).map(|symbol| (symbol, reference.addend))
+    }
+
+    /// The symbol and addend by which the output names a target.
+    fn named(&mut self, from: NodeId, target: Target, offset: i64) -> Result<(SymbolIndex, i64), Error> {
+        let named = match target {
+            Target::Symbol(symbol) => self.symbols.index(symbol).map(|index| (index, offset)),
+            Target::Node(to) => self.sections[to.get()].map(|section| {
+                (self.section_symbols[section.get()], i64::from(self.offsets[to.get()]) + offset)
+            }),
+        };
+        named.ok_or_else(|| Error::Dangling {
+            from: self.graph.name_of(from),
+            to: self.graph.resolve_node(target).map_or_else(String::new, |to| self.graph.name_of(to)),
+        })
+    }
+
+    /// The groups of which a section is left.
+    fn groups(&mut self) -> Vec<Group> {
+        let mut members: IndexMap<SymbolId, Vec<SectionIndex>> = IndexMap::new();
+        for section in &self.graph.sections {
+            let Some(signature) = section.group else { continue };
+            let mut nodes = section.nodes.clone();
+            if let Some(index) = nodes.find_map(|node| self.sections[node as usize]) {
+                members.entry(signature).or_default().push(index);
+            }
+        }
+        members
+            .into_iter()
+            .filter_map(|(signature, members)| {
+                let signature = self.symbols.index(signature)?;
+                Some(Group { flags: kelf::GRP_COMDAT, signature, members })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,45 @@
+/*!
+Lowering: the graph becomes one relocatable object.
+
+Every input section of which a node is alive becomes an output section of the same name, so that the kernel's
+linker script finds what it found before, in the same order. Nodes keep their order; fall-throughs that no
+longer run into their successor get a jump; branches within a section are encoded in the shortest form that
+reaches ([`relax`]). References to nodes are written against section symbols, as assemblers do; references
+to global symbols stay symbolic, so that the link resolves them as it would have.
+*/
+
+mod emit;
+mod relax;
+mod symbols;
+
+use kelf::Object;
+
+use crate::graph::Graph;
+
+pub use relax::Relax;
+
+/// Why a graph cannot be lowered. Each of these is a defect of the pass that ran before.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something alive needs something that was removed.
+    #[error("{from} is alive and refers to {to}, which was removed")]
+    Dangling {
+        /// Who refers.
+        from: String,
+        /// To what.
+        to: String,
+    },
+    /// A branch cannot span the distance.
+    #[error("{from}: a branch over {displacement} bytes is farther than the instruction reaches")]
+    TooFar {
+        /// The block that it ends.
+        from: String,
+        /// Distance in bytes.
+        displacement: i64,
+    },
+}
+
+/// Lowers the live part of a graph.
+pub fn lower(graph: &Graph, relax: Relax) -> Result<Object<'_>, Error> {
+    emit::Emitter::new(graph, relax)?.object()
+}

@@ -1,0 +1,174 @@
+//! Placing the nodes of one section: which branches the layout needs, and their shortest encodings.
+
+use crate::graph::{Dest, Graph, NodeKind, SymbolPlace, Target, Terminator};
+use crate::index::{NodeId, SectionId};
+use crate::isa::{Branch, BranchForm, BranchKind, Isa};
+
+/// Whether branches to global symbols in the same section are encoded like any other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relax {
+    /// No: as the assembler does, which leaves them to the linker, in their longest form.
+    AsAssembled,
+    /// Yes: in their shortest form, resolved. Only right for a program that is linked as a whole.
+    Shortest,
+}
+
+/// A section's live nodes with their places.
+pub(super) struct Placed {
+    pub nodes: Vec<PlacedNode>,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// A node with its place in the output section.
+pub(super) struct PlacedNode {
+    pub node: NodeId,
+    /// Offset in bytes.
+    pub offset: u32,
+    /// The branches that end it, in order.
+    pub branches: Vec<PlacedBranch>,
+}
+
+/// A branch at the end of a block.
+pub(super) struct PlacedBranch {
+    pub branch: Branch,
+    pub dest: Dest,
+    pub form: BranchForm,
+    /// Left to the linker.
+    pub symbolic: bool,
+}
+
+/// A branch that has to span more than its longest form does.
+#[derive(Debug)]
+pub(super) struct TooFar {
+    pub node: NodeId,
+    pub displacement: i64,
+}
+
+/// Places the nodes of a section in their order. `offsets` receives where each begins.
+pub(super) fn place(
+    isa: &dyn Isa,
+    graph: &Graph,
+    section: SectionId,
+    relax: Relax,
+    offsets: &mut [u32],
+) -> Result<Placed, TooFar> {
+    let range = graph.sections[section.get()].nodes.clone();
+    let live: Vec<NodeId> = range.map(NodeId).filter(|&node| graph.node(node).live).collect();
+    let mut nodes: Vec<PlacedNode> = Vec::with_capacity(live.len());
+    for (i, &node) in live.iter().enumerate() {
+        let branches = branches(isa, graph, section, relax, node, live.get(i + 1).copied());
+        nodes.push(PlacedNode { node, offset: 0, branches });
+    }
+    loop {
+        let size = assign_offsets(graph, &mut nodes, offsets);
+        if !grow(isa, graph, &mut nodes, offsets)? {
+            return Ok(Placed { nodes, size });
+        }
+    }
+}
+
+fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], offsets: &mut [u32]) -> u32 {
+    let mut at = 0u32;
+    for placed in nodes {
+        let node = graph.node(placed.node);
+        at = at.next_multiple_of(node.align.max(1));
+        placed.offset = at;
+        offsets[placed.node.get()] = at;
+        at += node.size + placed.branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
+    }
+    at
+}
+
+/// Lengthens the branches that do not reach; says whether there were any. Branches only ever grow, so
+/// that this ends (the way GNU as relaxes, and with its result).
+fn grow(isa: &dyn Isa, graph: &Graph, nodes: &mut [PlacedNode], offsets: &[u32]) -> Result<bool, TooFar> {
+    let mut grown = false;
+    for placed in nodes {
+        let mut at = placed.offset + graph.node(placed.node).size;
+        for branch in &mut placed.branches {
+            at += u32::from(branch.form.len);
+            if branch.symbolic {
+                continue;
+            }
+            let displacement = destination(graph, &branch.dest, offsets) - i64::from(at);
+            if branch.form.reaches(displacement) {
+                continue;
+            }
+            let longer = isa.branch_forms(branch.branch).iter().find(|form| form.len > branch.form.len);
+            branch.form = *longer.ok_or(TooFar { node: placed.node, displacement })?;
+            grown = true;
+        }
+    }
+    Ok(grown)
+}
+
+/// Offset in the section of a destination in the same section.
+pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &[u32]) -> i64 {
+    let (node, inside) = graph.resolve(dest.target).expect("a local destination");
+    i64::from(offsets[node.get()]) + i64::from(inside) + dest.offset
+}
+
+/// The branches that end a block, given which node comes behind it.
+fn branches(
+    isa: &dyn Isa,
+    graph: &Graph,
+    section: SectionId,
+    relax: Relax,
+    node: NodeId,
+    behind: Option<NodeId>,
+) -> Vec<PlacedBranch> {
+    let NodeKind::Block(block) = &graph.node(node).kind else { return Vec::new() };
+    let jump = Branch { kind: BranchKind::Jump, condition: 0 };
+    let make = |branch: Branch, dest: Dest| {
+        let symbolic = !is_local(graph, section, relax, &dest);
+        let forms = isa.branch_forms(branch);
+        let form = if symbolic { forms[forms.len() - 1] } else { forms[0] };
+        PlacedBranch { branch, dest, form, symbolic }
+    };
+    let run_on = |next: NodeId| {
+        let dest = Dest { target: Target::Node(next), offset: 0 };
+        (Some(next) != behind && graph.node(next).live).then(|| make(jump, dest))
+    };
+    match &block.end {
+        Terminator::FallThrough(next) => run_on(*next).into_iter().collect(),
+        Terminator::Jump(dest) => {
+            let to = graph.resolve_node(dest.target).filter(|_| dest.offset == 0);
+            // A jump to the next instruction in the input is there for its effect on the processor
+            // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
+            let useless = to.is_some() && to == behind && to != Some(NodeId(node.0 + 1));
+            if useless && relax == Relax::Shortest { Vec::new() } else { vec![make(jump, *dest)] }
+        }
+        Terminator::Branch { branch, taken, next } => {
+            let mut branches = vec![make(*branch, *taken)];
+            branches.extend(run_on(*next));
+            branches
+        }
+        Terminator::Call { next }
+        | Terminator::IndirectCall { next }
+        | Terminator::Trap { next }
+        | Terminator::Patched { next } => next.and_then(run_on).into_iter().collect(),
+        Terminator::Switch(_)
+        | Terminator::IndirectJump
+        | Terminator::Return
+        | Terminator::Unreachable => Vec::new(),
+    }
+}
+
+/// Whether the distance to a destination is known here.
+fn is_local(graph: &Graph, section: SectionId, relax: Relax, dest: &Dest) -> bool {
+    let Some(node) = graph.resolve_node(dest.target) else { return false };
+    if graph.node(node).section != section {
+        return false;
+    }
+    match dest.target {
+        Target::Node(_) => true,
+        // A weak definition may still be overridden by an object that is linked beside.
+        Target::Symbol(symbol) => {
+            let symbol = &graph.symbols[symbol.get()];
+            relax == Relax::Shortest
+                && symbol.binding != goblin::elf::sym::STB_WEAK
+                && matches!(symbol.place, SymbolPlace::Node(..))
+        }
+    }
+}

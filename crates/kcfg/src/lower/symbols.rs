@@ -1,0 +1,141 @@
+//! The symbol table of the lowered object.
+
+use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_SECTION};
+use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
+use rustc_hash::FxHashMap;
+
+use crate::graph::{Graph, NodeKind, SymbolPlace};
+use crate::index::{NodeId, SymbolId};
+
+/// Symbols under construction.
+pub(super) struct SymbolTable<'g> {
+    graph: &'g Graph,
+    pub symbols: Vec<Symbol<'g>>,
+    /// The graph's symbols that are in the table.
+    indices: FxHashMap<SymbolId, SymbolIndex>,
+    /// Symbols made for nodes that need one of their own.
+    own: FxHashMap<NodeId, SymbolIndex>,
+}
+
+/// Where the nodes are.
+pub(super) struct Places<'l> {
+    /// For each node, its output section, if it is alive.
+    pub sections: &'l [Option<SectionIndex>],
+    /// For each node, its offset there.
+    pub offsets: &'l [u32],
+    /// For each node, its end there, branches included.
+    pub ends: &'l [u32],
+}
+
+impl<'g> SymbolTable<'g> {
+    pub fn new(graph: &'g Graph) -> SymbolTable<'g> {
+        let null = Symbol {
+            name: "",
+            value: 0,
+            size: 0,
+            binding: STB_LOCAL,
+            kind: STT_NOTYPE,
+            other: 0,
+            place: Place::Undefined,
+        };
+        SymbolTable { graph, symbols: vec![null], indices: FxHashMap::default(), own: FxHashMap::default() }
+    }
+
+    /// Adds the symbol of a section.
+    pub fn add_section(&mut self, section: SectionIndex) -> SymbolIndex {
+        self.push(Symbol {
+            name: "",
+            value: 0,
+            size: 0,
+            binding: STB_LOCAL,
+            kind: STT_SECTION,
+            other: 0,
+            place: Place::Section(section),
+        })
+    }
+
+    /// Adds every symbol of a live node.
+    pub fn add_defined(&mut self, places: &Places<'_>) {
+        for (i, symbol) in self.graph.symbols.iter().enumerate() {
+            let SymbolPlace::Node(node, offset) = symbol.place else { continue };
+            let Some(section) = places.sections[node.get()] else { continue };
+            let input = self.graph.node(node);
+            let behind = offset > 0 && offset >= input.size && matches!(input.kind, NodeKind::Block(_));
+            let value =
+                if behind { places.ends[node.get()] } else { places.offsets[node.get()] + offset };
+            let size = match function_end(self.graph, node, places) {
+                Some(end) if symbol.kind == STT_FUNC && offset == 0 => u64::from(end - value),
+                _ => symbol.size,
+            };
+            let index = self.push(Symbol {
+                name: &symbol.name,
+                value: u64::from(value),
+                size,
+                binding: symbol.binding,
+                kind: symbol.kind,
+                other: symbol.other,
+                place: Place::Section(section),
+            });
+            self.indices.insert(SymbolId::from(i), index);
+        }
+    }
+
+    /// The index of a symbol; one that is defined outside is added when something names it first. `None`
+    /// if its node was removed.
+    pub fn index(&mut self, id: SymbolId) -> Option<SymbolIndex> {
+        if let Some(&index) = self.indices.get(&id) {
+            return Some(index);
+        }
+        let symbol = &self.graph.symbols[id.get()];
+        let (value, place) = match symbol.place {
+            SymbolPlace::Node(..) => return None,
+            SymbolPlace::Undefined => (0, Place::Undefined),
+            SymbolPlace::Common(align) => (align, Place::Common),
+            SymbolPlace::Absolute(value) => (value, Place::Absolute),
+        };
+        let index = self.push(Symbol {
+            name: &symbol.name,
+            value,
+            size: symbol.size,
+            binding: symbol.binding,
+            kind: symbol.kind,
+            other: symbol.other,
+            place,
+        });
+        self.indices.insert(id, index);
+        Some(index)
+    }
+
+    /// A local symbol at the start of a node, for references that a section symbol would change.
+    pub fn own(&mut self, node: NodeId, places: &Places<'_>) -> Option<SymbolIndex> {
+        if let Some(&index) = self.own.get(&node) {
+            return Some(index);
+        }
+        let section = places.sections[node.get()]?;
+        let index = self.push(Symbol {
+            name: ".Lkshrink",
+            value: u64::from(places.offsets[node.get()]),
+            size: 0,
+            binding: STB_LOCAL,
+            kind: STT_NOTYPE,
+            other: 0,
+            place: Place::Section(section),
+        });
+        self.own.insert(node, index);
+        Some(index)
+    }
+
+    fn push(&mut self, symbol: Symbol<'g>) -> SymbolIndex {
+        self.symbols.push(symbol);
+        SymbolIndex::from(self.symbols.len() - 1)
+    }
+}
+
+/// The end of the function whose entry the node is.
+fn function_end(graph: &Graph, node: NodeId, places: &Places<'_>) -> Option<u32> {
+    let function = &graph.functions[graph.block(node)?.function.get()];
+    if function.blocks.start != node.0 {
+        return None;
+    }
+    function.blocks.clone().rev().find(|&block| graph.nodes[block as usize].live).map(|last| places.ends[last as usize])
+}

@@ -1,0 +1,146 @@
+/*!
+Which calls come back.
+
+A block *may return* if control can get from it to the end of its function. The set is the least that
+satisfies the rules below, so that a function that only loops, or only calls functions that do not return,
+is found not to return either. Whatever is not understood may return. This makes reachability
+context-sensitive where it matters: the code behind a call is reached through the callee's return, not
+through the call (Chanet et al. 2007, section 2.4).
+*/
+
+use fixedbitset::FixedBitSet;
+
+use crate::edges::{SiteIndex, for_each_successor};
+use crate::graph::{Graph, NodeKind, Target, Terminator};
+use crate::index::NodeId;
+
+/// The blocks from which control may return to the caller.
+pub struct Returns {
+    may_return: FixedBitSet,
+}
+
+impl Returns {
+    /// Solves for all blocks of a graph.
+    pub(crate) fn of(graph: &Graph, sites: &SiteIndex) -> Returns {
+        Solver::new(graph, sites).solve()
+    }
+
+    /// Whether a call of the target may come back; what is outside of the program may.
+    pub fn target(&self, graph: &Graph, target: Target) -> bool {
+        graph.resolve_node(target).is_none_or(|node| self.may_return.contains(node.get()))
+    }
+}
+
+struct Solver<'g> {
+    graph: &'g Graph,
+    may_return: FixedBitSet,
+    pending: Vec<NodeId>,
+    /// For each node, who has to be looked at again once it may return.
+    waiting: Vec<Vec<NodeId>>,
+}
+
+impl<'g> Solver<'g> {
+    fn new(graph: &'g Graph, sites: &SiteIndex) -> Solver<'g> {
+        let mut solver = Solver {
+            graph,
+            may_return: FixedBitSet::with_capacity(graph.nodes.len()),
+            pending: Vec::new(),
+            waiting: vec![Vec::new(); graph.nodes.len()],
+        };
+        for node in graph.node_ids() {
+            match &graph.node(node).kind {
+                // Hand-written or opaque code; data is never asked about.
+                NodeKind::Chunk(chunk) if chunk.code => solver.mark(node),
+                NodeKind::Chunk(_) => {}
+                NodeKind::Block(block) => solver.start(node, &block.end, sites),
+            }
+        }
+        solver
+    }
+
+    /// Marks the blocks that return by themselves and notes whom the others depend on.
+    fn start(&mut self, node: NodeId, end: &Terminator, sites: &SiteIndex) {
+        let outside = |target: Target| self.graph.resolve_node(target).is_none();
+        let leaves = match end {
+            Terminator::Return | Terminator::IndirectJump => true,
+            Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } => outside(dest.target),
+            // Control may also go where the patch says.
+            Terminator::Patched { .. } => {
+                self.graph.refs_of(node).iter().any(|reference| outside(reference.target))
+            }
+            _ => false,
+        };
+        if leaves {
+            self.mark(node);
+            return;
+        }
+        let graph = self.graph;
+        for_each_successor(graph, end, |to| self.waiting[to.get()].push(node));
+        if let Some(callee) = graph.callee(node)
+            && let Some(to) = graph.resolve_node(callee.target)
+        {
+            self.waiting[to.get()].push(node);
+        }
+        if matches!(end, Terminator::Patched { .. }) {
+            for reference in graph.refs_of(node) {
+                if let Some(to) = graph.resolve_node(reference.target) {
+                    self.waiting[to.get()].push(node);
+                }
+            }
+        }
+        // A fault goes to the fixup, a static key to its target, an alternative to its replacement.
+        for &entry in sites.entries(node) {
+            for reference in &graph.refs_of(entry)[1..] {
+                if let Some(to) = graph.resolve_node(reference.target) {
+                    self.waiting[to.get()].push(node);
+                }
+            }
+        }
+    }
+
+    fn mark(&mut self, node: NodeId) {
+        if !self.may_return.put(node.get()) {
+            self.pending.push(node);
+        }
+    }
+
+    fn solve(mut self) -> Returns {
+        while let Some(node) = self.pending.pop() {
+            for waiter in std::mem::take(&mut self.waiting[node.get()]) {
+                if self.may_return.contains(waiter.get()) {
+                    continue;
+                }
+                if self.returns_through(waiter, node) {
+                    self.mark(waiter);
+                } else {
+                    // A call: its callee returns, and its return point may do so later, or the other way
+                    // round.
+                    if let Some(other) = self.other_half(waiter, node) {
+                        self.waiting[other.get()].push(waiter);
+                    }
+                }
+            }
+        }
+        Returns { may_return: self.may_return }
+    }
+
+    /// Whether `waiter` may return now that `node`, which it leads to, may.
+    fn returns_through(&self, waiter: NodeId, node: NodeId) -> bool {
+        let Some(block) = self.graph.block(waiter) else { return true };
+        let Terminator::Call { next } = block.end else { return true };
+        let callee = self.graph.callee(waiter).expect("a direct call names its callee").target;
+        let callee = self.graph.resolve_node(callee);
+        // Reached through an entry of a table that is about the call.
+        if Some(node) != callee && Some(node) != next {
+            return true;
+        }
+        let may_return = |node: NodeId| self.may_return.contains(node.get());
+        callee.is_none_or(may_return) && next.is_some_and(may_return)
+    }
+
+    fn other_half(&self, waiter: NodeId, node: NodeId) -> Option<NodeId> {
+        let Terminator::Call { next } = self.graph.block(waiter)?.end else { return None };
+        let callee = self.graph.resolve_node(self.graph.callee(waiter)?.target);
+        if Some(node) == next { callee } else { next }
+    }
+}

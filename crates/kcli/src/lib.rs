@@ -1,0 +1,22 @@
+//! What the commands of kshrink share, so that each of them stays a thin shell over its library:
+//!
+//! - [`main`]: runs a command, prints its error, picks its exit code;
+//! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes, `-` being standard input or
+//!   output;
+//! - [`Progress`]: a spinner or bar for people, nothing for pipes and logs;
+//! - [`Table`] and [`human`]: figures in columns.
+//!
+//! This is a handful of functions and not a framework: a command parses its own arguments and calls
+//! what it needs. The decision behind it is that standard output belongs to results alone, and that
+//! a result is either whole or absent. Diagnostics and progress therefore go to standard error, and
+//! a file appears under its name only when it is complete.
+
+mod output;
+mod progress;
+mod run;
+mod table;
+
+pub use output::{Output, is_piped_stdin, read_input};
+pub use progress::Progress;
+pub use run::{Failure, OrBadInput, main};
+pub use table::{Table, human, percent};

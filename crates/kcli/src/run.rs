@@ -1,0 +1,160 @@
+//! Runs a command: its error on standard error, its exit code to the shell.
+//!
+//! | code | meaning |
+//! | --- | --- |
+//! | 0 | success, or the reader of standard output went away |
+//! | 1 | the job failed: a file could not be read or written, a step failed; nothing was written |
+//! | 2 | usage error or bad input: doing the same again cannot succeed |
+//!
+//! Code 2 is what `clap` gives for a usage error, so that a damaged kernel and a misspelt option,
+//! which are both the caller's to fix, look the same to a script.
+//!
+//! A closed pipe (`kelf size vmlinux | head -1`) ends a C program silently by `SIGPIPE`. Rust turns
+//! that signal off and returns [`std::io::ErrorKind::BrokenPipe`] from the write instead. Turning
+//! it on again would need `unsafe`; remembering that the write failed does not, and leaves broken
+//! pipes to child processes visible as the failures that they are.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use crate::output::stdout_is_closed;
+
+/// Why a command ends without success, which is to say its exit code and its message.
+#[derive(Debug)]
+pub enum Failure {
+    /// The job failed; exit code 1.
+    Job(Box<dyn Error + Send + Sync>),
+    /// The input or the arguments were wrong; exit code 2.
+    BadInput(Box<dyn Error + Send + Sync>),
+}
+
+impl Failure {
+    /// A failed job with this message.
+    pub fn job(message: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Failure::Job(message.into())
+    }
+
+    /// Bad input with this message.
+    pub fn bad_input(message: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Failure::BadInput(message.into())
+    }
+
+    /// The exit code, as in the table at the top of this file.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Job(_) => 1,
+            Failure::BadInput(_) => 2,
+        }
+    }
+
+    fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        match self {
+            Failure::Job(error) | Failure::BadInput(error) => error.as_ref(),
+        }
+    }
+
+    /// The message followed by its causes, as `message: cause: cause of the cause`. A cause that
+    /// the text before it already quotes is not repeated.
+    pub fn message(&self) -> String {
+        let mut message = self.error().to_string();
+        let mut cause = self.error().source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !message.ends_with(&text) {
+                let _ = write!(message, ": {text}");
+            }
+            cause = error.source();
+        }
+        message
+    }
+}
+
+/// Any error is a failed job until [`OrBadInput::or_bad_input`] says otherwise.
+impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::Job(Box::new(error))
+    }
+}
+
+/// Marks the error of a result as the caller's to fix.
+pub trait OrBadInput<T> {
+    /// Makes the error a [`Failure::BadInput`].
+    ///
+    /// # Errors
+    /// The error that was there.
+    fn or_bad_input(self) -> Result<T, Failure>;
+}
+
+impl<T, E: Error + Send + Sync + 'static> OrBadInput<T> for Result<T, E> {
+    fn or_bad_input(self) -> Result<T, Failure> {
+        self.map_err(|error| Failure::BadInput(Box::new(error)))
+    }
+}
+
+/// Runs `command`, prints `name: error: …` on standard error if it fails, and gives the exit code
+/// for `main` to return. Colour only on a terminal, and not when `NO_COLOR` is set.
+pub fn main<E: Into<Failure>>(name: &str, command: impl FnOnce() -> Result<(), E>) -> ExitCode {
+    let Err(failure) = command().map_err(Into::into) else {
+        return ExitCode::SUCCESS;
+    };
+    if stdout_is_closed() {
+        return ExitCode::SUCCESS;
+    }
+    let stderr = io::stderr();
+    let (red, plain) = if stderr.is_terminal() && !no_color() {
+        ("\x1b[1;31m", "\x1b[0m")
+    } else {
+        ("", "")
+    };
+    // A closed standard error leaves nobody to tell; the exit code still says it.
+    let _ = writeln!(
+        stderr.lock(),
+        "{name}: {red}error:{plain} {}",
+        failure.message()
+    );
+    ExitCode::from(failure.exit_code())
+}
+
+/// Whether the user asked for no colour (<https://no-color.org>).
+fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Outer(io::Error);
+
+    impl std::fmt::Display for Outer {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("cannot read a.o")
+        }
+    }
+
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn message_lists_causes() {
+        let failure = Failure::from(Outer(io::Error::other("disk on fire")));
+        assert_eq!(failure.message(), "cannot read a.o: disk on fire");
+        assert_eq!(failure.exit_code(), 1);
+    }
+
+    #[test]
+    fn bad_input_has_code_two() {
+        let result: Result<(), _> = Err(io::Error::other("no"));
+        assert_eq!(result.or_bad_input().unwrap_err().exit_code(), 2);
+        assert_eq!(
+            Failure::bad_input("no such option").message(),
+            "no such option"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! Commands built on `kcli`, run as processes: messages, exit codes, pipes.
+//!
+//! This program is both sides: started with `KCLI_TEST_CHILD` it is the command, otherwise it runs
+//! itself that way and looks at what comes out.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Output as Finished, Stdio};
+
+use kcli::{Failure, OrBadInput, Output, Progress, is_piped_stdin, read_input};
+
+const CHILD: &str = "KCLI_TEST_CHILD";
+
+fn main() -> ExitCode {
+    match std::env::var(CHILD) {
+        Ok(job) => kcli::main("child", || child(&job)),
+        Err(_) => {
+            errors();
+            closed_pipe();
+            standard_input();
+            output_files();
+            println!("kcli: all commands behaved");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn child(job: &str) -> Result<(), Failure> {
+    let mut output = Output::stdout();
+    match job {
+        "nothing" => {}
+        "job" => Err(io::Error::other("no room"))?,
+        "bad" => Err(io::Error::other("no sense")).or_bad_input()?,
+        "stdin" => write!(output, "{}", is_piped_stdin())?,
+        "copy" => output.write_all(&read_input(Path::new("-"))?)?,
+        "flood" => (0..100_000).try_for_each(|line| writeln!(output, "line {line}"))?,
+        "progress" => {
+            let progress = Progress::spinner("working");
+            progress.message("still working");
+            progress.note("a note");
+            Progress::bar(10, "objects").advance(5);
+        }
+        path => {
+            let mut file = Output::create(Path::new(path))?;
+            file.write_all(b"content")?;
+            file.commit()?;
+        }
+    }
+    Ok(output.commit()?)
+}
+
+fn command(job: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .env(CHILD, job)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn finish(command: &mut Command) -> (Option<i32>, String, String) {
+    let Finished {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
+}
+
+fn errors() {
+    assert_eq!(
+        finish(&mut command("nothing")),
+        (Some(0), "".into(), "".into())
+    );
+    let job = (Some(1), "".into(), "child: error: no room\n".into());
+    assert_eq!(finish(&mut command("job")), job);
+    let bad = (Some(2), "".into(), "child: error: no sense\n".into());
+    assert_eq!(finish(&mut command("bad")), bad);
+    // Standard error is a pipe here, so that there is nobody to look at progress.
+    assert_eq!(
+        finish(&mut command("progress")),
+        (Some(0), "".into(), "".into())
+    );
+}
+
+fn closed_pipe() {
+    let mut running = command("flood").spawn().unwrap();
+    let mut first = [0; 6];
+    running
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
+    assert_eq!(&first, b"line 0");
+    // The pipe is closed now.
+    let finished = running.wait_with_output().unwrap();
+    assert!(finished.status.success(), "{finished:?}");
+    assert!(finished.stderr.is_empty(), "{finished:?}");
+}
+
+fn standard_input() {
+    let stdin = |input: Stdio| finish(command("stdin").stdin(input)).1;
+    assert_eq!(stdin(Stdio::null()), "false");
+    assert_eq!(
+        stdin(File::open(std::env::current_exe().unwrap()).unwrap().into()),
+        "true"
+    );
+    let mut running = command("copy").stdin(Stdio::piped()).spawn().unwrap();
+    running.stdin.take().unwrap().write_all(b"plan").unwrap();
+    assert_eq!(running.wait_with_output().unwrap().stdout, b"plan");
+    let mut running = command("stdin").stdin(Stdio::piped()).spawn().unwrap();
+    drop(running.stdin.take());
+    assert_eq!(running.wait_with_output().unwrap().stdout, b"true");
+}
+
+fn output_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("out");
+    assert_eq!(finish(&mut command(path.to_str().unwrap())).0, Some(0));
+    assert_eq!(fs::read(&path).unwrap(), b"content");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    let (code, _, message) = finish(&mut command("/nonexistent/out"));
+    assert_eq!(code, Some(1));
+    assert!(
+        message.starts_with("child: error: cannot write /nonexistent/out: "),
+        "{message}"
+    );
+    let (code, output, _) = finish(&mut command("-"));
+    assert_eq!((code, &output[..]), (Some(0), "content"));
+}

@@ -1,0 +1,206 @@
+//! Finds the link inputs of a kernel in its build directory.
+//!
+//! Kbuild records every command that it runs, in `.target.cmd` beside the target. The inputs of the
+//! final link are therefore read off the record and the generated configuration, as
+//! `scripts/link-vmlinux.sh` reads them, and not guessed from the tree: `vmlinux.a` whole, the
+//! libraries of `.vmlinux.o.cmd` as far as they are needed, and the few objects that the final link
+//! makes itself. Kernels from 6.1 on work so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use goblin::elf::header::{ET_DYN, ET_EXEC};
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, Result};
+use crate::headers::{ElfFile, type_name};
+use crate::machine::Machine;
+
+/// A kernel build directory after `make vmlinux`.
+#[derive(Clone, Debug)]
+pub struct KernelBuild {
+    /// The build directory.
+    pub dir: PathBuf,
+    /// The linked kernel.
+    pub vmlinux: PathBuf,
+    /// Its machine.
+    pub machine: Machine,
+    /// What is linked whole: `vmlinux.a`, or `vmlinux.o` where the kernel links that
+    /// (`CONFIG_LTO_CLANG`, `CONFIG_X86_KERNEL_IBT`).
+    pub archive: PathBuf,
+    /// Libraries of which the link takes what it needs, in order. Empty where `archive` is
+    /// `vmlinux.o`, which has what is needed.
+    pub libraries: Vec<PathBuf>,
+    /// Objects that the final link adds: `.vmlinux.export.o` with `CONFIG_MODULES`, and
+    /// `init/version-timestamp.o`, in link order. The symbol table object of `CONFIG_KALLSYMS` is
+    /// not among them, because the link makes a new one.
+    pub beside: Vec<PathBuf>,
+    /// The preprocessed linker script, `arch/*/kernel/vmlinux.lds`.
+    pub linker_script: PathBuf,
+    config: FxHashMap<String, String>,
+}
+
+impl KernelBuild {
+    /// Finds the build of `vmlinux` in the directory that it lies in.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if a file cannot be read, [`Error::WrongKind`] or [`Error::Damaged`] if
+    /// `vmlinux` is not a linked kernel or not whole, [`Error::Build`] if it has no symbols or the
+    /// directory lacks what the link needs.
+    pub fn find(vmlinux: &Path) -> Result<KernelBuild> {
+        let machine = check_vmlinux(vmlinux)?;
+        // A link to a vmlinux elsewhere means the build there.
+        let vmlinux = fs::canonicalize(vmlinux).map_err(|source| Error::Read {
+            path: vmlinux.into(),
+            source,
+        })?;
+        let dir = vmlinux.parent().unwrap_or(Path::new("/")).to_path_buf();
+        let config = read_config(&dir)?;
+        let is_enabled = |option: &str| config.get(option).is_some_and(|value| value == "y");
+
+        let links_object = is_enabled("CONFIG_LTO_CLANG") || is_enabled("CONFIG_X86_KERNEL_IBT");
+        let (archive, libraries) = if links_object {
+            (existing(&dir, "vmlinux.o")?, Vec::new())
+        } else {
+            (existing(&dir, "vmlinux.a")?, recorded_libraries(&dir)?)
+        };
+        let mut beside = Vec::new();
+        if is_enabled("CONFIG_MODULES") {
+            beside.push(existing(&dir, ".vmlinux.export.o")?);
+        }
+        beside.push(existing(&dir, "init/version-timestamp.o")?);
+        let linker_script = find_linker_script(&dir)?;
+        Ok(KernelBuild {
+            dir,
+            vmlinux,
+            machine,
+            archive,
+            libraries,
+            beside,
+            linker_script,
+            config,
+        })
+    }
+
+    /// The value of a configuration option, as `CONFIG_MODULES`: `y`, `m`, a number or a string
+    /// without its quotes; `None` where it is not set.
+    pub fn config(&self, option: &str) -> Option<&str> {
+        self.config.get(option).map(String::as_str)
+    }
+
+    /// Whether a configuration option is `y`.
+    pub fn is_enabled(&self, option: &str) -> bool {
+        self.config(option) == Some("y")
+    }
+
+    /// Whether the kernel links `vmlinux.o` instead of `vmlinux.a`.
+    pub fn links_vmlinux_o(&self) -> bool {
+        self.archive
+            .extension()
+            .is_some_and(|extension| extension == "o")
+    }
+}
+
+/// Checks that `path` is a linked kernel with symbols, and returns its machine.
+fn check_vmlinux(path: &Path) -> Result<Machine> {
+    let bytes = fs::read(path).map_err(|source| Error::Read {
+        path: path.into(),
+        source,
+    })?;
+    let expected = "vmlinux, the linked kernel as an ELF file (not bzImage or Image)";
+    let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
+    if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
+        return Err(Error::WrongKind {
+            file: file.name,
+            found: type_name(file.header.e_type),
+            expected: expected.into(),
+        });
+    }
+    for section in 0..file.sections.len() {
+        file.content(section)?;
+    }
+    if file.symbol_table()?.is_none() {
+        return Err(Error::Build {
+            path: path.into(),
+            problem: "has no symbol table".into(),
+            advice: "give the vmlinux that the kernel build made, before it was stripped".into(),
+        });
+    }
+    Ok(file.machine)
+}
+
+fn existing(dir: &Path, name: &str) -> Result<PathBuf> {
+    let path = dir.join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::Build {
+        path,
+        problem: "is missing from the kernel build directory".into(),
+        advice: "build the kernel (6.1 or later) there again with `make vmlinux`".into(),
+    })
+}
+
+fn read_config(dir: &Path) -> Result<FxHashMap<String, String>> {
+    let path = dir.join("include/config/auto.conf");
+    if !path.is_file() {
+        return Err(Error::Build {
+            path: dir.into(),
+            problem: "is not a kernel build directory: it has no include/config/auto.conf".into(),
+            advice: "give the vmlinux inside the directory in which the kernel was built".into(),
+        });
+    }
+    let text = fs::read_to_string(&path).map_err(|source| Error::Read { path, source })?;
+    let options = text.lines().filter(|line| line.starts_with("CONFIG_"));
+    let options = options.filter_map(|line| line.split_once('='));
+    Ok(options
+        .map(|(name, value)| (name.into(), value.trim_matches('"').into()))
+        .collect())
+}
+
+/// The libraries on the recorded command line of `vmlinux.o`, which are also those of the final
+/// link.
+fn recorded_libraries(dir: &Path) -> Result<Vec<PathBuf>> {
+    let path = existing(dir, ".vmlinux.o.cmd")?;
+    let text = fs::read_to_string(&path).map_err(|source| Error::Read {
+        path: path.clone(),
+        source,
+    })?;
+    let group = text
+        .split_once("--start-group")
+        .and_then(|(_, rest)| rest.split_once("--end-group"));
+    let Some((libraries, _)) = group else {
+        return Err(Error::Build {
+            path,
+            problem: "records no link command with --start-group … --end-group".into(),
+            advice: "build the kernel (6.1 or later) there again with `make vmlinux`".into(),
+        });
+    };
+    libraries
+        .split_whitespace()
+        .map(|name| existing(dir, name))
+        .collect()
+}
+
+fn find_linker_script(dir: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(dir.join("arch")).map_err(|source| Error::Read {
+        path: dir.join("arch"),
+        source,
+    })?;
+    let mut scripts: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path().join("kernel/vmlinux.lds")))
+        .filter(|path| path.is_file())
+        .collect();
+    // A directory that built two architectures cannot be told apart; Kbuild refuses that as well.
+    scripts.sort();
+    match scripts.len() {
+        1 => Ok(scripts.remove(0)),
+        count => Err(Error::Build {
+            path: dir.join("arch"),
+            problem: format!("holds {count} linker scripts (*/kernel/vmlinux.lds); expected one"),
+            advice: "build the kernel there again with `make vmlinux`, after `make mrproper` if \
+                     another architecture was built there before"
+                .into(),
+        }),
+    }
+}

@@ -1,0 +1,39 @@
+//! Newtypes for the indices of this crate, so that a section number is never taken for a symbol's.
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The index as a `usize`, to index a slice.
+            pub fn get(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl From<usize> for $name {
+            fn from(index: usize) -> Self {
+                $name(u32::try_from(index).expect("more than 4 billion entries"))
+            }
+        }
+    };
+}
+
+index! {
+    /// A section of one object: the ELF section number, 0 being the null section.
+    SectionIndex
+}
+index! {
+    /// A symbol of one object: the ELF symbol number, 0 being the null symbol.
+    SymbolIndex
+}
+index! {
+    /// An object of a program, in link order.
+    ObjectIndex
+}
+index! {
+    /// A global symbol of a program.
+    GlobalIndex
+}

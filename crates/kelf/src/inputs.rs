@@ -1,0 +1,219 @@
+//! The bytes of everything that goes into a link, read once and owned in one place.
+//!
+//! [`Program`](crate::Program) and all that follows borrow from here: no later stage copies a
+//! section that it does not change. The files are many and small (900 for a small kernel) and come
+//! from the page cache, so they are read in parallel into memory; mapping them would cost a system
+//! call and a page fault for each, and `unsafe`.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use crate::archive::{Archive, MemberContent, is_archive};
+use crate::build_dir::KernelBuild;
+use crate::error::{Error, Result};
+
+/// The files of one link.
+#[derive(Debug)]
+pub struct InputFiles {
+    pub(crate) files: Vec<InputFile>,
+}
+
+/// One object file.
+#[derive(Debug)]
+pub(crate) struct InputFile {
+    /// For messages and reports.
+    pub name: String,
+    pub role: Role,
+    /// Path of the source, where the build recorded it.
+    pub source: Option<String>,
+    bytes: Vec<u8>,
+}
+
+/// How an object takes part in a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Always.
+    Linked,
+    /// If something needs it; the number of its library.
+    Library(usize),
+    /// Always, but added by the final link and not ours to change.
+    Beside,
+}
+
+/// An object to read.
+struct Job {
+    name: String,
+    role: Role,
+    origin: Origin,
+}
+
+enum Origin {
+    File(PathBuf),
+    /// A member of an ordinary archive, which had to be read to find it.
+    Member(Vec<u8>),
+}
+
+impl InputFiles {
+    /// Reads the inputs of a kernel's final link. Names are relative to the build directory.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if a file cannot be read, [`Error::Damaged`] for an archive that is not
+    /// whole.
+    pub fn of_kernel(build: &KernelBuild) -> Result<InputFiles> {
+        let mut jobs = Vec::new();
+        if build.links_vmlinux_o() {
+            jobs.push(Job::whole(&build.archive, Role::Linked));
+        } else {
+            archive_jobs(&build.archive, Role::Linked, &mut jobs)?;
+        }
+        for path in &build.beside {
+            jobs.push(Job::whole(path, Role::Beside));
+        }
+        for (number, path) in build.libraries.iter().enumerate() {
+            archive_jobs(path, Role::Library(number), &mut jobs)?;
+        }
+        let prefix = format!("{}/", build.dir.display());
+        for job in &mut jobs {
+            if let Some(name) = job.name.strip_prefix(&prefix) {
+                job.name = name.into();
+            }
+        }
+        InputFiles::read(jobs)
+    }
+
+    /// Reads objects and archives that a user names. Objects are linked in the order given;
+    /// archives are libraries, searched together after all objects (as between `--start-group` and
+    /// `--end-group`).
+    ///
+    /// # Errors
+    /// As for [`InputFiles::of_kernel`].
+    pub fn of_objects(paths: &[PathBuf]) -> Result<InputFiles> {
+        let mut jobs = Vec::new();
+        let mut libraries = 0;
+        for path in paths {
+            if starts_as_archive(path)? {
+                archive_jobs(path, Role::Library(libraries), &mut jobs)?;
+                libraries += 1;
+            } else {
+                jobs.push(Job::whole(path, Role::Linked));
+            }
+        }
+        InputFiles::read(jobs)
+    }
+
+    /// Number of object files, library members that may turn out not to be needed included.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Total size in bytes.
+    pub fn total_size(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes.len() as u64).sum()
+    }
+
+    fn read(jobs: Vec<Job>) -> Result<InputFiles> {
+        let files = jobs.into_par_iter().map(Job::run).collect::<Result<_>>()?;
+        Ok(InputFiles { files })
+    }
+}
+
+impl InputFile {
+    /// The content.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Job {
+    fn whole(path: &Path, role: Role) -> Job {
+        Job {
+            name: path.display().to_string(),
+            role,
+            origin: Origin::File(path.into()),
+        }
+    }
+
+    fn run(self) -> Result<InputFile> {
+        let Job { name, role, origin } = self;
+        let (bytes, source) = match origin {
+            Origin::File(path) => (read(&path)?, recorded_source(&path)),
+            Origin::Member(bytes) => (bytes, None),
+        };
+        Ok(InputFile {
+            name,
+            role,
+            source,
+            bytes,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|source| Error::Read {
+        path: path.into(),
+        source,
+    })
+}
+
+fn starts_as_archive(path: &Path) -> Result<bool> {
+    let error = |source| Error::Read {
+        path: path.into(),
+        source,
+    };
+    let mut magic = Vec::new();
+    File::open(path)
+        .map_err(error)?
+        .take(8)
+        .read_to_end(&mut magic)
+        .map_err(error)?;
+    Ok(is_archive(&magic))
+}
+
+fn archive_jobs(path: &Path, role: Role, jobs: &mut Vec<Job>) -> Result<()> {
+    let bytes = read(path)?;
+    for member in Archive::read(path, &bytes)?.members {
+        jobs.push(match member.content {
+            MemberContent::File(file) => Job::whole(&file, role),
+            MemberContent::Inside(range) => Job {
+                name: format!("{}({})", path.display(), member.name),
+                role,
+                origin: Origin::Member(bytes[range].to_vec()),
+            },
+        });
+    }
+    Ok(())
+}
+
+/// The source of object `path`, from the command that Kbuild recorded beside it: a line
+/// `source_kernel/fork.o := /usr/src/linux/kernel/fork.c`.
+///
+/// Objects that are made of other objects have no such line. `x.pi.o` and `x.stub.o`, which objcopy
+/// makes of `x.o`, have the source of that.
+fn recorded_source(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let record = File::open(path.with_file_name(format!(".{name}.cmd"))).ok()?;
+    // The line follows the command; what comes after, the list of headers, is long.
+    for line in BufReader::new(record).lines() {
+        let line = line.ok()?;
+        if line.starts_with("source_") {
+            return line
+                .split_once(":=")
+                .map(|(_, source)| source.trim().into());
+        }
+        if line.starts_with("deps_") {
+            break;
+        }
+    }
+    let original = name
+        .strip_suffix(".pi.o")
+        .or_else(|| name.strip_suffix(".stub.o"))?;
+    recorded_source(&path.with_file_name(format!("{original}.o")))
+}

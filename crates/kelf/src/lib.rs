@@ -1,0 +1,45 @@
+//! ELF in and out for the kshrink tools.
+//!
+//! The way through, each step borrowing from the one before it:
+//!
+//! 1. [`KernelBuild::find`] finds what the build of a `vmlinux` links;
+//! 2. [`InputFiles`] reads those files, through (thin) archives ([`archive`]);
+//! 3. [`Object::read`] makes plain data of each object, checked once and for all ([`read`]);
+//! 4. [`Program::link`] picks the library members that the link needs and resolves symbols as `ld`
+//!    does;
+//! 5. the rest of kshrink makes a new [`Object`] of it;
+//! 6. [`Object::write`] makes bytes of that, for the kernel's own link ([`write`](mod@write)).
+//!
+//! This crate knows no instruction set and no section by its meaning. Its main decision is that an
+//! object is plain data (`Vec`s with public fields and index newtypes) rather than a view into a
+//! file: a rewriter makes most of its output from scratch, and reading and writing then meet in one
+//! type that tests can compare.
+//!
+//! [`SizeTable`] measures the result, and the command `kelf size` prints it.
+
+pub mod archive;
+pub mod build_dir;
+pub mod index;
+pub mod inputs;
+pub mod machine;
+pub mod object;
+pub mod program;
+pub mod read;
+pub mod reloc;
+pub mod size;
+pub mod write;
+
+mod addend;
+mod error;
+mod headers;
+mod resolve;
+
+pub use build_dir::KernelBuild;
+pub use error::{Error, Result};
+pub use index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
+pub use inputs::InputFiles;
+pub use machine::Machine;
+pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};
+pub use program::{Definition, Global, Input, Program, Resolved};
+pub use reloc::{Reloc, RelocClass};
+pub use size::SizeTable;

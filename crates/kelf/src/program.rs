@@ -1,0 +1,365 @@
+//! A whole program: the objects that a link takes, and what each of their symbols means.
+//!
+//! [`Program::link`] does the first half of `ld`'s work and has to come to the same result, because
+//! the second half is left to `ld`: an object too few here would bring back at the final link what
+//! a pass has removed, and a symbol that resolves elsewhere would make the graph a different
+//! program's. The rules are GNU ld's, as `bfd/linker.c` and `bfd/elflink.c` have them:
+//!
+//! - Objects are entered in link order, each one's section groups first, then its symbols
+//!   ([`crate::resolve`]).
+//! - Then the libraries are searched in turn, over and over, until a round adds nothing. A member
+//!   is added if it defines a symbol that so far is undefined, and not only weakly so, or that is
+//!   common and that the member defines properly.
+//!
+//! All objects are parsed in parallel before, library members included: there are few of them, and
+//! `ld`'s own shortcut, the symbol map of the archive, says the same as the symbols of the members.
+
+use indexmap::IndexMap;
+use rayon::prelude::*;
+use rustc_hash::FxBuildHasher;
+
+use goblin::elf::sym::STT_FILE;
+
+use crate::error::{Error, Result};
+use crate::index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
+use crate::inputs::{InputFiles, Role};
+use crate::machine::Machine;
+use crate::object::{Object, Symbol};
+use crate::resolve::{Definer, Entered, Resolver};
+
+/// A linked set of objects.
+#[derive(Debug)]
+pub struct Program<'a> {
+    /// The machine of all objects.
+    pub machine: Machine,
+    /// Objects in link order; those from libraries follow in the order in which `ld` takes them.
+    pub objects: Vec<Input<'a>>,
+    /// Objects that the final link adds, which are not ours to change.
+    pub beside: Vec<Object<'a>>,
+    globals: IndexMap<&'a str, Global, FxBuildHasher>,
+}
+
+/// An object of a program.
+#[derive(Debug)]
+pub struct Input<'a> {
+    /// The object.
+    pub object: Object<'a>,
+    /// Path of its source, if the build recorded it.
+    pub source: Option<String>,
+    /// Whether its source is assembly written by hand: a recorded source that ends with `.S` or
+    /// `.s`, or, where no source is recorded, no symbol that names one (`STT_FILE`), as compilers
+    /// make.
+    pub hand_written: bool,
+    /// Whether it is a library member that something needs.
+    pub from_library: bool,
+    /// For each symbol the global that it is; `None` for local symbols.
+    globals: Vec<Option<GlobalIndex>>,
+    /// Sections of groups that an earlier object holds already, in ascending order.
+    discarded: Vec<SectionIndex>,
+}
+
+impl Input<'_> {
+    /// Whether `ld` drops this section because an earlier object holds the same section group
+    /// (COMDAT).
+    pub fn is_discarded(&self, section: SectionIndex) -> bool {
+        self.discarded.binary_search(&section).is_ok()
+    }
+
+    /// The sections that `ld` drops because an earlier object holds the same section group, in
+    /// ascending order.
+    pub fn discarded(&self) -> &[SectionIndex] {
+        &self.discarded
+    }
+}
+
+/// A global symbol of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// What defines it.
+    pub definition: Definition,
+    /// Whether the definition is weak; for an undefined symbol, whether all references are.
+    pub weak: bool,
+    /// The most restrictive visibility of all its symbols, `STV_*`.
+    pub visibility: u8,
+    /// Whether an object that the final link adds refers to it ([`Program::beside`]).
+    pub used_beside: bool,
+}
+
+/// What defines a global symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// No object does: the linker script, or nothing.
+    Undefined,
+    /// This symbol of this object.
+    In(ObjectIndex, SymbolIndex),
+    /// The linker makes room for it (`SHN_COMMON`).
+    Common {
+        /// Size in bytes, the largest of all.
+        size: u64,
+        /// Alignment in bytes, the largest of all.
+        align: u64,
+    },
+    /// An object that the final link adds.
+    Beside,
+}
+
+/// What a symbol of an object means in the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resolved {
+    /// A local symbol: itself.
+    Local(ObjectIndex, SymbolIndex),
+    /// A global one.
+    Global(GlobalIndex),
+}
+
+impl<'a> Program<'a> {
+    /// Reads the objects, picks the library members that are needed and resolves the symbols.
+    ///
+    /// # Errors
+    /// Whatever [`Object::read`] finds; [`Error::MixedMachines`], [`Error::DuplicateSymbol`],
+    /// [`Error::NoInputs`].
+    pub fn link(files: &'a InputFiles) -> Result<Program<'a>> {
+        let parsed: Vec<Object<'a>> = files
+            .files
+            .par_iter()
+            .map(|file| Object::read(&file.name, file.bytes()))
+            .collect::<Result<_>>()?;
+        let machine = common_machine(&parsed)?;
+        let mut link = Link::default();
+        let mut libraries: Vec<Vec<Member<'a>>> = Vec::new();
+        for (object, file) in parsed.into_iter().zip(&files.files) {
+            let source = file.source.clone();
+            match file.role {
+                Role::Linked => link.add(object, source, false)?,
+                Role::Beside => link.add_beside(object)?,
+                Role::Library(number) => {
+                    libraries.resize_with(libraries.len().max(number + 1), Vec::new);
+                    libraries[number].push(Some((object, source)));
+                }
+            }
+        }
+        link.search(&mut libraries)?;
+        if link.objects.is_empty() {
+            return Err(Error::NoInputs);
+        }
+        let Link {
+            resolver,
+            objects,
+            beside,
+        } = link;
+        Ok(Program {
+            machine,
+            objects,
+            beside,
+            globals: resolver.globals,
+        })
+    }
+
+    /// What symbol `symbol` of object `object` means.
+    ///
+    /// # Panics
+    /// If there is no such object or symbol.
+    pub fn resolve(&self, object: ObjectIndex, symbol: SymbolIndex) -> Resolved {
+        match self.objects[object.get()].globals[symbol.get()] {
+            Some(global) => Resolved::Global(global),
+            None => Resolved::Local(object, symbol),
+        }
+    }
+
+    /// The object and symbol that define `resolved`, unless that is undefined, common or defined
+    /// beside.
+    pub fn definition(&self, resolved: Resolved) -> Option<(ObjectIndex, SymbolIndex)> {
+        match resolved {
+            Resolved::Local(object, symbol) => Some((object, symbol)),
+            Resolved::Global(global) => match self.global(global).definition {
+                Definition::In(object, symbol) => Some((object, symbol)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The object at `index`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn object(&self, index: ObjectIndex) -> &Object<'a> {
+        &self.objects[index.get()].object
+    }
+
+    /// The symbol at `symbol` of the object at `object`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn symbol(&self, object: ObjectIndex, symbol: SymbolIndex) -> &Symbol<'a> {
+        self.object(object).symbol(symbol)
+    }
+
+    /// The global symbol at `index`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn global(&self, index: GlobalIndex) -> &Global {
+        &self.globals[index.get()]
+    }
+
+    /// Name of the global symbol at `index`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn global_name(&self, index: GlobalIndex) -> &'a str {
+        self.globals
+            .get_index(index.get())
+            .expect("an index that the program gave")
+            .0
+    }
+
+    /// The global symbol with this name.
+    pub fn find(&self, name: &str) -> Option<GlobalIndex> {
+        self.globals.get_index_of(name).map(GlobalIndex::from)
+    }
+
+    /// All global symbols in the order in which the link meets them.
+    pub fn globals(&self) -> impl ExactSizeIterator<Item = (GlobalIndex, &'a str, &Global)> {
+        let globals = self.globals.iter().enumerate();
+        globals.map(|(index, (name, global))| (GlobalIndex::from(index), *name, global))
+    }
+}
+
+/// The machine of all objects.
+fn common_machine(objects: &[Object<'_>]) -> Result<Machine> {
+    let first = objects.first().ok_or(Error::NoInputs)?;
+    match objects
+        .iter()
+        .find(|object| object.machine != first.machine)
+    {
+        None => Ok(first.machine),
+        Some(other) => Err(Error::MixedMachines {
+            file: other.name.clone(),
+            found: other.machine,
+            first: first.name.clone(),
+            expected: first.machine,
+        }),
+    }
+}
+
+/// A library member, until it is taken.
+type Member<'a> = Option<(Object<'a>, Option<String>)>;
+
+/// A link in progress.
+#[derive(Default)]
+struct Link<'a> {
+    resolver: Resolver<'a>,
+    objects: Vec<Input<'a>>,
+    beside: Vec<Object<'a>>,
+}
+
+impl<'a> Link<'a> {
+    fn add(&mut self, object: Object<'a>, source: Option<String>, library: bool) -> Result<()> {
+        let index = ObjectIndex::from(self.objects.len());
+        let entered = self.resolver.enter(&object, Definer::Object(index));
+        let Entered { globals, discarded } =
+            entered.map_err(|clash| self.explain(clash, &object))?;
+        let hand_written = match &source {
+            Some(path) => path.ends_with(".S") || path.ends_with(".s"),
+            None => !object.symbols.iter().any(|symbol| symbol.kind == STT_FILE),
+        };
+        self.objects.push(Input {
+            object,
+            source,
+            hand_written,
+            from_library: library,
+            globals,
+            discarded,
+        });
+        Ok(())
+    }
+
+    fn add_beside(&mut self, object: Object<'a>) -> Result<()> {
+        let entered = self.resolver.enter(&object, Definer::Beside);
+        entered.map_err(|clash| self.explain(clash, &object))?;
+        self.beside.push(object);
+        Ok(())
+    }
+
+    /// Takes from the libraries what is needed.
+    fn search(&mut self, libraries: &mut [Vec<Member<'a>>]) -> Result<()> {
+        // What `ld` finds in the symbol map of each archive, in its order.
+        let maps: Vec<Vec<(usize, &'a str)>> = libraries
+            .iter()
+            .map(|members| symbol_map(members))
+            .collect();
+        loop {
+            let before = self.objects.len();
+            for (members, map) in libraries.iter_mut().zip(&maps) {
+                while self.pass(members, map)? {}
+            }
+            if self.objects.len() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes through one library once, and says whether that added anything.
+    fn pass(&mut self, members: &mut [Member<'a>], map: &[(usize, &'a str)]) -> Result<bool> {
+        let before = self.objects.len();
+        for &(number, name) in map {
+            let Some(global) = self.resolver.globals.get(name) else {
+                continue;
+            };
+            let needed = match (global.definition, &members[number]) {
+                (Definition::Undefined, Some(_)) => !global.weak,
+                (Definition::Common { .. }, Some((object, _))) => object
+                    .symbols
+                    .iter()
+                    .any(|symbol| symbol.name == name && symbol.is_defined()),
+                _ => false,
+            };
+            if let Some((object, source)) = members[number].take_if(|_| needed) {
+                self.add(object, source, true)?;
+            }
+        }
+        Ok(self.objects.len() > before)
+    }
+
+    /// The error for a symbol that `second` defines again.
+    fn explain(&self, clash: GlobalIndex, second: &Object<'a>) -> Error {
+        let (name, global) = self
+            .resolver
+            .globals
+            .get_index(clash.get())
+            .expect("just entered");
+        let first = match global.definition {
+            Definition::In(object, _) if object.get() < self.objects.len() => {
+                &self.objects[object.get()].object
+            }
+            Definition::Beside => {
+                let defines = |object: &&Object<'_>| {
+                    object
+                        .symbols
+                        .iter()
+                        .any(|symbol| symbol.name == *name && symbol.is_defined())
+                };
+                self.beside.iter().find(defines).unwrap_or(second)
+            }
+            // One object that defines a name twice.
+            _ => second,
+        };
+        Error::DuplicateSymbol {
+            symbol: (*name).into(),
+            first: first.name.clone(),
+            second: second.name.clone(),
+        }
+    }
+}
+
+/// Global symbols that the members define, with the number of the member, in order.
+fn symbol_map<'a>(members: &[Member<'a>]) -> Vec<(usize, &'a str)> {
+    let mut map = Vec::new();
+    for (number, member) in members.iter().enumerate() {
+        let Some((object, _)) = member else { continue };
+        let symbols = object.symbols.iter();
+        let defined = symbols.filter(|symbol| !symbol.is_local() && !symbol.is_undefined());
+        map.extend(defined.map(|symbol| (number, symbol.name)));
+    }
+    map
+}

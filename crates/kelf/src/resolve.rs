@@ -1,0 +1,178 @@
+//! The symbol rules of a link: which of several symbols with one name wins.
+//!
+//! | entered ↓, so far → | undefined | common | weak definition | strong definition |
+//! | --- | --- | --- | --- | --- |
+//! | reference | undefined, weak if all are | - | - | - |
+//! | common | common | larger size, larger alignment | common | - |
+//! | weak definition | it | - | - | - |
+//! | strong definition | it | it | it | error, unless both are the same absolute value |
+//!
+//! (`-`: nothing changes.) This is the table in `bfd/linker.c` without the rows for shared
+//! libraries and warnings, plus ELF's rule that a weak definition does not displace a common one.
+//! Visibility merges to the most restrictive (gABI, chapter 4, "Symbol Table"). A symbol in a
+//! section that is dropped, because an earlier object holds the same COMDAT group, counts as a
+//! reference.
+
+use goblin::elf::sym::STT_SECTION;
+use indexmap::IndexMap;
+use indexmap::map::Entry;
+use rustc_hash::{FxBuildHasher, FxHashSet};
+
+use crate::index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
+use crate::object::{GRP_COMDAT, Object, Place, Symbol};
+use crate::program::{Definition, Global};
+
+/// Symbols and section groups of the objects entered so far.
+#[derive(Default)]
+pub(crate) struct Resolver<'a> {
+    pub globals: IndexMap<&'a str, Global, FxBuildHasher>,
+    /// Values of absolute strong definitions, which may be repeated.
+    absolute: IndexMap<GlobalIndex, u64, FxBuildHasher>,
+    /// Names of COMDAT groups and of `.gnu.linkonce` sections.
+    groups: FxHashSet<&'a str>,
+}
+
+/// Who defines what is entered.
+#[derive(Clone, Copy)]
+pub(crate) enum Definer {
+    Object(ObjectIndex),
+    Beside,
+}
+
+/// What entering an object found.
+pub(crate) struct Entered {
+    /// For each symbol its global.
+    pub globals: Vec<Option<GlobalIndex>>,
+    /// Sections that an earlier object holds already.
+    pub discarded: Vec<SectionIndex>,
+}
+
+impl<'a> Resolver<'a> {
+    /// Enters an object, or gives the symbol that it defines for the second time.
+    pub fn enter(&mut self, object: &Object<'a>, definer: Definer) -> Result<Entered, GlobalIndex> {
+        let discarded = self.enter_groups(object);
+        let mut globals = vec![None; object.symbols.len()];
+        for (index, symbol) in object.symbols.iter().enumerate().skip(1) {
+            if symbol.is_local() {
+                continue;
+            }
+            let dropped = matches!(symbol.place, Place::Section(section)
+                if discarded.binary_search(&section).is_ok());
+            let definition = match (symbol.place, definer) {
+                (Place::Undefined, _) => Definition::Undefined,
+                _ if dropped => Definition::Undefined,
+                (Place::Common, _) => Definition::Common {
+                    size: symbol.size,
+                    align: symbol.value.max(1),
+                },
+                (_, Definer::Beside) => Definition::Beside,
+                (_, Definer::Object(object)) => Definition::In(object, SymbolIndex::from(index)),
+            };
+            let beside = matches!(definer, Definer::Beside);
+            globals[index] = Some(self.enter_symbol(symbol, definition, beside)?);
+        }
+        Ok(Entered { globals, discarded })
+    }
+
+    /// Enters the section groups of an object, and gives the sections of those that are there
+    /// already.
+    fn enter_groups(&mut self, object: &Object<'a>) -> Vec<SectionIndex> {
+        let mut discarded = Vec::new();
+        for group in object
+            .groups
+            .iter()
+            .filter(|group| group.flags & GRP_COMDAT != 0)
+        {
+            let signature = object.symbol(group.signature);
+            // gas may name a group by the symbol of its section.
+            let name = match signature.place {
+                Place::Section(section) if signature.kind == STT_SECTION => {
+                    object.section(section).name
+                }
+                _ => signature.name,
+            };
+            if !self.groups.insert(name) {
+                discarded.extend(&group.members);
+            }
+        }
+        for (index, section) in object.sections.iter().enumerate() {
+            if section.name.starts_with(".gnu.linkonce.") && !self.groups.insert(section.name) {
+                discarded.push(SectionIndex::from(index));
+            }
+        }
+        discarded.sort_unstable();
+        discarded.dedup();
+        discarded
+    }
+
+    fn enter_symbol(
+        &mut self,
+        symbol: &Symbol<'a>,
+        definition: Definition,
+        beside: bool,
+    ) -> Result<GlobalIndex, GlobalIndex> {
+        let weak = symbol.is_weak();
+        let used_beside = beside && definition == Definition::Undefined;
+        let (index, global) = match self.globals.entry(symbol.name) {
+            Entry::Vacant(entry) => {
+                let index = GlobalIndex::from(entry.index());
+                let visibility = symbol.visibility();
+                entry.insert(Global {
+                    definition,
+                    weak,
+                    visibility,
+                    used_beside,
+                });
+                self.note_absolute(index, symbol, definition);
+                return Ok(index);
+            }
+            Entry::Occupied(entry) => (GlobalIndex::from(entry.index()), entry.into_mut()),
+        };
+        global.used_beside |= used_beside;
+        global.visibility = most_restrictive(global.visibility, symbol.visibility());
+        let wins = match (definition, global.definition) {
+            (Definition::Undefined, Definition::Undefined) => {
+                global.weak &= weak;
+                false
+            }
+            (Definition::Undefined, _) => false,
+            (_, Definition::Undefined) => true,
+            (Definition::Common { size, align }, Definition::Common { size: s, align: a }) => {
+                global.definition = Definition::Common {
+                    size: size.max(s),
+                    align: align.max(a),
+                };
+                false
+            }
+            (Definition::Common { .. }, _) => global.weak,
+            _ if weak => false,
+            (_, Definition::Common { .. }) => true,
+            (_, _) if global.weak => true,
+            _ => {
+                let same = symbol.place == Place::Absolute
+                    && self.absolute.get(&index) == Some(&symbol.value);
+                return if same { Ok(index) } else { Err(index) };
+            }
+        };
+        if wins {
+            global.definition = definition;
+            global.weak = weak;
+            self.note_absolute(index, symbol, definition);
+        }
+        Ok(index)
+    }
+
+    fn note_absolute(&mut self, index: GlobalIndex, symbol: &Symbol<'_>, definition: Definition) {
+        if symbol.place == Place::Absolute && definition != Definition::Undefined {
+            self.absolute.insert(index, symbol.value);
+        }
+    }
+}
+
+/// `STV_INTERNAL` (1) is the most restrictive, then hidden (2), protected (3) and default (0).
+fn most_restrictive(one: u8, other: u8) -> u8 {
+    match (one, other) {
+        (0, visibility) | (visibility, 0) => visibility,
+        (one, other) => one.min(other),
+    }
+}

@@ -1,0 +1,286 @@
+//! The size table: the columns of Table I of Chanet et al. 2007, "Automated reduction of the memory
+//! footprint of the Linux kernel", for one linked kernel or program.
+//!
+//! The figures are of sections and not of segments or files: padding between sections would hide
+//! what a rewriter gains until it crosses a page. Everything that takes memory counts as text if it
+//! is executable and as data otherwise; `.brk` is given back at boot and counts nowhere.
+//!
+//! What lies between `__init_begin` and `__init_end` is freed after boot. Sections are compared
+//! with those two by *load* address, because on x86-64 `.data..percpu` runs at address 0 but lies,
+//! and is freed, among the init sections; a section that straddles a boundary is split there.
+
+use std::fs;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use goblin::elf::header::{ET_DYN, ET_EXEC};
+use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
+use scroll::Pread;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::headers::{ElfFile, type_name};
+use crate::machine::Machine;
+
+/// Sizes of one linked kernel or program, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeTable {
+    /// The file.
+    pub path: PathBuf,
+    /// Executable sections that stay after boot.
+    pub text: u64,
+    /// Other sections that stay after boot: read-only, writable and zero-initialised.
+    pub data: u64,
+    /// Executable sections that are freed after boot.
+    pub init_text: u64,
+    /// Other sections that are freed after boot.
+    pub init_data: u64,
+    /// What has to be loaded: all sections with content.
+    pub image: u64,
+    /// That content through `gzip -9`.
+    pub compressed_image: u64,
+    /// The boot image that the kernel build makes (`bzImage`, `zImage`, `Image.gz`), if it is
+    /// there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_image: Option<u64>,
+    /// Memory taken during boot: `text + data + init_text + init_data`.
+    pub init_footprint: u64,
+    /// Memory taken after boot: `text + data`.
+    pub footprint: u64,
+}
+
+impl SizeTable {
+    /// Measures the linked kernel or program at `path`. A program has no init sections.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if it cannot be read, [`Error::WrongKind`] if it is not a linked ELF file,
+    /// [`Error::Damaged`] if it is not whole, [`Error::Build`] for a kernel whose symbols were
+    /// stripped.
+    pub fn of(path: &Path) -> Result<SizeTable> {
+        let bytes = fs::read(path).map_err(|source| Error::Read {
+            path: path.into(),
+            source,
+        })?;
+        let expected = "a linked kernel (vmlinux) or program";
+        let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
+        if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
+            return Err(Error::WrongKind {
+                file: file.name,
+                found: type_name(file.header.e_type),
+                expected: expected.into(),
+            });
+        }
+        let mut table = SizeTable {
+            path: path.into(),
+            text: 0,
+            data: 0,
+            init_text: 0,
+            init_data: 0,
+            image: 0,
+            compressed_image: 0,
+            boot_image: boot_image(file.machine, path),
+            init_footprint: 0,
+            footprint: 0,
+        };
+        let segments = segments(&file)?;
+        let init = init_range(&file, path)?.map(|range| load_range(&segments, range));
+        let mut compressed = GzEncoder::new(Count(0), Compression::best());
+        for (index, header) in file.sections.iter().enumerate() {
+            let flags = header.sh_flags;
+            let name = file.section_name(index)?;
+            if flags & u64::from(SHF_ALLOC) == 0 || matches!(name, ".brk" | ".bss..brk") {
+                continue;
+            }
+            let start = load_address(&segments, header.sh_addr);
+            let range = start..start.saturating_add(header.sh_size);
+            let freed = init.as_ref().map_or(0, |init| overlap(init, &range));
+            let kept = header.sh_size - freed;
+            if flags & u64::from(SHF_EXECINSTR) != 0 {
+                table.text += kept;
+                table.init_text += freed;
+            } else {
+                table.data += kept;
+                table.init_data += freed;
+            }
+            if header.sh_type != SHT_NOBITS {
+                table.image += header.sh_size;
+                // `Count` takes any number of bytes.
+                let _ = compressed.write_all(file.content(index)?);
+            }
+        }
+        table.compressed_image = compressed.finish().map_or(0, |count| count.0);
+        table.footprint = table.text + table.data;
+        table.init_footprint = table.footprint + table.init_text + table.init_data;
+        Ok(table)
+    }
+
+    /// The columns in order with their names; the boot image is `None` where there is none.
+    pub fn columns(&self) -> [(&'static str, Option<u64>); 9] {
+        [
+            ("text", Some(self.text)),
+            ("data", Some(self.data)),
+            ("init text", Some(self.init_text)),
+            ("init data", Some(self.init_data)),
+            ("image", Some(self.image)),
+            ("compressed image", Some(self.compressed_image)),
+            ("boot image", self.boot_image),
+            ("init footprint", Some(self.init_footprint)),
+            ("footprint", Some(self.footprint)),
+        ]
+    }
+}
+
+/// A sink that counts.
+struct Count(u64);
+
+impl Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The segments that are loaded.
+fn segments(file: &ElfFile<'_>) -> Result<Vec<ProgramHeader>> {
+    let mut segments = Vec::new();
+    let mut at = usize::try_from(file.header.e_phoff).unwrap_or(usize::MAX);
+    for index in 0..file.header.e_phnum {
+        let place = || format!("program header {index}");
+        let segment: ProgramHeader = file
+            .bytes
+            .gread_with(&mut at, file.ctx)
+            .map_err(|_| file.damaged(place(), "lies outside the file"))?;
+        let bounds = segment.p_vaddr.checked_add(segment.p_memsz);
+        if bounds.is_none() || segment.p_paddr.checked_add(segment.p_memsz).is_none() {
+            return Err(file.damaged(place(), "its addresses exceed 64 bits"));
+        }
+        if segment.p_type == PT_LOAD {
+            segments.push(segment);
+        }
+    }
+    Ok(segments)
+}
+
+/// Addresses of `__init_begin` and `__init_end`; `None` for a user program.
+fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
+    let symbols = match file.symbol_table()? {
+        Some(table) => file.symbols(table)?,
+        None => Vec::new(),
+    };
+    let address = |wanted: &str| {
+        let symbol = symbols.iter().find(|(_, name)| *name == wanted);
+        symbol.map(|(symbol, _)| symbol.st_value)
+    };
+    match (address("__init_begin"), address("__init_end")) {
+        (Some(begin), Some(end)) if begin <= end => Ok(Some(begin..end)),
+        (None, None) => {
+            for index in 0..file.sections.len() {
+                if file.section_name(index)? == ".init.text" {
+                    return Err(Error::Build {
+                        path: path.into(),
+                        problem: "is a kernel without the symbols __init_begin and __init_end"
+                            .into(),
+                        advice: "measure the vmlinux that the build made, before it was stripped"
+                            .into(),
+                    });
+                }
+            }
+            Ok(None)
+        }
+        (begin, end) => {
+            let problem = format!(
+                "__init_begin is {begin:#x?} and __init_end is {end:#x?}; expected the first \
+                 below the second"
+            );
+            Err(file.damaged("symbols", problem))
+        }
+    }
+}
+
+/// Where what runs at `address` is loaded. The end of a segment belongs to it unless another one
+/// begins there.
+fn load_address(segments: &[ProgramHeader], address: u64) -> u64 {
+    let holds = |segment: &&ProgramHeader| {
+        (segment.p_vaddr..segment.p_vaddr + segment.p_memsz).contains(&address)
+    };
+    let ends = |segment: &&ProgramHeader| segment.p_vaddr + segment.p_memsz == address;
+    let segment = segments
+        .iter()
+        .find(holds)
+        .or_else(|| segments.iter().find(ends));
+    segment.map_or(address, |segment| {
+        address - segment.p_vaddr + segment.p_paddr
+    })
+}
+
+fn load_range(segments: &[ProgramHeader], range: Range<u64>) -> Range<u64> {
+    let start = load_address(segments, range.start);
+    start..start.saturating_add(range.end - range.start)
+}
+
+/// Bytes that two ranges share.
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
+    one.end
+        .min(other.end)
+        .saturating_sub(one.start.max(other.start))
+}
+
+/// Size of the boot image that was built with the kernel at `path`.
+fn boot_image(machine: Machine, path: &Path) -> Option<u64> {
+    let names = match machine {
+        Machine::I386 | Machine::X86_64 => ["arch/x86/boot/bzImage", "bzImage"],
+        Machine::Arm => ["arch/arm/boot/zImage", "zImage"],
+        Machine::Aarch64 => ["arch/arm64/boot/Image.gz", "Image.gz"],
+    };
+    let dir = path.parent()?;
+    names
+        .iter()
+        .find_map(|name| Some(fs::metadata(dir.join(name)).ok()?.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(p_vaddr: u64, p_paddr: u64, p_memsz: u64) -> ProgramHeader {
+        ProgramHeader {
+            p_vaddr,
+            p_paddr,
+            p_memsz,
+            ..ProgramHeader::default()
+        }
+    }
+
+    #[test]
+    fn straddling_ranges_are_split() {
+        assert_eq!(overlap(&(10..20), &(15..40)), 5);
+        assert_eq!(overlap(&(10..20), &(0..40)), 10);
+        assert_eq!(overlap(&(10..20), &(20..40)), 0);
+        assert_eq!(overlap(&(10..20), &(0..5)), 0);
+    }
+
+    #[test]
+    fn percpu_at_address_zero_is_loaded_among_init_sections() {
+        // The segments of an x86-64 kernel: text and data, percpu, init.
+        let segments = [
+            segment(0xffff_ffff_8100_0000, 0x100_0000, 0x20_0000),
+            segment(0, 0x120_0000, 0x2_0000),
+            segment(0xffff_ffff_8122_0000, 0x122_0000, 0x10_0000),
+        ];
+        // __init_begin is at the end of the first segment, where no other one begins.
+        let init = load_range(&segments, 0xffff_ffff_8120_0000..0xffff_ffff_8132_0000);
+        assert_eq!(init, 0x120_0000..0x132_0000);
+        let percpu = load_address(&segments, 0);
+        assert_eq!(overlap(&init, &(percpu..percpu + 0x2_0000)), 0x2_0000);
+        // Without program headers, addresses are what they are.
+        assert_eq!(load_address(&[], 0x1000), 0x1000);
+    }
+}

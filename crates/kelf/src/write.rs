@@ -1,0 +1,164 @@
+//! Writes a relocatable object: [`Object`] in, bytes out.
+//!
+//! The mirror of [`crate::read`]. The low-level `Writer` of the crate `object` does the encoding;
+//! it takes any number of sections with equal names, which is what layout by section order needs,
+//! and moves section numbers beyond 65,279 out of their 16-bit fields. Three things are decided
+//! here:
+//!
+//! - The file's own tables are made anew. Sections keep their order but not their numbers: groups
+//!   come first, because they have to precede their members, and each table of relocations follows
+//!   at the end.
+//! - ELF wants local symbols before global ones, so symbols are reordered, each kind in the order
+//!   given (a `STT_FILE` symbol stays in front of its locals), and every reference is renumbered.
+//! - On REL machines the addend goes into the section's bytes, whatever was there. The section is
+//!   copied only if that changes it.
+
+use std::borrow::Cow;
+
+use goblin::elf::section_header::{SHT_NOBITS, SHT_NULL};
+
+use crate::addend;
+use crate::error::{Error, Result};
+use crate::object::{Object, Section, Symbol};
+use crate::reloc;
+
+mod file;
+
+/// 32-bit relocations have 24 bits for the number of the symbol.
+const MAX_SYMBOLS_32: usize = 1 << 24;
+
+impl Object<'_> {
+    /// The object as an ELF file.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] if something refers to a section or symbol that does not exist, lies
+    /// outside its section, or does not fit its field. It names section, symbol or offset.
+    pub fn write(&self) -> Result<Vec<u8>> {
+        if self
+            .sections
+            .first()
+            .is_none_or(|null| null.kind != SHT_NULL)
+        {
+            return Err(self.unwritable("section 0", "is not the null section"));
+        }
+        let order = SymbolOrder::of(self)?;
+        let contents = self.contents()?;
+        let names: Vec<String> = self
+            .sections
+            .iter()
+            .map(|section| format!("{}{}", file::reloc_prefix(self.machine), section.name))
+            .collect();
+        file::write(self, &order, &contents, &names)
+    }
+
+    fn unwritable(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
+        Error::Unwritable {
+            object: self.name.clone(),
+            place: place.into(),
+            problem: problem.into(),
+        }
+    }
+
+    /// What is to be written of each section: its data, with addends in place on REL machines.
+    fn contents(&self) -> Result<Vec<Cow<'_, [u8]>>> {
+        let sections = self.sections.iter().enumerate();
+        sections
+            .map(|(index, section)| self.content(index, section))
+            .collect()
+    }
+
+    fn content<'s>(&'s self, index: usize, section: &'s Section<'_>) -> Result<Cow<'s, [u8]>> {
+        let mut data = Cow::Borrowed(&section.data[..]);
+        let place = || format!("section {index} ({})", section.name);
+        if section.kind != SHT_NOBITS && section.size != data.len() as u64 {
+            let problem = format!(
+                "its size is {}, but it has {} bytes",
+                section.size,
+                data.len()
+            );
+            return Err(self.unwritable(place(), problem));
+        }
+        if !section.align.is_power_of_two() {
+            let problem = format!("its alignment {} is not a power of two", section.align);
+            return Err(self.unwritable(place(), problem));
+        }
+        if !self.machine.is_64() && section.size > u64::from(u32::MAX) {
+            let problem = format!("{} bytes in a 32-bit object", section.size);
+            return Err(self.unwritable(place(), problem));
+        }
+        if let Some(target) = section.link_order {
+            let target_section = self.sections.get(target.get());
+            if target_section.is_none_or(Section::is_table) {
+                let problem = format!("is ordered by section {}, which is none", target.get());
+                return Err(self.unwritable(place(), problem));
+            }
+        }
+        for reloc in &section.relocs {
+            let fail = |problem: String| {
+                let name = reloc::name(self.machine, reloc.r_type);
+                self.unwritable(
+                    format!("{}, {name} at {:#x}", place(), reloc.offset),
+                    problem,
+                )
+            };
+            if reloc.symbol.get() >= self.symbols.len() {
+                let count = self.symbols.len();
+                return Err(fail(format!(
+                    "names symbol {} of {count}",
+                    reloc.symbol.get()
+                )));
+            }
+            if reloc::describe(self.machine, reloc.r_type).map(|(_, width)| width)
+                != Some(reloc.width)
+            {
+                let problem = format!("no relocation of {} bytes on {}", reloc.width, self.machine);
+                return Err(fail(problem));
+            }
+            let start = usize::try_from(reloc.offset).unwrap_or(usize::MAX);
+            let range = start..start.saturating_add(usize::from(reloc.width));
+            let size = data.len();
+            let field = data
+                .get(range.clone())
+                .ok_or_else(|| fail(format!("reaches beyond the {size} bytes of the section")))?;
+            if !self.machine.is_rela()
+                && addend::get(self.machine, reloc.r_type, field) != reloc.addend
+            {
+                let field = &mut data.to_mut()[range];
+                addend::put(self.machine, reloc.r_type, field, reloc.addend).map_err(fail)?;
+            }
+        }
+        Ok(data)
+    }
+}
+
+/// The order in which symbols are written.
+struct SymbolOrder {
+    /// Number in the object of each symbol, local ones first.
+    old: Vec<usize>,
+    /// Number in the file of each symbol.
+    new: Vec<u32>,
+    /// How many are local, the null symbol included.
+    locals: u32,
+}
+
+impl SymbolOrder {
+    fn of(object: &Object<'_>) -> Result<SymbolOrder> {
+        let count = object.symbols.len();
+        if count == 0 || object.symbols[0] != Symbol::null() {
+            return Err(object.unwritable("symbol 0", "is not the null symbol"));
+        }
+        if !object.machine.is_64() && count > MAX_SYMBOLS_32 {
+            let problem = format!("{count} symbols; a 32-bit object holds {MAX_SYMBOLS_32}");
+            return Err(object.unwritable("symbol table", problem));
+        }
+        let (mut old, globals): (Vec<usize>, Vec<usize>) =
+            (0..count).partition(|&index| object.symbols[index].is_local());
+        let locals = old.len() as u32;
+        old.extend(globals);
+        let mut new = vec![0; count];
+        for (number, &index) in old.iter().enumerate() {
+            new[index] = number as u32;
+        }
+        Ok(SymbolOrder { old, new, locals })
+    }
+}

@@ -1,0 +1,74 @@
+/*!
+The passes of kshrink.
+
+A pass is one file and one function, from a graph and a plan to a changed graph and a report of what it did.
+Passes are free functions called in the order that the user gives ([`Pass::ALL`] lists them), they never touch
+ELF, and what they cannot prove they keep, and say so in [`PassReport::kept`].
+*/
+
+pub mod explain;
+pub mod reach;
+pub mod report;
+pub mod syscalls;
+
+use std::fmt;
+use std::str::FromStr;
+
+use kcfg::graph::Graph;
+use kplan::Plan;
+
+pub use report::{Kept, PassReport, Removed};
+
+/// A pass by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// [`syscalls`]
+    Syscalls,
+    /// [`reach`]
+    Reach,
+}
+
+/// What passes are told besides the plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Take the scan of the programs for complete although it says that it is not.
+    pub assume_complete: bool,
+}
+
+impl Pass {
+    /// Every pass, in the order in which they run by default.
+    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pass::Syscalls => "syscalls",
+            Pass::Reach => "reach",
+        }
+    }
+
+    /// Runs it.
+    pub fn run(self, graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
+        match self {
+            Pass::Syscalls => syscalls::run(graph, plan, options),
+            Pass::Reach => reach::run(graph),
+        }
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Pass {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Pass, String> {
+        Pass::ALL.iter().copied().find(|pass| pass.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Pass::ALL.iter().map(|pass| pass.name()).collect();
+            format!("there is no pass `{name}`; expected `none` or a list of {}", names.join(", "))
+        })
+    }
+}

@@ -1,0 +1,61 @@
+/*!
+Pass `reach`: unreachable code and data elimination (Chanet et al. 2007, section 2.4).
+
+Everything that no chain of edges connects to a root is removed, at the granularity of basic blocks and
+chunks. The edges carry the two rules that make this precise: calls and returns match
+([`kcfg::returns`]), and what only an indirect branch could reach counts once its address is computable.
+Tables that are weak keep nothing alive, and lose the entries about code that is gone.
+*/
+
+use fixedbitset::FixedBitSet;
+use kcfg::edges::{Destination, Edges};
+use kcfg::graph::Graph;
+use kcfg::index::NodeId;
+
+use crate::report::PassReport;
+
+/// Removes what is unreachable.
+pub fn run(graph: &mut Graph) -> PassReport {
+    let mut report = PassReport::new("reach");
+    let reachable = reachable(graph);
+    for node in graph.node_ids() {
+        if graph.node(node).live && !reachable.contains(node.get()) {
+            report.removed.remove(graph, node);
+        }
+    }
+    let gone = |function: &&kcfg::graph::Function| {
+        let mut blocks = function.blocks.clone();
+        blocks.len() > 0 && !blocks.any(|block| reachable.contains(block as usize))
+    };
+    report.removed.functions = graph.functions.iter().filter(gone).count();
+    for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node.get())) {
+        report.keep(&opaque.name, format!("carried whole: {}", opaque.reason));
+    }
+    for &node in graph.unresolved_switches.iter().filter(|node| reachable.contains(node.get())) {
+        report.keep(graph.name_of(node), "every target of its jump table: the index is not bounded in a known way");
+    }
+    report
+}
+
+/// The nodes that some root reaches.
+pub fn reachable(graph: &Graph) -> FixedBitSet {
+    let edges = Edges::of(graph);
+    let mut reachable = FixedBitSet::with_capacity(graph.nodes.len());
+    let mut pending: Vec<NodeId> = Vec::new();
+    for root in &graph.roots {
+        if graph.node(root.node).live && !reachable.put(root.node.get()) {
+            pending.push(root.node);
+        }
+    }
+    while let Some(node) = pending.pop() {
+        edges.for_each(node, |edge| {
+            if let Destination::Node(to) = edge.to
+                && graph.node(to).live
+                && !reachable.put(to.get())
+            {
+                pending.push(to);
+            }
+        });
+    }
+    reachable
+}

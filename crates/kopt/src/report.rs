@@ -1,0 +1,75 @@
+//! What a pass says of its work.
+
+use serde::Serialize;
+
+use kcfg::graph::{Graph, NodeKind};
+use kcfg::index::NodeId;
+
+/// The report of one pass.
+#[derive(Clone, Debug, Serialize)]
+pub struct PassReport {
+    /// Its name.
+    pub pass: &'static str,
+    /// What it took out of the program.
+    pub removed: Removed,
+    /// Code and data references that it turned elsewhere.
+    pub redirected: usize,
+    /// What it would have removed but for something that it could not prove.
+    pub kept: Vec<Kept>,
+}
+
+/// Nodes that were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Functions of which nothing is left.
+    pub functions: usize,
+    /// Basic blocks.
+    pub blocks: usize,
+    /// Bytes of code, in blocks and chunks, without the branches that lowering encodes.
+    pub code_bytes: u64,
+    /// Chunks of data, entries of weak tables among them.
+    pub data_chunks: usize,
+    /// Bytes of data, zero-initialised data included.
+    pub data_bytes: u64,
+}
+
+/// Something that was kept, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+impl PassReport {
+    /// An empty report.
+    pub fn new(pass: &'static str) -> PassReport {
+        PassReport { pass, removed: Removed::default(), redirected: 0, kept: Vec::new() }
+    }
+
+    /// Adds something that was kept.
+    pub fn keep(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.kept.push(Kept { what: what.into(), why: why.into() });
+    }
+}
+
+impl Removed {
+    /// Removes a node from the graph and counts it.
+    pub fn remove(&mut self, graph: &mut Graph, id: NodeId) {
+        let node = &mut graph.nodes[id.get()];
+        node.live = false;
+        let bytes = u64::from(node.size);
+        match &node.kind {
+            NodeKind::Block(_) => {
+                self.blocks += 1;
+                self.code_bytes += bytes;
+            }
+            NodeKind::Chunk(chunk) if chunk.code => self.code_bytes += bytes,
+            NodeKind::Chunk(_) => {
+                self.data_chunks += 1;
+                self.data_bytes += bytes;
+            }
+        }
+    }
+}

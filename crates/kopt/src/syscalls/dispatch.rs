@@ -1,0 +1,292 @@
+/*!
+The `switch` that dispatches system calls.
+
+The compiler makes a jump table of it, or a tree of comparisons, or both. Instead of recognising either, this
+module *runs* the dispatcher for every number, on paper: it follows blocks as long as they do nothing but
+compare and move numbers about, and notes the edges that each number takes and the *leaf*, the block that
+calls a handler, where each arrives.
+
+- An edge that only unused numbers take is turned to the leaf of the default, `sys_ni_syscall`, if the
+  processor would be in the same state there: the same instructions ran, comparisons aside.
+- A leaf that only unused numbers reach, and over no such edge, calls `sys_ni_syscall` instead.
+*/
+
+use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
+use kcfg::index::NodeId;
+use kcfg::isa::{BinaryOp, Effect, Isa, Reg, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{NO_CALL, NUMBERS, is_ni_syscall};
+
+/// What turning a dispatcher came to.
+pub(super) struct Outcome {
+    /// Edges and calls that now lead to `sys_ni_syscall`.
+    pub redirected: usize,
+    /// Unused numbers that still reach a handler.
+    pub stuck: Vec<u32>,
+}
+
+/// Turns every dispatch of an unused number. `Err` says what about the dispatcher is not understood.
+pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> Result<Outcome, &'static str> {
+    let walks: Vec<Walk> = (0..NUMBERS).map(|nr| walk(graph, entry, nr)).collect();
+    let default = walk(graph, entry, NO_CALL);
+    let ni = handler(graph, default.leaf).ok_or("its default does not call a handler")?;
+    if !is_ni_syscall(graph, ni) {
+        return Err("its default does not call sys_ni_syscall");
+    }
+    let mut edges: FxHashMap<Edge, Users> = FxHashMap::default();
+    let mut leaves: FxHashMap<NodeId, bool> = FxHashMap::default();
+    for (nr, walk) in walks.iter().enumerate() {
+        let is_used = used.contains(&(nr as u32));
+        for step in &walk.steps {
+            let users = edges.entry(step.edge).or_insert_with(|| Users { used: false, states: Vec::new() });
+            users.used |= is_used;
+            if !users.states.contains(&step.state) {
+                users.states.push(step.state.clone());
+            }
+        }
+        *leaves.entry(walk.leaf).or_default() |= is_used;
+    }
+    let same_state = |users: &Users| users.states.iter().all(|state| *state == default.state);
+
+    let mut outcome = Outcome { redirected: 0, stuck: Vec::new() };
+    let mut turned: FxHashSet<Edge> = FxHashSet::default();
+    for (nr, walk) in walks.iter().enumerate() {
+        if used.contains(&(nr as u32)) || walk.leaf == default.leaf {
+            continue;
+        }
+        let cut = walk.steps.iter().find(|step| !edges[&step.edge].used && same_state(&edges[&step.edge]));
+        if let Some(step) = cut {
+            if turned.insert(step.edge) {
+                redirect(graph, step.edge, default.leaf);
+                outcome.redirected += 1;
+            }
+        } else if handler(graph, walk.leaf).is_some() && !leaves[&walk.leaf] {
+            if handler(graph, walk.leaf) != Some(ni) {
+                set_handler(graph, walk.leaf, ni);
+                outcome.redirected += 1;
+            }
+        } else {
+            outcome.stuck.push(nr as u32);
+        }
+    }
+    Ok(outcome)
+}
+
+/// One way out of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Edge {
+    from: NodeId,
+    way: Way,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Way {
+    Only,
+    Taken,
+    Next,
+    Slot(u32),
+}
+
+/// The bytes of the instructions that ran, without comparisons: equal histories make equal states.
+type History = Vec<u8>;
+
+struct Users {
+    used: bool,
+    states: Vec<History>,
+}
+
+struct Step {
+    edge: Edge,
+    state: History,
+}
+
+/// How one number goes through the dispatcher.
+struct Walk {
+    steps: Vec<Step>,
+    leaf: NodeId,
+    /// The state on entry to the leaf.
+    state: History,
+}
+
+fn walk(graph: &Graph, entry: NodeId, nr: u32) -> Walk {
+    let isa = graph.isa();
+    let mut walker = Walker { isa, registers: FxHashMap::default(), flags: None, history: Vec::new() };
+    if let Some(number) = isa.argument(1) {
+        walker.registers.insert(number, u64::from(nr));
+    }
+    let mut walk = Walk { steps: Vec::new(), leaf: entry, state: Vec::new() };
+    let mut seen: FxHashSet<NodeId> = FxHashSet::default();
+    while seen.insert(walk.leaf) {
+        let node = walk.leaf;
+        let before = walker.history.clone();
+        let next = walker.block(graph, node, node == entry);
+        match next {
+            Some((way, to)) => {
+                walk.steps.push(Step { edge: Edge { from: node, way }, state: walker.history.clone() });
+                walk.leaf = to;
+            }
+            None => {
+                walk.state = before;
+                return walk;
+            }
+        }
+    }
+    walk.state = walker.history;
+    walk
+}
+
+struct Walker<'i> {
+    isa: &'i dyn Isa,
+    registers: FxHashMap<Reg, u64>,
+    flags: Option<(u64, u64, u8)>,
+    history: History,
+}
+
+impl Walker<'_> {
+    /// Runs a block; `None` if it is a leaf.
+    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Way, NodeId)> {
+        let block = graph.block(node)?;
+        if let Terminator::Patched { next } = block.end {
+            // The function tracer's call comes back with everything as it was.
+            return next.filter(|_| entry).map(|next| (Way::Only, next));
+        }
+        let mut bytes = graph.bytes_of(node);
+        while !bytes.is_empty() {
+            let insn = self.isa.decode(bytes, 0)?;
+            self.instruction(&bytes[..usize::from(insn.len)]);
+            bytes = &bytes[usize::from(insn.len)..];
+        }
+        let same_function = |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
+        let to = |dest: &Dest| graph.resolve_node(dest.target).filter(|&to| same_function(to));
+        match &block.end {
+            Terminator::FallThrough(next) => Some((Way::Only, *next)),
+            Terminator::Jump(dest) => to(dest).map(|to| (Way::Only, to)),
+            Terminator::Branch { branch, taken, next } => {
+                let (left, right, width) = self.flags?;
+                let holds = self.isa.condition(*branch).holds(left, right, width)?;
+                if holds { to(taken).map(|to| (Way::Taken, to)) } else { Some((Way::Next, *next)) }
+            }
+            Terminator::Switch(table) => {
+                let slots = graph.slots(*table);
+                let slot = self.slot(graph, node)?;
+                let to = graph.resolve_node(slots.get(slot as usize)?.target)?;
+                Some((Way::Slot(slot), to))
+            }
+            _ => None,
+        }
+    }
+
+    /// The slot that the jump at the end of the block takes.
+    fn slot(&self, graph: &Graph, node: NodeId) -> Option<u32> {
+        let index = graph.table_index(node)?;
+        u32::try_from(*self.registers.get(&index)?).ok()
+    }
+
+    fn instruction(&mut self, bytes: &[u8]) {
+        let mut effects = Vec::new();
+        self.isa.effects(bytes, 0, &mut effects);
+        let compares = |effect: &Effect| {
+            matches!(effect, Effect::Compare { .. } | Effect::ClobberFlags | Effect::Transfer(_))
+        };
+        if !effects.iter().all(compares) {
+            self.history.extend_from_slice(bytes);
+        }
+        for effect in &effects {
+            self.effect(effect);
+        }
+    }
+
+    fn effect(&mut self, effect: &Effect) {
+        match *effect {
+            Effect::Compare { left, right, width } => {
+                self.flags = self.value(left).zip(self.value(right)).map(|(left, right)| (left, right, width));
+            }
+            Effect::ClobberFlags => self.flags = None,
+            Effect::Set { dst, value, width } => {
+                let value = self.value(value);
+                self.set(dst, value, width);
+            }
+            Effect::Binary { op, dst, left, right, width } => {
+                let value = self.value(left).zip(self.value(right)).and_then(|(left, right)| match op {
+                    BinaryOp::Add => Some(left.wrapping_add(right)),
+                    BinaryOp::Sub => Some(left.wrapping_sub(right)),
+                    BinaryOp::And => Some(left & right),
+                    BinaryOp::Or => Some(left | right),
+                    BinaryOp::Xor => Some(left ^ right),
+                    BinaryOp::Shl | BinaryOp::Shr => None,
+                });
+                self.set(dst, value, width);
+            }
+            Effect::MaybeSet { dst, .. } | Effect::SetSigned { dst, .. } | Effect::Clobber(dst) => {
+                self.registers.remove(&dst);
+            }
+            Effect::Swap(a, b) => {
+                self.registers.remove(&a);
+                self.registers.remove(&b);
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, dst: Reg, value: Option<u64>, width: u8) {
+        match value {
+            Some(value) if width >= 4 => drop(self.registers.insert(dst, truncate(value, width))),
+            _ => drop(self.registers.remove(&dst)),
+        }
+    }
+
+    fn value(&self, value: Value) -> Option<u64> {
+        match value {
+            Value::Const(value) => Some(value),
+            Value::Reg { reg, width } => self.registers.get(&reg).map(|&value| truncate(value, width)),
+            Value::Address(address) if !address.segment => {
+                let base = address.base.map_or(Some(0), |base| self.registers.get(&base).copied())?;
+                let index = match address.index {
+                    Some((reg, scale)) => self.registers.get(&reg)?.wrapping_mul(u64::from(scale)),
+                    None => 0,
+                };
+                Some(base.wrapping_add(index).wrapping_add(address.displacement as u64))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn truncate(value: u64, width: u8) -> u64 {
+    if width >= 8 { value } else { value & ((1 << (8 * width)) - 1) }
+}
+
+/// The handler that a leaf calls or jumps to.
+fn handler(graph: &Graph, leaf: NodeId) -> Option<Target> {
+    match &graph.block(leaf)?.end {
+        Terminator::Jump(dest) if dest.offset == 0 => Some(dest.target),
+        Terminator::Call { .. } => graph.callee(leaf).map(|callee| callee.target),
+        _ => None,
+    }
+}
+
+fn set_handler(graph: &mut Graph, leaf: NodeId, handler: Target) {
+    let refs = graph.node(leaf).refs.clone();
+    let NodeKind::Block(block) = &mut graph.nodes[leaf.get()].kind else { return };
+    match &mut block.end {
+        Terminator::Jump(dest) => *dest = Dest { target: handler, offset: 0 },
+        Terminator::Call { .. } => graph.refs[refs.end as usize - 1].target = handler,
+        _ => {}
+    }
+}
+
+fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
+    let NodeKind::Block(block) = &mut graph.nodes[edge.from.get()].kind else { return };
+    let dest = Dest { target: Target::Node(to), offset: 0 };
+    match (&mut block.end, edge.way) {
+        (Terminator::Branch { taken, .. }, Way::Taken) => *taken = dest,
+        (Terminator::Branch { next, .. } | Terminator::FallThrough(next), Way::Next | Way::Only) => *next = to,
+        (Terminator::Jump(target), Way::Only) => *target = dest,
+        (Terminator::Switch(table), Way::Slot(slot)) => {
+            let slots = graph.tables[table.get()].slots.clone();
+            graph.refs[slots.start as usize + slot as usize].target = Target::Node(to);
+        }
+        _ => unreachable!("the walk took this way"),
+    }
+}

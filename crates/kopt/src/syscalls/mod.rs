@@ -1,0 +1,131 @@
+/*!
+Pass `syscalls`: system-call elimination (Chanet et al. 2007, section 3.1).
+
+Every dispatch of a number that no program uses is turned to `sys_ni_syscall`, which answers `-ENOSYS`, so
+that a handler that nothing else needs becomes unreachable. There are two dispatchers to turn: the table of
+pointers, which the kernel up to 6.8 jumps through and later ones keep for tracing, and the `switch` in
+`ia32_sys_call()` and its like ([`dispatch`]). The calls that the kernel and its vDSO make on a program's
+behalf are always kept ([`kplan::implicit_calls`]).
+*/
+
+mod dispatch;
+
+use kcfg::graph::{Graph, SymbolPlace, Target};
+use kcfg::index::SymbolId;
+use kelf::Machine;
+use kplan::{Abi, Plan, implicit_calls};
+use rustc_hash::FxHashSet;
+
+use crate::Options;
+use crate::report::PassReport;
+
+/// Numbers beyond every table, so that a dispatcher takes its default.
+const NO_CALL: u32 = u32::MAX;
+/// One more than the largest number that a dispatcher is asked about. The largest of Linux 6.12 is 466.
+const NUMBERS: u32 = 1024;
+
+/// The dispatchers of one ABI of a kernel.
+struct Dispatchers {
+    abi: Abi,
+    /// The function with the `switch`.
+    function: &'static str,
+    /// The table of handlers.
+    table: &'static str,
+}
+
+/// The symbols that dispatch the system calls of a machine (arch/x86/entry/syscall_*.c).
+fn dispatchers(machine: Machine) -> &'static [Dispatchers] {
+    const I386: Dispatchers =
+        Dispatchers { abi: Abi::I386, function: "ia32_sys_call", table: "sys_call_table" };
+    const COMPAT: Dispatchers =
+        Dispatchers { abi: Abi::I386, function: "ia32_sys_call", table: "ia32_sys_call_table" };
+    const X86_64: Dispatchers =
+        Dispatchers { abi: Abi::X86_64, function: "x64_sys_call", table: "sys_call_table" };
+    match machine {
+        Machine::I386 => &[I386],
+        Machine::X86_64 => &[X86_64, COMPAT],
+        Machine::Arm | Machine::Aarch64 => &[],
+    }
+}
+
+/// Turns the dispatch of unused numbers to `sys_ni_syscall`.
+pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
+    let mut report = PassReport::new("syscalls");
+    for dispatchers in dispatchers(graph.machine) {
+        let all = || format!("every system call of {}", dispatchers.abi);
+        let calls = plan.syscalls.as_ref().and_then(|syscalls| syscalls.get(dispatchers.abi));
+        let Some(calls) = calls else {
+            report.keep(all(), "the plan does not say which ones programs make");
+            continue;
+        };
+        if !calls.complete && !options.assume_complete {
+            let unresolved = calls.unresolved.len();
+            report.keep(
+                all(),
+                format!("the plan is incomplete ({unresolved} unresolved sites); see --assume-complete"),
+            );
+            continue;
+        }
+        let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
+        used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
+        turn_switch(graph, dispatchers, &used, &mut report);
+        turn_table(graph, dispatchers, &used, &mut report);
+    }
+    report
+}
+
+fn turn_switch(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32>, report: &mut PassReport) {
+    let Some(entry) = defined(graph, dispatchers.function) else { return };
+    match dispatch::turn(graph, entry, used) {
+        Ok(outcome) => {
+            report.redirected += outcome.redirected;
+            for nr in outcome.stuck {
+                report.keep(
+                    format!("the handler of unused system call {nr}"),
+                    format!("{} shares its way to it with a used one", dispatchers.function),
+                );
+            }
+        }
+        Err(why) => report.keep(format!("every handler that {} calls", dispatchers.function), why),
+    }
+}
+
+fn turn_table(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32>, report: &mut PassReport) {
+    let Some(table) = symbol(graph, dispatchers.table) else { return };
+    let SymbolPlace::Node(node, start) = graph.symbols[table.get()].place else { return };
+    let word = u64::from(graph.machine.word_size());
+    let end = u64::from(start) + graph.symbols[table.get()].size;
+    let handlers = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
+    let Some(ni) = handlers else {
+        report.keep(dispatchers.table, "the kernel has no sys_ni_syscall to put into it");
+        return;
+    };
+    let refs = graph.node(node).refs.clone();
+    for slot in &mut graph.refs[refs.start as usize..refs.end as usize] {
+        let at = u64::from(slot.offset);
+        if at < u64::from(start) || at >= end {
+            continue;
+        }
+        let nr = ((at - u64::from(start)) / word) as u32;
+        if !used.contains(&nr) && slot.target != Target::Symbol(ni) {
+            slot.target = Target::Symbol(ni);
+            slot.addend = 0;
+            report.redirected += 1;
+        }
+    }
+}
+
+/// The handlers that answer `-ENOSYS`, by the ABI's calling convention.
+const NI_SYSCALLS: &[&str] = &["__ia32_sys_ni_syscall", "__x64_sys_ni_syscall", "sys_ni_syscall"];
+
+fn is_ni_syscall(graph: &Graph, target: Target) -> bool {
+    matches!(target, Target::Symbol(symbol) if NI_SYSCALLS.contains(&graph.symbols[symbol.get()].name.as_str()))
+}
+
+fn symbol(graph: &Graph, name: &str) -> Option<SymbolId> {
+    graph.symbols.iter().position(|symbol| symbol.name == name).map(SymbolId::from)
+}
+
+fn defined(graph: &Graph, name: &str) -> Option<kcfg::index::NodeId> {
+    graph.resolve_node(Target::Symbol(symbol(graph, name)?))
+}

@@ -1,0 +1,47 @@
+/*!
+The plan: what a system is going to do with its kernel, as one JSON document that the kshrink tools pipe
+to one another.
+
+A plan is an object with a version and any number of sections. Each tool reads a plan from standard input
+where one is piped, adds its section, and prints the whole:
+
+```json
+{
+  "schema": "kshrink/1",
+  "syscalls": { "i386": { "complete": true, "programs": ["busybox"], "calls": [], "unresolved": [] } },
+  "params": {}
+}
+```
+
+The key decision is that a tool knows its own section and no other. [`Plan`] keeps the sections that it
+does not know as they came, in their order, so that an older tool in the middle of a pipeline loses
+nothing. Within a section that it does know, it reads what it needs and is strict about it: a plan
+decides what is *removed* from a kernel, and a misspelt field must not be read as "nothing is used".
+
+- [`Plan`]: reading, writing and their errors;
+- [`Syscalls`]: the section `syscalls`;
+- [`implicit_calls`]: the system calls that no scan of a program can see, because the kernel and its
+  vDSO make them on the program's behalf. Whoever removes system calls keeps these too.
+
+```
+use kplan::{Abi, Plan};
+
+let plan = Plan::parse(include_str!("../examples/plan.json"), "plan.json")?;
+let calls = plan.syscalls.as_ref().and_then(|syscalls| syscalls.get(Abi::I386)).unwrap();
+assert!(calls.complete && calls.uses(4));
+
+let mut text = Vec::new();
+plan.write(&mut text)?;
+assert_eq!(Plan::read(text.as_slice(), "again")?, plan);
+# Ok::<(), Box<dyn std::error::Error>>(())
+```
+*/
+
+mod implicit;
+mod layout;
+mod plan;
+mod syscalls;
+
+pub use implicit::{ImplicitCall, implicit_calls};
+pub use plan::{Error, Plan, SCHEMA};
+pub use syscalls::{Abi, AbiCalls, Call, Syscalls, Unresolved, Via};

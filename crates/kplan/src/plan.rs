@@ -1,0 +1,245 @@
+//! The document: its version, its sections, reading and writing.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::error::Category;
+use serde_json::{Map, Value};
+
+use crate::layout::Layout;
+use crate::syscalls::Syscalls;
+
+/// The version that this crate reads and writes. It changes when an older reader would misunderstand a
+/// newer document; sections and fields that it may ignore do not change it.
+pub const SCHEMA: &str = "kshrink/1";
+
+const SCHEMA_FIELD: &str = "schema";
+const SYSCALLS_FIELD: &str = "syscalls";
+
+/// A plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Which system calls the programs make, if a scanner has looked.
+    pub syscalls: Option<Syscalls>,
+    /// The other sections, as they came and in their order.
+    pub other: Map<String, Value>,
+}
+
+/// Why a text is no plan. Every message begins with the name of the source.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It cannot be read.
+    #[error("cannot read {name}: {error}")]
+    Read {
+        /// Where the plan was to come from.
+        name: String,
+        /// What went wrong.
+        #[source]
+        error: io::Error,
+    },
+    /// It is empty, which is what a tool that failed leaves in a pipe.
+    #[error("{name}: empty, expected a plan (a JSON object with \"schema\": \"{SCHEMA}\")")]
+    Empty {
+        /// Where the plan came from.
+        name: String,
+    },
+    /// It is no JSON. The message ends with line and column.
+    #[error("{name}: not JSON: {error}")]
+    NotJson {
+        /// Where the plan came from.
+        name: String,
+        /// What was wrong and where.
+        #[source]
+        error: serde_json::Error,
+    },
+    /// It is JSON, but no object, or one without a version.
+    #[error("{name}: not a plan: no \"schema\": \"{SCHEMA}\" in it")]
+    NoSchema {
+        /// Where the plan came from.
+        name: String,
+    },
+    /// It is of another version, or another document altogether.
+    #[error("{name}: expected schema {SCHEMA}, found {found}")]
+    OtherSchema {
+        /// Where the plan came from.
+        name: String,
+        /// The version that it has.
+        found: String,
+    },
+    /// A field is missing or of a wrong type. The message ends with line and column.
+    #[error("{name}: not a valid plan: {error}")]
+    Field {
+        /// Where the plan came from.
+        name: String,
+        /// Which field and where.
+        #[source]
+        error: serde_json::Error,
+    },
+}
+
+impl Plan {
+    /// Reads a plan to the end of `reader`. `name` is what messages call it: a path, or
+    /// `standard input`.
+    ///
+    /// # Errors
+    /// One of [`Error`], each with the name and, where there is one, line and column.
+    pub fn read(mut reader: impl Read, name: &str) -> Result<Plan, Error> {
+        let mut text = String::new();
+        reader
+            .read_to_string(&mut text)
+            .map_err(|error| Error::Read { name: name.to_owned(), error })?;
+        Plan::parse(&text, name)
+    }
+
+    /// Parses a plan.
+    ///
+    /// # Errors
+    /// As for [`Plan::read`].
+    pub fn parse(text: &str, name: &str) -> Result<Plan, Error> {
+        if text.trim().is_empty() {
+            return Err(Error::Empty { name: name.to_owned() });
+        }
+        let failed = |error: serde_json::Error| {
+            let name = name.to_owned();
+            match error.classify() {
+                Category::Data => Error::Field { name, error },
+                _ => Error::NotJson { name, error },
+            }
+        };
+        // The version goes first: a document of another one may be of another shape altogether, and
+        // the complaint should be about the version.
+        match serde_json::from_str::<Value>(text).map_err(failed)?.get(SCHEMA_FIELD) {
+            None => return Err(Error::NoSchema { name: name.to_owned() }),
+            Some(Value::String(schema)) if schema == SCHEMA => {}
+            Some(Value::String(schema)) => {
+                return Err(Error::OtherSchema { name: name.to_owned(), found: schema.clone() });
+            }
+            Some(other) => {
+                return Err(Error::OtherSchema { name: name.to_owned(), found: other.to_string() });
+            }
+        }
+        serde_json::from_str(text).map_err(failed)
+    }
+
+    /// Writes the plan as indented JSON with a newline at the end.
+    ///
+    /// # Errors
+    /// If `out` cannot be written to.
+    pub fn write(&self, mut out: impl Write) -> io::Result<()> {
+        let mut serializer = serde_json::Serializer::with_formatter(&mut out, Layout::default());
+        self.serialize(&mut serializer)?;
+        out.write_all(b"\n")
+    }
+}
+
+impl Serialize for Plan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(SCHEMA_FIELD, SCHEMA)?;
+        if let Some(syscalls) = &self.syscalls {
+            map.serialize_entry(SYSCALLS_FIELD, syscalls)?;
+        }
+        for (key, value) in &self.other {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+/// Reads the known sections by their types, straight from the text, so that an error knows its line. The
+/// version is for [`Plan::parse`] to check.
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
+        struct Sections;
+
+        impl<'de> Visitor<'de> for Sections {
+            type Value = Plan;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a plan")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Plan, A::Error> {
+                let mut plan = Plan::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        SCHEMA_FIELD => drop(map.next_value::<String>()?),
+                        SYSCALLS_FIELD if plan.syscalls.is_some() => {
+                            return Err(de::Error::duplicate_field(SYSCALLS_FIELD));
+                        }
+                        SYSCALLS_FIELD => plan.syscalls = Some(map.next_value()?),
+                        _ => drop(plan.other.insert(key, map.next_value()?)),
+                    }
+                }
+                Ok(plan)
+            }
+        }
+
+        deserializer.deserialize_map(Sections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> String {
+        Plan::parse(text, "p.json").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        let cases = [
+            ("", "p.json: empty, expected a plan"),
+            ("{\n  \"schema\": ,", "p.json: not JSON: expected value at line 2 column 13"),
+            ("{\"schema\": \"kshrink/1\"", "p.json: not JSON: EOF while parsing an object"),
+            ("[]", "p.json: not a plan: no \"schema\": \"kshrink/1\" in it"),
+            ("{}", "p.json: not a plan: no \"schema\""),
+            ("{\"schema\": \"kshrink/2\"}", "p.json: expected schema kshrink/1, found kshrink/2"),
+            ("{\"schema\": 1}", "p.json: expected schema kshrink/1, found 1"),
+        ];
+        for (text, expected) in cases {
+            let message = message(text);
+            assert!(message.starts_with(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn missing_and_misspelt_fields_are_errors() {
+        let text = r#"{"schema": "kshrink/1",
+            "syscalls": {"i386": {"programs": [], "calls": [], "unresolved": []}}}"#;
+        let expected = "p.json: not a valid plan: missing field `complete` at line 2";
+        assert!(message(text).starts_with(expected), "{}", message(text));
+        let text = r#"{"schema": "kshrink/1",
+            "syscalls": {"i386": {"complete": true, "programs": [], "unresolved": [],
+            "calls": [{"nr": "four"}]}}}"#;
+        assert!(message(text).contains("expected u32 at line 3"), "{}", message(text));
+        let text = r#"{"schema": "kshrink/1", "syscalls": {"vax": {}}}"#;
+        assert!(message(text).contains("unknown variant `vax`"), "{}", message(text));
+    }
+
+    #[test]
+    fn other_sections_survive_in_their_order() {
+        let text = r#"{"order": [1, {"b": 2, "a": 1}], "schema": "kshrink/1", "future": null}"#;
+        let mut plan = Plan::parse(text, "p.json").unwrap();
+        plan.syscalls = Some(Syscalls::default());
+        let mut out = Vec::new();
+        plan.write(&mut out).unwrap();
+        let printed: Value = serde_json::from_slice(&out).unwrap();
+        let keys: Vec<&str> = printed.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["schema", "syscalls", "order", "future"]);
+        assert_eq!(printed["order"].to_string(), r#"[1,{"b":2,"a":1}]"#);
+        assert_eq!(Plan::read(out.as_slice(), "p.json").unwrap(), plan);
+    }
+
+    #[test]
+    fn the_example_is_what_would_be_written() {
+        let example = include_str!("../examples/plan.json");
+        let mut out = Vec::new();
+        Plan::parse(example, "plan.json").unwrap().write(&mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), example);
+    }
+}

@@ -1,0 +1,209 @@
+//! The section `syscalls`: which system calls the programs of a system make, by ABI.
+//!
+//! One process may use two ABIs (an x86-64 program may execute `int $0x80`), and one root file system may
+//! hold programs of several machines, so that every ABI has its own list and its own word on whether the
+//! list is complete.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::implicit::implicit_calls;
+
+/// A system-call ABI: the numbering and the way into the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Abi {
+    /// 32-bit x86: `int $0x80`, `sysenter`; on an x86-64 kernel, the compatible entries.
+    I386,
+    /// 64-bit x86: `syscall`.
+    #[serde(rename = "x86_64")]
+    X86_64,
+    /// 32-bit ARM (EABI).
+    Arm,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+impl fmt::Display for Abi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Abi::I386 => "i386",
+            Abi::X86_64 => "x86_64",
+            Abi::Arm => "arm",
+            Abi::Aarch64 => "aarch64",
+        })
+    }
+}
+
+/// The section: the calls by ABI. An ABI that is absent has not been looked for, and says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Syscalls {
+    /// The calls of each ABI.
+    pub abis: BTreeMap<Abi, AbiCalls>,
+}
+
+impl Syscalls {
+    /// The calls of one ABI, if the plan has them.
+    pub fn get(&self, abi: Abi) -> Option<&AbiCalls> {
+        self.abis.get(&abi)
+    }
+
+    /// Adds what another scan found: the calls of either, complete where both are.
+    pub fn merge(&mut self, other: Syscalls) {
+        for (abi, calls) in other.abis {
+            match self.abis.entry(abi) {
+                std::collections::btree_map::Entry::Vacant(entry) => drop(entry.insert(calls)),
+                std::collections::btree_map::Entry::Occupied(mut entry) => {
+                    entry.get_mut().merge(calls);
+                }
+            }
+        }
+    }
+}
+
+/// What the programs of a system ask of the kernel through one ABI.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbiCalls {
+    /// Whether `calls` is all that the programs can make. False as soon as one site is unresolved.
+    pub complete: bool,
+    /// The programs that were looked at, by path.
+    pub programs: Vec<String>,
+    /// The calls, by rising number.
+    pub calls: Vec<Call>,
+    /// The places whose calls are not known.
+    pub unresolved: Vec<Unresolved>,
+}
+
+impl AbiCalls {
+    /// Whether the call of this number is listed.
+    pub fn uses(&self, nr: u32) -> bool {
+        self.calls.iter().any(|call| call.nr == nr)
+    }
+
+    /// Adds the calls of [`implicit_calls`] that are not listed yet.
+    pub fn add_implicit(&mut self, abi: Abi) {
+        for implicit in implicit_calls(abi) {
+            self.add(Call {
+                nr: implicit.nr,
+                name: Some(implicit.name.to_owned()),
+                via: Some(implicit.via),
+            });
+        }
+    }
+
+    /// Lists a call, at its place. One that a program makes by itself hides that somebody else makes it
+    /// too.
+    pub fn add(&mut self, call: Call) {
+        match self.calls.iter().position(|listed| listed.nr >= call.nr) {
+            Some(place) if self.calls[place].nr == call.nr => {
+                if call.via.is_none() {
+                    self.calls[place] = call;
+                }
+            }
+            Some(place) => self.calls.insert(place, call),
+            None => self.calls.push(call),
+        }
+    }
+
+    /// See [`Syscalls::merge`].
+    pub fn merge(&mut self, other: AbiCalls) {
+        self.complete &= other.complete;
+        for program in other.programs {
+            if !self.programs.contains(&program) {
+                self.programs.push(program);
+            }
+        }
+        for call in other.calls {
+            self.add(call);
+        }
+        for unresolved in other.unresolved {
+            if !self.unresolved.contains(&unresolved) {
+                self.unresolved.push(unresolved);
+            }
+        }
+    }
+}
+
+/// One system call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Its number in this ABI.
+    pub nr: u32,
+    /// Its name, as in `<asm/unistd.h>`; absent for a number that has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who makes it, if it is not the program's own code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<Via>,
+}
+
+/// Who makes a system call on a program's behalf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Via {
+    /// The kernel writes the number into the program's registers.
+    Kernel,
+    /// The code of the vDSO, which the kernel maps into the program.
+    Vdso,
+}
+
+/// A place in a program whose system calls are not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unresolved {
+    /// The program, by path.
+    pub file: String,
+    /// The instruction, as a hexadecimal virtual address (`0x804aa12`).
+    pub address: String,
+    /// The function that it is in, where the program has symbols.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// Why the number is not known.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(numbers: &[u32], complete: bool) -> AbiCalls {
+        let call = |&nr| Call { nr, name: None, via: None };
+        AbiCalls {
+            complete,
+            programs: vec!["a".into()],
+            calls: numbers.iter().map(call).collect(),
+            unresolved: Vec::new(),
+        }
+    }
+
+    fn numbers(calls: &AbiCalls) -> Vec<u32> {
+        calls.calls.iter().map(|call| call.nr).collect()
+    }
+
+    #[test]
+    fn merging_unites_and_is_complete_where_both_are() {
+        let section = |calls| Syscalls { abis: BTreeMap::from([(Abi::I386, calls)]) };
+        let mut one = section(calls(&[1, 4], true));
+        one.merge(section(calls(&[3, 4, 5], true)));
+        let merged = one.get(Abi::I386).unwrap();
+        assert_eq!(numbers(merged), [1, 3, 4, 5]);
+        assert_eq!(merged.programs, ["a"]);
+        assert!(merged.complete);
+        one.merge(section(calls(&[], false)));
+        assert!(!one.get(Abi::I386).unwrap().complete);
+    }
+
+    #[test]
+    fn implicit_calls_come_in_once_and_marked() {
+        let mut calls = calls(&[119, 300], true);
+        calls.add_implicit(Abi::I386);
+        calls.add_implicit(Abi::I386);
+        let via = |nr| calls.calls.iter().find(|call| call.nr == nr).unwrap().via;
+        assert_eq!(via(119), None);
+        assert_eq!(via(0), Some(Via::Kernel));
+        assert_eq!(via(265), Some(Via::Vdso));
+        assert!(calls.calls.is_sorted_by_key(|call| call.nr));
+    }
+}

@@ -1,0 +1,124 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use kcli::Failure;
+use kopt::{Options, Pass};
+
+/// Removes from a Linux kernel what its device does not need, and relinks it
+///
+/// Reads the objects that the kernel's build linked, found from the path of its vmlinux; runs passes over
+/// their control-flow graph; and has the kernel's own build, in a copy, link the result. The build
+/// directory itself is never written to.
+#[derive(Parser, Debug)]
+#[command(version, after_help = "\
+Examples:
+  syscall-scan busybox | kshrink-spec build/vmlinux -o out
+      remove the system calls that BusyBox cannot make, and whatever is unreachable then
+  kshrink-spec build/vmlinux --passes none -o out
+      change nothing: the proof that reading and writing are faithful
+  syscall-scan busybox | kshrink-spec build/vmlinux --explain tcp_v4_connect
+      say why a function or a variable stays
+  kshrink-spec --objects a.o b.o --entry main --emit-object small.o
+      the same passes for a user program
+
+Exit status:
+  0  success
+  1  the job failed: a file could not be read or written, the relink failed; nothing was written
+  2  usage error or bad input")]
+pub struct Arguments {
+    /// The kernel, in the directory where it was built
+    #[arg(required_unless_present = "objects")]
+    pub vmlinux: Option<PathBuf>,
+
+    /// The plan; `-` is standard input, which is read without being asked where it is a pipe
+    #[arg(short, long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+
+    /// Relink, and leave vmlinux, System.map, the boot image and report.json in DIR
+    #[arg(short, long, value_name = "DIR", group = "task")]
+    pub output: Option<PathBuf>,
+
+    /// Stop before the relink, and write the rewritten program as one relocatable object
+    #[arg(long, value_name = "FILE", group = "task")]
+    pub emit_object: Option<PathBuf>,
+
+    /// Print the shortest chain of edges that keeps a function or variable alive
+    #[arg(long, value_name = "SYMBOL", group = "task")]
+    pub explain: Option<String>,
+
+    /// The passes to run, in order, separated by commas; `none` for the identity
+    #[arg(long, value_name = "LIST", default_value = "syscalls,reach", value_parser = parse_passes)]
+    pub passes: PassList,
+
+    /// Trust a scan that could not resolve every system-call site
+    #[arg(long)]
+    pub assume_complete: bool,
+
+    /// Fail if compiler-made code has to be carried whole because it matches no known pattern
+    #[arg(long)]
+    pub strict: bool,
+
+    /// A variable for make, as when the kernel was built (KCFLAGS=…, CROSS_COMPILE=…); repeatable
+    #[arg(long, value_name = "VAR=VALUE")]
+    pub make: Vec<String>,
+
+    /// Rewrite these objects and archives of a user program instead of a kernel
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "vmlinux", requires = "entry")]
+    pub objects: Vec<PathBuf>,
+
+    /// A function that enters the user program; repeatable
+    #[arg(long, value_name = "SYMBOL", requires = "objects")]
+    pub entry: Vec<String>,
+}
+
+/// A list of passes; a type of its own, so that clap takes it for one value.
+#[derive(Clone, Debug)]
+pub struct PassList(pub Vec<Pass>);
+
+impl std::ops::Deref for PassList {
+    type Target = [Pass];
+
+    fn deref(&self) -> &[Pass] {
+        &self.0
+    }
+}
+
+/// What to do with the rewritten program.
+pub enum Task {
+    Relink(PathBuf),
+    EmitObject(PathBuf),
+    Explain(String),
+}
+
+impl Arguments {
+    /// The one task that the user asked for.
+    pub fn task(&self) -> Result<Task, Failure> {
+        match (&self.output, &self.emit_object, &self.explain) {
+            (Some(dir), _, _) => Ok(Task::Relink(dir.clone())),
+            (_, Some(file), _) => Ok(Task::EmitObject(file.clone())),
+            (_, _, Some(symbol)) => Ok(Task::Explain(symbol.clone())),
+            _ => Err(Failure::bad_input(
+                "nothing to do: expected -o DIR, --emit-object FILE or --explain SYMBOL; see --help",
+            )),
+        }
+    }
+
+    /// What passes are told.
+    pub fn options(&self) -> Options {
+        Options { assume_complete: self.assume_complete }
+    }
+
+    /// The passes in front of the first removal: what `--explain` looks at the result of.
+    pub fn passes_before_reach(&self) -> Vec<Pass> {
+        self.passes.iter().copied().take_while(|&pass| pass != Pass::Reach).collect()
+    }
+}
+
+fn parse_passes(list: &str) -> Result<PassList, String> {
+    if list == "none" {
+        return Ok(PassList(Vec::new()));
+    }
+    list.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(PassList)
+}

@@ -1,0 +1,79 @@
+//! `--explain`: the chain that keeps something alive, for people.
+
+use std::io::Write;
+
+use kcfg::edges::EdgeKind;
+use kcfg::graph::{Graph, Life};
+use kcfg::index::NodeId;
+use kcli::{Failure, Output};
+use kopt::explain::{Chain, chain, nodes_named};
+
+/// Prints the shortest chain for every node that the symbol stands for.
+pub fn print(graph: &Graph, symbol: &str) -> Result<(), Failure> {
+    let nodes = nodes_named(graph, symbol);
+    if nodes.is_empty() {
+        return Err(Failure::bad_input(format!(
+            "the program defines no symbol `{symbol}`; expected the name of a function or variable, as in \
+             System.map"
+        )));
+    }
+    let mut out = Output::stdout();
+    for node in nodes {
+        match chain(graph, node) {
+            Some(chain) => print_chain(graph, &chain, symbol, &mut out)?,
+            None => writeln!(out, "{symbol} ({}) is unreachable", place(graph, node))?,
+        }
+    }
+    Ok(out.commit()?)
+}
+
+fn print_chain(graph: &Graph, chain: &Chain, symbol: &str, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "{symbol} ({}) is alive:", place(graph, chain.links[chain.links.len() - 1].node))?;
+    // Steps within one function say nothing that its name does not.
+    let mut previous: Option<NodeId> = None;
+    for link in &chain.links {
+        let function = |node| graph.block(node).map(|block| block.function);
+        let same = previous.is_some_and(|previous| {
+            function(previous).is_some() && function(previous) == function(link.node)
+        });
+        match link.by {
+            None => writeln!(out, "  {}, {}", name(graph, link.node), chain.root)?,
+            Some(by) if !same => writeln!(out, "  {} {}", verb(by), name(graph, link.node))?,
+            Some(_) => {}
+        }
+        previous = Some(link.node);
+    }
+    Ok(())
+}
+
+/// The function or the symbols of a node, and where it is from.
+fn name(graph: &Graph, node: NodeId) -> String {
+    if let Some(block) = graph.block(node) {
+        return graph.functions[block.function.get()].name.clone();
+    }
+    let symbols: Vec<&str> = graph.names_in(node).take(4).collect();
+    let place = place(graph, node);
+    match (symbols.len(), graph.chunk(node).map(|chunk| chunk.life)) {
+        (_, Some(Life::Site(kind))) => format!("an entry of {} ({kind:?})", place),
+        (0, _) => place,
+        (4, _) => format!("{place}, which holds {}, …", symbols[..3].join(", ")),
+        _ => format!("{place}, which holds {}", symbols.join(", ")),
+    }
+}
+
+fn place(graph: &Graph, node: NodeId) -> String {
+    let section = graph.section_of(node);
+    format!("{}:{}", section.object, section.name)
+}
+
+fn verb(edge: EdgeKind) -> &'static str {
+    match edge {
+        EdgeKind::FallThrough => "runs on into",
+        EdgeKind::Jump | EdgeKind::TailCall => "jumps to",
+        EdgeKind::Switch => "switches to",
+        EdgeKind::Call | EdgeKind::NoReturn => "calls",
+        EdgeKind::Return => "comes back to",
+        EdgeKind::Data => "refers to",
+        EdgeKind::Site => "has",
+    }
+}

@@ -1,0 +1,88 @@
+//! `kshrink-spec`: applies a plan to a kernel and relinks it with the kernel's own build.
+
+mod arguments;
+mod explain;
+mod phases;
+mod relink;
+mod report;
+mod rewrite;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use kcli::{Failure, OrBadInput, Output, Progress, is_piped_stdin, read_input};
+use kplan::Plan;
+
+use arguments::{Arguments, Task};
+use phases::Phases;
+use rewrite::Input;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    kcli::main("kshrink-spec", || run(&arguments))
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let task = arguments.task()?;
+    let plan = read_plan(arguments.plan.as_deref())?;
+    let mut phases = Phases::start(Progress::spinner("reading"));
+    let input = match &arguments.vmlinux {
+        Some(vmlinux) => Input::kernel(vmlinux)?,
+        None => Input::objects(&arguments.objects, &arguments.entry)?,
+    };
+    if let (Task::Relink(out), Input::Kernel { build, .. }) = (&task, &input) {
+        relink::check_output(build, out)?;
+    }
+    let program = input.link()?;
+    phases.next("graph");
+    let mut graph = input.lift(&program)?;
+    if arguments.strict && let Some(opaque) = graph.opaque.iter().find(|o| o.reason != "hand-written") {
+        let message = format!("{}: {}; leave out --strict to carry it whole", opaque.name, opaque.reason);
+        return Err(Failure::bad_input(message));
+    }
+    if let Task::Explain(symbol) = &task {
+        let passes = arguments.passes_before_reach();
+        rewrite::run_passes(&mut graph, &plan, &passes, arguments.options(), &mut phases);
+        return explain::print(&graph, symbol);
+    }
+    let passes = rewrite::run_passes(&mut graph, &plan, &arguments.passes, arguments.options(), &mut phases);
+    phases.next("emit");
+    let object = rewrite::emit(&graph, &arguments.passes)?;
+    match &task {
+        Task::EmitObject(path) => {
+            let mut output = Output::create(path)?;
+            std::io::Write::write_all(&mut output, &object)?;
+            output.commit()?;
+            let report = report::Report::new(&input, &graph, passes, phases.finish(), None);
+            eprint!("{report}");
+            Ok(())
+        }
+        Task::Relink(out) => {
+            let Input::Kernel { build, .. } = &input else {
+                return Err(Failure::bad_input("-o relinks a kernel; with --objects, use --emit-object"));
+            };
+            phases.next("relink");
+            let staged = relink::relink(build, &object, &arguments.make, out)?;
+            let sizes = report::Sizes::of(&build.vmlinux, &staged.vmlinux())?;
+            let report = report::Report::new(&input, &graph, passes, phases.finish(), Some(sizes));
+            staged.publish(out, &report.json()?)?;
+            let mut stdout = Output::stdout();
+            std::io::Write::write_all(&mut stdout, report.to_string().as_bytes())?;
+            Ok(stdout.commit()?)
+        }
+        Task::Explain(_) => unreachable!("explained above"),
+    }
+}
+
+fn read_plan(path: Option<&Path>) -> Result<Plan, Failure> {
+    let path = match path {
+        Some(path) => path,
+        None if is_piped_stdin() => Path::new("-"),
+        None => return Ok(Plan::default()),
+    };
+    let bytes = read_input(path)?;
+    let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
+    // An empty pipe is the end of a pipeline that failed, and says so itself.
+    Plan::read(bytes.as_slice(), &name).or_bad_input()
+}

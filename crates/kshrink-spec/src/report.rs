@@ -1,0 +1,135 @@
+//! The report, as JSON and as a table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use kcfg::graph::Graph;
+use kcli::{Failure, Table, human, percent};
+use kelf::SizeTable;
+use kopt::{Kept, PassReport};
+use serde::Serialize;
+
+use crate::phases::Phase;
+use crate::rewrite::{Input, of_elf};
+
+/// The version of the document.
+const SCHEMA: &str = "kshrink-report/1";
+/// How many reasons to keep something the table shows for one pass.
+const SHOWN: usize = 8;
+
+/// What a run did.
+#[derive(Serialize)]
+pub struct Report {
+    schema: &'static str,
+    version: &'static str,
+    input: String,
+    /// Sizes before and after, where the kernel was relinked.
+    sizes: Option<Sizes>,
+    /// Passes, in order.
+    passes: Vec<PassReport>,
+    /// Code that was carried whole.
+    opaque: Vec<Kept>,
+    /// Times and peak memory.
+    phases: Vec<Phase>,
+}
+
+/// Sizes in bytes before and after.
+#[derive(Serialize)]
+pub struct Sizes {
+    before: SizeTable,
+    after: SizeTable,
+}
+
+impl Sizes {
+    /// Measures two kernels.
+    pub fn of(before: &Path, after: &Path) -> Result<Sizes, Failure> {
+        Ok(Sizes {
+            before: SizeTable::of(before).map_err(of_elf)?,
+            after: SizeTable::of(after).map_err(of_elf)?,
+        })
+    }
+}
+
+impl Report {
+    /// Puts a report together.
+    pub fn new(
+        input: &Input,
+        graph: &Graph,
+        passes: Vec<PassReport>,
+        phases: Vec<Phase>,
+        sizes: Option<Sizes>,
+    ) -> Report {
+        let input = match input {
+            Input::Kernel { build, .. } => build.vmlinux.display().to_string(),
+            Input::Objects { entries, .. } => format!("objects, entered by {}", entries.join(", ")),
+        };
+        let opaque = graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live);
+        Report {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            input,
+            sizes,
+            passes,
+            opaque: opaque.map(|o| Kept { what: o.name.clone(), why: o.reason.to_owned() }).collect(),
+            phases,
+        }
+    }
+
+    /// The document.
+    pub fn json(&self) -> Result<Vec<u8>, Failure> {
+        let mut bytes = serde_json::to_vec_pretty(self)?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(sizes) = &self.sizes {
+            let mut table = Table::new(["bytes", "before", "after", ""]);
+            for ((name, before), (_, after)) in sizes.before.columns().into_iter().zip(sizes.after.columns()) {
+                if let (Some(before), Some(after)) = (before, after) {
+                    table.row([name.to_owned(), human(before), human(after), percent(before, after)]);
+                }
+            }
+            writeln!(f, "{table}")?;
+        }
+        let mut table =
+            Table::new(["pass", "functions", "blocks", "code bytes", "data chunks", "data bytes", "redirected"]);
+        for pass in &self.passes {
+            let removed = &pass.removed;
+            table.row([
+                pass.pass.to_owned(),
+                human(removed.functions as u64),
+                human(removed.blocks as u64),
+                human(removed.code_bytes),
+                human(removed.data_chunks as u64),
+                human(removed.data_bytes),
+                human(pass.redirected as u64),
+            ]);
+        }
+        writeln!(f, "{table}")?;
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for opaque in &self.opaque {
+            *reasons.entry(&opaque.why).or_default() += 1;
+        }
+        for (why, count) in reasons {
+            writeln!(f, "carried whole: {count} × {why}")?;
+        }
+        for pass in self.passes.iter().filter(|pass| pass.pass != "reach") {
+            for kept in pass.kept.iter().take(SHOWN) {
+                writeln!(f, "{}: kept {}: {}", pass.pass, kept.what, kept.why)?;
+            }
+            if pass.kept.len() > SHOWN {
+                writeln!(f, "{}: kept {} more; see report.json", pass.pass, pass.kept.len() - SHOWN)?;
+            }
+        }
+        let mut table = Table::new(["phase", "seconds", "peak MiB"]);
+        for phase in &self.phases {
+            let memory = phase.peak_memory_kib.map_or_else(String::new, |kib| human(kib / 1024));
+            table.row([phase.name.clone(), format!("{:.2}", phase.seconds), memory]);
+        }
+        write!(f, "\n{table}")
+    }
+}

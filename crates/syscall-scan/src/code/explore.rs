@@ -1,0 +1,263 @@
+//! Exploration: from work items to runs, exits and edges, until nothing is left to do.
+
+use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, taken};
+use crate::image::{Addr, Image};
+
+/// Something that leads to code.
+pub(super) enum Work {
+    /// Code that may be called from anywhere.
+    Taken(Addr, Taken),
+    /// An exit goes on there, or jumps there.
+    Edge(ExitId, Addr),
+    /// An exit calls it.
+    Call(ExitId, Addr),
+}
+
+impl<'a> Code<'a> {
+    /// Nothing explored so far but what the program's start leads to. Follow with [`Code::explore`].
+    ///
+    /// # Errors
+    /// If kshrink has no instruction set for the machine.
+    pub fn new(image: &'a Image) -> Option<Code<'a>> {
+        Some(Code {
+            image,
+            isa: kcfg::isa::isa(image.machine)?,
+            sites: Vec::new(),
+            exits: Vec::new(),
+            exit_at: FxHashMap::default(),
+            runs: FxHashMap::default(),
+            incoming: FxHashMap::default(),
+            entries: FxHashMap::default(),
+            marks: Marks::new(image),
+            work: vec![Work::Taken(image.entry, Taken::Start)],
+            taken: taken::Candidates::new(image),
+            claimed: FxHashSet::default(),
+        })
+    }
+
+    /// Explores everything that the work so far leads to, but for the targets of computed jumps, which
+    /// the caller has to find ([`Code::add_targets`]). Returns whether there was anything to do.
+    pub fn explore(&mut self) -> bool {
+        let mut any = false;
+        while !self.work.is_empty() {
+            any = true;
+            while let Some(work) = self.work.pop() {
+                self.perform(work);
+            }
+            self.take_relative_addresses();
+        }
+        any
+    }
+
+    /// Tells where a computed jump goes. Returns whether that was news.
+    pub fn add_targets(&mut self, jump: ExitId, targets: &[Addr]) -> bool {
+        let before = self.work.len();
+        for &target in targets {
+            if self.image.is_code(target) && !self.exit(jump).successors.contains(&target) {
+                self.exits[jump.0 as usize].successors.push(target);
+                self.work.push(Work::Edge(jump, target));
+            }
+        }
+        self.work.len() > before
+    }
+
+    /// Says that a word of data is part of a jump table, and therefore does not make the code that it
+    /// points to callable from anywhere.
+    pub fn claim(&mut self, word: Addr, target: Addr) {
+        if self.claimed.insert(word) {
+            if let Some(entry) = self.entries.get_mut(&target) {
+                entry.taken.retain(|&taken| taken != Taken::Data(word));
+            }
+        }
+    }
+
+    /// Takes the words of data that point to code for pointers to functions, but for those in jump tables
+    /// and those into the middle of a function.
+    pub fn take_pointers(&mut self) {
+        for &(word, target) in &self.image.code_pointers {
+            let middle = self.image.extents.around(target).is_some_and(|(start, _)| start != target);
+            let function = !middle || self.image.symbols.is_function(target);
+            if function && !self.claimed.contains(&word) {
+                self.work.push(Work::Taken(target, Taken::Data(word)));
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self, target: Addr, by: Taken) {
+        self.work.push(Work::Taken(target, by));
+    }
+
+    fn perform(&mut self, work: Work) {
+        match work {
+            Work::Taken(target, by) => {
+                let entry = self.entries.entry(target).or_default();
+                if !entry.taken.contains(&by) {
+                    entry.taken.push(by);
+                }
+                self.run(target);
+            }
+            Work::Edge(from, target) => {
+                let exit = self.run(target);
+                self.incoming.entry(target).or_default().push(from);
+                self.exits[exit.0 as usize].predecessors.push(from);
+                let returns = self.exit(exit).returns;
+                self.set_returns(from, returns);
+            }
+            Work::Call(from, target) => {
+                self.entries.entry(target).or_default().callers.push(from);
+                let exit = self.run(target);
+                if self.exit(exit).returns == Returns::No {
+                    self.exits[exit.0 as usize].waiting.push(from);
+                } else {
+                    self.come_back(from);
+                }
+            }
+        }
+    }
+
+    /// The exit of the run that begins at `start`, decoded if nobody has been there before.
+    fn run(&mut self, start: Addr) -> ExitId {
+        if let Some(&exit) = self.runs.get(&start) {
+            return exit;
+        }
+        let exit = self.decode(start);
+        self.marks.set(start, START);
+        self.runs.insert(start, exit);
+        self.exits[exit.0 as usize].starts.push(start);
+        exit
+    }
+
+    fn decode(&mut self, start: Addr) -> ExitId {
+        let mut at = start;
+        let mut effects = Vec::new();
+        loop {
+            if let Some(&exit) = self.exit_at.get(&at).filter(|_| self.marks.is_exit(at)) {
+                return exit;
+            }
+            if let Some(length) = self.marks.length(at) {
+                at = at.plus(length);
+                continue;
+            }
+            let bytes = self.image.bytes(at);
+            let insn = if self.image.is_code(at) { self.isa.decode(bytes, at.0) } else { None };
+            let Some(insn) = insn else {
+                return self.add_exit(at, at, ExitKind::Stop, Returns::No);
+            };
+            let next = at.plus(insn.len.into());
+            effects.clear();
+            self.isa.effects(bytes, at.0, &mut effects);
+            self.note_addresses(at, next, &effects);
+            self.marks.set(at, insn.len);
+            if insn.system_call {
+                self.sites.push(at);
+            } else if let Some(exit) = self.leave(at, next, insn, &effects) {
+                return exit;
+            }
+            at = next;
+        }
+    }
+
+    /// Makes an exit of the instruction, unless control simply goes on.
+    fn leave(&mut self, at: Addr, next: Addr, insn: Insn, effects: &[Effect]) -> Option<ExitId> {
+        let exit = match insn.flow {
+            Flow::Next => return None,
+            Flow::Direct { branch, target, .. } => {
+                let target = Addr(self.image.wrap(target));
+                match branch.kind {
+                    BranchKind::Jump => {
+                        let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
+                        self.go(exit, target);
+                        exit
+                    }
+                    BranchKind::Conditional => {
+                        let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
+                        self.go(exit, next);
+                        self.go(exit, target);
+                        exit
+                    }
+                    // `call 1f; 1: pop %ebx` asks for the program counter.
+                    BranchKind::Call if target == next => return None,
+                    BranchKind::Call => {
+                        let exit = self.add_exit(at, next, ExitKind::Call(target), Returns::No);
+                        self.work.push(Work::Call(exit, target));
+                        exit
+                    }
+                }
+            }
+            Flow::IndirectCall => {
+                let exit = self.add_exit(at, next, ExitKind::IndirectCall, Returns::No);
+                self.go(exit, next);
+                exit
+            }
+            Flow::IndirectJump => {
+                self.add_exit(at, next, ExitKind::IndirectJump, Returns::Somehow)
+            }
+            Flow::Return => {
+                let returns = Returns::Popping(self.popped_by_return(effects));
+                self.add_exit(at, next, ExitKind::Return, returns)
+            }
+            Flow::Trap => self.add_exit(at, next, ExitKind::Stop, Returns::No),
+        };
+        Some(exit)
+    }
+
+    fn add_exit(&mut self, at: Addr, next: Addr, kind: ExitKind, returns: Returns) -> ExitId {
+        let id = ExitId(self.exits.len() as u32);
+        self.exits.push(Exit {
+            at,
+            next,
+            kind,
+            successors: Vec::new(),
+            returns,
+            starts: Vec::new(),
+            predecessors: Vec::new(),
+            waiting: Vec::new(),
+        });
+        self.marks.set(at, EXIT);
+        self.exit_at.insert(at, id);
+        id
+    }
+
+    fn go(&mut self, exit: ExitId, target: Addr) {
+        self.exits[exit.0 as usize].successors.push(target);
+        self.work.push(Work::Edge(exit, target));
+    }
+
+    /// A callee returns, so that its call goes on.
+    fn come_back(&mut self, call: ExitId) {
+        if self.exit(call).successors.is_empty() {
+            let next = self.exit(call).next;
+            self.go(call, next);
+        }
+    }
+
+    /// A return can be reached from this exit; so it can be from all that lead to it.
+    fn set_returns(&mut self, exit: ExitId, returns: Returns) {
+        let mut stack = vec![(exit, returns)];
+        while let Some((id, returns)) = stack.pop() {
+            let exit = &mut self.exits[id.0 as usize];
+            let joined = exit.returns.join(returns);
+            if joined == exit.returns {
+                continue;
+            }
+            exit.returns = joined;
+            stack.extend(exit.predecessors.iter().map(|&predecessor| (predecessor, joined)));
+            for call in std::mem::take(&mut exit.waiting) {
+                self.come_back(call);
+            }
+        }
+    }
+
+    /// Bytes that a return takes off the stack besides the return address.
+    fn popped_by_return(&self, effects: &[Effect]) -> u32 {
+        let word = u64::from(self.image.machine.word_size());
+        let moved = effects.iter().find_map(|effect| match *effect {
+            Effect::Binary { dst: Reg(_), right: Value::Const(bytes), .. } => Some(bytes),
+            _ => None,
+        });
+        moved.unwrap_or(word).saturating_sub(word) as u32
+    }
+}

@@ -1,0 +1,131 @@
+//! Functions as views of runs: basic blocks and the edges between them.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Code, ExitId};
+use crate::image::Addr;
+
+/// The number of a block in its function; 0 is the entry block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockIndex(pub u32);
+
+impl BlockIndex {
+    /// The index as a `usize`, to index a slice.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A basic block.
+#[derive(Debug)]
+pub struct Block {
+    /// The first instruction.
+    pub start: Addr,
+    /// The address after the last.
+    pub end: Addr,
+    /// Its last instruction, unless control simply goes on to the block that follows.
+    pub exit: Option<ExitId>,
+    /// Where control can go within the function.
+    pub successors: Vec<BlockIndex>,
+}
+
+/// The code that control can reach from an entry without a call, up to the entries of other functions. A
+/// block that two functions jump into belongs to both.
+#[derive(Debug)]
+pub struct Function {
+    /// Where it begins.
+    pub entry: Addr,
+    /// Its blocks; the first one begins at the entry.
+    pub blocks: Vec<Block>,
+}
+
+impl Function {
+    /// The function that begins at an address.
+    pub fn new(code: &Code, entry: Addr) -> Function {
+        let mut index = FxHashMap::default();
+        let mut starts = vec![entry];
+        index.insert(entry, BlockIndex(0));
+        let mut blocks = Vec::new();
+        while blocks.len() < starts.len() {
+            let start = starts[blocks.len()];
+            let (end, exit) = code.block_at(start);
+            let next = [end];
+            let targets: &[Addr] = match exit {
+                Some(exit) => &code.exit(exit).successors,
+                None => &next,
+            };
+            let mut successors: Vec<BlockIndex> = Vec::with_capacity(targets.len());
+            for &target in targets {
+                if target != entry && code.entry(target).is_some() {
+                    continue; // a tail call
+                }
+                let new = BlockIndex(starts.len() as u32);
+                let successor = *index.entry(target).or_insert(new);
+                if successor == new {
+                    starts.push(target);
+                }
+                if !successors.contains(&successor) {
+                    successors.push(successor);
+                }
+            }
+            blocks.push(Block { start, end, exit, successors });
+        }
+        Function { entry, blocks }
+    }
+
+    /// The block that holds an instruction.
+    pub fn block_at(&self, at: Addr) -> Option<BlockIndex> {
+        let place = self.blocks.iter().position(|block| block.start <= at && at < block.end)?;
+        Some(BlockIndex(place as u32))
+    }
+}
+
+impl Code<'_> {
+    /// The end of the block that begins at `start`, and its exit.
+    fn block_at(&self, start: Addr) -> (Addr, Option<ExitId>) {
+        let mut at = start;
+        loop {
+            if self.marks.is_exit(at) {
+                let exit = self.exit_at(at);
+                let next = exit.map_or(at, |exit| self.exit(exit).next);
+                return (next.max(at.plus(1)), exit);
+            }
+            let Some(length) = self.length(at) else { return (at, None) };
+            at = at.plus(length);
+            if self.marks.is_start(at) {
+                return (at, None);
+            }
+        }
+    }
+
+    /// The entries of the functions that an instruction is in.
+    pub fn functions_of(&self, at: Addr) -> Vec<Addr> {
+        let mut functions = Vec::new();
+        let mut seen = FxHashSet::default();
+        let mut stack: Vec<(ExitId, Addr)> =
+            self.exit_after(at).map(|exit| (exit, at)).into_iter().collect();
+        while let Some((exit, limit)) = stack.pop() {
+            for &start in self.exit(exit).starts.iter().filter(|&&start| start <= limit) {
+                if !seen.insert(start) {
+                    continue;
+                }
+                if self.entry(start).is_some() {
+                    functions.push(start);
+                    continue;
+                }
+                let incoming = self.incoming(start).iter();
+                stack.extend(incoming.map(|&exit| (exit, self.exit(exit).at)));
+            }
+        }
+        functions.sort_unstable();
+        functions
+    }
+
+    /// The exit of the run that an instruction is in.
+    fn exit_after(&self, mut at: Addr) -> Option<ExitId> {
+        while !self.marks.is_exit(at) {
+            at = at.plus(self.length(at)?);
+        }
+        self.exit_at(at)
+    }
+}

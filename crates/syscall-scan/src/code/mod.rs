@@ -1,0 +1,230 @@
+//! The code that can run: decoded recursively from where the program starts.
+//!
+//! Exploration works with *runs*: straight pieces of code from a branch target to the next instruction that
+//! does not simply go on, its *exit*. A run never changes once it is decoded, whatever is found out later
+//! about branches into its middle, so that nothing has to be split or redone; basic blocks and functions
+//! are views that [`Function`] makes of runs when somebody asks.
+//!
+//! Two rules keep out code that cannot run:
+//!
+//! - the instruction after a call is reached once the callee is known to return, so that what happens to
+//!   follow `call abort` is not;
+//! - code whose address is taken is reached once code that can run takes the address, or data holds it.
+
+mod explore;
+mod function;
+mod taken;
+
+use kcfg::isa::Isa;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::image::{Addr, Image};
+
+pub use function::{Block, BlockIndex, Function};
+
+/// The number of an [`Exit`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ExitId(u32);
+
+/// An instruction that ends a run.
+#[derive(Debug)]
+pub struct Exit {
+    /// The instruction.
+    pub at: Addr,
+    /// The address after it.
+    pub next: Addr,
+    /// What it does.
+    pub kind: ExitKind,
+    /// Where control can go from here within the function, or to another one by a tail call.
+    pub successors: Vec<Addr>,
+    /// Whether control can come from here to a return.
+    returns: Returns,
+    /// The starts of the runs that end here.
+    starts: Vec<Addr>,
+    /// The exits that lead to one of `starts`.
+    predecessors: Vec<ExitId>,
+    /// The calls of a function that begins with one of `starts`, which have not come back so far.
+    waiting: Vec<ExitId>,
+}
+
+/// The ways to end a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExitKind {
+    /// A direct jump, conditional or not.
+    Jump,
+    /// A direct call.
+    Call(Addr),
+    /// A call of a computed address.
+    IndirectCall,
+    /// A jump to a computed address.
+    IndirectJump,
+    /// A return.
+    Return,
+    /// Control goes nowhere: a trap, or bytes that are no instruction.
+    Stop,
+}
+
+/// Whether and how a function returns. Only ever grows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Returns {
+    /// It does not, as far as is known.
+    No,
+    /// Through a computed jump, which may be a tail call.
+    Somehow,
+    /// By an instruction that takes this many bytes of arguments off the stack.
+    Popping(u32),
+    /// In several ways that leave the stack pointer at different places.
+    Varying,
+}
+
+impl Returns {
+    fn join(self, other: Returns) -> Returns {
+        match (self, other) {
+            (Returns::Popping(a), Returns::Popping(b)) if a != b => Returns::Varying,
+            _ => self.max(other),
+        }
+    }
+}
+
+/// Who says that an address is one of code that may be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// The kernel starts the program there.
+    Start,
+    /// This instruction computes the address.
+    Code(Addr),
+    /// This word of data holds it.
+    Data(Addr),
+}
+
+/// A place where functions begin.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Direct calls.
+    pub callers: Vec<ExitId>,
+    /// The places that make its address known, which is to say that it may be called from anywhere.
+    pub taken: Vec<Taken>,
+}
+
+/// All code that can run.
+pub struct Code<'a> {
+    /// The program.
+    pub image: &'a Image,
+    /// Its instruction set.
+    pub isa: &'static dyn Isa,
+    /// The instructions that enter the kernel, in the order in which they were found.
+    pub sites: Vec<Addr>,
+    exits: Vec<Exit>,
+    exit_at: FxHashMap<Addr, ExitId>,
+    /// The exit of the run that begins at an address.
+    runs: FxHashMap<Addr, ExitId>,
+    /// The exits that lead to an address.
+    incoming: FxHashMap<Addr, Vec<ExitId>>,
+    entries: FxHashMap<Addr, Entry>,
+    marks: Marks,
+    work: Vec<explore::Work>,
+    taken: taken::Candidates,
+    /// Words of data that belong to jump tables.
+    claimed: FxHashSet<Addr>,
+}
+
+impl Code<'_> {
+    /// An exit by its number.
+    pub fn exit(&self, id: ExitId) -> &Exit {
+        &self.exits[id.0 as usize]
+    }
+
+    /// All exits.
+    pub fn exits(&self) -> impl Iterator<Item = (ExitId, &Exit)> {
+        self.exits.iter().enumerate().map(|(index, exit)| (ExitId(index as u32), exit))
+    }
+
+    /// The exit at an instruction.
+    pub fn exit_at(&self, at: Addr) -> Option<ExitId> {
+        self.exit_at.get(&at).copied()
+    }
+
+    /// The exits that lead to an address, calls left out.
+    pub fn incoming(&self, start: Addr) -> &[ExitId] {
+        self.incoming.get(&start).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is known about a place where functions begin: one that is called or whose address is taken.
+    pub fn entry(&self, at: Addr) -> Option<&Entry> {
+        self.entries.get(&at).filter(|entry| !entry.callers.is_empty() || !entry.taken.is_empty())
+    }
+
+    /// How many bytes of arguments a function takes off the stack when it returns: `None` if it does not
+    /// return or does so in several ways.
+    pub fn popped(&self, entry: Addr) -> Option<u32> {
+        match self.exit(*self.runs.get(&entry)?).returns {
+            Returns::Popping(bytes) => Some(bytes),
+            Returns::Somehow => Some(0),
+            Returns::No | Returns::Varying => None,
+        }
+    }
+
+    /// The number of instructions that can run.
+    pub fn instructions(&self) -> usize {
+        self.marks.count()
+    }
+
+    /// The length of the instruction at an address, if it can run.
+    pub fn length(&self, at: Addr) -> Option<u64> {
+        self.marks.length(at)
+    }
+}
+
+/// What is known about each byte of code: whether an instruction starts there and how long it is, whether
+/// it is an exit, whether a run begins there.
+struct Marks {
+    /// First address and marks of each range of code.
+    ranges: Vec<(u64, Vec<u8>)>,
+}
+
+const LENGTH: u8 = 0x0f;
+const EXIT: u8 = 0x10;
+const START: u8 = 0x20;
+
+impl Marks {
+    fn new(image: &Image) -> Marks {
+        let marks = |range: &std::ops::Range<u64>| {
+            let size = image.bytes(Addr(range.start)).len() as u64;
+            (range.start, vec![0; size.min(range.end - range.start) as usize])
+        };
+        Marks { ranges: image.code().iter().map(marks).collect() }
+    }
+
+    fn place(&self, at: Addr) -> Option<(usize, usize)> {
+        let range = self.ranges.partition_point(|&(start, _)| start <= at.0).checked_sub(1)?;
+        let offset = usize::try_from(at.0 - self.ranges[range].0).ok()?;
+        (offset < self.ranges[range].1.len()).then_some((range, offset))
+    }
+
+    fn get(&self, at: Addr) -> u8 {
+        self.place(at).map_or(0, |(range, offset)| self.ranges[range].1[offset])
+    }
+
+    fn set(&mut self, at: Addr, mark: u8) {
+        if let Some((range, offset)) = self.place(at) {
+            self.ranges[range].1[offset] |= mark;
+        }
+    }
+
+    fn length(&self, at: Addr) -> Option<u64> {
+        Some(u64::from(self.get(at) & LENGTH)).filter(|&length| length > 0)
+    }
+
+    fn is_exit(&self, at: Addr) -> bool {
+        self.get(at) & EXIT != 0
+    }
+
+    fn is_start(&self, at: Addr) -> bool {
+        self.get(at) & START != 0
+    }
+
+    fn count(&self) -> usize {
+        let instructions = |marks: &Vec<u8>| marks.iter().filter(|&&m| m & LENGTH != 0).count();
+        self.ranges.iter().map(|(_, marks)| instructions(marks)).sum()
+    }
+}

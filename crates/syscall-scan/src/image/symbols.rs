@@ -1,0 +1,74 @@
+//! Names for addresses, where the program has them.
+
+use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Symtab};
+
+use super::Addr;
+use super::read::{Parts, file_range};
+
+/// The functions that the symbol table names, by address.
+#[derive(Debug, Default)]
+pub struct Symbols {
+    functions: Vec<Function>,
+}
+
+#[derive(Debug)]
+struct Function {
+    start: Addr,
+    /// Size in bytes; 0 for hand-written code that does not say.
+    size: u64,
+    name: String,
+}
+
+impl Symbols {
+    pub(super) fn read(parts: &Parts) -> Symbols {
+        Symbols { functions: read(parts).unwrap_or_default() }
+    }
+
+    /// The name of the function that holds this address.
+    pub fn function_at(&self, address: Addr) -> Option<&str> {
+        let next = self.functions.partition_point(|function| function.start <= address);
+        let function = self.functions[..next].last()?;
+        let inside = function.size == 0 || address.0 - function.start.0 < function.size;
+        inside.then_some(function.name.as_str())
+    }
+
+    /// Whether a function starts at this address.
+    pub fn is_function(&self, address: Addr) -> bool {
+        self.functions.binary_search_by_key(&address, |function| function.start).is_ok()
+    }
+}
+
+fn read(parts: &Parts) -> Option<Vec<Function>> {
+    let table = parts.sections.iter().find(|section| section.sh_type == SHT_SYMTAB)?;
+    let strings = parts.sections.get(usize::try_from(table.sh_link).ok()?)?;
+    if strings.sh_type != SHT_STRTAB || table.sh_entsize == 0 {
+        return None;
+    }
+    let strings = &parts.bytes[file_range(parts.bytes, strings.sh_offset, strings.sh_size)?];
+    let range = file_range(parts.bytes, table.sh_offset, table.sh_size)?;
+    let count = range.len() / usize::try_from(table.sh_entsize).ok()?;
+    let symbols = Symtab::parse(parts.bytes, range.start, count, parts.ctx).ok()?;
+    let code = super::read::code_ranges(parts);
+    let mut functions: Vec<(bool, Function)> = symbols
+        .iter()
+        .filter(|symbol| {
+            // Assembly code often leaves the type out.
+            matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE)
+                && super::contains(&code, symbol.st_value, 1)
+        })
+        .filter_map(|symbol| {
+            let name = strings.get(symbol.st_name..)?;
+            let name = &name[..name.iter().position(|&byte| byte == 0)?];
+            let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?.to_owned();
+            let untyped = symbol.st_type() == STT_NOTYPE;
+            Some((untyped, Function { start: Addr(symbol.st_value), size: symbol.st_size, name }))
+        })
+        .collect();
+    // Of the names of one address the shortest typed one is the one that people know.
+    functions.sort_by(|(untyped_a, a), (untyped_b, b)| {
+        (a.start, untyped_a, a.name.len(), &a.name).cmp(&(b.start, untyped_b, b.name.len(), &b.name))
+    });
+    functions.dedup_by_key(|(_, function)| function.start);
+    Some(functions.into_iter().map(|(_, function)| function).collect())
+}
