@@ -6,7 +6,7 @@
 //! program's. The rules are GNU ld's, as `bfd/linker.c` and `bfd/elflink.c` have them:
 //!
 //! - Objects are entered in link order, each one's section groups first, then its symbols
-//!   ([`crate::resolve`]).
+//!   (`resolve.rs`).
 //! - Then the libraries are searched in turn, over and over, until a round adds nothing. A member
 //!   is added if it defines a symbol that so far is undefined, and not only weakly so, or that is
 //!   common and that the member defines properly.

@@ -18,7 +18,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use goblin::elf::header::{ET_DYN, ET_EXEC};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
-use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHT_NOBITS, SectionHeader};
 use scroll::Pread;
 use serde::{Deserialize, Serialize};
 
@@ -90,31 +90,33 @@ impl SizeTable {
         let init = init_range(&file, path)?.map(|range| load_range(&segments, range));
         let mut compressed = GzEncoder::new(Count(0), Compression::best());
         for (index, header) in file.sections.iter().enumerate() {
-            let flags = header.sh_flags;
-            let name = file.section_name(index)?;
-            if flags & u64::from(SHF_ALLOC) == 0 || matches!(name, ".brk" | ".bss..brk") {
+            if !takes_memory(header, file.section_name(index)?) {
                 continue;
             }
             let start = load_address(&segments, header.sh_addr);
             let range = start..start.saturating_add(header.sh_size);
             let freed = init.as_ref().map_or(0, |init| overlap(init, &range));
-            let kept = header.sh_size - freed;
-            if flags & u64::from(SHF_EXECINSTR) != 0 {
-                table.text += kept;
-                table.init_text += freed;
+            let (kept_sum, freed_sum) = if header.sh_flags & u64::from(SHF_EXECINSTR) != 0 {
+                (&mut table.text, &mut table.init_text)
             } else {
-                table.data += kept;
-                table.init_data += freed;
+                (&mut table.data, &mut table.init_data)
+            };
+            // Only a damaged file reaches the limit.
+            *kept_sum = kept_sum.saturating_add(header.sh_size - freed);
+            *freed_sum = freed_sum.saturating_add(freed);
+            let content = file.content(index)?;
+            table.image += content.len() as u64;
+            if table.image > bytes.len() as u64 {
+                let problem = "with those before it has more content than the file: they overlap";
+                return Err(file.damaged(file.describe(index), problem));
             }
-            if header.sh_type != SHT_NOBITS {
-                table.image += header.sh_size;
-                // `Count` takes any number of bytes.
-                let _ = compressed.write_all(file.content(index)?);
-            }
+            // `Count` takes any number of bytes.
+            let _ = compressed.write_all(content);
         }
         table.compressed_image = compressed.finish().map_or(0, |count| count.0);
-        table.footprint = table.text + table.data;
-        table.init_footprint = table.footprint + table.init_text + table.init_data;
+        table.footprint = table.text.saturating_add(table.data);
+        let init_sizes = table.init_text.saturating_add(table.init_data);
+        table.init_footprint = table.footprint.saturating_add(init_sizes);
         Ok(table)
     }
 
@@ -134,6 +136,14 @@ impl SizeTable {
     }
 }
 
+/// Whether a section counts: it is allocated, it is not given back at boot (`.brk`), and it is not
+/// the zero-initialised thread storage of a program, of which only the threads have a copy.
+fn takes_memory(header: &SectionHeader, name: &str) -> bool {
+    let thread_storage = header.sh_flags & u64::from(SHF_TLS) != 0 && header.sh_type == SHT_NOBITS;
+    let given_back = matches!(name, ".brk" | ".bss..brk");
+    header.sh_flags & u64::from(SHF_ALLOC) != 0 && !thread_storage && !given_back
+}
+
 /// A sink that counts.
 struct Count(u64);
 
@@ -151,6 +161,14 @@ impl Write for Count {
 /// The segments that are loaded.
 fn segments(file: &ElfFile<'_>) -> Result<Vec<ProgramHeader>> {
     let mut segments = Vec::new();
+    let (size, expected) = (
+        usize::from(file.header.e_phentsize),
+        ProgramHeader::size(file.ctx),
+    );
+    if file.header.e_phnum != 0 && size != expected {
+        let problem = format!("entries of {size} bytes; expected {expected}");
+        return Err(file.damaged("program headers", problem));
+    }
     let mut at = usize::try_from(file.header.e_phoff).unwrap_or(usize::MAX);
     for index in 0..file.header.e_phnum {
         let place = || format!("program header {index}");

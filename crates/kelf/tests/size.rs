@@ -176,6 +176,20 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
+fn no_damage_makes_it_panic() {
+    let dir = Dir::new();
+    let bytes = fs::read(kernel(&dir, "vmlinux")).unwrap();
+    let headers = (0..240).chain(bytes.len() - 64 * 13..bytes.len());
+    for at in headers {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[at] = value;
+            let _ = SizeTable::of(&dir.write("damaged", damaged));
+        }
+    }
+}
+
+#[test]
 fn closed_pipe_is_success() {
     let dir = Dir::new();
     let vmlinux = kernel(&dir, "vmlinux");

@@ -1,1 +1,29 @@
-//! Scanner.
+/*!
+Finds the system calls that a program can make, from its machine code.
+
+[`scan`] takes a static executable, stripped or not, through these phases:
+
+1. [`image`]: the program as the kernel loads it;
+2. [`reach`](mod@reach): the code that can run, decoded from the entry point ([`code`]), with the targets of
+   computed jumps found by constant propagation ([`flow`]);
+3. [`resolve`]: at each instruction that enters the kernel, the numbers that its register can hold, asked
+   of callers where a wrapper passes them on;
+4. [`report`]: the result as a section of a plan, or for people.
+
+The key decision is to be sound first. A number is never guessed: a site either has the set of all its
+numbers, or it is listed as unresolved with the reason, and then the result says that it is incomplete.
+*/
+
+pub mod abi;
+pub mod code;
+mod error;
+pub mod flow;
+pub mod image;
+pub mod reach;
+pub mod report;
+pub mod resolve;
+mod scan;
+pub mod values;
+
+pub use error::Error;
+pub use scan::{Scan, Site, scan};

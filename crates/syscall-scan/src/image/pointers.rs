@@ -5,7 +5,6 @@
 //! relative relocations. `IRELATIVE` relocations, of either, name functions that are called before `main`
 //! and whose results are stored over the relocated word.
 
-use goblin::elf::dynamic::{DT_RELR, DT_RELRSZ};
 use goblin::elf::program_header::{PF_X, PT_LOAD};
 use goblin::elf::reloc::{
     R_386_IRELATIVE, R_386_RELATIVE, R_X86_64_IRELATIVE, R_X86_64_RELATIVE, RelocSection,
@@ -18,6 +17,10 @@ use rustc_hash::FxHashSet;
 
 use super::read::{Parts, file_range};
 use super::{Addr, Image};
+
+/// The packed table of relative relocations, and its size in bytes: newer than goblin's constants.
+const DT_RELR: u64 = 36;
+const DT_RELRSZ: u64 = 35;
 
 /// What data says about code.
 #[derive(Default)]

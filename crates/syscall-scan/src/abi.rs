@@ -1,0 +1,122 @@
+//! What a machine's ABIs say: which registers a call keeps, where system calls take their number from.
+
+use kcfg::isa::Reg;
+use kcfg::isa::x86::registers::{
+    EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11,
+};
+use kelf::Machine;
+use kplan::Abi;
+
+/// The calling convention of a machine's C compilers, as far as an analysis has to know it.
+#[derive(Debug)]
+pub struct Convention {
+    /// The stack pointer.
+    pub stack_pointer: Reg,
+    /// The registers that a call may change.
+    pub scratch: &'static [Reg],
+    /// The registers that may pass arguments. On i386 these are the ones of `regparm`, which compilers
+    /// use among the functions of one file.
+    pub arguments: &'static [Reg],
+}
+
+const I386: Convention = Convention {
+    stack_pointer: ESP,
+    scratch: &[EAX, ECX, EDX],
+    arguments: &[EAX, EDX, ECX],
+};
+
+const X86_64: Convention = Convention {
+    stack_pointer: ESP,
+    scratch: &[EAX, ECX, EDX, ESI, EDI, R8, R9, R10, R11],
+    arguments: &[EDI, ESI, EDX, ECX, R8, R9],
+};
+
+impl Convention {
+    /// The convention of a machine, if it is known.
+    pub fn of(machine: Machine) -> Option<&'static Convention> {
+        match machine {
+            Machine::I386 => Some(&I386),
+            Machine::X86_64 => Some(&X86_64),
+            Machine::Arm | Machine::Aarch64 => None,
+        }
+    }
+}
+
+/// The ABI that a system call of this machine's code uses. `compat`: through the 32-bit gate of a 64-bit
+/// machine.
+pub fn abi(machine: Machine, compat: bool) -> Abi {
+    match machine {
+        Machine::I386 => Abi::I386,
+        Machine::X86_64 if compat => Abi::I386,
+        Machine::X86_64 => Abi::X86_64,
+        Machine::Arm => Abi::Arm,
+        Machine::Aarch64 => Abi::Aarch64,
+    }
+}
+
+/// The register that holds the number of a system call.
+pub fn number_register(abi: Abi) -> Reg {
+    match abi {
+        Abi::I386 | Abi::X86_64 => EAX,
+        Abi::Arm => Reg(7),
+        Abi::Aarch64 => Reg(8),
+    }
+}
+
+/// The registers that hold the arguments of a system call, first one first.
+pub fn argument_registers(abi: Abi) -> &'static [Reg] {
+    match abi {
+        Abi::I386 => &[EBX, ECX, EDX, ESI, EDI, EBP],
+        Abi::X86_64 => &[EDI, ESI, EDX, R10, R8, R9],
+        Abi::Arm => &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5)],
+        Abi::Aarch64 => &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5)],
+    }
+}
+
+/// The name of a system call, as in `<asm/unistd.h>`.
+pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
+    let number = usize::try_from(number).ok()?;
+    match abi {
+        Abi::I386 => syscalls::x86::Sysno::new(number).map(|call| call.name()),
+        Abi::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
+        Abi::Arm => syscalls::arm::Sysno::new(number).map(|call| call.name()),
+        Abi::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
+    }
+}
+
+/// Whether control never comes back from this system call.
+pub fn ends(abi: Abi, number: u64) -> bool {
+    let name = u32::try_from(number).ok().and_then(|number| name(abi, number));
+    matches!(name, Some("exit" | "exit_group" | "sigreturn" | "rt_sigreturn"))
+}
+
+#[cfg(test)]
+mod tests {
+    use kcfg::isa::x86::registers::{R12, R13, R14, R15};
+
+    use super::*;
+
+    #[test]
+    fn the_stack_pointer_and_saved_registers_are_not_scratch() {
+        for register in [ESP, EBX, EBP, R12, R13, R14, R15] {
+            assert!(!X86_64.scratch.contains(&register));
+        }
+        for register in [ESP, EBX, ESI, EDI, EBP] {
+            assert!(!I386.scratch.contains(&register));
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(name(Abi::I386, 1), Some("exit"));
+        assert_eq!(name(Abi::I386, 403), Some("clock_gettime64"));
+        assert_eq!(name(Abi::X86_64, 231), Some("exit_group"));
+        assert_eq!(name(Abi::X86_64, 100_000), None);
+        assert!(ends(Abi::I386, 252) && !ends(Abi::I386, 4));
+        for abi in [Abi::I386, Abi::X86_64, Abi::Arm, Abi::Aarch64] {
+            for call in kplan::implicit_calls(abi) {
+                assert_eq!(name(abi, call.nr), Some(call.name), "{abi}");
+            }
+        }
+    }
+}

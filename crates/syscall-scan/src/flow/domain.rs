@@ -1,0 +1,141 @@
+//! What all states of one analysis share: the origins, the word size, and which origin is the frame.
+
+use kcfg::isa::Reg;
+
+use super::frame::Place;
+use crate::values::{Atom, Origin, OriginId, Origins, Value};
+
+/// How many general registers a machine has at most.
+pub(super) const REGISTERS: usize = 16;
+
+/// The origins and the arithmetic of a machine's words.
+pub struct Domain {
+    /// All origins so far.
+    pub origins: Origins,
+    /// The stack pointer when the function was entered. It points to the return address.
+    pub frame: OriginId,
+    /// All ones in a word.
+    pub mask: u64,
+}
+
+impl Domain {
+    /// A domain for words of so many bytes.
+    pub fn new(word: u8, stack_pointer: Reg) -> Domain {
+        let mut origins = Origins::new();
+        let frame = origins.add(Origin::Register(stack_pointer));
+        Domain {
+            frame: frame.map_or(OriginId::NUMBER, |(id, _)| id),
+            origins,
+            mask: low_mask(word),
+        }
+    }
+
+    /// An atom plus a number.
+    pub fn plus(&self, atom: Atom, number: u64) -> Atom {
+        Atom { offset: atom.offset.wrapping_add(number) & self.mask, ..atom }
+    }
+
+    /// The place in the frame that an address names, if it names one.
+    pub fn place(&self, address: Atom) -> Option<Place> {
+        let in_frame = address.origin == self.frame
+            || matches!(self.origins.get(address.origin), Origin::Frame { .. });
+        // Offsets are modulo the word; a frame grows down.
+        let offset = if self.mask == u64::MAX {
+            address.offset as i64
+        } else {
+            i64::from(address.offset as u32 as i32)
+        };
+        in_frame.then_some(Place { frame: address.origin, offset })
+    }
+
+    /// The address of a place.
+    pub fn address(&self, place: Place) -> Atom {
+        Atom { origin: place.frame, offset: place.offset as u64 & self.mask }
+    }
+
+    /// Whether a place is among the arguments that the caller left on the stack, or is the return address
+    /// below them.
+    pub fn is_argument(&self, place: Place) -> bool {
+        place.frame == self.frame && place.offset >= 0
+    }
+
+    /// A value of this origin.
+    pub fn value(&mut self, origin: Origin) -> Value {
+        self.origins.add(origin).map_or(Value::Any, |(id, _)| Value::One(Atom::of(id)))
+    }
+
+    /// An atom's low `width` bytes, zero-extended, as an atom. The range that it is known to lie in may
+    /// say that this is the atom itself.
+    pub fn low(&mut self, atom: Atom, width: u8, (_, high): (u64, u64)) -> Option<Atom> {
+        let mask = low_mask(width) & self.mask;
+        match atom.as_number() {
+            Some(number) => Some(Atom::number(number & mask)),
+            None if high <= mask => Some(atom),
+            None => self.origins.add(Origin::Low { of: atom, width }).map(|(id, _)| Atom::of(id)),
+        }
+    }
+
+    /// The low `from` bytes of an atom, which lies in the given range, sign-extended to `width` bytes.
+    pub fn sign_extend(
+        &mut self,
+        atom: Atom,
+        from: u8,
+        width: u8,
+        (_, high): (u64, u64),
+    ) -> Option<Atom> {
+        if let Some(number) = atom.as_number() {
+            return Some(Atom::number(sign_extend(number, from) & low_mask(width) & self.mask));
+        }
+        if high <= low_mask(from) / 2 || low_mask(from) & self.mask == self.mask {
+            return Some(atom);
+        }
+        match self.origins.get(atom.origin) {
+            Origin::Element { table, stride, width: size, .. } if size == from && atom.offset == 0 => {
+                let element = Origin::Element { table, stride, width: size, signed: true };
+                self.origins.add(element).map(|(id, _)| Atom::of(id))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// All ones in the low `width` bytes.
+pub(super) fn low_mask(width: u8) -> u64 {
+    if width >= 8 { u64::MAX } else { (1 << (8 * u32::from(width))) - 1 }
+}
+
+/// The low `width` bytes, sign-extended.
+pub(crate) fn sign_extend(number: u64, width: u8) -> u64 {
+    let unused = 64 - 8 * u32::from(width.clamp(1, 8));
+    ((number << unused) as i64 >> unused) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_wrap_and_frames_grow_down() {
+        let domain = Domain::new(4, Reg(4));
+        let below = domain.plus(Atom::of(domain.frame), (-8i64) as u64);
+        assert_eq!(below.offset, 0xffff_fff8);
+        let place = domain.place(below).unwrap();
+        assert_eq!(place.offset, -8);
+        assert_eq!(domain.address(place), below);
+        assert!(!domain.is_argument(place));
+        assert_eq!(domain.place(Atom::number(8)), None);
+    }
+
+    #[test]
+    fn extensions() {
+        assert_eq!(sign_extend(0x80, 1), 0xffff_ffff_ffff_ff80);
+        assert_eq!(sign_extend(0x1_7fff_ffff, 4), 0x7fff_ffff);
+        let mut domain = Domain::new(8, Reg(4));
+        let atom = Atom::of(domain.frame);
+        let low = domain.low(atom, 4, (0, u64::MAX)).unwrap();
+        assert_ne!(low, atom);
+        assert_eq!(domain.low(low, 4, (0, 0xffff_ffff)), Some(low));
+        assert_eq!(domain.sign_extend(low, 4, 8, (0, 5)), Some(low));
+        assert_eq!(domain.sign_extend(low, 4, 8, (0, 0xffff_ffff)), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! Loads and stores.
+//!
+//! Memory is one of three things: the function's own frame, which is followed cell by cell; constant memory,
+//! which is read from the file; and everything else, of which only is said *where* a value was loaded from,
+//! so that whoever needs it can go and look who may have stored it there.
+
+use kcfg::isa::Address;
+
+use super::frame::Place;
+use super::step::Step;
+use crate::image::Addr;
+use crate::values::{Atom, Origin, Value, When};
+
+/// The most entries that a table may have that is read whole.
+const MAX_ENTRIES: u64 = 1024;
+
+/// What an address expression may be.
+enum Pointer {
+    /// One of these.
+    Known(Value),
+    /// A number plus an unknown times a factor.
+    Indexed { table: Addr, index: Atom, stride: u8 },
+    /// Somewhere behind this place in the frame.
+    Within(Place),
+    /// Anything.
+    Unknown,
+}
+
+impl Step<'_> {
+    fn pointer(&mut self, address: &Address) -> Pointer {
+        if address.segment {
+            return Pointer::Unknown;
+        }
+        let displacement = Value::number(address.displacement as u64 & self.domain.mask);
+        let base = match address.base {
+            Some(reg) => {
+                let base = self.read(reg);
+                self.sum(&base, &displacement)
+            }
+            None => displacement,
+        };
+        let Some((index, stride)) = address.index else {
+            return match base {
+                Value::Any => Pointer::Unknown,
+                base => Pointer::Known(base),
+            };
+        };
+        let index = self.read(index);
+        let scaled = index.map(|atom| {
+            if stride == 1 {
+                return Some(atom);
+            }
+            let number = atom.as_number()?.wrapping_mul(stride.into());
+            Some(Atom::number(number & self.domain.mask))
+        });
+        let sum = self.sum(&base, &scaled);
+        if sum != Value::Any {
+            return Pointer::Known(sum);
+        }
+        let place = |value: &Value| value.single().and_then(|atom| self.domain.place(atom));
+        if let Some(place) = place(&base).or_else(|| place(&scaled)) {
+            return Pointer::Within(place);
+        }
+        match (base.as_number(), index.single()) {
+            (Some(table), Some(index)) => Pointer::Indexed { table: Addr(table), index, stride },
+            _ => Pointer::Unknown,
+        }
+    }
+
+    /// The address itself, as `lea` computes it.
+    pub(super) fn address_of(&mut self, address: &Address) -> Value {
+        match self.pointer(&Address { segment: false, ..*address }) {
+            Pointer::Known(value) => value,
+            Pointer::Within(place) => {
+                // An address in the frame that cannot be told from others.
+                self.state.frame.expose(place, self.domain);
+                Value::Any
+            }
+            Pointer::Indexed { .. } | Pointer::Unknown => Value::Any,
+        }
+    }
+
+    pub(super) fn load(&mut self, from: &Address, width: u8) -> Value {
+        let value = match self.pointer(from) {
+            Pointer::Known(value) => match value.single() {
+                Some(atom) => self.load_unknown_plus_table(atom, width),
+                None => {
+                    let loaded = value.atoms().iter().map(|&atom| self.load_from(atom, width));
+                    loaded.reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+                }
+            },
+            Pointer::Indexed { table, index, stride } => self.load_entry(table, index, stride, width),
+            Pointer::Within(_) | Pointer::Unknown => Value::Any,
+        };
+        if value == Value::Any { self.make_loaded() } else { value }
+    }
+
+    /// Loads through one address. `table(%eax)` is an entry of a table where `%eax` is known to be small.
+    fn load_unknown_plus_table(&mut self, atom: Atom, width: u8) -> Value {
+        let index = Atom::of(atom.origin);
+        if atom.as_number().is_none() && self.domain.place(atom).is_none() {
+            let (low, high) = self.state.ranges.get(index, self.domain);
+            let table = Addr(atom.offset);
+            if high - low <= MAX_ENTRIES && self.image.constant(table.plus(low), width).is_some() {
+                return self.load_entry(table, index, 1, width);
+            }
+        }
+        self.load_from(atom, width)
+    }
+
+    fn load_from(&mut self, address: Atom, width: u8) -> Value {
+        if let Some(place) = self.domain.place(address) {
+            return self.load_from_frame(place, width);
+        }
+        if let Some(number) = address.as_number() {
+            if let Some(content) = self.image.constant(Addr(number), width) {
+                return Value::number(content);
+            }
+        }
+        // What the function itself made up leads nowhere that a caller could tell.
+        let root = self.domain.origins.root(address.origin);
+        if matches!(self.domain.origins.get(root), Origin::Made { .. } | Origin::Element { .. }) {
+            return Value::Any;
+        }
+        let outside = address.as_number().is_none();
+        let when = if outside && !self.state.dirty { When::Entry } else { When::Later };
+        self.domain.value(Origin::Memory { at: address, width, when })
+    }
+
+    fn load_from_frame(&mut self, place: Place, width: u8) -> Value {
+        if !self.trust_frame {
+            return Value::Any;
+        }
+        match self.state.frame.load(place, width, self.domain) {
+            Some(Value::Any) | None => {
+                let value = self.make_loaded();
+                let value = self.low(&value, width);
+                if !self.domain.is_argument(place) {
+                    self.state.frame.store(place, width, value.clone());
+                }
+                value
+            }
+            Some(value) => value,
+        }
+    }
+
+    /// An entry of a table: the set of all that the index can reach, or an unknown one.
+    fn load_entry(&mut self, table: Addr, index: Atom, stride: u8, width: u8) -> Value {
+        let (low, high) = self.state.ranges.get(index, self.domain);
+        if high - low <= MAX_ENTRIES {
+            let entry = |index: u64| {
+                let at = table.0.wrapping_add(index.wrapping_mul(stride.into()));
+                self.image.constant(Addr(self.image.wrap(at)), width).map(Atom::number)
+            };
+            let entries: Option<Vec<Atom>> = (low..=high).map(entry).collect();
+            return entries.map_or(Value::Any, Value::of);
+        }
+        if self.image.constant(table, width).is_none() {
+            return Value::Any;
+        }
+        self.domain.value(Origin::Element { table, stride, width, signed: false })
+    }
+
+    pub(super) fn store(&mut self, to: &Address, value: Value, width: u8) {
+        let value = if width <= 8 { self.low(&value, width) } else { Value::Any };
+        match self.pointer(to) {
+            Pointer::Known(addresses) => {
+                let places: Option<Vec<Place>> =
+                    addresses.atoms().iter().map(|&atom| self.domain.place(atom)).collect();
+                match places.as_deref() {
+                    Some(&[place]) => return self.state.frame.store(place, width, value),
+                    Some(places) => {
+                        for &place in places {
+                            self.state.frame.store(place, width, Value::Any);
+                        }
+                        self.state.frame.expose_value(&value, self.domain);
+                        return;
+                    }
+                    None => {
+                        for &atom in addresses.atoms() {
+                            if let Some(place) = self.domain.place(atom) {
+                                self.state.frame.store(place, width, Value::Any);
+                            }
+                        }
+                    }
+                }
+            }
+            Pointer::Within(place) => {
+                self.state.frame.expose_value(&value, self.domain);
+                return self.state.frame.forget_from(place, self.domain);
+            }
+            Pointer::Indexed { .. } | Pointer::Unknown => {}
+        }
+        self.state.frame.expose_value(&value, self.domain);
+        self.state.written_by_others(self.domain);
+    }
+
+    /// An unknown number of bytes from this address on is written.
+    pub(super) fn clobber_from(&mut self, from: &Address) {
+        match self.pointer(from) {
+            Pointer::Known(addresses) => {
+                for &atom in addresses.atoms() {
+                    match self.domain.place(atom) {
+                        Some(place) => self.state.frame.forget_from(place, self.domain),
+                        None => self.state.written_by_others(self.domain),
+                    }
+                }
+            }
+            Pointer::Within(place) => self.state.frame.forget_from(place, self.domain),
+            Pointer::Indexed { .. } | Pointer::Unknown => {
+                self.state.written_by_others(self.domain);
+            }
+        }
+    }
+}

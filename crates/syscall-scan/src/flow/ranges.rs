@@ -1,0 +1,180 @@
+//! Ranges of unknown values, learnt from comparisons. They bound the index of a jump table.
+
+use kcfg::isa::Condition;
+
+use super::domain::{Domain, low_mask};
+use crate::values::{Atom, Origin};
+
+/// How many ranges are remembered; the oldest goes first.
+const MAX_RANGES: usize = 12;
+
+/// An atom lies within `low..=high`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Range {
+    of: Atom,
+    low: u64,
+    high: u64,
+}
+
+/// The flags compare `left` with `right`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Compared {
+    pub(super) left: Atom,
+    pub(super) right: u64,
+    pub(super) width: u8,
+}
+
+/// The ranges that are known at one point.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Ranges {
+    ranges: Vec<Range>,
+}
+
+impl Ranges {
+    /// The range that an atom lies in, both ends included.
+    pub fn get(&self, atom: Atom, domain: &Domain) -> (u64, u64) {
+        if let Some(number) = atom.as_number() {
+            return (number, number);
+        }
+        let mask = domain.mask;
+        let (mut low, mut high) = match domain.origins.get(atom.origin) {
+            Origin::Low { width, .. } | Origin::Memory { width, .. } if atom.offset == 0 => {
+                (0, low_mask(width) & mask)
+            }
+            Origin::Element { width, signed: false, .. } if atom.offset == 0 => {
+                (0, low_mask(width) & mask)
+            }
+            _ => (0, mask),
+        };
+        for range in self.ranges.iter().filter(|range| range.of.origin == atom.origin) {
+            let shift = atom.offset.wrapping_sub(range.of.offset);
+            let from = range.low.wrapping_add(shift) & mask;
+            let to = range.high.wrapping_add(shift) & mask;
+            // A range that wraps around is none.
+            if from <= to && to - from == range.high - range.low {
+                (low, high) = (low.max(from), high.min(to));
+            }
+        }
+        (low, high)
+    }
+
+    /// Learns that an atom lies in a range. Returns whether that is possible.
+    pub fn limit(&mut self, of: Atom, (low, high): (u64, u64), domain: &Domain) -> bool {
+        let (from, to) = self.get(of, domain);
+        let (low, high) = (low.max(from), high.min(to));
+        if low > high {
+            return false;
+        }
+        let known = of.as_number().is_some() || (low, high) == (from, to);
+        // What is known about one reading of a variable does not hold for the next.
+        if !known && domain.origins.is_stable(of.origin) {
+            self.ranges.retain(|range| range.of != of);
+            if self.ranges.len() >= MAX_RANGES {
+                self.ranges.remove(0);
+            }
+            self.ranges.push(Range { of, low, high });
+        }
+        true
+    }
+
+    /// Learns from a comparison that came out this way. Returns whether that is possible.
+    pub(super) fn assume(&mut self, compared: Compared, condition: Condition, domain: &Domain) -> bool {
+        let Compared { left, right, width } = compared;
+        let top = low_mask(width) & domain.mask;
+        let (low, high) = self.get(left, domain);
+        if high > top {
+            return true;
+        }
+        // Signed and unsigned order agree where both sides are not negative.
+        let same_order = high <= top / 2 && right <= top / 2;
+        let limit = match condition {
+            Condition::Equal => (right, right),
+            Condition::NotEqual if right == low && right == high => return false,
+            Condition::NotEqual if right == low => (low + 1, high),
+            Condition::NotEqual if right == high => (low, high - 1),
+            Condition::Below if right == 0 => return false,
+            Condition::Below => (0, right - 1),
+            Condition::BelowOrEqual => (0, right),
+            Condition::Above if right >= top => return false,
+            Condition::Above => (right + 1, top),
+            Condition::AboveOrEqual => (right, top),
+            Condition::Less if same_order && right == 0 => return false,
+            Condition::Less if same_order => (0, right - 1),
+            Condition::LessOrEqual if same_order => (0, right),
+            Condition::Greater if same_order => (right + 1, top),
+            Condition::GreaterOrEqual if same_order => (right, top),
+            _ => return true,
+        };
+        self.limit(left, limit, domain)
+    }
+
+    /// Forgets the ranges of some atoms.
+    pub(super) fn forget(&mut self, which: impl Fn(Atom) -> bool) {
+        self.ranges.retain(|range| !which(range.of));
+    }
+
+    /// Keeps what holds on both ways. With `widen`, what differs is forgotten at once.
+    pub(super) fn join(&mut self, other: &Ranges, widen: bool) {
+        self.ranges.retain_mut(|range| {
+            let Some(theirs) = other.ranges.iter().find(|theirs| theirs.of == range.of) else {
+                return false;
+            };
+            let (low, high) = (range.low.min(theirs.low), range.high.max(theirs.high));
+            let changed = (low, high) != (range.low, range.high);
+            (range.low, range.high) = (low, high);
+            !(changed && widen)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kcfg::isa::Reg;
+
+    use super::*;
+
+    fn domain() -> (Domain, Atom) {
+        let domain = Domain::new(4, Reg(4));
+        let atom = Atom::of(domain.frame);
+        (domain, atom)
+    }
+
+    #[test]
+    fn comparisons_bound() {
+        let (domain, atom) = domain();
+        let mut ranges = Ranges::default();
+        let compared = Compared { left: atom, right: 5, width: 4 };
+        assert!(ranges.assume(compared, Condition::BelowOrEqual, &domain));
+        assert_eq!(ranges.get(atom, &domain), (0, 5));
+        assert_eq!(ranges.get(domain.plus(atom, 3), &domain), (3, 8));
+        // The range of the atom minus 1 wraps around.
+        assert_eq!(ranges.get(domain.plus(atom, 0xffff_ffff), &domain), (0, 0xffff_ffff));
+        assert!(ranges.assume(compared, Condition::NotEqual, &domain));
+        assert_eq!(ranges.get(atom, &domain), (0, 4));
+        assert!(!ranges.assume(compared, Condition::Above, &domain));
+    }
+
+    #[test]
+    fn signed_comparisons_count_where_signs_are_known() {
+        let (domain, atom) = domain();
+        let mut ranges = Ranges::default();
+        let compared = Compared { left: atom, right: 5, width: 4 };
+        assert!(ranges.assume(compared, Condition::Less, &domain));
+        assert_eq!(ranges.get(atom, &domain), (0, 0xffff_ffff));
+        ranges.limit(atom, (0, 100), &domain);
+        assert!(ranges.assume(compared, Condition::Less, &domain));
+        assert_eq!(ranges.get(atom, &domain), (0, 4));
+    }
+
+    #[test]
+    fn joins_unite() {
+        let (domain, atom) = domain();
+        let (mut one, mut two) = (Ranges::default(), Ranges::default());
+        one.limit(atom, (0, 4), &domain);
+        two.limit(atom, (3, 9), &domain);
+        one.join(&two, false);
+        assert_eq!(one.get(atom, &domain), (0, 9));
+        one.join(&Ranges::default(), false);
+        assert_eq!(one.get(atom, &domain), (0, 0xffff_ffff));
+    }
+}

@@ -1,0 +1,126 @@
+//! What is known at one point of a function.
+
+use kcfg::isa::{Condition, Reg};
+
+use super::domain::{Domain, REGISTERS};
+use super::frame::Frame;
+use super::ranges::{Compared, Ranges};
+use crate::values::{Atom, Origin, OriginId, Value};
+
+/// The state of the machine at one point of a function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    /// The registers, by number.
+    pub(super) registers: [Value; REGISTERS],
+    /// The stack frame.
+    pub frame: Frame,
+    /// The ranges of unknown values.
+    pub ranges: Ranges,
+    /// Memory outside of the frame may have changed since the function was entered.
+    pub dirty: bool,
+    /// The last write to a part of a register.
+    pub(super) partial: Option<Partial>,
+    /// What the flags compare.
+    pub(super) compared: Option<Compared>,
+}
+
+/// The low bytes of a register, where they are known and the rest is not.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Partial {
+    pub(super) reg: Reg,
+    pub(super) width: u8,
+    pub(super) value: Value,
+}
+
+impl State {
+    /// The state in which every register holds an unknown of its own.
+    pub fn at_entry(domain: &mut Domain) -> State {
+        State {
+            registers: std::array::from_fn(|number| {
+                domain.value(Origin::Register(Reg(number as u8)))
+            }),
+            frame: Frame::new(),
+            ranges: Ranges::default(),
+            dirty: false,
+            partial: None,
+            compared: None,
+        }
+    }
+
+    /// The value of a register.
+    pub fn register(&self, reg: Reg) -> &Value {
+        self.registers.get(usize::from(reg.0)).unwrap_or(&Value::Any)
+    }
+
+    /// Gives a register a value.
+    pub(super) fn set_register(&mut self, reg: Reg, value: Value) {
+        if let Some(register) = self.registers.get_mut(usize::from(reg.0)) {
+            *register = value;
+        }
+        if self.partial.as_ref().is_some_and(|partial| partial.reg == reg) {
+            self.partial = None;
+        }
+    }
+
+    /// Others wrote to memory, not known where.
+    pub(super) fn written_by_others(&mut self, domain: &Domain) {
+        self.dirty = true;
+        self.frame.written_by_others(domain);
+    }
+
+    /// Learns from the last comparison that it came out this way. Returns whether that is possible.
+    pub(super) fn assume(&mut self, condition: Condition, domain: &Domain) -> bool {
+        match self.compared {
+            Some(compared) => self.ranges.assume(compared, condition, domain),
+            None => true,
+        }
+    }
+
+    /// An instruction makes a new value under an old name: the value of its last execution, wherever it
+    /// still is, becomes nameless.
+    pub(super) fn forget_origin(&mut self, origin: OriginId, domain: &Domain) {
+        let from_it = |atom: &Atom| domain.origins.root(atom.origin) == origin;
+        for value in &mut self.registers {
+            if value.atoms().iter().any(from_it) {
+                *value = Value::Any;
+            }
+        }
+        self.frame.forget_origin(origin, domain);
+        self.ranges.forget(|atom| from_it(&atom));
+        self.compared = self.compared.filter(|compared| !from_it(&compared.left));
+        self.partial = self
+            .partial
+            .take()
+            .filter(|partial| !partial.value.atoms().iter().any(from_it));
+    }
+
+    /// Makes this state hold for `other` too. With `widen`, what differs becomes unknown at once, so that
+    /// loops come to an end. Returns whether anything changed.
+    pub(super) fn join(&mut self, other: &State, widen: bool, domain: &mut Domain) -> bool {
+        let before = self.clone();
+        // An address that is lost among unknown values may still be used.
+        let mut lost = Vec::new();
+        let mut unite = |mine: &Value, theirs: &Value| {
+            let joined = mine.join(theirs);
+            if joined == Value::Any || (widen && joined != *mine) {
+                lost.extend([mine.clone(), theirs.clone()]);
+                return Value::Any;
+            }
+            joined
+        };
+        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
+            if mine != theirs {
+                *mine = unite(mine, theirs);
+            }
+        }
+        self.frame.join(&other.frame, widen, domain, &mut unite);
+        for value in &lost {
+            self.frame.expose_value(value, domain);
+        }
+        self.ranges.join(&other.ranges, widen);
+        self.dirty |= other.dirty;
+        self.partial = self.partial.take().filter(|mine| other.partial.as_ref() == Some(mine));
+        self.compared = self.compared.filter(|mine| other.compared == Some(*mine));
+        *self != before
+    }
+}

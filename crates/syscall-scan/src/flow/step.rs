@@ -1,0 +1,285 @@
+//! One instruction: its effects applied to a state.
+
+use kcfg::isa::{BinaryOp, Condition, Effect, Reg, Value as Operand};
+
+use super::domain::{Domain, low_mask};
+use super::ranges::Compared;
+use super::state::{Partial, State};
+use crate::image::{Addr, Image};
+use crate::values::{Atom, Origin, Value};
+
+/// Where an instruction's unknown results are told apart: registers that it writes have their own numbers
+/// as slots, the rest is counted from here.
+const SLOT_READ: u8 = 64;
+const SLOT_LOADED: u8 = 128;
+
+/// An instruction being applied to a state.
+pub(super) struct Step<'a> {
+    pub(super) image: &'a Image,
+    pub(super) domain: &'a mut Domain,
+    pub(super) state: &'a mut State,
+    /// The instruction.
+    pub(super) at: Addr,
+    /// Whether what is loaded from the frame is believed.
+    pub(super) trust_frame: bool,
+    /// Where a computed branch goes.
+    pub(super) target: Option<Value>,
+    /// When a conditional branch is taken.
+    pub(super) condition: Option<Condition>,
+    /// What the stack pointer is.
+    pub(super) stack_pointer: Reg,
+    loads: u8,
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn new(
+        image: &'a Image,
+        domain: &'a mut Domain,
+        state: &'a mut State,
+        at: Addr,
+        stack_pointer: Reg,
+        trust_frame: bool,
+    ) -> Step<'a> {
+        Step {
+            image,
+            domain,
+            state,
+            at,
+            trust_frame,
+            target: None,
+            condition: None,
+            stack_pointer,
+            loads: 0,
+        }
+    }
+
+    /// Applies one effect.
+    pub(super) fn apply(&mut self, effect: &Effect) {
+        match *effect {
+            Effect::Set { dst, value, width } => {
+                let value = self.value(value);
+                self.write(dst, value, width);
+            }
+            Effect::MaybeSet { dst, value, width } => {
+                let value = self.value(value);
+                let old = self.value(Operand::Reg { reg: dst, width });
+                self.write(dst, old.join(&value), width);
+            }
+            Effect::SetSigned { dst, value, from, width } => {
+                let value = self.value(value);
+                let value = value.map(|atom| {
+                    let range = self.state.ranges.get(atom, self.domain);
+                    self.domain.sign_extend(atom, from, width, range)
+                });
+                self.write(dst, value, width);
+            }
+            Effect::Binary { op, dst, left, right, width } => self.binary(op, dst, left, right, width),
+            Effect::Store { to, value, width } => {
+                let value = self.value(value);
+                self.store(&to, value, width);
+            }
+            Effect::Compare { left, right, width } => self.compare(left, right, width),
+            Effect::ClobberFlags => self.state.compared = None,
+            Effect::Clobber(reg) => self.forget(reg),
+            Effect::ClobberMemory => self.state.written_by_others(self.domain),
+            Effect::ClobberRange(from) => self.clobber_from(&from),
+            Effect::Swap(a, b) => {
+                let (left, right) =
+                    (self.state.register(a).clone(), self.state.register(b).clone());
+                self.state.set_register(a, right);
+                self.state.set_register(b, left);
+            }
+            Effect::Transfer(target) => self.target = Some(self.value(target)),
+            Effect::BranchIf(condition) => self.condition = Some(condition),
+            Effect::SystemCall { .. } => {}
+        }
+    }
+
+    /// The value of an operand.
+    pub(super) fn value(&mut self, operand: Operand) -> Value {
+        match operand {
+            Operand::Const(number) => Value::number(number & self.domain.mask),
+            Operand::Reg { reg, width } => {
+                if let Some(partial) = &self.state.partial {
+                    if partial.reg == reg && partial.width == width {
+                        return partial.value.clone();
+                    }
+                }
+                let value = self.read(reg);
+                self.low(&value, width)
+            }
+            Operand::Load { from, width } => self.load(&from, width),
+            Operand::Address(address) => self.address_of(&address),
+            Operand::Unknown => Value::Any,
+        }
+    }
+
+    /// A register as a whole. An unknown without a name gets one, so that its copies are known to be
+    /// equal.
+    pub(super) fn read(&mut self, reg: Reg) -> Value {
+        match self.state.register(reg) {
+            Value::Any => {
+                let value = self.make(SLOT_READ + reg.0);
+                self.state.set_register(reg, value.clone());
+                value
+            }
+            value => value.clone(),
+        }
+    }
+
+    /// A new unknown, made by this instruction.
+    pub(super) fn make(&mut self, slot: u8) -> Value {
+        let made = Origin::Made { at: self.at, slot };
+        let Some((origin, new)) = self.domain.origins.add(made) else { return Value::Any };
+        if !new {
+            self.state.forget_origin(origin, self.domain);
+        }
+        Value::One(Atom::of(origin))
+    }
+
+    /// A new unknown, for something that this instruction loads.
+    pub(super) fn make_loaded(&mut self) -> Value {
+        self.loads = self.loads.wrapping_add(1);
+        self.make(SLOT_LOADED | self.loads)
+    }
+
+    /// The low bytes of a value, zero-extended.
+    pub(super) fn low(&mut self, value: &Value, width: u8) -> Value {
+        if low_mask(width) >= self.domain.mask {
+            return value.clone();
+        }
+        value.map(|atom| {
+            let range = self.state.ranges.get(atom, self.domain);
+            self.domain.low(atom, width, range)
+        })
+    }
+
+    /// Writes to a register, or to the low bytes of one.
+    pub(super) fn write(&mut self, dst: Reg, value: Value, width: u8) {
+        let value = self.low(&value, width);
+        if width >= 4 {
+            let value = match value {
+                Value::Any => self.make(dst.0),
+                value => value,
+            };
+            // A 32-bit result is zero-extended on a 64-bit machine.
+            let value = self.low(&value, width);
+            return self.state.set_register(dst, value);
+        }
+        let keep = !low_mask(width) & self.domain.mask;
+        let old = self.state.register(dst).clone();
+        let whole = old.zip(&value, |old, new| {
+            Some(Atom::number(old.as_number()? & keep | new.as_number()?))
+        });
+        let whole = if whole == Value::Any { self.make(dst.0) } else { whole };
+        self.state.set_register(dst, whole);
+        self.state.partial = Some(Partial { reg: dst, width, value });
+    }
+
+    pub(super) fn forget(&mut self, reg: Reg) {
+        let value = self.make(reg.0);
+        self.state.set_register(reg, value);
+    }
+
+    fn compare(&mut self, left: Operand, right: Operand, width: u8) {
+        let (left, right) = (self.value(left), self.value(right));
+        self.state.compared = match (left.single(), right.as_number()) {
+            (Some(left), Some(right)) => Some(Compared { left, right, width }),
+            _ => None,
+        };
+    }
+
+    fn binary(&mut self, op: BinaryOp, dst: Reg, left: Operand, right: Operand, width: u8) {
+        let (left, right) = (self.value(left), self.value(right));
+        let mut result = match op {
+            BinaryOp::Add => self.sum(&left, &right),
+            BinaryOp::Sub => self.difference(&left, &right),
+            _ => left.zip(&right, |a, b| {
+                let number = numbers(op, a.as_number()?, b.as_number()?, width)?;
+                Some(Atom::number(number & self.domain.mask))
+            }),
+        };
+        let mut range = None;
+        if let (Value::Any, Some(mask)) = (&result, right.as_number()) {
+            match op {
+                BinaryOp::And if dst == self.stack_pointer => {
+                    result = self.align(&left);
+                }
+                BinaryOp::And if matches!(mask, 0xff | 0xffff | 0xffff_ffff) => {
+                    result = self.low(&left, (mask.count_ones() / 8) as u8);
+                }
+                BinaryOp::And => range = Some((0, mask)),
+                BinaryOp::Shr if mask < 64 => {
+                    let high = left.single().map(|atom| self.state.ranges.get(atom, self.domain).1);
+                    let high = high.unwrap_or(self.domain.mask).min(low_mask(width));
+                    range = Some((0, high >> mask));
+                }
+                _ => {}
+            }
+        }
+        if result == Value::Any {
+            if dst == self.stack_pointer {
+                result = self.align(&left);
+            } else {
+                // Whatever it is, it may still be an address in the frame.
+                self.state.frame.expose_value(&left, self.domain);
+                self.state.frame.expose_value(&right, self.domain);
+            }
+        }
+        self.write(dst, result, width);
+        if let (Some(range), true) = (range, width >= 4) {
+            if let Some(atom) = self.state.register(dst).single() {
+                self.state.ranges.limit(atom, range, self.domain);
+            }
+        }
+    }
+
+    /// The stack pointer moves by an unknown distance: to align it, or to make room for an array.
+    fn align(&mut self, stack_pointer: &Value) -> Value {
+        if !stack_pointer.single().is_some_and(|atom| self.domain.place(atom).is_some()) {
+            return Value::Any;
+        }
+        match self.domain.origins.add(Origin::Frame { at: self.at }) {
+            Some((origin, new)) => {
+                if !new {
+                    self.state.forget_origin(origin, self.domain);
+                }
+                Value::One(Atom::of(origin))
+            }
+            None => Value::Any,
+        }
+    }
+
+    /// The sum of two values; anything if both are unknown.
+    pub(super) fn sum(&mut self, left: &Value, right: &Value) -> Value {
+        left.zip(right, |a, b| match (a.as_number(), b.as_number()) {
+            (_, Some(number)) => Some(self.domain.plus(a, number)),
+            (Some(number), _) => Some(self.domain.plus(b, number)),
+            _ => None,
+        })
+    }
+
+    fn difference(&mut self, left: &Value, right: &Value) -> Value {
+        left.zip(right, |a, b| match b.as_number() {
+            Some(number) => Some(self.domain.plus(a, number.wrapping_neg())),
+            None if a.origin == b.origin && self.domain.origins.is_stable(a.origin) => {
+                let number = a.offset.wrapping_sub(b.offset) & self.domain.mask;
+                Some(Atom::number(number))
+            }
+            None => None,
+        })
+    }
+}
+
+fn numbers(op: BinaryOp, a: u64, b: u64, width: u8) -> Option<u64> {
+    let number = match op {
+        BinaryOp::Add => a.wrapping_add(b),
+        BinaryOp::Sub => a.wrapping_sub(b),
+        BinaryOp::And => a & b,
+        BinaryOp::Or => a | b,
+        BinaryOp::Xor => a ^ b,
+        BinaryOp::Shl => a.checked_shl(u32::try_from(b).ok()?)?,
+        BinaryOp::Shr => (a & low_mask(width)).checked_shr(u32::try_from(b).ok()?)?,
+    };
+    Some(number & low_mask(width))
+}

@@ -1,0 +1,179 @@
+//! All code that the program can reach: exploration and the targets of computed jumps, in turn.
+//!
+//! A computed jump needs the values of its function, and the values of a function need all of its code, so
+//! that the two go round until nothing is new. Words of data that point to code come last: by then most
+//! jump tables are known to be that, and are not mistaken for tables of functions.
+
+use rustc_hash::FxHashMap;
+
+use crate::code::{Code, ExitId, ExitKind};
+use crate::flow::{Flows, sign_extend};
+use crate::image::{Addr, Image};
+use crate::values::{Origin, Value};
+
+/// The most entries of a jump table whose index has no known bound.
+const MAX_UNBOUNDED: u64 = 1024;
+
+/// What is known about a computed jump.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Targets {
+    /// Nothing new since the function had this many blocks.
+    Unchanged,
+    /// These.
+    Known { targets: Vec<Addr>, table: bool },
+    /// It leaves the function (a tail call), or control never gets to it.
+    Leaves,
+    /// They are not known.
+    Unknown,
+}
+
+/// Computed jumps whose targets are not known.
+pub type LostJumps = Vec<Addr>;
+
+/// Explores the whole program.
+///
+/// Returns the code and the jumps that lead to code which has not been seen. `None` if kshrink does not
+/// know the machine's instruction set.
+pub fn reach(image: &Image) -> Option<(Code<'_>, LostJumps)> {
+    let mut code = Code::new(image)?;
+    let mut jumps = Jumps::default();
+    let mut pointers_taken = false;
+    loop {
+        code.explore();
+        if jumps.follow(&mut code)? {
+            continue;
+        }
+        if pointers_taken {
+            break;
+        }
+        code.take_pointers();
+        pointers_taken = true;
+    }
+    let mut lost: Vec<Addr> = jumps
+        .jumps
+        .iter()
+        .filter(|(_, jump)| jump.lost)
+        .map(|(&id, _)| code.exit(id).at)
+        .collect();
+    lost.sort_unstable();
+    Some((code, lost))
+}
+
+/// The computed jumps so far.
+#[derive(Default)]
+struct Jumps {
+    jumps: FxHashMap<ExitId, Jump>,
+}
+
+/// A computed jump.
+#[derive(Default)]
+struct Jump {
+    /// The sizes of its functions when it was last looked at.
+    blocks: usize,
+    lost: bool,
+}
+
+impl Jumps {
+    /// Finds the targets of all computed jumps. Returns whether any are new.
+    fn follow(&mut self, code: &mut Code) -> Option<bool> {
+        let mut found = Vec::new();
+        {
+            let mut flows = Flows::new(code)?;
+            for (id, exit) in code.exits() {
+                if exit.kind == ExitKind::IndirectJump {
+                    let jump = self.jumps.entry(id).or_default();
+                    found.push((id, targets(&mut flows, exit.at, jump)));
+                }
+            }
+        }
+        let mut any = false;
+        for (id, targets) in found {
+            match targets {
+                Targets::Unchanged => {}
+                Targets::Leaves => self.jumps.entry(id).or_default().lost = false,
+                Targets::Unknown => self.jumps.entry(id).or_default().lost = true,
+                Targets::Known { targets, table } => {
+                    self.jumps.entry(id).or_default().lost = false;
+                    any |= code.add_targets(id, &targets);
+                    if table {
+                        for &(word, target) in &code.image.code_pointers {
+                            if targets.contains(&target) {
+                                code.claim(word, target);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Some(any)
+    }
+}
+
+/// Where a computed jump goes, over all functions that it is in.
+fn targets(flows: &mut Flows, at: Addr, jump: &mut Jump) -> Targets {
+    let functions = flows.code.functions_of(at);
+    let blocks = functions.iter().map(|&entry| flows.size(entry)).sum();
+    if jump.blocks == blocks {
+        return Targets::Unchanged;
+    }
+    jump.blocks = blocks;
+    let mut all = Vec::new();
+    let (mut leaves, mut table) = (true, false);
+    for entry in functions {
+        let flow = flows.flow(entry);
+        let Some(before) = flows.before(&flow, at) else { continue };
+        let within = !flows.is_entry_stack_pointer(&before);
+        let target = flows.after(&flow, at).and_then(|after| after.target).unwrap_or(Value::Any);
+        match resolve(flows, at, &target) {
+            Some(targets) => {
+                leaves = false;
+                table |= within && targets.len() > 1;
+                all.extend(targets);
+            }
+            None if within => return Targets::Unknown,
+            None => {}
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
+}
+
+/// The addresses that the target of a jump may be.
+fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
+    let image = flows.code.image;
+    let mut targets = Vec::new();
+    for atom in target.atoms() {
+        match flows.domain.origins.get(atom.origin) {
+            Origin::Number if image.is_code(Addr(atom.offset)) => targets.push(Addr(atom.offset)),
+            Origin::Element { table, stride, width, signed } => {
+                let entries = unbounded(image, at, table, stride, |entry| {
+                    let entry = image.constant(entry, width)?;
+                    let entry = if signed { sign_extend(entry, width) } else { entry };
+                    Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
+                });
+                targets.extend(entries);
+            }
+            _ => return None,
+        }
+    }
+    (!targets.is_empty()).then_some(targets)
+}
+
+/// The entries of a jump table of unknown size: as long as they lead into the function of the jump.
+fn unbounded(
+    image: &Image,
+    at: Addr,
+    table: Addr,
+    stride: u8,
+    entry: impl Fn(Addr) -> Option<Addr>,
+) -> Vec<Addr> {
+    let extent = image.extents.around(at);
+    (0..MAX_UNBOUNDED)
+        .map_while(|index| entry(table.plus(index * u64::from(stride))))
+        .take_while(|&target| match extent {
+            Some(extent) => image.extents.around(target) == Some(extent),
+            None => image.is_code(target),
+        })
+        .collect()
+}

@@ -1,0 +1,1 @@
+//! The result of a scan as a section of a plan, or for people.

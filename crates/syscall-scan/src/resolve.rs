@@ -1,0 +1,207 @@
+//! The numbers of a system call: what its register holds, asked of the callers where the function itself
+//! does not say.
+//!
+//! A value that depends on how the function was called is translated into the terms of each caller, there
+//! into the terms of its callers, and so on, until only numbers are left. A function whose address is taken
+//! has callers that are not known, and its arguments can be anything.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use rustc_hash::FxHashSet;
+
+use crate::code::{ExitId, ExitKind, Taken};
+use crate::flow::{Flows, State};
+use crate::image::Addr;
+use crate::values::{Atom, Origin, OriginId, Value, When};
+
+/// The most values that a range may stand for.
+const MAX_RANGE: u64 = 64;
+
+/// How long a chain of wrappers may be.
+const MAX_DEPTH: usize = 24;
+
+/// Why a value is not known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// An instruction computes it in a way that is not followed.
+    Computed(Addr),
+    /// It is an argument of a function whose address is taken.
+    Callable(Addr, Taken),
+    /// It is read from memory that others may write to.
+    Memory(Addr),
+    /// It comes through too many functions.
+    Deep,
+}
+
+/// The numbers that a value may be, or why that is not known.
+pub type Numbers = Result<BTreeSet<u64>, Reason>;
+
+/// Resolves values over all functions.
+pub struct Resolver<'f, 'c> {
+    flows: &'f mut Flows<'c>,
+    /// What is being resolved: a function that calls itself with the value that it was called with adds
+    /// nothing.
+    open: FxHashSet<(Addr, Atom)>,
+}
+
+impl<'f, 'c> Resolver<'f, 'c> {
+    /// Nothing resolved so far.
+    pub fn new(flows: &'f mut Flows<'c>) -> Resolver<'f, 'c> {
+        Resolver { flows, open: FxHashSet::default() }
+    }
+
+    /// The numbers that a value may be in front of the instruction at `at`, whatever function it is in.
+    /// `read` picks the value from the state.
+    pub fn numbers(&mut self, at: Addr, read: impl Fn(&State) -> Value) -> Numbers {
+        let mut all = BTreeSet::new();
+        for function in self.flows.code.functions_of(at) {
+            let flow = self.flows.flow(function);
+            let Some(state) = self.flows.before(&flow, at) else { continue };
+            let value = read(&state);
+            all.extend(self.value(function, &state, &value, at)?);
+        }
+        Ok(all)
+    }
+
+    /// The numbers that a value of `function` may be. `state` and `at` say where.
+    fn value(&mut self, function: Addr, state: &State, value: &Value, at: Addr) -> Numbers {
+        if *value == Value::Any {
+            return Err(Reason::Computed(at));
+        }
+        let mut all = BTreeSet::new();
+        for &atom in value.atoms() {
+            let (low, high) = state.ranges.get(atom, &self.flows.domain);
+            if high - low < MAX_RANGE {
+                all.extend(low..=high);
+            } else {
+                all.extend(self.of_callers(function, atom)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The numbers that a value of `function` may be that depends on how the function was called.
+    fn of_callers(&mut self, function: Addr, atom: Atom) -> Numbers {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(Reason::Deep);
+        }
+        if !self.open.insert((function, atom)) {
+            return Ok(BTreeSet::new());
+        }
+        let numbers = self.of_open_callers(function, atom);
+        self.open.remove(&(function, atom));
+        numbers
+    }
+
+    fn of_open_callers(&mut self, function: Addr, atom: Atom) -> Numbers {
+        let root = self.flows.domain.origins.root(atom.origin);
+        match self.flows.domain.origins.get(root) {
+            Origin::Register(_) => {}
+            Origin::Memory { at, .. } => return Err(Reason::Memory(Addr(at.offset))),
+            Origin::Made { at, .. } | Origin::Frame { at } => return Err(Reason::Computed(at)),
+            Origin::Element { table, .. } => return Err(Reason::Memory(table)),
+            Origin::Number | Origin::Low { .. } => return Err(Reason::Computed(function)),
+        }
+        let code = self.flows.code;
+        let Some(entry) = code.entry(function) else { return Err(Reason::Computed(function)) };
+        if let Some(&taken) = entry.taken.first() {
+            return Err(Reason::Callable(function, taken));
+        }
+        let mut all = BTreeSet::new();
+        for (caller, exit) in self.callers(function) {
+            let at = code.exit(exit).at;
+            let flow = self.flows.flow(caller);
+            let Some(after) = self.flows.after(&flow, at) else { continue };
+            let value = self.translate(atom, &after.state);
+            all.extend(self.value(caller, &after.state, &value, at)?);
+        }
+        Ok(all)
+    }
+
+    /// The functions that call or jump to a function, and where they do.
+    fn callers(&self, function: Addr) -> Vec<(Addr, ExitId)> {
+        let code = self.flows.code;
+        let calls = code.entry(function).map_or(&[][..], |entry| &entry.callers);
+        let jumps = code.incoming(function).iter().filter(|&&exit| {
+            !matches!(code.exit(exit).kind, ExitKind::Call(callee) if callee == function)
+        });
+        let mut callers = Vec::new();
+        for &exit in calls {
+            let functions = code.functions_of(code.exit(exit).at);
+            callers.extend(functions.into_iter().map(|caller| (caller, exit)));
+        }
+        for &exit in jumps {
+            // A jump to its own beginning is a loop, which the function's own states have seen.
+            let functions = code.functions_of(code.exit(exit).at);
+            let others = functions.into_iter().filter(|&caller| caller != function);
+            callers.extend(others.map(|caller| (caller, exit)));
+        }
+        callers
+    }
+
+    /// What an atom of a function is to its caller, `state` being the caller's when the function begins.
+    fn translate(&mut self, atom: Atom, state: &State) -> Value {
+        let value = self.translate_origin(atom.origin, state);
+        let domain = &self.flows.domain;
+        value.map(|found| Some(domain.plus(found, atom.offset)))
+    }
+
+    fn translate_origin(&mut self, origin: OriginId, state: &State) -> Value {
+        match self.flows.domain.origins.get(origin) {
+            Origin::Number => Value::number(0),
+            Origin::Register(reg) => state.register(reg).clone(),
+            Origin::Memory { at, width, when } => {
+                let addresses = self.translate(at, state);
+                let loaded = addresses.atoms().iter();
+                let loaded = loaded.map(|&address| self.load(address, width, when, state));
+                loaded.reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+            }
+            Origin::Low { of, width } => {
+                let value = self.translate(of, state);
+                let domain = &mut self.flows.domain;
+                value.map(|atom| {
+                    let range = state.ranges.get(atom, domain);
+                    domain.low(atom, width, range)
+                })
+            }
+            Origin::Made { .. } | Origin::Frame { .. } | Origin::Element { .. } => Value::Any,
+        }
+    }
+
+    /// What the caller has at an address.
+    fn load(&mut self, address: Atom, width: u8, when: When, state: &State) -> Value {
+        let domain = &mut self.flows.domain;
+        if let Some(place) = domain.place(address) {
+            return match when {
+                When::Entry => state.frame.load(place, width, domain).unwrap_or(Value::Any),
+                When::Later => Value::Any,
+            };
+        }
+        if let Some(number) = address.as_number() {
+            if let Some(content) = self.flows.code.image.constant(Addr(number), width) {
+                return Value::number(content);
+            }
+        }
+        let when = if state.dirty { When::Later } else { when };
+        domain.value(Origin::Memory { at: address, width, when })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Computed(at) => write!(f, "the number is computed at {at}"),
+            Reason::Callable(function, taken) => {
+                write!(f, "the number is an argument of {function}, ")?;
+                match taken {
+                    Taken::Start => f.write_str("where the program starts"),
+                    Taken::Code(at) => write!(f, "whose address is taken at {at}"),
+                    Taken::Data(at) => write!(f, "whose address is in data at {at}"),
+                }
+            }
+            Reason::Memory(at) => write!(f, "the number is read from memory at {at}"),
+            Reason::Deep => f.write_str("the number comes through too many functions"),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! From bytes to sites and their numbers.
+
+use std::collections::BTreeSet;
+
+use kcfg::isa::Effect;
+use kplan::Abi;
+
+use crate::Error;
+use crate::abi;
+use crate::code::Code;
+use crate::flow::Flows;
+use crate::image::{Addr, Image};
+use crate::reach::reach;
+use crate::resolve::{Numbers, Resolver};
+
+/// What a program can ask of the kernel.
+#[derive(Debug)]
+pub struct Scan {
+    /// The ABI of the program itself; sites may use another one.
+    pub abi: Abi,
+    /// Every place that enters the kernel and that can run, by rising address.
+    pub sites: Vec<Site>,
+    /// Jumps that may lead to code which was not seen, by rising address.
+    pub lost_jumps: Vec<Lost>,
+    /// How many instructions can run.
+    pub instructions: usize,
+}
+
+/// An instruction that enters the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The instruction.
+    pub address: Addr,
+    /// The function that it is in, where the program has symbols.
+    pub function: Option<String>,
+    /// The ABI that it uses.
+    pub abi: Abi,
+    /// The numbers of the calls that it can make, or why they are not known.
+    pub numbers: Result<BTreeSet<u64>, String>,
+}
+
+/// A computed jump whose targets are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The instruction.
+    pub address: Addr,
+    /// The function that it is in, where the program has symbols.
+    pub function: Option<String>,
+}
+
+/// Scans a static executable.
+///
+/// # Errors
+/// If the file is not one that can be scanned. What cannot be resolved in it is no error.
+pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
+    let image = Image::read(bytes)?;
+    let unknown = || Error::OtherMachine { name: image.machine.to_string() };
+    let (code, lost_jumps) = reach(&image).ok_or_else(unknown)?;
+    let mut flows = Flows::new(&code).ok_or_else(unknown)?;
+    let name = |at: Addr| image.symbols.function_at(at).map(str::to_owned);
+    let mut addresses = code.sites.clone();
+    addresses.sort_unstable();
+    let sites = addresses
+        .into_iter()
+        .map(|address| {
+            let (abi, numbers) = site(&mut flows, address);
+            let numbers = numbers.map_err(|reason| reason.to_string());
+            Site { address, function: name(address), abi, numbers }
+        })
+        .collect();
+    let lost_jumps = lost_jumps
+        .into_iter()
+        .map(|address| Lost { address, function: name(address) })
+        .collect();
+    let abi = abi::abi(image.machine, false);
+    Ok(Scan { abi, sites, lost_jumps, instructions: code.instructions() })
+}
+
+fn site(flows: &mut Flows, at: Addr) -> (Abi, Numbers) {
+    let abi = abi::abi(flows.code.image.machine, is_compat(flows.code, at));
+    let number = abi::number_register(abi);
+    let numbers = Resolver::new(flows).numbers(at, |state| state.register(number).clone());
+    // The kernel looks at the low 32 bits.
+    (abi, numbers.map(|numbers| numbers.into_iter().map(|nr| nr & 0xffff_ffff).collect()))
+}
+
+/// Whether a site enters through the 32-bit gate of a 64-bit machine.
+fn is_compat(code: &Code, at: Addr) -> bool {
+    let mut effects = Vec::new();
+    code.isa.effects(code.image.bytes(at), at.0, &mut effects);
+    matches!(effects.first(), Some(Effect::SystemCall { compat: true }))
+}

@@ -1,0 +1,176 @@
+//! Values: small sets of atoms.
+//!
+//! An [`Atom`] is a number, or something unknown plus a number: the content of a register when the
+//! function was entered, plus 4. The unknown part is an [`Origin`]: it says where the value comes from, so
+//! that two copies of one unknown are known to be equal, and so that the value of an argument can be
+//! looked for at the callers.
+
+mod origin;
+
+use std::rc::Rc;
+
+pub use origin::{Origin, OriginId, Origins, When};
+
+/// How many atoms a value may have after a join; a value with more is unknown. A switch over system calls
+/// (`ipc`, `socketcall`) stays well below.
+const MAX_ATOMS: usize = 64;
+
+/// A number, or an unknown plus a number, modulo the machine's word.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Atom {
+    /// The unknown part; [`OriginId::NUMBER`] if there is none.
+    pub origin: OriginId,
+    /// The number, or what is added to the unknown.
+    pub offset: u64,
+}
+
+impl Atom {
+    /// A number.
+    pub fn number(number: u64) -> Atom {
+        Atom { origin: OriginId::NUMBER, offset: number }
+    }
+
+    /// An unknown as it is.
+    pub fn of(origin: OriginId) -> Atom {
+        Atom { origin, offset: 0 }
+    }
+
+    /// The number, if this is one.
+    pub fn as_number(self) -> Option<u64> {
+        (self.origin == OriginId::NUMBER).then_some(self.offset)
+    }
+}
+
+/// One of several atoms, or anything.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// Exactly this.
+    One(Atom),
+    /// One of these, sorted and without duplicates; never empty.
+    Many(Rc<[Atom]>),
+    /// Anything.
+    Any,
+}
+
+impl Value {
+    /// A number.
+    pub fn number(number: u64) -> Value {
+        Value::One(Atom::number(number))
+    }
+
+    /// One of these atoms; anything if there are none.
+    pub fn of(mut atoms: Vec<Atom>) -> Value {
+        atoms.sort_unstable();
+        atoms.dedup();
+        match atoms[..] {
+            [] => Value::Any,
+            [atom] => Value::One(atom),
+            _ => Value::Many(atoms.into()),
+        }
+    }
+
+    /// The atoms; empty if the value may be anything.
+    pub fn atoms(&self) -> &[Atom] {
+        match self {
+            Value::One(atom) => std::slice::from_ref(atom),
+            Value::Many(atoms) => atoms,
+            Value::Any => &[],
+        }
+    }
+
+    /// The only atom.
+    pub fn single(&self) -> Option<Atom> {
+        match self {
+            Value::One(atom) => Some(*atom),
+            _ => None,
+        }
+    }
+
+    /// The only atom, if it is a number.
+    pub fn as_number(&self) -> Option<u64> {
+        self.single().and_then(Atom::as_number)
+    }
+
+    /// Whether all atoms are numbers.
+    pub fn is_numbers(&self) -> bool {
+        !matches!(self, Value::Any) && self.atoms().iter().all(|atom| atom.as_number().is_some())
+    }
+
+    /// One of either; anything if that is too many.
+    pub fn join(&self, other: &Value) -> Value {
+        if self == other {
+            return self.clone();
+        }
+        match (self, other) {
+            (Value::Any, _) | (_, Value::Any) => Value::Any,
+            _ => {
+                let value = Value::of([self.atoms(), other.atoms()].concat());
+                if value.atoms().len() > MAX_ATOMS { Value::Any } else { value }
+            }
+        }
+    }
+
+    /// Every atom made into another one; anything if one of them is.
+    pub fn map(&self, mut f: impl FnMut(Atom) -> Option<Atom>) -> Value {
+        match self {
+            Value::Any => Value::Any,
+            Value::One(atom) => f(*atom).map_or(Value::Any, Value::One),
+            Value::Many(atoms) => {
+                let atoms: Option<Vec<Atom>> = atoms.iter().map(|&atom| f(atom)).collect();
+                atoms.map_or(Value::Any, Value::of)
+            }
+        }
+    }
+
+    /// Every pair of atoms made into another one; anything if one pair is, or there are too many.
+    pub fn zip(&self, other: &Value, mut f: impl FnMut(Atom, Atom) -> Option<Atom>) -> Value {
+        match (self, other) {
+            (_, Value::One(right)) => self.map(|left| f(left, *right)),
+            (Value::One(left), _) => other.map(|right| f(*left, right)),
+            _ if self.atoms().len() * other.atoms().len() > MAX_ATOMS => Value::Any,
+            _ => {
+                let mut atoms = Vec::new();
+                for &left in self.atoms() {
+                    for &right in other.atoms() {
+                        match f(left, right) {
+                            Some(atom) => atoms.push(atom),
+                            None => return Value::Any,
+                        }
+                    }
+                }
+                Value::of(atoms)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_are_sets() {
+        let (one, two) = (Value::number(1), Value::number(2));
+        let both = one.join(&two);
+        assert_eq!(both.atoms(), [Atom::number(1), Atom::number(2)]);
+        assert_eq!(both.join(&one), both);
+        assert_eq!(both.join(&Value::Any), Value::Any);
+        assert!(both.is_numbers() && !Value::Any.is_numbers());
+    }
+
+    #[test]
+    fn large_sets_are_anything() {
+        let all = (0..1000).map(Value::number).reduce(|a, b| a.join(&b)).unwrap();
+        assert_eq!(all, Value::Any);
+    }
+
+    #[test]
+    fn pairs() {
+        let add = |a: Atom, b: Atom| Some(Atom::number(a.as_number()? + b.as_number()?));
+        let few = Value::number(1).join(&Value::number(2));
+        let sums = few.zip(&few, add);
+        assert_eq!(sums.atoms(), [2, 3, 4].map(Atom::number));
+        assert_eq!(few.zip(&Value::Any, add), Value::Any);
+        assert_eq!(few.zip(&Value::number(1), |_, _| None), Value::Any);
+    }
+}

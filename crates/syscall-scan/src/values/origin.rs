@@ -1,0 +1,186 @@
+//! Where unknown values come from.
+
+use kcfg::isa::Reg;
+use rustc_hash::FxHashMap;
+
+use super::Atom;
+use crate::image::Addr;
+
+/// How often an origin may refer to another one: `p->q->r` has 3 levels. More than that is unknown, which
+/// ends walks along lists.
+const MAX_DEPTH: u8 = 6;
+
+/// The number of an [`Origin`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OriginId(u32);
+
+impl OriginId {
+    /// No unknown part: the atom is a number.
+    pub const NUMBER: OriginId = OriginId(0);
+}
+
+/// Where an unknown value comes from. Everything is meant relative to one function.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Origin {
+    /// Nowhere: the placeholder behind [`OriginId::NUMBER`].
+    Number,
+    /// The content of a register when the function was entered.
+    Register(Reg),
+    /// The content of memory.
+    Memory {
+        /// At this address.
+        at: Atom,
+        /// Of so many bytes, zero-extended.
+        width: u8,
+        /// When it was read.
+        when: When,
+    },
+    /// The result of an instruction that is not followed.
+    Made {
+        /// The instruction.
+        at: Addr,
+        /// Which of its results.
+        slot: u8,
+    },
+    /// The low bytes of another value, zero-extended.
+    Low {
+        /// The value.
+        of: Atom,
+        /// How many bytes.
+        width: u8,
+    },
+    /// The stack pointer after this instruction aligned it, or moved it by an unknown distance.
+    Frame {
+        /// The instruction.
+        at: Addr,
+    },
+    /// An entry of a table in constant memory, the index being unknown.
+    Element {
+        /// The first entry.
+        table: Addr,
+        /// From one entry to the next, in bytes.
+        stride: u8,
+        /// Size of an entry in bytes.
+        width: u8,
+        /// Whether the entry was sign-extended.
+        signed: bool,
+    },
+}
+
+/// When memory was read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum When {
+    /// With the content that it had when the function was entered.
+    Entry,
+    /// At some time, when others may have written to it.
+    Later,
+}
+
+#[derive(Clone, Copy)]
+struct Info {
+    /// The origin that this one is made from, in the end.
+    root: OriginId,
+    depth: u8,
+    /// Whether all copies of this origin in one state are equal.
+    stable: bool,
+}
+
+/// All origins, each kept once.
+pub struct Origins {
+    origins: Vec<Origin>,
+    info: Vec<Info>,
+    index: FxHashMap<Origin, OriginId>,
+}
+
+impl Origins {
+    /// None but the placeholder.
+    pub fn new() -> Origins {
+        Origins {
+            origins: vec![Origin::Number],
+            info: vec![Info { root: OriginId::NUMBER, depth: 0, stable: true }],
+            index: FxHashMap::from_iter([(Origin::Number, OriginId::NUMBER)]),
+        }
+    }
+
+    /// The origin with this number.
+    pub fn get(&self, id: OriginId) -> Origin {
+        self.origins[id.0 as usize]
+    }
+
+    /// The number of an origin, and whether it is new. `None` if it refers to too many others.
+    pub fn add(&mut self, origin: Origin) -> Option<(OriginId, bool)> {
+        if let Some(&id) = self.index.get(&origin) {
+            return Some((id, false));
+        }
+        let id = OriginId(u32::try_from(self.origins.len()).ok()?);
+        let info = match origin {
+            Origin::Memory { at, when, .. } => {
+                let of = self.info(at.origin);
+                let stable = of.stable && when == When::Entry;
+                let root = if at.origin == OriginId::NUMBER { id } else { of.root };
+                Info { root, depth: of.depth + 1, stable }
+            }
+            Origin::Low { of, .. } => {
+                let of = self.info(of.origin);
+                Info { depth: of.depth + 1, ..of }
+            }
+            Origin::Element { .. } => Info { root: id, depth: 0, stable: false },
+            _ => Info { root: id, depth: 0, stable: true },
+        };
+        if info.depth > MAX_DEPTH {
+            return None;
+        }
+        self.origins.push(origin);
+        self.info.push(info);
+        self.index.insert(origin, id);
+        Some((id, true))
+    }
+
+    /// The origin that this one is made from, in the end: for the low byte of an argument, the register
+    /// that holds the argument.
+    pub fn root(&self, id: OriginId) -> OriginId {
+        self.info(id).root
+    }
+
+    /// Whether all copies of this origin in one state are equal. Two reads of a global variable are not.
+    pub fn is_stable(&self, id: OriginId) -> bool {
+        self.info(id).stable
+    }
+
+    fn info(&self, id: OriginId) -> Info {
+        self.info[id.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_kept_once() {
+        let mut origins = Origins::new();
+        let (register, new) = origins.add(Origin::Register(Reg(4))).unwrap();
+        assert!(new);
+        assert_eq!(origins.add(Origin::Register(Reg(4))), Some((register, false)));
+        assert_ne!(register, OriginId::NUMBER);
+        let argument = Origin::Memory { at: Atom::of(register), width: 4, when: When::Entry };
+        let (argument, _) = origins.add(argument).unwrap();
+        assert_eq!(origins.root(argument), register);
+        assert!(origins.is_stable(argument));
+    }
+
+    #[test]
+    fn chains_end() {
+        let mut origins = Origins::new();
+        let mut at = Atom::of(origins.add(Origin::Register(Reg(0))).unwrap().0);
+        let mut length = 0;
+        while let Some((id, _)) =
+            origins.add(Origin::Memory { at, width: 4, when: When::Later })
+        {
+            assert!(!origins.is_stable(id));
+            at = Atom::of(id);
+            length += 1;
+        }
+        assert_eq!(length, MAX_DEPTH);
+    }
+}
