@@ -31,8 +31,9 @@ pub enum Rule {
     Root(RootReason),
     /// One node an entry, each alive with its site.
     Weak(TableKind),
-    /// Carried along without being loaded, names nothing.
-    Carried,
+    /// What the kernel exports to loadable modules: roots where there can be any, else left out. The build
+    /// reads it from the objects; the linker script discards it.
+    Exports,
     /// Left out: the linker script discards it, or it would be wrong after rewriting.
     Dropped,
 }
@@ -47,6 +48,10 @@ pub enum RootReason {
     LinkedBeside,
     /// Symbols of the linker script bound the section, and a loop walks it.
     LinkerTable,
+    /// It is not loaded with the program (`.comment`).
+    NotLoaded,
+    /// A loadable module may need it.
+    Exported,
     /// The entry point that the user named.
     Entry,
     /// A section that this version does not know.
@@ -59,6 +64,8 @@ impl fmt::Display for RootReason {
             RootReason::LinkerScript => "named by the linker script",
             RootReason::LinkedBeside => "named by an object linked beside",
             RootReason::LinkerTable => "in a table that the linker script enumerates",
+            RootReason::NotLoaded => "not loaded",
+            RootReason::Exported => "exported to loadable modules",
             RootReason::Entry => "entry point",
             RootReason::UnknownSection => "in a section that kshrink does not know",
         })
@@ -134,11 +141,11 @@ pub const BUGFLAG_WARNING: u16 = 1;
 
 /// The rule for a section.
 pub fn rule(name: &str, kind: u32, flags: u64) -> Rule {
-    use Rule::{Carried, Code, Data, Dropped, Replacement, Root, Weak};
-    use RootReason::{LinkerTable, UnknownSection};
+    use Rule::{Code, Data, Dropped, Exports, Replacement, Root, Weak};
+    use RootReason::{LinkerTable, NotLoaded, UnknownSection};
 
     if flags & u64::from(SHF_ALLOC) == 0 {
-        return if name == ".comment" || name.starts_with(".note") { Carried } else { Dropped };
+        return if name == ".comment" || name.starts_with(".note") { Root(NotLoaded) } else { Dropped };
     }
     let weak = match name {
         "__ex_table" => Some(TableKind::ExceptionTable),
@@ -163,9 +170,7 @@ pub fn rule(name: &str, kind: u32, flags: u64) -> Rule {
     }
     match name {
         ".altinstr_replacement" => return Replacement,
-        // The exports of a kernel without loadable modules; with them, `.vmlinux.export.o`, which is
-        // linked beside, names every export. Either way the linker script discards these.
-        ".export_symbol" => return Carried,
+        ".export_symbol" => return Exports,
         // Unwind tables of user programs: their ranges and steps would be wrong after rewriting.
         ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" => return Dropped,
         _ => {}

@@ -122,7 +122,7 @@ fn targets(flows: &mut Flows, at: Addr, jump: &mut Jump) -> Targets {
     for entry in functions {
         let flow = flows.flow(entry);
         let Some(before) = flows.before(&flow, at) else { continue };
-        let within = !flows.is_entry_stack_pointer(&before);
+        let within = flows.is_within_function(&before);
         let target = flows.after(&flow, at).and_then(|after| after.target).unwrap_or(Value::Any);
         match resolve(flows, at, &target) {
             Some(targets) => {
@@ -130,7 +130,9 @@ fn targets(flows: &mut Flows, at: Addr, jump: &mut Jump) -> Targets {
                 table |= within && targets.len() > 1;
                 all.extend(targets);
             }
-            None if within => return Targets::Unknown,
+            None if within => {
+                if std::env::var_os("DBG").is_some() { eprintln!("unknown {at} in {entry} trust {} blocks {}", flow.trust_frame, flow.function.blocks.len()); }
+                return Targets::Unknown }
             None => {}
         }
     }
@@ -146,12 +148,13 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
     for atom in target.atoms() {
         match flows.domain.origins.get(atom.origin) {
             Origin::Number if image.is_code(Addr(atom.offset)) => targets.push(Addr(atom.offset)),
-            Origin::Element { table, stride, width, signed } => {
+            Origin::Element { table, stride, width, signed, .. } => {
                 let entries = unbounded(image, at, table, stride, |entry| {
                     let entry = image.constant(entry, width)?;
                     let entry = if signed { sign_extend(entry, width) } else { entry };
                     Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
                 });
+                if std::env::var_os("DBG").is_some() { eprintln!("unbounded {at} table {table} {} entries", entries.len()); }
                 targets.extend(entries);
             }
             _ => return None,

@@ -113,7 +113,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             let at = code.exit(exit).at;
             let flow = self.flows.flow(caller);
             let Some(after) = self.flows.after(&flow, at) else { continue };
-            let value = self.translate(atom, &after.state);
+            let value = self.translate(atom, &after.state, at);
             all.extend(self.value(caller, &after.state, &value, at)?);
         }
         Ok(all)
@@ -141,24 +141,24 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// What an atom of a function is to its caller, `state` being the caller's when the function begins.
-    fn translate(&mut self, atom: Atom, state: &State) -> Value {
-        let value = self.translate_origin(atom.origin, state);
+    fn translate(&mut self, atom: Atom, state: &State, at: Addr) -> Value {
+        let value = self.translate_origin(atom.origin, state, at);
         let domain = &self.flows.domain;
         value.map(|found| Some(domain.plus(found, atom.offset)))
     }
 
-    fn translate_origin(&mut self, origin: OriginId, state: &State) -> Value {
+    fn translate_origin(&mut self, origin: OriginId, state: &State, here: Addr) -> Value {
         match self.flows.domain.origins.get(origin) {
             Origin::Number => Value::number(0),
             Origin::Register(reg) => state.register(reg).clone(),
             Origin::Memory { at, width, when } => {
-                let addresses = self.translate(at, state);
+                let addresses = self.translate(at, state, here);
                 let loaded = addresses.atoms().iter();
-                let loaded = loaded.map(|&address| self.load(address, width, when, state));
+                let loaded = loaded.map(|&address| self.load(address, width, when, state, here));
                 loaded.reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
             }
             Origin::Low { of, width } => {
-                let value = self.translate(of, state);
+                let value = self.translate(of, state, here);
                 let domain = &mut self.flows.domain;
                 value.map(|atom| {
                     let range = state.ranges.get(atom, domain);
@@ -170,12 +170,12 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// What the caller has at an address.
-    fn load(&mut self, address: Atom, width: u8, when: When, state: &State) -> Value {
+    fn load(&mut self, address: Atom, width: u8, when: When, state: &State, at: Addr) -> Value {
         let domain = &mut self.flows.domain;
         if let Some(place) = domain.place(address) {
             return match when {
                 When::Entry => state.frame.load(place, width, domain).unwrap_or(Value::Any),
-                When::Later => Value::Any,
+                When::Later(_) => Value::Any,
             };
         }
         if let Some(number) = address.as_number() {
@@ -183,7 +183,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 return Value::number(content);
             }
         }
-        let when = if state.dirty { When::Later } else { when };
+        let when = if state.dirty { When::Later(at) } else { when };
         domain.value(Origin::Memory { at: address, width, when })
     }
 }

@@ -44,6 +44,20 @@ pub trait Isa: Sync {
     /// What the condition of a conditional branch says of the last comparison.
     fn condition(&self, branch: Branch) -> Condition;
 
+    /// The memory operand of the instruction at the start of `bytes`, if it has one that is written out.
+    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand>;
+
+    /// The registers that the instruction at the start of `bytes` reads, as a set of bits by [`Reg`]; all of
+    /// them if it is not understood.
+    fn registers_read(&self, bytes: &[u8]) -> u64;
+
+    /// The registers that a called function may change, as a set of bits.
+    fn call_clobbered(&self) -> u64;
+
+    /// The registers that address a function's frame, as a set of bits: the stack pointer, and the one that
+    /// may be a frame pointer.
+    fn frame_registers(&self) -> u64;
+
     /// The register that carries a function's argument of this number, from 0, in the kernel's calling
     /// convention (`-mregparm=3` on i386).
     fn argument(&self, number: usize) -> Option<Reg>;
@@ -118,6 +132,17 @@ pub enum BranchKind {
     Conditional,
     /// Taken, and comes back unless the callee does not return.
     Call,
+}
+
+/// A memory operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOperand {
+    /// Its address.
+    pub address: Address,
+    /// Bytes that are read or written there; 0 if only the address is taken (`lea`).
+    pub width: u8,
+    /// Where in the instruction the displacement is, in bytes from its start, if it has one.
+    pub displacement_offset: Option<u8>,
 }
 
 /// One encoding of a branch.

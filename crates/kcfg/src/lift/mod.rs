@@ -8,16 +8,20 @@ Lifting: a linked program's objects become one graph.
 3. *References* ([`references`]): relocations and branches become references and terminators; symbols get
    their places.
 4. *Switches* ([`switches`]): indirect jumps are matched with their jump tables.
+5. *Variables* ([`variables`]): with all references known, data sections are found that may be cut at their
+   variables; if there are any, steps 2 to 4 are done again with these cuts.
 
 What does not fit is carried as it is and listed in [`Graph::opaque`], never guessed.
 */
 
+mod bounds;
 mod decode;
 mod nodes;
 mod plan;
 mod references;
 mod sites;
 mod switches;
+mod variables;
 
 use std::path::PathBuf;
 
@@ -25,6 +29,9 @@ use kelf::Program;
 
 use crate::graph::Graph;
 use crate::isa;
+
+use nodes::{Cuts, Lifted};
+use plan::SectionPlan;
 
 /// What lifting needs to know besides the objects.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,9 +89,23 @@ pub enum Error {
 pub fn lift(program: &Program<'_>, options: Options) -> Result<Graph, Error> {
     let isa = isa::isa(program.machine).ok_or(Error::Machine(program.machine))?;
     let plans = plan::plan(isa, program, options)?;
-    let mut lifted = nodes::create(program, plans);
+    let whole = build(program, &plans, &Cuts::default())?;
+    let cuts = variables::cuts(program, &whole);
+    if cuts.is_empty() {
+        return Ok(whole.graph);
+    }
+    drop(whole);
+    Ok(build(program, &plans, &cuts)?.graph)
+}
+
+/// Steps 2 to 4.
+fn build<'p>(
+    program: &'p Program<'p>,
+    plans: &'p [Vec<SectionPlan>],
+    cuts: &Cuts,
+) -> Result<Lifted<'p>, Error> {
+    let mut lifted = nodes::create(program, plans, cuts);
     references::connect(program, &mut lifted)?;
-    let mut graph = lifted.graph;
-    switches::resolve(isa, &mut graph);
-    Ok(graph)
+    switches::resolve(&mut lifted.graph);
+    Ok(lifted)
 }

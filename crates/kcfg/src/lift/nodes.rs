@@ -5,24 +5,28 @@ use std::ops::Range;
 use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{ObjectIndex, Program, SectionIndex};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::{CodeSection, PlacedInsn, Span};
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
+use super::variables;
 use crate::graph::{Block, Chunk, Function, Graph, Life, Node, NodeKind, Opaque, Root, Section, Terminator};
 use crate::index::{FunctionId, NodeId, SectionId};
 use crate::isa::{BranchKind, Flow};
 
+/// For sections that are cut at their variables, where.
+pub(super) type Cuts = FxHashMap<SectionId, Vec<u32>>;
+
 /// A graph under construction, and what its references still need to know.
-pub(super) struct Lifted {
+pub(super) struct Lifted<'p> {
     pub graph: Graph,
     /// For each section of each object, its section in the graph.
     pub section_ids: Vec<Vec<Option<SectionId>>>,
     /// For each section in the graph, where it came from.
     pub origins: Vec<(ObjectIndex, SectionIndex)>,
     /// The decoded code sections, by section in the graph.
-    pub code: Vec<Option<CodeSection>>,
+    pub code: Vec<Option<&'p CodeSection>>,
     /// For each block, the instruction that ends it.
     pub ends: Vec<(NodeId, BlockEnd)>,
     /// The `jmp`s that static keys turn into `nop`s, by section and offset.
@@ -40,7 +44,7 @@ pub(super) struct BlockEnd {
     pub next: Option<NodeId>,
 }
 
-impl Lifted {
+impl Lifted<'_> {
     /// The section in the graph.
     pub fn section(&self, object: ObjectIndex, section: SectionIndex) -> Option<SectionId> {
         self.section_ids[object.get()][section.get()]
@@ -59,7 +63,11 @@ impl Lifted {
 }
 
 /// Creates the nodes of all sections.
-pub(super) fn create(program: &Program<'_>, plans: Vec<Vec<SectionPlan>>) -> Lifted {
+pub(super) fn create<'p>(
+    program: &Program<'_>,
+    plans: &'p [Vec<SectionPlan>],
+    cuts: &Cuts,
+) -> Lifted<'p> {
     let graph = Graph {
         machine: program.machine,
         nodes: Vec::new(),
@@ -94,7 +102,7 @@ pub(super) fn create(program: &Program<'_>, plans: Vec<Vec<SectionPlan>>) -> Lif
                 group: None,
                 nodes: first..first,
             });
-            let mut nodes = SectionNodes { lifted: &mut lifted, section, id };
+            let mut nodes = SectionNodes { lifted: &mut lifted, section, id, cuts: cuts.get(&id) };
             let code = nodes.create(plan);
             lifted.graph.sections[id.get()].nodes.end = lifted.graph.nodes.len() as u32;
             lifted.code.push(code);
@@ -106,20 +114,29 @@ pub(super) fn create(program: &Program<'_>, plans: Vec<Vec<SectionPlan>>) -> Lif
     lifted
 }
 
-struct SectionNodes<'l, 'o> {
-    lifted: &'l mut Lifted,
+struct SectionNodes<'l, 'o, 'p> {
+    lifted: &'l mut Lifted<'p>,
     section: &'o kelf::Section<'o>,
     id: SectionId,
+    /// Where the section is cut at its variables.
+    cuts: Option<&'l Vec<u32>>,
 }
 
-impl SectionNodes<'_, '_> {
-    fn create(&mut self, plan: SectionPlan) -> Option<CodeSection> {
+impl<'p> SectionNodes<'_, '_, 'p> {
+    fn create(&mut self, plan: &'p SectionPlan) -> Option<&'p CodeSection> {
         match plan {
             SectionPlan::Skip => None,
-            SectionPlan::Chunks { starts, code, life, root, opaque } => {
+            &SectionPlan::Chunks { ref starts, code, life, root, opaque } => {
+                let starts = self.cuts.unwrap_or(starts);
                 for (i, &start) in starts.iter().enumerate() {
                     let end = starts.get(i + 1).map_or(self.section.size as u32, |&next| next);
-                    let align = if i == 0 || self.section.entsize > 0 { self.section.align } else { 1 };
+                    let align = if self.cuts.is_some() {
+                        variables::alignment(self.section.align, start)
+                    } else if i == 0 || self.section.entsize > 0 {
+                        self.section.align
+                    } else {
+                        1
+                    };
                     let node = self.chunk(start..end, align as u32, Chunk { code, life });
                     self.lifted.graph.roots.extend(root.map(|reason| Root { node, reason }));
                     if let Some(reason) = opaque {
@@ -133,7 +150,7 @@ impl SectionNodes<'_, '_> {
                 let jumps = regions.iter().filter(|region| region.static_jump);
                 self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
                 for i in 0..code.spans.len() {
-                    self.span(&code, i, &regions, &resumes);
+                    self.span(code, i, regions, resumes);
                 }
                 Some(code)
             }

@@ -73,8 +73,8 @@ fn plan_section(
     let whole = |code, root, opaque| chunks(vec![0], code, Life::Referenced, root, opaque);
     match special::rule(section.name, section.kind, section.flags) {
         Rule::Dropped => SectionPlan::Skip,
-        Rule::Carried if section.name == ".export_symbol" && !options.keep_exports => SectionPlan::Skip,
-        Rule::Carried => whole(false, None, None),
+        Rule::Exports if !options.keep_exports => SectionPlan::Skip,
+        Rule::Exports => whole(false, Some(RootReason::Exported), None),
         Rule::Root(reason) => {
             let code = is_code(section);
             whole(code, Some(reason), code.then_some("code in a section that kshrink does not know"))

@@ -13,7 +13,7 @@ use crate::index::{NodeId, SectionId, SymbolId};
 use crate::isa::{BranchKind, Flow};
 
 /// Fills in references, terminators and symbols.
-pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted) -> Result<(), Error> {
+pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> Result<(), Error> {
     let mut connector = Connector { program, lifted, globals: FxHashMap::default(), absolutes: FxHashMap::default() };
     connector.define_symbols();
     connector.groups();
@@ -25,7 +25,7 @@ pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted) -> Resu
 
 struct Connector<'c, 'p> {
     program: &'p Program<'p>,
-    lifted: &'c mut Lifted,
+    lifted: &'c mut Lifted<'p>,
     globals: FxHashMap<GlobalIndex, SymbolId>,
     absolutes: FxHashMap<u64, SymbolId>,
 }
@@ -127,7 +127,7 @@ impl<'p> Connector<'_, 'p> {
     fn section_references(&mut self, id: SectionId) -> Result<(), Error> {
         let relocs = self.relocs(id);
         let executable = self.lifted.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0;
-        let code = self.lifted.code[id.get()].take();
+        let code = self.lifted.code[id.get()];
         let mut pending = relocs.iter().peekable();
         for node in self.lifted.graph.sections[id.get()].nodes.clone().map(NodeId) {
             let (start, size) = (self.lifted.graph.node(node).offset, self.lifted.graph.node(node).size);
@@ -137,7 +137,7 @@ impl<'p> Connector<'_, 'p> {
                 if reloc.offset < u64::from(start) || reloc.class == RelocClass::None {
                     continue;
                 }
-                let bias = match &code {
+                let bias = match code {
                     _ if !is_relative(reloc.class) => 0,
                     Some(code) => code.bias(reloc.offset as u32, reloc.width),
                     None if executable => reloc.width,
@@ -155,13 +155,12 @@ impl<'p> Connector<'_, 'p> {
                     slot_of: None,
                 });
             }
-            if let Some(code) = &code {
+            if let Some(code) = code {
                 self.local_branches(id, node, code, relocs, first);
             }
             let last = self.lifted.graph.refs.len() as u32;
             self.lifted.graph.nodes[node.get()].refs = first..last;
         }
-        self.lifted.code[id.get()] = code;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ A compiled `switch` bounds its index, then jumps through a table:
     jmp *table(,%eax,4)
 ```
 
-[`resolve`] walks back from every computed jump of that shape to the comparison that bounds its index. Only
+For every computed jump of that shape, [`bounds`] looks for the comparison that bounds the index. Only
 with a bound in hand, and only if every slot up to it names a block of the same function, is the table
 resolved (Chanet et al. 2007, section 2.3): its slots then belong to the jump, so that they keep code alive
 only while the jump itself can run. Otherwise the table stays ordinary data, which keeps what it names
@@ -20,23 +20,20 @@ use fixedbitset::FixedBitSet;
 use kelf::RelocClass;
 use rustc_hash::FxHashMap;
 
+use super::bounds;
 use crate::edges::Predecessors;
 use crate::graph::{Graph, JumpTable, NodeKind, Target, Terminator};
 use crate::index::{NodeId, TableId};
-use crate::isa::{BinaryOp, Condition, Effect, Isa, Reg, Value};
-
-/// How many blocks to walk back in search of the bound.
-const MAX_BLOCKS: usize = 8;
 
 /// Resolves what jump tables it can.
-pub(super) fn resolve(isa: &dyn Isa, graph: &mut Graph) {
+pub(super) fn resolve(graph: &mut Graph) {
     let predecessors = Predecessors::of(graph);
     for node in graph.node_ids() {
         if !matches!(graph.block(node), Some(block) if block.end == Terminator::IndirectJump) {
             continue;
         }
         let Some(index) = graph.table_index(node) else { continue };
-        let table = bound(isa, graph, &predecessors, node, index)
+        let table = bounds::upper_bound(graph, &predecessors, node, usize::MAX, index)
             .and_then(|bound| find_table(graph, node, bound));
         match table {
             Some(table) => attach(graph, node, table),
@@ -44,97 +41,6 @@ pub(super) fn resolve(isa: &dyn Isa, graph: &mut Graph) {
         }
     }
     own_slots(graph);
-}
-
-/// The index that is being followed backwards: at this point, the final index is the low `width` bytes of
-/// `reg`, zero-extended.
-struct Index {
-    reg: Reg,
-    width: u8,
-}
-
-/// The largest value that `reg` can have at the end of the block, if the code before bounds it.
-fn bound(isa: &dyn Isa, graph: &Graph, predecessors: &Predecessors, node: NodeId, reg: Reg) -> Option<u64> {
-    let mut index = Index { reg, width: isa.machine().word_size() };
-    let mut node = node;
-    // The condition under which control came on from the block that is looked at.
-    let mut condition = None;
-    for _ in 0..MAX_BLOCKS {
-        for insn in graph.effects(node).iter().rev() {
-            for effect in insn.iter().rev() {
-                if let Step::Bound(bound) = step(&mut index, &mut condition, effect)? {
-                    return bound;
-                }
-            }
-        }
-        let previous = predecessors.only(node)?;
-        condition = match &graph.block(previous)?.end {
-            Terminator::FallThrough(_) => None,
-            Terminator::Jump(_) => None,
-            Terminator::Branch { branch, taken, next } => {
-                let taken = graph.resolve_node(taken.target) == Some(node);
-                match (taken, *next == node) {
-                    (true, false) => Some(isa.condition(*branch)),
-                    (false, true) => Some(isa.condition(*branch).inverse()),
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        };
-        node = previous;
-    }
-    None
-}
-
-enum Step {
-    On,
-    Bound(Option<u64>),
-}
-
-/// Goes back over one effect; `None` if the index is lost.
-fn step(index: &mut Index, condition: &mut Option<Condition>, effect: &Effect) -> Option<Step> {
-    match *effect {
-        Effect::Compare { left, right, width } => {
-            let Some(condition) = condition.take() else { return Some(Step::On) };
-            let (Value::Reg { reg, width: reg_width }, Value::Const(limit)) = (left, right) else {
-                return Some(Step::On);
-            };
-            // A comparison of the low byte bounds the index only if the index is that byte.
-            if reg != index.reg || reg_width != width || index.width > width {
-                return Some(Step::On);
-            }
-            let bound = match condition {
-                Condition::BelowOrEqual => Some(limit),
-                Condition::Below => limit.checked_sub(1),
-                _ => return Some(Step::On),
-            };
-            Some(Step::Bound(bound))
-        }
-        Effect::ClobberFlags => {
-            *condition = None;
-            Some(Step::On)
-        }
-        Effect::Set { dst, value, width } if dst == index.reg => match value {
-            Value::Reg { reg, width: from } if width >= index.width => {
-                index.reg = reg;
-                index.width = index.width.min(from);
-                Some(Step::On)
-            }
-            _ => None,
-        },
-        Effect::Binary { op: BinaryOp::And, dst, right: Value::Const(mask), width, .. }
-            if dst == index.reg && width >= index.width =>
-        {
-            Some(Step::Bound(Some(mask)))
-        }
-        Effect::Set { dst, .. }
-        | Effect::MaybeSet { dst, .. }
-        | Effect::SetSigned { dst, .. }
-        | Effect::Binary { dst, .. }
-        | Effect::Clobber(dst) => (dst != index.reg).then_some(Step::On),
-        Effect::Swap(a, b) => (a != index.reg && b != index.reg).then_some(Step::On),
-        _ => Some(Step::On),
-    }
 }
 
 /// The slots of the table that the block jumps through.

@@ -71,7 +71,14 @@ impl Domain {
         match atom.as_number() {
             Some(number) => Some(Atom::number(number & mask)),
             None if high <= mask => Some(atom),
-            None => self.origins.add(Origin::Low { of: atom, width }).map(|(id, _)| Atom::of(id)),
+            None => {
+                // The low byte of the low half of a value is the low byte of the value.
+                let of = match self.origins.get(atom.origin) {
+                    Origin::Low { of, width: wider } if width <= wider => self.plus(of, atom.offset),
+                    _ => atom,
+                };
+                self.origins.add(Origin::Low { of, width }).map(|(id, _)| Atom::of(id))
+            }
         }
     }
 
@@ -90,8 +97,10 @@ impl Domain {
             return Some(atom);
         }
         match self.origins.get(atom.origin) {
-            Origin::Element { table, stride, width: size, .. } if size == from && atom.offset == 0 => {
-                let element = Origin::Element { table, stride, width: size, signed: true };
+            Origin::Element { table, stride, width: size, at, .. }
+                if size == from && atom.offset == 0 =>
+            {
+                let element = Origin::Element { table, stride, width: size, signed: true, at };
                 self.origins.add(element).map(|(id, _)| Atom::of(id))
             }
             _ => None,

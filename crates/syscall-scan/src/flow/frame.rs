@@ -57,6 +57,11 @@ impl Frame {
         Frame { cells: Vec::new(), exposed: Vec::new(), arguments_lost: i64::MAX }
     }
 
+    /// The frame of which nothing is known.
+    pub fn lost() -> Frame {
+        Frame { arguments_lost: 0, ..Frame::new() }
+    }
+
     fn overlapping(&self, place: Place, width: u8) -> std::ops::Range<usize> {
         let first = self.cells.partition_point(|cell| {
             (cell.place.frame, cell.end().saturating_sub(1)) < (place.frame, place.offset)

@@ -14,6 +14,9 @@ use crate::values::{Atom, Origin, Value, When};
 /// The most entries that a table may have that is read whole.
 const MAX_ENTRIES: u64 = 1024;
 
+/// How many values from outside of the frame are remembered.
+const MAX_LOADED: usize = 6;
+
 /// What an address expression may be.
 enum Pointer {
     /// One of these.
@@ -61,9 +64,14 @@ impl Step<'_> {
         if let Some(place) = place(&base).or_else(|| place(&scaled)) {
             return Pointer::Within(place);
         }
-        match (base.as_number(), index.single()) {
-            (Some(table), Some(index)) => Pointer::Indexed { table: Addr(table), index, stride },
-            _ => Pointer::Unknown,
+        let Some(table) = base.as_number().map(Addr) else { return Pointer::Unknown };
+        let index = match index {
+            Value::One(index) => Value::One(index),
+            _ => self.make_loaded(),
+        };
+        match index.single() {
+            Some(index) => Pointer::Indexed { table, index, stride },
+            None => Pointer::Unknown,
         }
     }
 
@@ -92,7 +100,11 @@ impl Step<'_> {
             Pointer::Indexed { table, index, stride } => self.load_entry(table, index, stride, width),
             Pointer::Within(_) | Pointer::Unknown => Value::Any,
         };
-        if value == Value::Any { self.make_loaded() } else { value }
+        if value != Value::Any {
+            return value;
+        }
+        let value = self.make_loaded();
+        self.low(&value, width)
     }
 
     /// Loads through one address. `table(%eax)` is an entry of a table where `%eax` is known to be small.
@@ -117,14 +129,30 @@ impl Step<'_> {
                 return Value::number(content);
             }
         }
+        // `cmpb $5,mode; ja …; movzbl mode,%eax` reads a variable twice and means one value.
+        let known = self.state.loaded.iter().find(|(at, of, _)| *at == address && *of == width);
+        if let Some((_, _, value)) = known {
+            return value.clone();
+        }
+        let value = self.load_from_outside(address, width);
+        if self.state.loaded.len() >= MAX_LOADED {
+            self.state.loaded.remove(0);
+        }
+        self.state.loaded.push((address, width, value.clone()));
+        value
+    }
+
+    fn load_from_outside(&mut self, address: Atom, width: u8) -> Value {
         // What the function itself made up leads nowhere that a caller could tell.
         let root = self.domain.origins.root(address.origin);
         if matches!(self.domain.origins.get(root), Origin::Made { .. } | Origin::Element { .. }) {
-            return Value::Any;
+            let value = self.make_loaded();
+            return self.low(&value, width);
         }
         let outside = address.as_number().is_none();
-        let when = if outside && !self.state.dirty { When::Entry } else { When::Later };
-        self.domain.value(Origin::Memory { at: address, width, when })
+        let untouched = outside && !self.state.dirty;
+        let when = if untouched { When::Entry } else { When::Later(self.at) };
+        self.name(Origin::Memory { at: address, width, when })
     }
 
     fn load_from_frame(&mut self, place: Place, width: u8) -> Value {
@@ -158,7 +186,7 @@ impl Step<'_> {
         if self.image.constant(table, width).is_none() {
             return Value::Any;
         }
-        self.domain.value(Origin::Element { table, stride, width, signed: false })
+        self.name(Origin::Element { table, stride, width, signed: false, at: self.at })
     }
 
     pub(super) fn store(&mut self, to: &Address, value: Value, width: u8) {

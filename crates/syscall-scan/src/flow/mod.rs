@@ -14,10 +14,11 @@
 mod call;
 mod domain;
 mod frame;
+mod memory;
 mod ranges;
+mod solve;
 mod state;
 mod step;
-mod memory;
 
 use std::rc::Rc;
 
@@ -34,9 +35,6 @@ pub(crate) use domain::sign_extend;
 pub use frame::Place;
 pub use state::State;
 use step::Step;
-
-/// How often a block may be visited before what still changes is given up.
-const MAX_VISITS: u32 = 6;
 
 /// The analysis of functions, each when it is asked for.
 pub struct Flows<'c> {
@@ -81,12 +79,11 @@ impl<'c> Flows<'c> {
             return Rc::clone(flow);
         }
         let function = Function::new(self.code, entry);
-        let mut flow = Flow { states: Vec::new(), function, trust_frame: true };
-        if !self.solve(&mut flow) {
-            flow.trust_frame = false;
-            self.solve(&mut flow);
+        let (mut states, balanced) = self.solve(&function, true);
+        if !balanced {
+            states = self.solve(&function, false).0;
         }
-        let flow = Rc::new(flow);
+        let flow = Rc::new(Flow { states, function, trust_frame: balanced });
         self.flows.insert(entry, Rc::clone(&flow));
         flow
     }
@@ -118,83 +115,56 @@ impl<'c> Flows<'c> {
         Some(After { state, target: step.target })
     }
 
-    /// Whether a value is the stack pointer that the function was entered with.
-    pub fn is_entry_stack_pointer(&self, state: &State) -> bool {
+    /// Whether the stack pointer is where it was when the function was entered.
+    fn is_at_return(&self, state: &State) -> bool {
         let entry = Atom::of(self.domain.frame);
         state.register(self.convention.stack_pointer).single() == Some(entry)
     }
 
-    /// Computes the states. Returns whether the frame can be believed.
-    fn solve(&mut self, flow: &mut Flow) -> bool {
-        let blocks = flow.function.blocks.len();
-        let order = reverse_postorder(&flow.function);
-        flow.states = (0..blocks).map(|_| None).collect();
-        flow.states[0] = Some(State::at_entry(&mut self.domain));
-        let mut visits = vec![0u32; blocks];
-        let mut pending = std::collections::BTreeSet::from([order[0]]);
-        let by_rank = {
-            let mut by_rank = vec![BlockIndex(0); blocks];
-            for (block, &rank) in order.iter().enumerate() {
-                by_rank[rank as usize] = BlockIndex(block as u32);
-            }
-            by_rank
-        };
-        let mut balanced = true;
-        while let Some(rank) = pending.pop_first() {
-            let block = by_rank[rank as usize];
-            visits[block.get()] += 1;
-            let Some(state) = flow.states[block.get()].clone() else { continue };
-            balanced &= self.block(flow, block, state, &mut |domain, states, target, state| {
-                let changed = match &mut states[target.get()] {
-                    Some(old) => {
-                        let widen = visits[target.get()] >= MAX_VISITS;
-                        old.join(&state, widen, domain)
-                    }
-                    empty => {
-                        *empty = Some(state);
-                        true
-                    }
-                };
-                if changed {
-                    pending.insert(order[target.get()]);
-                }
-            });
+    /// Whether a jump from here stays in the function, as far as the stack pointer tells. A jump to another
+    /// function goes with this one's frame taken off the stack; one to a saved context (`longjmp`) goes
+    /// with a stack pointer from elsewhere.
+    pub fn is_within_function(&self, state: &State) -> bool {
+        let stack_pointer = state.register(self.convention.stack_pointer);
+        match stack_pointer.single() {
+            Some(atom) => self.domain.place(atom).is_some_and(|p| !self.domain.is_argument(p)),
+            None => true,
         }
-        balanced
     }
 
-    /// Applies a block and hands the states behind it to its successors. Returns whether the stack pointer
-    /// is where it should be, if the block returns.
+    /// Applies a block. Returns the states behind it by successor; and whether the stack pointer is where
+    /// it should be, if the block returns.
     fn block(
         &mut self,
-        flow: &mut Flow,
-        block: BlockIndex,
+        function: &Function,
+        index: BlockIndex,
         mut state: State,
-        arrive: &mut dyn FnMut(&mut Domain, &mut [Option<State>], BlockIndex, State),
-    ) -> bool {
-        let Flow { function, states, trust_frame } = flow;
-        let block = &function.blocks[block.get()];
+        trust_frame: bool,
+    ) -> (Vec<(BlockIndex, State)>, bool) {
+        let block = &function.blocks[index.get()];
         let mut at = block.start;
         let mut condition = None;
         while at < block.end {
             let exit = block.exit.map(|id| self.code.exit(id)).filter(|exit| exit.at == at);
             match exit.map(|exit| exit.kind) {
-                Some(ExitKind::Return) => return self.is_entry_stack_pointer(&state),
-                Some(ExitKind::Call(callee)) => {
-                    self.call(&mut state, at, Some(callee), *trust_frame);
+                Some(ExitKind::Return) => {
+                    return (Vec::new(), self.is_at_return(&state));
                 }
-                Some(ExitKind::IndirectCall) => self.call(&mut state, at, None, *trust_frame),
-                Some(ExitKind::Stop) => return true,
-                _ => match self.instruction(&mut state, at, *trust_frame) {
+                Some(ExitKind::Call(callee)) => {
+                    self.call(&mut state, at, Some(callee), trust_frame);
+                }
+                Some(ExitKind::IndirectCall) => self.call(&mut state, at, None, trust_frame),
+                Some(ExitKind::Stop) => return (Vec::new(), true),
+                _ => match self.instruction(&mut state, at, trust_frame) {
                     Some((_, step)) if !step.ends => condition = step.condition,
-                    _ => return true,
+                    _ => return (Vec::new(), true),
                 },
             }
             match exit {
                 Some(exit) => at = exit.next.max(at.plus(1)),
                 None => match self.code.length(at) {
                     Some(length) => at = at.plus(length),
-                    None => return true,
+                    None => return (Vec::new(), true),
                 },
             }
         }
@@ -203,6 +173,7 @@ impl<'c> Flows<'c> {
             (exit.successors.len() == 2 && exit.successors[0] != exit.successors[1])
                 .then(|| exit.successors[1])
         });
+        let mut behind = Vec::with_capacity(block.successors.len());
         for &successor in &block.successors {
             let mut state = state.clone();
             if let (Some(condition), Some(taken)) = (condition, taken) {
@@ -212,9 +183,9 @@ impl<'c> Flows<'c> {
                     continue;
                 }
             }
-            arrive(&mut self.domain, states, successor, state);
+            behind.push((successor, state));
         }
-        true
+        (behind, true)
     }
 
     /// Applies one instruction. Returns the address of the next.
@@ -254,31 +225,4 @@ struct Outcome {
     condition: Option<kcfg::isa::Condition>,
     /// It is a system call that does not come back.
     ends: bool,
-}
-
-/// The rank of each block in reverse postorder: a block comes after those that lead to it, loops aside.
-fn reverse_postorder(function: &Function) -> Vec<u32> {
-    let blocks = &function.blocks;
-    let mut rank = vec![u32::MAX; blocks.len()];
-    let mut seen = vec![false; blocks.len()];
-    let mut next = blocks.len() as u32;
-    // Blocks with the number of successors that have been visited.
-    let mut stack = vec![(0usize, 0usize)];
-    seen[0] = true;
-    while let Some((block, visited)) = stack.last_mut() {
-        match blocks[*block].successors.get(*visited) {
-            Some(successor) => {
-                *visited += 1;
-                if !std::mem::replace(&mut seen[successor.get()], true) {
-                    stack.push((successor.get(), 0));
-                }
-            }
-            None => {
-                next -= 1;
-                rank[*block] = next;
-                stack.pop();
-            }
-        }
-    }
-    rank
 }

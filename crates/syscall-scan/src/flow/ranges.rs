@@ -3,7 +3,7 @@
 use kcfg::isa::Condition;
 
 use super::domain::{Domain, low_mask};
-use crate::values::{Atom, Origin};
+use crate::values::{Atom, Origin, OriginId};
 
 /// How many ranges are remembered; the oldest goes first.
 const MAX_RANGES: usize = 12;
@@ -37,16 +37,8 @@ impl Ranges {
             return (number, number);
         }
         let mask = domain.mask;
-        let (mut low, mut high) = match domain.origins.get(atom.origin) {
-            Origin::Low { width, .. } | Origin::Memory { width, .. } if atom.offset == 0 => {
-                (0, low_mask(width) & mask)
-            }
-            Origin::Element { width, signed: false, .. } if atom.offset == 0 => {
-                (0, low_mask(width) & mask)
-            }
-            _ => (0, mask),
-        };
-        for range in self.ranges.iter().filter(|range| range.of.origin == atom.origin) {
+        let (mut low, mut high) = (0, mask);
+        let mut learn = |range: Range| {
             let shift = atom.offset.wrapping_sub(range.of.offset);
             let from = range.low.wrapping_add(shift) & mask;
             let to = range.high.wrapping_add(shift) & mask;
@@ -54,8 +46,26 @@ impl Ranges {
             if from <= to && to - from == range.high - range.low {
                 (low, high) = (low.max(from), high.min(to));
             }
-        }
+        };
+        let (from, to) = self.by_origin(atom.origin, domain);
+        learn(Range { of: Atom::of(atom.origin), low: from, high: to });
+        self.ranges.iter().filter(|range| range.of.origin == atom.origin).for_each(|&r| learn(r));
         (low, high)
+    }
+
+    /// The range that follows from where a value comes from.
+    fn by_origin(&self, origin: OriginId, domain: &Domain) -> (u64, u64) {
+        match domain.origins.get(origin) {
+            Origin::Low { of, width } => {
+                let mask = low_mask(width) & domain.mask;
+                let (low, high) = self.get(of, domain);
+                if high <= mask { (low, high) } else { (0, mask) }
+            }
+            Origin::Memory { width, .. } | Origin::Element { width, signed: false, .. } => {
+                (0, low_mask(width) & domain.mask)
+            }
+            _ => (0, domain.mask),
+        }
     }
 
     /// Learns that an atom lies in a range. Returns whether that is possible.
@@ -65,14 +75,23 @@ impl Ranges {
         if low > high {
             return false;
         }
-        let known = of.as_number().is_some() || (low, high) == (from, to);
-        // What is known about one reading of a variable does not hold for the next.
-        if !known && domain.origins.is_stable(of.origin) {
-            self.ranges.retain(|range| range.of != of);
-            if self.ranges.len() >= MAX_RANGES {
-                self.ranges.remove(0);
+        if of.as_number().is_some() || (low, high) == (from, to) {
+            return true;
+        }
+        self.ranges.retain(|range| range.of != of);
+        if self.ranges.len() >= MAX_RANGES {
+            self.ranges.remove(0);
+        }
+        self.ranges.push(Range { of, low, high });
+        // `sub $0x20,%eax; cmp $0x5a,%al` also says something about the `%eax` before, if that was a byte.
+        if let (Origin::Low { of: inner, width }, 0) = (domain.origins.get(of.origin), of.offset) {
+            let mask = low_mask(width) & domain.mask;
+            let whole = Atom::of(inner.origin);
+            let (from, to) =
+                (low.wrapping_sub(inner.offset) & mask, high.wrapping_sub(inner.offset) & mask);
+            if from <= to && self.get(whole, domain).1 <= mask {
+                return self.limit(whole, (from, to), domain);
             }
-            self.ranges.push(Range { of, low, high });
         }
         true
     }

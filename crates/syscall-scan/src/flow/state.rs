@@ -18,6 +18,9 @@ pub struct State {
     pub ranges: Ranges,
     /// Memory outside of the frame may have changed since the function was entered.
     pub dirty: bool,
+    /// What was read from memory outside of the frame since it was last written to: address, width in
+    /// bytes, value.
+    pub(super) loaded: Vec<(Atom, u8, Value)>,
     /// The last write to a part of a register.
     pub(super) partial: Option<Partial>,
     /// What the flags compare.
@@ -42,6 +45,20 @@ impl State {
             frame: Frame::new(),
             ranges: Ranges::default(),
             dirty: false,
+            loaded: Vec::new(),
+            partial: None,
+            compared: None,
+        }
+    }
+
+    /// The state in which everything is possible.
+    pub(super) fn nothing_known() -> State {
+        State {
+            registers: std::array::from_fn(|_| Value::Any),
+            frame: Frame::lost(),
+            ranges: Ranges::default(),
+            dirty: true,
+            loaded: Vec::new(),
             partial: None,
             compared: None,
         }
@@ -65,6 +82,7 @@ impl State {
     /// Others wrote to memory, not known where.
     pub(super) fn written_by_others(&mut self, domain: &Domain) {
         self.dirty = true;
+        self.loaded.clear();
         self.frame.written_by_others(domain);
     }
 
@@ -87,6 +105,7 @@ impl State {
         }
         self.frame.forget_origin(origin, domain);
         self.ranges.forget(|atom| from_it(&atom));
+        self.loaded.retain(|(at, _, value)| !from_it(at) && !value.atoms().iter().any(from_it));
         self.compared = self.compared.filter(|compared| !from_it(&compared.left));
         self.partial = self
             .partial
@@ -119,6 +138,7 @@ impl State {
         }
         self.ranges.join(&other.ranges, widen);
         self.dirty |= other.dirty;
+        self.loaded.retain(|loaded| other.loaded.contains(loaded));
         self.partial = self.partial.take().filter(|mine| other.partial.as_ref() == Some(mine));
         self.compared = self.compared.filter(|mine| other.compared == Some(*mine));
         *self != before

@@ -127,14 +127,34 @@ impl<'a> Step<'a> {
         }
     }
 
+    /// Makes one unknown of a register that may hold one of several, so that something can be learnt
+    /// about it.
+    fn unite(&mut self, reg: Reg) {
+        let value = self.state.register(reg).clone();
+        if !matches!(value, Value::Many(_)) || value.is_numbers() {
+            return;
+        }
+        let high = value.atoms().iter().map(|&atom| self.state.ranges.get(atom, self.domain).1);
+        let high = high.max().unwrap_or(u64::MAX);
+        let width = [1, 2, 4].into_iter().find(|&width| high <= low_mask(width)).unwrap_or(8);
+        self.state.frame.expose_value(&value, self.domain);
+        let named = self.make(SLOT_READ + reg.0);
+        let named = self.low(&named, width);
+        self.state.set_register(reg, named);
+    }
+
     /// A new unknown, made by this instruction.
     pub(super) fn make(&mut self, slot: u8) -> Value {
-        let made = Origin::Made { at: self.at, slot };
-        let Some((origin, new)) = self.domain.origins.add(made) else { return Value::Any };
-        if !new {
-            self.state.forget_origin(origin, self.domain);
+        self.name(Origin::Made { at: self.at, slot })
+    }
+
+    /// A value of this origin. If it is a new one under an old name, what the name stood for is forgotten.
+    pub(super) fn name(&mut self, origin: Origin) -> Value {
+        let Some((id, new)) = self.domain.origins.add(origin) else { return Value::Any };
+        if !new && self.domain.origins.root(id) == id {
+            self.state.forget_origin(id, self.domain);
         }
-        Value::One(Atom::of(origin))
+        Value::One(Atom::of(id))
     }
 
     /// A new unknown, for something that this instruction loads.
@@ -182,7 +202,11 @@ impl<'a> Step<'a> {
     }
 
     fn compare(&mut self, left: Operand, right: Operand, width: u8) {
-        let (left, right) = (self.value(left), self.value(right));
+        let right = self.value(right);
+        if let (Operand::Reg { reg, .. }, Some(_)) = (left, right.as_number()) {
+            self.unite(reg);
+        }
+        let left = self.value(left);
         self.state.compared = match (left.single(), right.as_number()) {
             (Some(left), Some(right)) => Some(Compared { left, right, width }),
             _ => None,
@@ -239,15 +263,7 @@ impl<'a> Step<'a> {
         if !stack_pointer.single().is_some_and(|atom| self.domain.place(atom).is_some()) {
             return Value::Any;
         }
-        match self.domain.origins.add(Origin::Frame { at: self.at }) {
-            Some((origin, new)) => {
-                if !new {
-                    self.state.forget_origin(origin, self.domain);
-                }
-                Value::One(Atom::of(origin))
-            }
-            None => Value::Any,
-        }
+        self.name(Origin::Frame { at: self.at })
     }
 
     /// The sum of two values; anything if both are unknown.
@@ -262,7 +278,7 @@ impl<'a> Step<'a> {
     fn difference(&mut self, left: &Value, right: &Value) -> Value {
         left.zip(right, |a, b| match b.as_number() {
             Some(number) => Some(self.domain.plus(a, number.wrapping_neg())),
-            None if a.origin == b.origin && self.domain.origins.is_stable(a.origin) => {
+            None if a.origin == b.origin => {
                 let number = a.offset.wrapping_sub(b.offset) & self.domain.mask;
                 Some(Atom::number(number))
             }

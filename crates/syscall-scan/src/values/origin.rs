@@ -12,7 +12,7 @@ const MAX_DEPTH: u8 = 6;
 
 /// The number of an [`Origin`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct OriginId(u32);
+pub struct OriginId(pub u32);
 
 impl OriginId {
     /// No unknown part: the atom is a number.
@@ -64,6 +64,8 @@ pub enum Origin {
         width: u8,
         /// Whether the entry was sign-extended.
         signed: bool,
+        /// The instruction that read it.
+        at: Addr,
     },
 }
 
@@ -72,8 +74,8 @@ pub enum Origin {
 pub enum When {
     /// With the content that it had when the function was entered.
     Entry,
-    /// At some time, when others may have written to it.
-    Later,
+    /// By this instruction, when others may have written to it since.
+    Later(Addr),
 }
 
 #[derive(Clone, Copy)]
@@ -81,8 +83,6 @@ struct Info {
     /// The origin that this one is made from, in the end.
     root: OriginId,
     depth: u8,
-    /// Whether all copies of this origin in one state are equal.
-    stable: bool,
 }
 
 /// All origins, each kept once.
@@ -97,7 +97,7 @@ impl Origins {
     pub fn new() -> Origins {
         Origins {
             origins: vec![Origin::Number],
-            info: vec![Info { root: OriginId::NUMBER, depth: 0, stable: true }],
+            info: vec![Info { root: OriginId::NUMBER, depth: 0 }],
             index: FxHashMap::from_iter([(Origin::Number, OriginId::NUMBER)]),
         }
     }
@@ -116,16 +116,14 @@ impl Origins {
         let info = match origin {
             Origin::Memory { at, when, .. } => {
                 let of = self.info(at.origin);
-                let stable = of.stable && when == When::Entry;
-                let root = if at.origin == OriginId::NUMBER { id } else { of.root };
-                Info { root, depth: of.depth + 1, stable }
+                let own = at.origin == OriginId::NUMBER || when != When::Entry;
+                Info { root: if own { id } else { of.root }, depth: of.depth + 1 }
             }
             Origin::Low { of, .. } => {
                 let of = self.info(of.origin);
-                Info { depth: of.depth + 1, ..of }
+                Info { root: of.root, depth: of.depth + 1 }
             }
-            Origin::Element { .. } => Info { root: id, depth: 0, stable: false },
-            _ => Info { root: id, depth: 0, stable: true },
+            _ => Info { root: id, depth: 0 },
         };
         if info.depth > MAX_DEPTH {
             return None;
@@ -137,14 +135,9 @@ impl Origins {
     }
 
     /// The origin that this one is made from, in the end: for the low byte of an argument, the register
-    /// that holds the argument.
+    /// that holds the argument. All copies of a root in one state are equal.
     pub fn root(&self, id: OriginId) -> OriginId {
         self.info(id).root
-    }
-
-    /// Whether all copies of this origin in one state are equal. Two reads of a global variable are not.
-    pub fn is_stable(&self, id: OriginId) -> bool {
-        self.info(id).stable
     }
 
     fn info(&self, id: OriginId) -> Info {
@@ -166,7 +159,6 @@ mod tests {
         let argument = Origin::Memory { at: Atom::of(register), width: 4, when: When::Entry };
         let (argument, _) = origins.add(argument).unwrap();
         assert_eq!(origins.root(argument), register);
-        assert!(origins.is_stable(argument));
     }
 
     #[test]
@@ -175,9 +167,9 @@ mod tests {
         let mut at = Atom::of(origins.add(Origin::Register(Reg(0))).unwrap().0);
         let mut length = 0;
         while let Some((id, _)) =
-            origins.add(Origin::Memory { at, width: 4, when: When::Later })
+            origins.add(Origin::Memory { at, width: 4, when: When::Later(Addr(0)) })
         {
-            assert!(!origins.is_stable(id));
+            assert_eq!(origins.root(id), id);
             at = Atom::of(id);
             length += 1;
         }

@@ -2,10 +2,11 @@
 
 use kelf::Machine;
 
-use super::{Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, Reg};
+use super::{Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, MemoryOperand, Reg};
 
 mod branch;
 mod decode;
+mod operands;
 mod semantics;
 
 pub use semantics::registers;
@@ -56,6 +57,24 @@ impl Isa for X86 {
             .map_or(Condition::Other, |&code| semantics::condition(code))
     }
 
+    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
+        operands::memory(self.bits, bytes, address)
+    }
+
+    fn registers_read(&self, bytes: &[u8]) -> u64 {
+        operands::registers_read(self.bits, bytes)
+    }
+
+    fn call_clobbered(&self) -> u64 {
+        use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9, R10, R11};
+        let wide = if self.bits == 64 { bits(&[ESI, EDI, R8, R9, R10, R11]) } else { 0 };
+        bits(&[EAX, ECX, EDX]) | wide
+    }
+
+    fn frame_registers(&self) -> u64 {
+        bits(&[registers::ESP, registers::EBP])
+    }
+
     fn argument(&self, number: usize) -> Option<Reg> {
         use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9};
         let registers: &[Reg] =
@@ -66,4 +85,8 @@ impl Isa for X86 {
     fn format(&self, bytes: &[u8], address: u64) -> String {
         decode::format(self.bits, bytes, address)
     }
+}
+
+fn bits(registers: &[Reg]) -> u64 {
+    registers.iter().fold(0, |set, reg| set | 1 << reg.0)
 }

@@ -171,32 +171,8 @@ impl Model<'_> {
         }
     }
 
-    /// The memory operand. `None` where the address is not computed with full-width registers.
     fn address(&self) -> Option<Address> {
-        let instruction = self.instruction;
-        let segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
-        if instruction.is_ip_rel_memory_operand() {
-            let displacement = instruction.ip_rel_memory_address() as i64;
-            return Some(Address { displacement, segment, ..Address::default() });
-        }
-        let part = |register: Register| match general(register) {
-            _ if register == Register::None => Some(None),
-            Some(reg) if register.size() == usize::from(self.word) => Some(Some(reg)),
-            _ => None,
-        };
-        let base = part(instruction.memory_base())?;
-        let index = part(instruction.memory_index())?;
-        let displacement = instruction.memory_displacement64();
-        Some(Address {
-            base,
-            index: index.map(|reg| (reg, instruction.memory_index_scale() as u8)),
-            displacement: if self.bits == 32 {
-                i64::from(displacement as u32 as i32)
-            } else {
-                displacement as i64
-            },
-            segment,
-        })
+        address(self.bits, self.instruction)
     }
 
     /// `lea` computes an address and ignores segments.
@@ -570,6 +546,33 @@ impl Model<'_> {
     }
 }
 
+/// The memory operand. `None` where the address is not computed with full-width registers.
+pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
+    let segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
+    if instruction.is_ip_rel_memory_operand() {
+        let displacement = instruction.ip_rel_memory_address() as i64;
+        return Some(Address { displacement, segment, ..Address::default() });
+    }
+    let part = |register: Register| match general(register) {
+        _ if register == Register::None => Some(None),
+        Some(reg) if register.size() == (bits / 8) as usize => Some(Some(reg)),
+        _ => None,
+    };
+    let base = part(instruction.memory_base())?;
+    let index = part(instruction.memory_index())?;
+    let displacement = instruction.memory_displacement64();
+    Some(Address {
+        base,
+        index: index.map(|reg| (reg, instruction.memory_index_scale() as u8)),
+        displacement: if bits == 32 {
+            i64::from(displacement as u32 as i32)
+        } else {
+            displacement as i64
+        },
+        segment,
+    })
+}
+
 /// Whether the only memory that the instruction touches is its explicit operand.
 fn is_operand_memory(instruction: &Instruction) -> bool {
     let explicit = (0..instruction.op_count())
@@ -585,7 +588,7 @@ fn writes(access: OpAccess) -> bool {
 }
 
 /// The general register that this is (a part of), by its encoding number.
-fn general(register: Register) -> Option<Reg> {
+pub(super) fn general(register: Register) -> Option<Reg> {
     let full = register.full_register();
     full.is_gpr64().then(|| Reg((full as u32 - Register::RAX as u32) as u8))
 }

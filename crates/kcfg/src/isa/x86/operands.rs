@@ -1,0 +1,49 @@
+//! What instructions read, and where their memory operand is.
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use super::decode;
+use super::semantics::{address, general};
+use crate::isa::MemoryOperand;
+
+/// See [`crate::isa::Isa::memory_operand`].
+pub(super) fn memory(bits: u32, bytes: &[u8], at: u64) -> Option<MemoryOperand> {
+    let (instruction, constants) = decode::instruction(bits, bytes, at)?;
+    if !instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
+        return None;
+    }
+    let width = match instruction.mnemonic() {
+        Mnemonic::Lea => 0,
+        // These touch what their operand has no size for; it is enough that it is somewhere there.
+        _ => instruction.memory_size().size().clamp(1, 255) as u8,
+    };
+    let displacement_offset = constants.has_displacement().then_some(constants.displacement_offset() as u8);
+    Some(MemoryOperand { address: address(bits, &instruction)?, width, displacement_offset })
+}
+
+/// See [`crate::isa::Isa::registers_read`].
+pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
+    let Some((instruction, _)) = decode::instruction(bits, bytes, 0) else { return u64::MAX };
+    if clears(&instruction) {
+        return 0;
+    }
+    let mut factory = InstructionInfoFactory::new();
+    let reads = |access| {
+        matches!(
+            access,
+            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    };
+    let used = factory.info(&instruction).used_registers();
+    let read = used.iter().filter(|used| reads(used.access()));
+    read.filter_map(|used| general(used.register())).fold(0, |set, reg| set | 1 << reg.0)
+}
+
+/// `xor %eax, %eax`: reads nothing that matters.
+fn clears(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op1_kind() == OpKind::Register
+        && instruction.op0_register() == instruction.op1_register()
+        && instruction.op0_register() != Register::None
+}

@@ -1,0 +1,154 @@
+//! What one reference proves of the variable that it means.
+
+use std::ops::Range;
+
+use kelf::RelocClass;
+
+use super::escape;
+use crate::edges::Predecessors;
+use crate::graph::{Graph, Ref, Terminator};
+use crate::index::NodeId;
+use crate::isa::{Effect, MemoryOperand, Value};
+use crate::lift::bounds;
+
+/// What is known of a reference, in offsets from the start of its target.
+pub(in crate::lift) enum Claim {
+    /// It touches these bytes, which belong to one variable.
+    Access(Range<i64>),
+    /// It is a pointer of the source language to this place.
+    Pointer(i64),
+    /// Nothing.
+    Unknown,
+}
+
+/// A value that stands for the relocated field while an instruction's effects are looked at: one that no
+/// compiler writes.
+const MARKER: u32 = 0x5ac3_96e1;
+
+/// Proves claims over one graph.
+pub(super) struct Prover<'g> {
+    pub graph: &'g Graph,
+    pub predecessors: Predecessors,
+}
+
+impl Prover<'_> {
+    /// What the reference of this node proves.
+    pub fn claim(&self, node: NodeId, reference: &Ref) -> Claim {
+        if self.graph.block(node).is_some() {
+            return self.code(node, reference).unwrap_or(Claim::Unknown);
+        }
+        let data = self.graph.chunk(node).is_some_and(|chunk| !chunk.code);
+        match reference.class {
+            RelocClass::Absolute | RelocClass::Relative if data => Claim::Pointer(reference.addend),
+            _ => Claim::Unknown,
+        }
+    }
+
+    fn code(&self, node: NodeId, reference: &Ref) -> Option<Claim> {
+        let word = self.graph.machine.word_size();
+        let plain = match reference.class {
+            RelocClass::Absolute => reference.width == 4,
+            RelocClass::Relative => word == 8,
+            _ => false,
+        };
+        if !plain {
+            return None;
+        }
+        let (at, number, len) = self.instruction(node, reference.offset)?;
+        let bytes = &self.graph.bytes_of(node)[at..at + len];
+        let field = (reference.offset as usize - at) as u8;
+        let isa = self.graph.isa();
+        match isa.memory_operand(bytes, 0) {
+            Some(operand) if operand.displacement_offset == Some(field) => {
+                self.memory(node, number, reference, &operand)
+            }
+            _ => self.immediate(node, number, reference, bytes, field),
+        }
+    }
+
+    /// The instruction of a block that contains the byte at `offset`: where it begins, which one it is, and
+    /// its length.
+    fn instruction(&self, node: NodeId, offset: u32) -> Option<(usize, usize, usize)> {
+        let bytes = self.graph.bytes_of(node);
+        let (mut at, mut number) = (0, 0);
+        loop {
+            let len = usize::from(self.graph.isa().decode(&bytes[at..], 0)?.len);
+            if (offset as usize) < at + len {
+                return Some((at, number, len));
+            }
+            at += len;
+            number += 1;
+        }
+    }
+
+    fn memory(&self, node: NodeId, number: usize, reference: &Ref, operand: &MemoryOperand) -> Option<Claim> {
+        let start = reference.addend;
+        let address = &operand.address;
+        let (reg, scale) = match (address.base, address.index) {
+            // A program-counter-relative address has no registers either.
+            (None, None) if operand.width > 0 => {
+                return Some(Claim::Access(start..start + i64::from(operand.width)));
+            }
+            (Some(reg), None) => (reg, 1),
+            (None, Some((reg, scale))) => (reg, i64::from(scale)),
+            _ => return None,
+        };
+        if operand.width == 0 {
+            return None;
+        }
+        if let Some(Terminator::Switch(table)) = self.graph.block(node).map(|block| &block.end)
+            && self.graph.refs_of(node).last() == Some(reference)
+        {
+            let slots = self.graph.slots(*table);
+            let width = i64::from(slots[0].width);
+            return Some(Claim::Access(start..start + slots.len() as i64 * width));
+        }
+        let bound = bounds::upper_bound(self.graph, &self.predecessors, node, number, reg)?;
+        let last = i64::try_from(bound).ok()?.checked_mul(scale)?.checked_add(start)?;
+        Some(Claim::Access(start..last.checked_add(i64::from(operand.width))?))
+    }
+
+    /// The address itself goes somewhere: where?
+    fn immediate(
+        &self,
+        node: NodeId,
+        number: usize,
+        reference: &Ref,
+        bytes: &[u8],
+        field: u8,
+    ) -> Option<Claim> {
+        let isa = self.graph.isa();
+        let mut marked = bytes.to_vec();
+        marked[usize::from(field)..usize::from(field) + 4].copy_from_slice(&MARKER.to_le_bytes());
+        let mut effects = Vec::new();
+        isa.effects(&marked, 0, &mut effects);
+        let is_marker = |value: Value| value == Value::Const(u64::from(MARKER));
+        let mentions = |effect: &&Effect| match **effect {
+            Effect::Set { value, .. } | Effect::MaybeSet { value, .. } | Effect::Store { value, .. } => {
+                is_marker(value)
+            }
+            _ => false,
+        };
+        let mut users = effects.iter().filter(mentions);
+        let (user, None) = (users.next()?, users.next()) else { return None };
+        let word = self.graph.machine.word_size();
+        let escapes = match *user {
+            Effect::Set { dst, width, .. } | Effect::MaybeSet { dst, width, .. } if width >= 4 => {
+                escape::accesses(self.graph, node, number, dst)?
+            }
+            Effect::Store { to, width, .. } if width == word => {
+                escape::leaves_frame(isa, &to, &effects).then(Vec::new)?
+            }
+            _ => return None,
+        };
+        // What is reached from the pointer without an index is part of the variable.
+        let start = reference.addend;
+        match escapes.iter().map(|range| (range.start, range.end)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
+            Some((first, last)) => {
+                let touched = start.checked_add(first)?.min(start)..start.checked_add(last)?;
+                Some(Claim::Access(touched))
+            }
+            None => Some(Claim::Pointer(start)),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+/*!
+Where an address in a register goes.
+
+From the instruction that loads it, the address is followed forward along every path, through copies, until it
+is overwritten. It may be passed to a function, returned, stored outside of the frame, compared with null, or
+used to reach memory at a fixed distance. Anything else (arithmetic, a comparison, an index, a place in the
+frame, where a later load would lose it) ends the search without a proof.
+*/
+
+use std::ops::Range;
+
+use rustc_hash::FxHashSet;
+
+use crate::graph::{Dest, Graph, Terminator};
+use crate::index::NodeId;
+use crate::isa::{Address, Effect, Isa, Reg, Value};
+
+/// How many blocks to follow an address through.
+const MAX_BLOCKS: usize = 100;
+
+/// The bytes, relative to the address, that are reached through it; `None` if it goes where it cannot be
+/// followed. `number` is the instruction of the block that loads it into `reg`.
+pub(super) fn accesses(graph: &Graph, node: NodeId, number: usize, reg: Reg) -> Option<Vec<Range<i64>>> {
+    let mut search = Search { graph, isa: graph.isa(), seen: FxHashSet::default(), accesses: Vec::new() };
+    let mut pending = vec![(node, number + 1, 1u64 << reg.0)];
+    while let Some((node, from, held)) = pending.pop() {
+        if from == 0 && !search.seen.insert((node, held)) {
+            continue;
+        }
+        if search.seen.len() > MAX_BLOCKS {
+            return None;
+        }
+        let held = search.block(node, from, held)?;
+        if held != 0 {
+            search.successors(node, held, &mut pending)?;
+        }
+    }
+    Some(search.accesses)
+}
+
+/// Whether a store puts its value where other functions find it: anywhere but in the frame, or on the stack
+/// as an argument (`push`).
+pub(super) fn leaves_frame(isa: &dyn Isa, to: &Address, effects: &[Effect]) -> bool {
+    let frame = isa.frame_registers();
+    let in_frame = |reg: Option<Reg>| reg.is_some_and(|reg| frame >> reg.0 & 1 != 0);
+    let pushes = effects.iter().any(|effect| match effect {
+        Effect::Binary { dst, .. } | Effect::Set { dst, .. } => in_frame(Some(*dst)),
+        _ => false,
+    });
+    pushes || !in_frame(to.base) && !in_frame(to.index.map(|(reg, _)| reg))
+}
+
+struct Search<'g> {
+    graph: &'g Graph,
+    isa: &'static dyn Isa,
+    seen: FxHashSet<(NodeId, u64)>,
+    accesses: Vec<Range<i64>>,
+}
+
+impl Search<'_> {
+    /// Follows the address through a block, from instruction `from` on; gives the registers that hold it at
+    /// the end.
+    fn block(&mut self, node: NodeId, from: usize, mut held: u64) -> Option<u64> {
+        let graph = self.graph;
+        let bytes = graph.bytes_of(node);
+        let (mut at, mut number) = (0, 0);
+        while at < bytes.len() && held != 0 {
+            let len = usize::from(self.isa.decode(&bytes[at..], 0)?.len);
+            if number >= from {
+                held = self.instruction(&bytes[at..at + len], held)?;
+            }
+            at += len;
+            number += 1;
+        }
+        Some(held)
+    }
+
+    fn instruction(&mut self, bytes: &[u8], held: u64) -> Option<u64> {
+        let mut effects = Vec::new();
+        self.isa.effects(bytes, 0, &mut effects);
+        let mut read = self.isa.registers_read(bytes) & held;
+        let mut after = held;
+        if let Some(operand) = self.isa.memory_operand(bytes, 0)
+            && let Some(base) = operand.address.base.filter(|base| held >> base.0 & 1 != 0)
+        {
+            if operand.address.index.is_some() || operand.width == 0 {
+                return None;
+            }
+            let start = operand.address.displacement;
+            self.accesses.push(start..start + i64::from(operand.width));
+            read &= !(1 << base.0);
+        }
+        for effect in &effects {
+            let holds = |value: Value| match value {
+                Value::Reg { reg, width } => held >> reg.0 & 1 != 0 && width >= 4,
+                _ => false,
+            };
+            let source = |value: Value| match value {
+                Value::Reg { reg, .. } => 1u64 << reg.0,
+                _ => 0,
+            };
+            match *effect {
+                Effect::Set { dst, value, width } if holds(value) && width >= 4 => {
+                    read &= !source(value);
+                    after |= 1 << dst.0;
+                }
+                Effect::MaybeSet { dst, value, width } if holds(value) && width >= 4 => {
+                    read &= !source(value) & !(1 << dst.0);
+                    after |= 1 << dst.0;
+                }
+                // A conditional move over it leaves it there.
+                Effect::MaybeSet { dst, .. } => read &= !(1 << dst.0),
+                Effect::Store { to, value, width } if holds(value) && width == self.graph.machine.word_size() => {
+                    if !leaves_frame(self.isa, &to, &effects) {
+                        return None;
+                    }
+                    read &= !source(value);
+                }
+                Effect::Compare { left, right: Value::Const(0), .. } if holds(left) => read &= !source(left),
+                Effect::Set { dst, .. }
+                | Effect::SetSigned { dst, .. }
+                | Effect::Binary { dst, .. }
+                | Effect::Clobber(dst) => after &= !(1 << dst.0),
+                Effect::Swap(a, b) if (held >> a.0 | held >> b.0) & 1 != 0 => return None,
+                _ => {}
+            }
+        }
+        // A use that is none of those above.
+        (read == 0).then_some(after)
+    }
+
+    /// Goes on behind a block that ends with the address in the registers `held`.
+    fn successors(&self, node: NodeId, held: u64, pending: &mut Vec<(NodeId, usize, u64)>) -> Option<()> {
+        let graph = self.graph;
+        let kept = held & !self.isa.call_clobbered();
+        let mut go = |to: NodeId, held: u64| pending.push((to, 0, held));
+        let end = &graph.block(node)?.end;
+        match end {
+            Terminator::FallThrough(next) => go(*next, held),
+            Terminator::Jump(dest) => self.jump(node, dest, held, &mut go)?,
+            Terminator::Branch { taken, next, .. } => {
+                self.jump(node, taken, held, &mut go)?;
+                go(*next, held);
+            }
+            Terminator::Call { next } | Terminator::IndirectCall { next } => {
+                next.iter().for_each(|&next| go(next, kept));
+            }
+            Terminator::Switch(table) => {
+                for slot in graph.slots(*table) {
+                    go(graph.resolve_node(slot.target)?, held);
+                }
+            }
+            Terminator::Trap { next } => next.iter().for_each(|&next| go(next, held)),
+            // To another function, or a `switch` that is not resolved.
+            Terminator::IndirectJump if graph.table_index(node).is_some() => return None,
+            Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {}
+            // Code that is patched may do anything.
+            Terminator::Patched { .. } => return None,
+        }
+        Some(())
+    }
+
+    /// A jump within the function goes on; one to another function passes the address. The cold part of a
+    /// function is no other function.
+    fn jump(
+        &self,
+        node: NodeId,
+        dest: &Dest,
+        held: u64,
+        go: &mut impl FnMut(NodeId, u64),
+    ) -> Option<()> {
+        let graph = self.graph;
+        let Some(to) = graph.resolve_node(dest.target) else { return Some(()) };
+        let Some(block) = graph.block(to) else { return Some(()) };
+        let function = &graph.functions[block.function.get()];
+        let same = graph.block(node).is_some_and(|from| from.function == block.function);
+        let entry = function.blocks.start == to.0;
+        if same || !entry || function.name.contains(".cold") {
+            go(to, held);
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,170 @@
+/*!
+Cutting data sections at their variables, where it can be proved right.
+
+Without `-fdata-sections`, all variables of a source file share a section, and one of them that is needed
+keeps all of them, and every function that any of them points to. The symbol table says where variables begin
+and end; but a reference to a local one is encoded as section plus offset, and a compiler may use an address
+outside of the variable that it means: `table-8(,%eax,8)` for `table[i - 1]`. Cutting on faith would give such
+a reference to the wrong variable. So every reference into the section has to be *proved* to mean the
+variable that its offset lies in. Three facts prove it ([`claims`]):
+
+- An access at a fixed address, or through an index with known bounds, touches the bytes that it touches:
+  they belong to the variable that is meant.
+- A pointer that is passed to a function, returned, stored in memory outside of the frame, or part of an
+  initializer is a value of the source language, so that it points into its object or just behind its last
+  byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame.
+- A reference by a global symbol's name means that symbol's variable.
+
+A pointer to the first byte of a variable that another one touches may also point just behind that other one.
+The two then stay together. If a single reference can not be proved, the section stays whole.
+*/
+
+mod claims;
+mod escape;
+
+use std::ops::Range;
+
+use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE};
+use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
+use kelf::Program;
+use rustc_hash::FxHashMap;
+
+use super::nodes::{Cuts, Lifted};
+use crate::edges::Predecessors;
+use crate::graph::{Life, SymbolPlace, Target};
+use crate::index::NodeId;
+use crate::special::{Rule, rule};
+
+pub(super) use claims::Claim;
+
+/// Where the sections of a program that is lifted in whole sections may be cut.
+pub(super) fn cuts(program: &Program<'_>, lifted: &Lifted<'_>) -> Cuts {
+    let graph = &lifted.graph;
+    let mut sections = candidates(program, lifted);
+    let prover = claims::Prover { graph, predecessors: Predecessors::of(graph) };
+    for node in graph.node_ids() {
+        for reference in graph.refs_of(node) {
+            let Target::Node(to) = reference.target else { continue };
+            let Some(variables) = sections.get_mut(&to) else { continue };
+            // Once lost, a section needs no more proofs.
+            if !variables.is_lost() {
+                variables.add(prover.claim(node, reference));
+            }
+        }
+    }
+    let cuts = sections.into_iter().filter_map(|(node, variables)| {
+        let starts = variables.starts()?;
+        Some((graph.node(node).section, starts))
+    });
+    cuts.collect()
+}
+
+/// The chunks that are a whole section with more than one variable in it.
+fn candidates(program: &Program<'_>, lifted: &Lifted<'_>) -> FxHashMap<NodeId, Variables> {
+    let graph = &lifted.graph;
+    let mut found: FxHashMap<NodeId, Vec<Range<u32>>> = FxHashMap::default();
+    for symbol in &graph.symbols {
+        if let SymbolPlace::Node(node, start) = symbol.place
+            && matches!(symbol.kind, STT_OBJECT | STT_NOTYPE)
+            && symbol.size > 0
+            && is_candidate(program, lifted, node)
+        {
+            let end = u64::from(start).saturating_add(symbol.size).min(u64::from(graph.node(node).size));
+            found.entry(node).or_default().push(start..end as u32);
+        }
+    }
+    let variables = found
+        .into_iter()
+        .map(|(node, ranges)| (node, Variables::new(ranges, graph.node(node).size)))
+        .filter(|(_, variables)| variables.pieces.len() > 1);
+    variables.collect()
+}
+
+fn is_candidate(program: &Program<'_>, lifted: &Lifted<'_>, node: NodeId) -> bool {
+    let graph = &lifted.graph;
+    let Some(chunk) = graph.chunk(node) else { return false };
+    let id = graph.node(node).section;
+    let section = graph.section_of(node);
+    let plain = rule(&section.name, section.kind, section.flags) == Rule::Data
+        && section.flags & u64::from(SHF_MERGE) == 0
+        && section.flags & u64::from(SHF_ALLOC) != 0;
+    let (object, _) = lifted.origins[id.get()];
+    plain && !chunk.code && chunk.life == Life::Referenced && !program.objects[object.get()].hand_written
+}
+
+/// The variables of one section, and what is known of the references into it.
+struct Variables {
+    /// Every byte of the section belongs to one piece: a variable, or what lies between two.
+    pieces: Vec<Range<u32>>,
+    /// Whether each piece stays with the one before it.
+    joined: Vec<bool>,
+    /// A reference could not be proved.
+    lost: bool,
+}
+
+impl Variables {
+    fn new(mut ranges: Vec<Range<u32>>, size: u32) -> Variables {
+        ranges.sort_unstable_by_key(|range| (range.start, range.end));
+        let mut pieces: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
+        let mut at = 0;
+        for range in ranges {
+            match pieces.last_mut() {
+                // An alias, or a name for a part.
+                Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+                _ => {
+                    if range.start > at {
+                        pieces.push(at..range.start);
+                    }
+                    pieces.push(range);
+                }
+            }
+            at = pieces[pieces.len() - 1].end;
+        }
+        if at < size {
+            pieces.push(at..size);
+        }
+        let joined = vec![false; pieces.len()];
+        Variables { pieces, joined, lost: false }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    fn add(&mut self, claim: Claim) {
+        let size = i64::from(self.pieces[self.pieces.len() - 1].end);
+        match claim {
+            Claim::Access(range) if 0 <= range.start && range.end <= size && range.start < range.end => {
+                let (first, last) = (self.piece(range.start), self.piece(range.end - 1));
+                self.joined[first + 1..=last].fill(true);
+            }
+            Claim::Pointer(at) if (0..=size).contains(&at) => {
+                let piece = self.piece(at.min(size - 1));
+                if i64::from(self.pieces[piece].start) == at && piece > 0 {
+                    self.joined[piece] = true;
+                }
+            }
+            _ => self.lost = true,
+        }
+    }
+
+    fn piece(&self, at: i64) -> usize {
+        self.pieces.partition_point(|piece| i64::from(piece.start) <= at) - 1
+    }
+
+    /// Where the section may be cut; `None` if nowhere.
+    fn starts(&self) -> Option<Vec<u32>> {
+        if self.lost {
+            return None;
+        }
+        let apart = self.pieces.iter().zip(&self.joined).filter(|&(_, joined)| !joined);
+        let starts: Vec<u32> = apart.map(|(piece, _)| piece.start).collect();
+        (starts.len() > 1).then_some(starts)
+    }
+}
+
+/// The alignment in bytes that a piece at `offset` of a section has: what its place shows, and no more than
+/// the section's.
+pub(super) fn alignment(section_align: u64, offset: u32) -> u64 {
+    if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }
+}
