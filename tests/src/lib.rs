@@ -1,1 +1,25 @@
-//! End-to-end tests.
+/*!
+What the end-to-end tests share. They drive the real commands, as a user does, and know nothing of what is
+inside them.
+
+- [`Run`]: runs a command with a time limit and looks at what it did;
+- [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
+- [`Chain`]: compiles, rewrites and links i386 programs;
+- [`elf`]: what is in an object, read without the help of the tools under test;
+- [`parallel`]: a thread for each core.
+
+The commands are those of the release profile, whatever the profile of the tests: a kernel takes seconds with
+one and minutes with the other. Cargo does not build the binaries of other packages for a test, so
+`cargo build --release` goes first, which `make test` does.
+*/
+
+mod chain;
+pub mod elf;
+mod parallel;
+mod places;
+mod run;
+
+pub use chain::{Chain, Rewritten};
+pub use parallel::parallel;
+pub use places::{cache_dir, command, fixture, recipe};
+pub use run::{Outcome, Run, shell_quoted};

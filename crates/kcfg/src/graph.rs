@@ -59,6 +59,9 @@ pub struct Node {
     pub refs: Range<u32>,
     /// Alignment in bytes.
     pub align: u32,
+    /// Whether it has to lie directly behind the node before it, at the same place relative to its
+    /// alignment as in the input, as long as that node is alive.
+    pub follows: bool,
     /// Block or chunk.
     pub kind: NodeKind,
     /// Whether it is part of the program; a pass that removes a node clears this.

@@ -13,6 +13,7 @@ pub mod index;
 pub mod isa;
 pub mod lift;
 pub mod lower;
+pub mod print;
 pub mod returns;
 pub mod roots;
 pub mod special;

@@ -1,24 +1,102 @@
-//! Scratch.
+//! `kcfg`: prints the control-flow graph of a kernel or a program.
+
+mod arguments;
+
+use std::io::{IsTerminal, Write, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use kcfg::graph::Graph;
+use kcfg::print::{Printer, Selection, dot, json};
+use kcfg::summary::Summary;
+use kcfg::{lift, roots};
+use kcli::{Failure, OrBadInput, Output, Progress, Table, human};
 use kelf::{InputFiles, KernelBuild, Program};
-fn main() {
-    let path = std::env::args().nth(1).unwrap();
-    let t = std::time::Instant::now();
-    let build = KernelBuild::find(path.as_ref()).unwrap();
-    let files = InputFiles::of_kernel(&build).unwrap();
-    eprintln!("read {:?}", t.elapsed());
-    let program = Program::link(&files).unwrap();
-    eprintln!("link {:?}", t.elapsed());
-    let graph = match kcfg::roots::lift_kernel(&build, &program) { Ok(g) => g, Err(e) => { eprintln!("{e}"); return } };
-    eprintln!("lift {:?}", t.elapsed());
-    let s = kcfg::summary::Summary::of(&graph);
-    println!("{}", serde_json::to_string_pretty(&s).unwrap());
-    for o in &graph.opaque { if o.reason != "hand-written" { println!("{} {}", o.name, o.reason); } }
-    for o in &graph.unresolved_switches { println!("{} unresolved", graph.name_of(*o)); }
-    for o in &graph.roots { if o.reason == kcfg::special::RootReason::UnknownSection { println!("{} unknown", graph.name_of(o.node)); } }
-    eprintln!("sum {:?}", t.elapsed());
-    let o = match kcfg::lower::lower(&graph, kcfg::lower::Relax::AsAssembled) { Ok(g) => g, Err(e) => { eprintln!("{e}"); return } };
-    eprintln!("lower {:?}", t.elapsed());
-    let mut sizes = std::collections::BTreeMap::new();
-    for s in &o.sections { *sizes.entry(s.name).or_insert(0u64) += s.size; }
-    println!("{sizes:?}");
+
+use arguments::{Arguments, View};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    kcli::main("kcfg", || run(&arguments))
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let progress = Progress::spinner("reading");
+    let build = arguments.vmlinux.as_deref().map(KernelBuild::find).transpose().map_err(of_elf)?;
+    let files = match &build {
+        Some(build) => InputFiles::of_kernel(build),
+        None => InputFiles::of_objects(&arguments.objects),
+    };
+    let files = files.map_err(of_elf)?;
+    let program = Program::link(&files).map_err(of_elf)?;
+    progress.message("building the graph");
+    let graph = match &build {
+        Some(build) => roots::lift_kernel(build, &program),
+        None => roots::lift_objects(&program, &arguments.entry),
+    };
+    let graph = graph.map_err(of_lift)?;
+    progress.message("printing");
+    // On a terminal the line of progress would come between the lines of the result.
+    let progress = Some(progress).filter(|_| !(arguments.output == Path::new("-") && stdout().is_terminal()));
+    print(arguments, &graph)?;
+    drop(progress);
+    Ok(())
+}
+
+fn print(arguments: &Arguments, graph: &Graph) -> Result<(), Failure> {
+    let input = arguments.input();
+    let printer = Printer::new(graph);
+    let selection = match arguments.function.as_slice() {
+        [] => Selection::All,
+        names => printer.select(names).or_bad_input()?,
+    };
+    let header = json::Header {
+        machine: graph.machine,
+        input: &input,
+        selected: &arguments.function,
+        instructions: arguments.instructions,
+    };
+    let mut out = Output::create(&arguments.output)?;
+    match arguments.view() {
+        View::Graph => json::write(&printer, &header, &selection, &mut out)?,
+        View::Dot => dot::write(&printer, &selection, &mut out)?,
+        View::Opaque if arguments.json => json::write_opaque(graph, &header, &mut out)?,
+        View::Opaque => {
+            for opaque in &graph.opaque {
+                writeln!(out, "{}\t{}", opaque.name, opaque.reason)?;
+            }
+        }
+        View::Summary if arguments.json => json::write_summary(&Summary::of(graph), &header, &mut out)?,
+        View::Summary => write!(out, "{}", table(&Summary::of(graph)))?,
+    }
+    Ok(out.commit()?)
+}
+
+/// The counts for people, in groups.
+fn table(summary: &Summary) -> Table {
+    let mut table = Table::default();
+    for (i, (heading, counts)) in summary.groups().into_iter().enumerate() {
+        if i > 0 {
+            table.row([""]);
+        }
+        table.row([heading]);
+        for (label, count) in counts {
+            table.row([format!("  {label}"), human(count)]);
+        }
+    }
+    table
+}
+
+/// Whose fault an error of kelf is.
+fn of_elf(error: kelf::Error) -> Failure {
+    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
+}
+
+/// Whose fault an error of lifting is.
+fn of_lift(error: lift::Error) -> Failure {
+    match error {
+        lift::Error::Script { .. } => Failure::job(error),
+        _ => Failure::bad_input(error),
+    }
 }

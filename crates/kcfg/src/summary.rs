@@ -1,4 +1,9 @@
-//! Counts over a graph, for people and for comparing kernels.
+/*!
+Counts over a graph, for people and for comparing kernels.
+
+Serialized, a [`Summary`] is what `kcfg --summary --json` prints; [`Summary::groups`] is the table of
+`kcfg --summary`.
+*/
 
 use std::collections::BTreeMap;
 
@@ -6,34 +11,48 @@ use serde::Serialize;
 
 use crate::edges::{Destination, Edge, EdgeKind, Edges};
 use crate::graph::{Graph, NodeKind, Terminator};
+use crate::index::NodeId;
+use crate::print::spelling;
+use crate::special::RootReason;
 
 /// What is in a graph.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
+    /// Input sections.
+    pub sections: usize,
     /// Functions of compiler-made code.
     pub functions: usize,
-    /// Functions among them whose address something other than a direct branch names.
+    /// Functions among them whose entry something other than a direct branch of a block names: data, an
+    /// instruction that takes the address, opaque code.
     pub address_taken: usize,
     /// Basic blocks.
     pub blocks: usize,
+    /// Blocks among them that keep their bytes, because the kernel patches them or finds them by address.
+    pub fixed_blocks: usize,
     /// Instructions in blocks, the branches that end them included.
     pub instructions: usize,
     /// Bytes of code in blocks, without the branches that lowering encodes.
     pub block_bytes: u64,
-    /// Data chunks.
+    /// Chunks of data.
     pub data_chunks: usize,
+    /// Bytes of data in chunks, zero-initialised ones included.
+    pub data_bytes: u64,
     /// Chunks of code that is carried as it is.
     pub code_chunks: usize,
+    /// Bytes of code in chunks.
+    pub code_chunk_bytes: u64,
     /// Jump tables that are resolved.
     pub jump_tables: usize,
     /// Computed jumps through a table that could not be bounded.
     pub unresolved_switches: usize,
-    /// Nodes that are alive by themselves, by reason.
-    pub roots: BTreeMap<String, usize>,
     /// Edges, by kind.
     pub edges: BTreeMap<EdgeKind, usize>,
-    /// Edges to the unknown node.
+    /// Edges among them that lead to the unknown node.
     pub edges_to_unknown: usize,
+    /// Edges among them that lead to symbols that no object of the graph defines.
+    pub edges_to_outside: usize,
+    /// Nodes that are alive by themselves, by reason.
+    pub roots: BTreeMap<RootReason, usize>,
     /// Opaque functions and sections, by reason.
     pub opaque: BTreeMap<&'static str, usize>,
 }
@@ -42,8 +61,8 @@ impl Summary {
     /// Counts.
     pub fn of(graph: &Graph) -> Summary {
         let edges = Edges::of(graph);
-        let isa = graph.isa();
         let mut summary = Summary {
+            sections: graph.sections.len(),
             functions: graph.functions.len(),
             jump_tables: graph.tables.len(),
             unresolved_switches: graph.unresolved_switches.len(),
@@ -51,38 +70,98 @@ impl Summary {
         };
         let mut taken = vec![false; graph.nodes.len()];
         for node in graph.node_ids() {
-            match &graph.node(node).kind {
-                NodeKind::Block(block) => {
-                    summary.blocks += 1;
-                    let mut bytes = graph.bytes_of(node);
-                    summary.block_bytes += bytes.len() as u64;
-                    while let Some(insn) = isa.decode(bytes, 0) {
-                        summary.instructions += 1;
-                        bytes = &bytes[usize::from(insn.len)..];
-                    }
-                    let branches = matches!(block.end, Terminator::Jump(_) | Terminator::Branch { .. });
-                    summary.instructions += usize::from(branches);
-                }
-                NodeKind::Chunk(chunk) if chunk.code => summary.code_chunks += 1,
-                NodeKind::Chunk(_) => summary.data_chunks += 1,
-            }
+            summary.count_node(graph, node);
             edges.for_each(node, |Edge { kind, to }| {
                 *summary.edges.entry(kind).or_default() += 1;
                 match to {
                     Destination::Unknown => summary.edges_to_unknown += 1,
+                    Destination::Outside(_) => summary.edges_to_outside += 1,
                     Destination::Node(to) if kind == EdgeKind::Data => taken[to.get()] = true,
-                    _ => {}
+                    Destination::Node(_) => {}
                 }
             });
         }
+        let entries = graph.functions.iter().filter(|function| !function.blocks.is_empty());
         summary.address_taken =
-            graph.functions.iter().filter(|function| taken[function.blocks.start as usize]).count();
+            entries.filter(|function| taken[function.blocks.start as usize]).count();
         for root in &graph.roots {
-            *summary.roots.entry(root.reason.to_string()).or_default() += 1;
+            *summary.roots.entry(root.reason).or_default() += 1;
         }
         for opaque in &graph.opaque {
             *summary.opaque.entry(opaque.reason).or_default() += 1;
         }
         summary
+    }
+
+    fn count_node(&mut self, graph: &Graph, id: NodeId) {
+        let node = graph.node(id);
+        let size = u64::from(node.size);
+        match &node.kind {
+            NodeKind::Block(block) => {
+                self.blocks += 1;
+                self.fixed_blocks += usize::from(block.fixed);
+                self.block_bytes += size;
+                self.instructions += count_instructions(graph, id);
+            }
+            NodeKind::Chunk(chunk) if chunk.code => {
+                self.code_chunks += 1;
+                self.code_chunk_bytes += size;
+            }
+            NodeKind::Chunk(_) => {
+                self.data_chunks += 1;
+                self.data_bytes += size;
+            }
+        }
+    }
+}
+
+/// How many instructions a block has, the branch that ends it included.
+pub(crate) fn count_instructions(graph: &Graph, id: NodeId) -> usize {
+    let ends_apart = |end: &Terminator| matches!(end, Terminator::Jump(_) | Terminator::Branch { .. });
+    let mut count = usize::from(graph.block(id).is_some_and(|block| ends_apart(&block.end)));
+    let mut bytes = graph.bytes_of(id);
+    while let Some(insn) = graph.isa().decode(bytes, 0) {
+        count += 1;
+        bytes = &bytes[usize::from(insn.len)..];
+    }
+    count
+}
+
+impl Summary {
+    /// The counts in groups, each with a heading, and each count with its label.
+    pub fn groups(&self) -> Vec<(&'static str, Vec<(String, u64)>)> {
+        let count = |label: &str, count: usize| (label.to_owned(), count as u64);
+        let mut edges: Vec<(String, u64)> =
+            self.edges.iter().map(|(kind, &number)| count(&spelling(kind), number)).collect();
+        edges.push(count("to the unknown node", self.edges_to_unknown));
+        edges.push(count("to symbols outside", self.edges_to_outside));
+        vec![
+            (
+                "code",
+                vec![
+                    count("functions", self.functions),
+                    count("address taken", self.address_taken),
+                    count("blocks", self.blocks),
+                    count("fixed blocks", self.fixed_blocks),
+                    count("instructions", self.instructions),
+                    ("bytes in blocks".to_owned(), self.block_bytes),
+                    count("jump tables resolved", self.jump_tables),
+                    count("jump tables unresolved", self.unresolved_switches),
+                ],
+            ),
+            (
+                "chunks",
+                vec![
+                    count("input sections", self.sections),
+                    count("data chunks", self.data_chunks),
+                    ("bytes of data".to_owned(), self.data_bytes),
+                    count("code chunks", self.code_chunks),
+                    ("bytes of code in chunks".to_owned(), self.code_chunk_bytes),
+                ],
+            ),
+            ("edges", edges),
+            ("roots", self.roots.iter().map(|(reason, &number)| count(&reason.to_string(), number)).collect()),
+            ("opaque", self.opaque.iter().map(|(reason, &number)| count(reason, number)).collect()),
+        ]
     }
 }

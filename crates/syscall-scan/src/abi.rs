@@ -17,18 +17,22 @@ pub struct Convention {
     /// The registers that may pass arguments. On i386 these are the ones of `regparm`, which compilers
     /// use among the functions of one file.
     pub arguments: &'static [Reg],
+    /// The register that holds the result.
+    pub result: Reg,
 }
 
 const I386: Convention = Convention {
     stack_pointer: ESP,
     scratch: &[EAX, ECX, EDX],
     arguments: &[EAX, EDX, ECX],
+    result: EAX,
 };
 
 const X86_64: Convention = Convention {
     stack_pointer: ESP,
     scratch: &[EAX, ECX, EDX, ESI, EDI, R8, R9, R10, R11],
     arguments: &[EDI, ESI, EDX, ECX, R8, R9],
+    result: EAX,
 };
 
 impl Convention {

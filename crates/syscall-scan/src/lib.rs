@@ -18,6 +18,7 @@ pub mod abi;
 pub mod code;
 mod error;
 pub mod flow;
+pub mod follow;
 pub mod image;
 pub mod reach;
 pub mod report;

@@ -149,13 +149,13 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
         match flows.domain.origins.get(atom.origin) {
             Origin::Number if image.is_code(Addr(atom.offset)) => targets.push(Addr(atom.offset)),
             Origin::Element { table, stride, width, signed, .. } => {
-                let entries = unbounded(image, at, table, stride, |entry| {
+                let entries = unbounded(flows.code, at, table, stride, |entry| {
                     let entry = image.constant(entry, width)?;
                     let entry = if signed { sign_extend(entry, width) } else { entry };
                     Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
                 });
-                if std::env::var_os("DBG").is_some() { eprintln!("unbounded {at} table {table} {} entries", entries.len()); }
-                targets.extend(entries);
+                if std::env::var_os("DBG").is_some() { eprintln!("unbounded {at} table {table} {:?} entries", entries.as_ref().map(|e| e.len())); }
+                targets.extend(entries?);
             }
             _ => return None,
         }
@@ -163,20 +163,26 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
     (!targets.is_empty()).then_some(targets)
 }
 
-/// The entries of a jump table of unknown size: as long as they lead into the function of the jump.
+/// The entries of a jump table of unknown size: as long as they lead to instructions of the jump's own
+/// function, or of a part of it that lies elsewhere, at whose beginning nobody calls. `None` where nothing
+/// says how far the function goes.
 fn unbounded(
-    image: &Image,
+    code: &Code,
     at: Addr,
     table: Addr,
     stride: u8,
     entry: impl Fn(Addr) -> Option<Addr>,
-) -> Vec<Addr> {
-    let extent = image.extents.around(at);
-    (0..MAX_UNBOUNDED)
+) -> Option<Vec<Addr>> {
+    let own = code.image.extents.around(at)?;
+    let is_target = |&target: &Addr| {
+        let extent = code.image.extents.around(target);
+        let part = |(start, _)| target != start && code.entry(start).is_none();
+        code.image.is_code(target)
+            && (extent == Some(own) || extent.is_some_and(part))
+            && code.is_instruction(target)
+    };
+    let entries = (0..MAX_UNBOUNDED)
         .map_while(|index| entry(table.plus(index * u64::from(stride))))
-        .take_while(|&target| match extent {
-            Some(extent) => image.extents.around(target) == Some(extent),
-            None => image.is_code(target),
-        })
-        .collect()
+        .take_while(is_target);
+    Some(entries.collect())
 }

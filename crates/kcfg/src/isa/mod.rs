@@ -54,9 +54,8 @@ pub trait Isa: Sync {
     /// The registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
 
-    /// The registers that address a function's frame, as a set of bits: the stack pointer, and the one that
-    /// may be a frame pointer.
-    fn frame_registers(&self) -> u64;
+    /// The stack pointer.
+    fn stack_pointer(&self) -> Reg;
 
     /// The register that carries a function's argument of this number, from 0, in the kernel's calling
     /// convention (`-mregparm=3` on i386).

@@ -16,7 +16,16 @@ use crate::index::{FunctionId, NodeId, SectionId};
 use crate::isa::{BranchKind, Flow};
 
 /// For sections that are cut at their variables, where.
-pub(super) type Cuts = FxHashMap<SectionId, Vec<u32>>;
+pub(super) type Cuts = FxHashMap<SectionId, Vec<Cut>>;
+
+/// A piece of a section that is cut.
+#[derive(Clone, Copy)]
+pub(super) struct Cut {
+    /// Where it begins, in bytes from the start of the section.
+    pub start: u32,
+    /// It stays beside the piece before it.
+    pub follows: bool,
+}
 
 /// A graph under construction, and what its references still need to know.
 pub(super) struct Lifted<'p> {
@@ -102,7 +111,7 @@ pub(super) fn create<'p>(
                 group: None,
                 nodes: first..first,
             });
-            let mut nodes = SectionNodes { lifted: &mut lifted, section, id, cuts: cuts.get(&id) };
+            let mut nodes = SectionNodes { lifted: &mut lifted, section, id, cuts: cuts.get(&id).map(Vec::as_slice) };
             let code = nodes.create(plan);
             lifted.graph.sections[id.get()].nodes.end = lifted.graph.nodes.len() as u32;
             lifted.code.push(code);
@@ -119,7 +128,7 @@ struct SectionNodes<'l, 'o, 'p> {
     section: &'o kelf::Section<'o>,
     id: SectionId,
     /// Where the section is cut at its variables.
-    cuts: Option<&'l Vec<u32>>,
+    cuts: Option<&'l [Cut]>,
 }
 
 impl<'p> SectionNodes<'_, '_, 'p> {
@@ -127,16 +136,13 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         match plan {
             SectionPlan::Skip => None,
             &SectionPlan::Chunks { ref starts, code, life, root, opaque } => {
-                let starts = self.cuts.unwrap_or(starts);
+                if let Some(cuts) = self.cuts {
+                    self.variables(cuts);
+                    return None;
+                }
                 for (i, &start) in starts.iter().enumerate() {
                     let end = starts.get(i + 1).map_or(self.section.size as u32, |&next| next);
-                    let align = if self.cuts.is_some() {
-                        variables::alignment(self.section.align, start)
-                    } else if i == 0 || self.section.entsize > 0 {
-                        self.section.align
-                    } else {
-                        1
-                    };
+                    let align = if i == 0 || self.section.entsize > 0 { self.section.align } else { 1 };
                     let node = self.chunk(start..end, align as u32, Chunk { code, life });
                     self.lifted.graph.roots.extend(root.map(|reason| Root { node, reason }));
                     if let Some(reason) = opaque {
@@ -154,6 +160,17 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 }
                 Some(code)
             }
+        }
+    }
+
+    /// A data section that is cut at its variables.
+    fn variables(&mut self, cuts: &[Cut]) {
+        for (i, cut) in cuts.iter().enumerate() {
+            let end = cuts.get(i + 1).map_or(self.section.size as u32, |next| next.start);
+            let align = variables::alignment(self.section.align, cut.start);
+            let chunk = Chunk { code: false, life: Life::Referenced };
+            let node = self.chunk(cut.start..end, align as u32, chunk);
+            self.lifted.graph.nodes[node.get()].follows = cut.follows;
         }
     }
 
@@ -249,6 +266,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             bytes: start..graph.bytes.len() as u32,
             refs: 0..0,
             align,
+            follows: false,
             kind,
             live: true,
         });

@@ -1,5 +1,7 @@
 //! Writing out the placed nodes: bytes, relocations, sections.
 
+use std::cmp::Reverse;
+
 use goblin::elf::section_header::{
     SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_NULL, SHT_PROGBITS,
 };
@@ -42,8 +44,7 @@ impl<'g> Emitter<'g> {
             symbols: SymbolTable::new(graph),
             section_symbols: vec![SymbolIndex(0)],
         };
-        for i in 0..graph.sections.len() {
-            let id = SectionId::from(i);
+        for id in order(graph, relax) {
             let placed = relax::place(isa, graph, id, relax, &mut emitter.offsets)
                 .map_err(|far| Error::TooFar { from: graph.name_of(far.node), displacement: far.displacement })?;
             if placed.nodes.is_empty() {
@@ -269,4 +270,20 @@ impl<'g> Emitter<'g> {
             })
             .collect()
     }
+}
+
+/// The order of the sections: that of the input, but for zero-initialised data. That begins on a page in every
+/// image, so that with the most aligned sections first, and those last among them that leave the next one
+/// askew, the least is lost between them.
+fn order(graph: &Graph, relax: Relax) -> Vec<SectionId> {
+    let mut order: Vec<SectionId> = (0..graph.sections.len()).map(SectionId::from).collect();
+    if relax == Relax::Shortest {
+        order.sort_by_key(|&id| {
+            let section = &graph.sections[id.get()];
+            let zero = section.kind == SHT_NOBITS && section.name.starts_with(".bss");
+            let size: u32 = section.nodes.clone().map(|node| graph.nodes[node as usize].size).sum();
+            if zero { (1, Reverse(section.align), size % section.align != 0) } else { (0, Reverse(0), false) }
+        });
+    }
+    order
 }

@@ -70,14 +70,25 @@ pub(super) fn place(
 
 fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], offsets: &mut [u32]) -> u32 {
     let mut at = 0u32;
-    for placed in nodes {
-        let node = graph.node(placed.node);
-        at = at.next_multiple_of(node.align.max(1));
-        placed.offset = at;
-        offsets[placed.node.get()] = at;
-        at += node.size + placed.branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
+    for i in 0..nodes.len() {
+        let node = graph.node(nodes[i].node);
+        if i == 0 || !follows(graph, &nodes[i - 1], &nodes[i]) {
+            // All that has to stay beside it moves with it, by a multiple of the largest alignment.
+            let behind = nodes[i..].windows(2).take_while(|pair| follows(graph, &pair[0], &pair[1]));
+            let align = behind.map(|pair| graph.node(pair[1].node).align).fold(node.align, u32::max).max(1);
+            let residue = if align > node.align { node.offset % align } else { 0 };
+            at = (at + align - 1 - residue) / align * align + residue;
+        }
+        nodes[i].offset = at;
+        offsets[nodes[i].node.get()] = at;
+        at += node.size + nodes[i].branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
     }
     at
+}
+
+/// Whether a node has to lie directly behind another.
+fn follows(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
+    graph.node(after.node).follows && after.node.0 == before.node.0 + 1
 }
 
 /// Lengthens the branches that do not reach; says whether there were any. Branches only ever grow, so

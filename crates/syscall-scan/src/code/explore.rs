@@ -3,7 +3,7 @@
 use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, taken};
+use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, references, taken};
 use crate::image::{Addr, Image};
 
 /// Something that leads to code.
@@ -34,6 +34,7 @@ impl<'a> Code<'a> {
             marks: Marks::new(image),
             work: vec![Work::Taken(image.entry, Taken::Start)],
             taken: taken::Candidates::new(image),
+            references: references::Recorder::new(image),
             claimed: FxHashSet::default(),
         })
     }

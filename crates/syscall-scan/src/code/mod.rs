@@ -13,6 +13,7 @@
 
 mod explore;
 mod function;
+mod references;
 mod taken;
 
 use kcfg::isa::Isa;
@@ -21,6 +22,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::image::{Addr, Image};
 
 pub use function::{Block, BlockIndex, Function};
+pub use references::{Reference, References};
 
 /// The number of an [`Exit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -124,6 +126,7 @@ pub struct Code<'a> {
     marks: Marks,
     work: Vec<explore::Work>,
     taken: taken::Candidates,
+    references: references::Recorder,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,
 }

@@ -81,6 +81,7 @@ impl Code<'_> {
                 }
             }
         }
+        self.references.note(at, effects);
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known
@@ -102,7 +103,7 @@ impl Code<'_> {
     }
 
     /// Whether an instruction may start at this address: not if it is known to be in the middle of one.
-    fn is_instruction(&self, target: Addr) -> bool {
+    pub fn is_instruction(&self, target: Addr) -> bool {
         let Some((start, _)) = self.image.extents.around(target) else { return true };
         if start == target || self.length(target).is_some() {
             return true;

@@ -29,7 +29,8 @@ impl Flows<'_> {
             for (at, effects) in leaf {
                 let image = self.code.image;
                 let domain = &mut self.domain;
-                let mut step = Step::new(image, domain, state, at, stack_pointer, trust_frame);
+                // The return address was pushed a moment ago.
+                let mut step = Step::new(image, domain, state, at, stack_pointer, true);
                 effects.iter().for_each(|effect| step.apply(effect));
             }
             return;

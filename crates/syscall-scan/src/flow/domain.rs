@@ -1,5 +1,7 @@
 //! What all states of one analysis share: the origins, the word size, and which origin is the frame.
 
+use std::cell::Cell;
+
 use kcfg::isa::Reg;
 
 use super::frame::Place;
@@ -16,6 +18,37 @@ pub struct Domain {
     pub frame: OriginId,
     /// All ones in a word.
     pub mask: u64,
+    /// The address of the global offset table, where code of i386 counts from it. Compilers spill it; no
+    /// object ever holds it.
+    pub global_offset_table: Option<u64>,
+    /// A value to keep an eye on, see [`crate::follow`].
+    pub watched: Option<Watched>,
+    /// Whether the watched value went where it cannot be followed.
+    lost: Cell<bool>,
+}
+
+/// A value that is followed through the program: an unknown, with whatever is added to it, or a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Watched {
+    /// This unknown plus anything.
+    Origin(OriginId),
+    /// This number.
+    Number(u64),
+}
+
+impl Watched {
+    /// What is added to the watched value to make this atom; `None` if it is another value.
+    pub fn offset_of(self, atom: Atom) -> Option<u64> {
+        match self {
+            Watched::Origin(origin) => (atom.origin == origin).then_some(atom.offset),
+            Watched::Number(number) => (atom.as_number() == Some(number)).then_some(0),
+        }
+    }
+
+    /// Whether a value may be the watched one.
+    pub fn is_in(self, value: &Value) -> bool {
+        value.atoms().iter().any(|&atom| self.offset_of(atom).is_some())
+    }
 }
 
 impl Domain {
@@ -27,6 +60,27 @@ impl Domain {
             frame: frame.map_or(OriginId::NUMBER, |(id, _)| id),
             origins,
             mask: low_mask(word),
+            global_offset_table: None,
+            watched: None,
+            lost: Cell::new(false),
+        }
+    }
+
+    /// Starts or ends watching a value.
+    pub fn watch(&mut self, watched: Option<Watched>) {
+        self.watched = watched;
+        self.lost.set(false);
+    }
+
+    /// Whether the watched value went where it cannot be followed.
+    pub fn is_lost(&self) -> bool {
+        self.lost.get()
+    }
+
+    /// A value becomes part of something unknown.
+    pub(super) fn lose(&self, value: &Value) {
+        if self.watched.is_some_and(|watched| watched.is_in(value)) {
+            self.lost.set(true);
         }
     }
 

@@ -125,10 +125,14 @@ impl Frame {
     pub fn forget_from(&mut self, from: Place, domain: &Domain) {
         let argument = domain.is_argument(from);
         for cell in &mut self.cells {
+            let number = cell.value.as_number();
+            let spilled = number.is_some() && number == domain.global_offset_table;
             if cell.place.frame == from.frame
                 && cell.end() > from.offset
                 && domain.is_argument(cell.place) == argument
+                && !spilled
             {
+                domain.lose(&cell.value);
                 cell.value = Value::Any;
             }
         }
@@ -159,6 +163,12 @@ impl Frame {
         for place in value.atoms().iter().filter_map(|&atom| domain.place(atom)) {
             self.expose(place, domain);
         }
+    }
+
+    /// A value becomes part of an unknown one: an address in the frame may still be used by that name.
+    pub fn lose(&mut self, value: &Value, domain: &Domain) {
+        domain.lose(value);
+        self.expose_value(value, domain);
     }
 
     /// Others get to know every address in the frame that is kept in it.

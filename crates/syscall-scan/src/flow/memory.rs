@@ -7,12 +7,15 @@
 use kcfg::isa::Address;
 
 use super::frame::Place;
-use super::step::Step;
+use super::step::{SLOT_INDEX, Step};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, Value, When};
 
 /// The most entries that a table may have that is read whole.
 const MAX_ENTRIES: u64 = 1024;
+
+/// The most numbers that an address computation is written out for.
+const MAX_FEW: u64 = 15;
 
 /// How many values from outside of the frame are remembered.
 const MAX_LOADED: usize = 6;
@@ -37,6 +40,7 @@ impl Step<'_> {
         let displacement = Value::number(address.displacement as u64 & self.domain.mask);
         let base = match address.base {
             Some(reg) => {
+                self.unite(reg);
                 let base = self.read(reg);
                 self.sum(&base, &displacement)
             }
@@ -67,7 +71,7 @@ impl Step<'_> {
         let Some(table) = base.as_number().map(Addr) else { return Pointer::Unknown };
         let index = match index {
             Value::One(index) => Value::One(index),
-            _ => self.make_loaded(),
+            _ => self.make(SLOT_INDEX),
         };
         match index.single() {
             Some(index) => Pointer::Indexed { table, index, stride },
@@ -77,18 +81,49 @@ impl Step<'_> {
 
     /// The address itself, as `lea` computes it.
     pub(super) fn address_of(&mut self, address: &Address) -> Value {
-        match self.pointer(&Address { segment: false, ..*address }) {
+        let value = match self.pointer(&Address { segment: false, ..*address }) {
             Pointer::Known(value) => value,
             Pointer::Within(place) => {
                 // An address in the frame that cannot be told from others.
                 self.state.frame.expose(place, self.domain);
                 Value::Any
             }
-            Pointer::Indexed { .. } | Pointer::Unknown => Value::Any,
+            Pointer::Indexed { .. } | Pointer::Unknown => self.few(address),
+        };
+        if value == Value::Any {
+            let registers = address.base.into_iter().chain(address.index.map(|(reg, _)| reg));
+            for reg in registers {
+                let part = self.read(reg);
+                self.state.frame.lose(&part, self.domain);
+            }
         }
+        value
+    }
+
+    /// The numbers that `lea 6(%eax,%eax,8)` can be, where `%eax` is known to be small.
+    fn few(&mut self, address: &Address) -> Value {
+        let (Some((index, stride)), false) = (address.index, address.segment) else {
+            return Value::Any;
+        };
+        let Some(atom) = self.read(index).single() else { return Value::Any };
+        let same = match address.base {
+            Some(base) => self.read(base).single() == Some(atom),
+            None => false,
+        };
+        let (low, high) = self.state.ranges.get(atom, self.domain);
+        if !same && address.base.is_some() || high - low > MAX_FEW {
+            return Value::Any;
+        }
+        let factor = u64::from(stride) + u64::from(same);
+        let number = |number: u64| {
+            let sum = number.wrapping_mul(factor).wrapping_add(address.displacement as u64);
+            Atom::number(sum & self.domain.mask)
+        };
+        Value::of((low..=high).map(number).collect())
     }
 
     pub(super) fn load(&mut self, from: &Address, width: u8) -> Value {
+        self.loads = self.loads.saturating_add(1);
         let value = match self.pointer(from) {
             Pointer::Known(value) => match value.single() {
                 Some(atom) => self.load_unknown_plus_table(atom, width),
@@ -103,8 +138,7 @@ impl Step<'_> {
         if value != Value::Any {
             return value;
         }
-        let value = self.make_loaded();
-        self.low(&value, width)
+        self.make_loaded(width)
     }
 
     /// Loads through one address. `table(%eax)` is an entry of a table where `%eax` is known to be small.
@@ -146,8 +180,7 @@ impl Step<'_> {
         // What the function itself made up leads nowhere that a caller could tell.
         let root = self.domain.origins.root(address.origin);
         if matches!(self.domain.origins.get(root), Origin::Made { .. } | Origin::Element { .. }) {
-            let value = self.make_loaded();
-            return self.low(&value, width);
+            return self.make_loaded(width);
         }
         let outside = address.as_number().is_none();
         let untouched = outside && !self.state.dirty;
@@ -161,8 +194,7 @@ impl Step<'_> {
         }
         match self.state.frame.load(place, width, self.domain) {
             Some(Value::Any) | None => {
-                let value = self.make_loaded();
-                let value = self.low(&value, width);
+                let value = self.make_loaded(width);
                 if !self.domain.is_argument(place) {
                     self.state.frame.store(place, width, value.clone());
                 }
@@ -172,10 +204,23 @@ impl Step<'_> {
         }
     }
 
+    /// Makes one unknown of a variable in the frame, as [`Step::unite`] does of a register.
+    pub(super) fn unite_cell(&mut self, at: &Address, width: u8) {
+        let Pointer::Known(address) = self.pointer(at) else { return };
+        let Some(place) = address.single().and_then(|atom| self.domain.place(atom)) else { return };
+        let value = self.state.frame.load(place, width, self.domain);
+        if let Some(value) = value.filter(|value| self.is_mixed(value)) {
+            self.state.frame.lose(&value, self.domain);
+            let named = self.make_loaded(width);
+            self.state.frame.store(place, width, named);
+        }
+    }
+
     /// An entry of a table: the set of all that the index can reach, or an unknown one.
     fn load_entry(&mut self, table: Addr, index: Atom, stride: u8, width: u8) -> Value {
         let (low, high) = self.state.ranges.get(index, self.domain);
-        if high - low <= MAX_ENTRIES {
+        // A byte of which nothing is known is no bound: few tables have 256 entries.
+        if high - low <= MAX_ENTRIES && high - low != 0xff {
             let entry = |index: u64| {
                 let at = table.0.wrapping_add(index.wrapping_mul(stride.into()));
                 self.image.constant(Addr(self.image.wrap(at)), width).map(Atom::number)
@@ -214,7 +259,7 @@ impl Step<'_> {
                 }
             }
             Pointer::Within(place) => {
-                self.state.frame.expose_value(&value, self.domain);
+                self.state.frame.lose(&value, self.domain);
                 return self.state.frame.forget_from(place, self.domain);
             }
             Pointer::Indexed { .. } | Pointer::Unknown => {}

@@ -22,15 +22,15 @@ mod step;
 
 use std::rc::Rc;
 
-use kcfg::isa::Effect;
+use kcfg::isa::{Effect, Value as Operand};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
-use crate::code::{BlockIndex, Code, ExitKind, Function};
+use crate::code::{BlockIndex, Code, ExitId, ExitKind, Function};
 use crate::image::Addr;
 use crate::values::{Atom, Value};
 
-pub use domain::Domain;
+pub use domain::{Domain, Watched};
 pub(crate) use domain::sign_extend;
 pub use frame::Place;
 pub use state::State;
@@ -57,6 +57,33 @@ pub struct Flow {
     pub trust_frame: bool,
 }
 
+/// A step of [`Flows::walk`].
+pub enum Visit<'a> {
+    /// An instruction and the state in front of it.
+    Instruction {
+        /// The instruction.
+        at: Addr,
+        /// The state in front of it.
+        state: &'a State,
+        /// What it does.
+        effects: &'a [Effect],
+    },
+    /// An exit and the state behind its own effects.
+    Exit {
+        /// The exit.
+        exit: ExitId,
+        /// The state behind it.
+        state: &'a State,
+    },
+    /// The end of a block that simply goes on.
+    End {
+        /// The address after it.
+        next: Addr,
+        /// The state there.
+        state: &'a State,
+    },
+}
+
 /// A state, and where the instruction in front of it sends control.
 pub struct After {
     /// The state.
@@ -69,7 +96,8 @@ impl<'c> Flows<'c> {
     /// Nothing analysed so far. `None` if nothing is known about the machine's conventions.
     pub fn new(code: &'c Code<'c>) -> Option<Flows<'c>> {
         let convention = Convention::of(code.image.machine)?;
-        let domain = Domain::new(code.image.machine.word_size(), convention.stack_pointer);
+        let mut domain = Domain::new(code.image.machine.word_size(), convention.stack_pointer);
+        domain.global_offset_table = code.global_offset_table().map(|table| table.0);
         Some(Flows { code, domain, convention, flows: FxHashMap::default() })
     }
 
@@ -113,6 +141,57 @@ impl<'c> Flows<'c> {
         let mut state = self.before(flow, at)?;
         let (_, step) = self.instruction(&mut state, at, flow.trust_frame)?;
         Some(After { state, target: step.target })
+    }
+
+    /// The analysis of a function while a value of its is watched, and whether the value can be followed
+    /// throughout.
+    pub fn watch(&mut self, entry: Addr, watched: Watched) -> (Flow, bool) {
+        let function = Function::new(self.code, entry);
+        self.domain.watch(Some(watched));
+        let (states, balanced) = self.solve(&function, true);
+        let followed = balanced && !self.domain.is_lost();
+        self.domain.watch(None);
+        (Flow { states, function, trust_frame: balanced }, followed)
+    }
+
+    /// Shows each instruction of a function that control gets to, with the state in front of it and its
+    /// effects, and after them each exit with the state that control leaves with. Stops at the first error.
+    pub fn walk<E>(
+        &mut self,
+        flow: &Flow,
+        visit: &mut impl FnMut(&mut Self, Visit<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (index, block) in flow.function.blocks.iter().enumerate() {
+            let Some(mut state) = flow.states[index].clone() else { continue };
+            let mut at = block.start;
+            while at < block.end {
+                let mut effects = Vec::new();
+                self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
+                visit(self, Visit::Instruction { at, state: &state, effects: &effects })?;
+                let Some((next, _)) = self.instruction(&mut state, at, flow.trust_frame) else {
+                    break;
+                };
+                match block.exit.filter(|&id| self.code.exit(id).at == at) {
+                    Some(exit) => {
+                        visit(self, Visit::Exit { exit, state: &state })?;
+                        break;
+                    }
+                    None if next >= block.end => visit(self, Visit::End { next, state: &state })?,
+                    None => {}
+                }
+                at = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// What an operand of the instruction at `at` is.
+    pub fn operand(&mut self, state: &State, at: Addr, operand: Operand) -> Value {
+        let mut state = state.clone();
+        let stack_pointer = self.convention.stack_pointer;
+        let image = self.code.image;
+        let step = Step::new(image, &mut self.domain, &mut state, at, stack_pointer, true);
+        { step }.value(operand)
     }
 
     /// Whether the stack pointer is where it was when the function was entered.

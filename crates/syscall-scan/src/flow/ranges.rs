@@ -3,7 +3,7 @@
 use kcfg::isa::Condition;
 
 use super::domain::{Domain, low_mask};
-use crate::values::{Atom, Origin, OriginId};
+use crate::values::{Atom, Origin, OriginId, Value};
 
 /// How many ranges are remembered; the oldest goes first.
 const MAX_RANGES: usize = 12;
@@ -51,6 +51,13 @@ impl Ranges {
         learn(Range { of: Atom::of(atom.origin), low: from, high: to });
         self.ranges.iter().filter(|range| range.of.origin == atom.origin).for_each(|&r| learn(r));
         (low, high)
+    }
+
+    /// The least power of two of bytes that a value fits into.
+    pub fn width(&self, value: &Value, domain: &Domain) -> u8 {
+        let high = value.atoms().iter().map(|&atom| self.get(atom, domain).1).max();
+        let high = high.unwrap_or(u64::MAX);
+        [1, 2, 4].into_iter().find(|&width| high <= low_mask(width)).unwrap_or(8)
     }
 
     /// The range that follows from where a value comes from.

@@ -46,7 +46,7 @@ impl Flows<'_> {
                 let arriving = behind[predecessor.get()].iter();
                 for (_, arriving) in arriving.filter(|(successor, _)| *successor == block) {
                     match &mut state {
-                        Some(state) => _ = state.join(arriving, false, &mut self.domain),
+                        Some(state) => _ = state.join(arriving, None, &mut self.domain),
                         None => state = Some(arriving.clone()),
                     }
                 }
@@ -55,7 +55,9 @@ impl Flows<'_> {
                 (order.is_head[block.get()], &mut state, &front[block.get()])
             {
                 let mut kept = before.clone();
-                kept.join(state, visits[block.get()] > MAX_ROUNDS, &mut self.domain);
+                let late = visits[block.get()] > MAX_ROUNDS;
+                let widen = late.then_some(function.blocks[block.get()].start);
+                kept.join(state, widen, &mut self.domain);
                 *state = kept;
             }
             if state == front[block.get()] {

@@ -5,6 +5,7 @@ use kcfg::isa::{Condition, Reg};
 use super::domain::{Domain, REGISTERS};
 use super::frame::Frame;
 use super::ranges::{Compared, Ranges};
+use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value};
 
 /// The state of the machine at one point of a function.
@@ -113,34 +114,63 @@ impl State {
             .filter(|partial| !partial.value.atoms().iter().any(from_it));
     }
 
-    /// Makes this state hold for `other` too. With `widen`, what differs becomes unknown at once, so that
-    /// loops come to an end. Returns whether anything changed.
-    pub(super) fn join(&mut self, other: &State, widen: bool, domain: &mut Domain) -> bool {
+    /// Makes this state hold for `other` too. Returns whether anything changed.
+    ///
+    /// `widen` is the head of a loop, where what differs becomes unknown at once, so that loops come to an
+    /// end. A register that does gets a name, being one and the same value throughout a round.
+    pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) -> bool {
         let before = self.clone();
         // An address that is lost among unknown values may still be used.
         let mut lost = Vec::new();
         let mut unite = |mine: &Value, theirs: &Value| {
             let joined = mine.join(theirs);
-            if joined == Value::Any || (widen && joined != *mine) {
+            if joined == Value::Any || (widen.is_some() && joined != *mine) {
                 lost.extend([mine.clone(), theirs.clone()]);
                 return Value::Any;
             }
             joined
         };
-        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
+        let mut named = Vec::new();
+        for (number, (mine, theirs)) in self.registers.iter_mut().zip(&other.registers).enumerate() {
             if mine != theirs {
+                let width = before.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
                 *mine = unite(mine, theirs);
+                if *mine == Value::Any {
+                    named.push((number as u8, width));
+                }
             }
         }
-        self.frame.join(&other.frame, widen, domain, &mut unite);
+        self.frame.join(&other.frame, widen.is_some(), domain, &mut unite);
         for value in &lost {
-            self.frame.expose_value(value, domain);
+            self.frame.lose(value, domain);
         }
-        self.ranges.join(&other.ranges, widen);
+        self.ranges.join(&other.ranges, widen.is_some());
         self.dirty |= other.dirty;
         self.loaded.retain(|loaded| other.loaded.contains(loaded));
         self.partial = self.partial.take().filter(|mine| other.partial.as_ref() == Some(mine));
         self.compared = self.compared.filter(|mine| other.compared == Some(*mine));
+        if let Some(at) = widen {
+            self.name_joined(at, &named, domain);
+        }
         *self != before
     }
+
+    /// Names registers that hold something else in every round of a loop that begins at `at`.
+    fn name_joined(&mut self, at: Addr, named: &[(u8, u8)], domain: &mut Domain) {
+        let mut names = Vec::new();
+        for &(register, width) in named {
+            let made = Origin::Made { at, slot: SLOT_JOINED + register };
+            if let Some((origin, _)) = domain.origins.add(made) {
+                self.forget_origin(origin, domain);
+                names.push((register, origin, width));
+            }
+        }
+        for (register, origin, width) in names {
+            let named = domain.low(Atom::of(origin), width, (0, domain.mask));
+            self.set_register(Reg(register), named.map_or(Value::Any, Value::One));
+        }
+    }
 }
+
+/// The slots of names that loops give, see `Step`. No instruction uses them.
+const SLOT_JOINED: u8 = 224;

@@ -8,10 +8,13 @@ use super::state::{Partial, State};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, Value};
 
-/// Where an instruction's unknown results are told apart: registers that it writes have their own numbers
-/// as slots, the rest is counted from here.
+/// The results of one instruction are told apart by slots: registers that it writes have their own numbers,
+/// registers that it reads follow from here,
 const SLOT_READ: u8 = 64;
+/// what it loads from here,
 const SLOT_LOADED: u8 = 128;
+/// and an index that has no name from here.
+pub(super) const SLOT_INDEX: u8 = 192;
 
 /// An instruction being applied to a state.
 pub(super) struct Step<'a> {
@@ -28,7 +31,8 @@ pub(super) struct Step<'a> {
     pub(super) condition: Option<Condition>,
     /// What the stack pointer is.
     pub(super) stack_pointer: Reg,
-    loads: u8,
+    /// How many operands it has loaded so far.
+    pub(super) loads: u8,
 }
 
 impl<'a> Step<'a> {
@@ -129,18 +133,22 @@ impl<'a> Step<'a> {
 
     /// Makes one unknown of a register that may hold one of several, so that something can be learnt
     /// about it.
-    fn unite(&mut self, reg: Reg) {
+    pub(super) fn unite(&mut self, reg: Reg) {
         let value = self.state.register(reg).clone();
-        if !matches!(value, Value::Many(_)) || value.is_numbers() {
+        if !self.is_mixed(&value) {
             return;
         }
-        let high = value.atoms().iter().map(|&atom| self.state.ranges.get(atom, self.domain).1);
-        let high = high.max().unwrap_or(u64::MAX);
-        let width = [1, 2, 4].into_iter().find(|&width| high <= low_mask(width)).unwrap_or(8);
-        self.state.frame.expose_value(&value, self.domain);
+        let width = self.state.ranges.width(&value, self.domain);
+        self.state.frame.lose(&value, self.domain);
         let named = self.make(SLOT_READ + reg.0);
         let named = self.low(&named, width);
         self.state.set_register(reg, named);
+    }
+
+    /// Whether a value is one of several unknowns, and more than a choice of numbers or places.
+    pub(super) fn is_mixed(&self, value: &Value) -> bool {
+        let places = value.atoms().iter().all(|&atom| self.domain.place(atom).is_some());
+        matches!(value, Value::Many(_)) && !value.is_numbers() && !places
     }
 
     /// A new unknown, made by this instruction.
@@ -157,10 +165,10 @@ impl<'a> Step<'a> {
         Value::One(Atom::of(id))
     }
 
-    /// A new unknown, for something that this instruction loads.
-    pub(super) fn make_loaded(&mut self) -> Value {
-        self.loads = self.loads.wrapping_add(1);
-        self.make(SLOT_LOADED | self.loads)
+    /// A new unknown, for what this instruction loads.
+    pub(super) fn make_loaded(&mut self, width: u8) -> Value {
+        let value = self.make(SLOT_LOADED | self.loads);
+        self.low(&value, width)
     }
 
     /// The low bytes of a value, zero-extended.
@@ -203,8 +211,10 @@ impl<'a> Step<'a> {
 
     fn compare(&mut self, left: Operand, right: Operand, width: u8) {
         let right = self.value(right);
-        if let (Operand::Reg { reg, .. }, Some(_)) = (left, right.as_number()) {
-            self.unite(reg);
+        match (left, right.as_number()) {
+            (Operand::Reg { reg, .. }, Some(_)) => self.unite(reg),
+            (Operand::Load { from, width }, Some(_)) => self.unite_cell(&from, width),
+            _ => {}
         }
         let left = self.value(left);
         self.state.compared = match (left.single(), right.as_number()) {
@@ -233,10 +243,8 @@ impl<'a> Step<'a> {
                     result = self.low(&left, (mask.count_ones() / 8) as u8);
                 }
                 BinaryOp::And => range = Some((0, mask)),
-                BinaryOp::Shr if mask < 64 => {
-                    let high = left.single().map(|atom| self.state.ranges.get(atom, self.domain).1);
-                    let high = high.unwrap_or(self.domain.mask).min(low_mask(width));
-                    range = Some((0, high >> mask));
+                BinaryOp::Shl | BinaryOp::Shr if mask < 64 => {
+                    range = self.shifted(op, &left, mask, width);
                 }
                 _ => {}
             }
@@ -246,8 +254,8 @@ impl<'a> Step<'a> {
                 result = self.align(&left);
             } else {
                 // Whatever it is, it may still be an address in the frame.
-                self.state.frame.expose_value(&left, self.domain);
-                self.state.frame.expose_value(&right, self.domain);
+                self.state.frame.lose(&left, self.domain);
+                self.state.frame.lose(&right, self.domain);
             }
         }
         self.write(dst, result, width);
@@ -255,6 +263,21 @@ impl<'a> Step<'a> {
             if let Some(atom) = self.state.register(dst).single() {
                 self.state.ranges.limit(atom, range, self.domain);
             }
+        }
+    }
+
+    /// The range of a value that is shifted by so many bits.
+    fn shifted(&self, op: BinaryOp, value: &Value, bits: u64, width: u8) -> Option<(u64, u64)> {
+        let (low, high) = match value.single() {
+            Some(atom) => self.state.ranges.get(atom, self.domain),
+            None => (0, low_mask(width)),
+        };
+        match op {
+            BinaryOp::Shl => {
+                let fits = high <= low_mask(width) >> bits;
+                fits.then_some((low << bits, high << bits))
+            }
+            _ => Some((low >> bits, high.min(low_mask(width)) >> bits)),
         }
     }
 

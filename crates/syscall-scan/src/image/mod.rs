@@ -64,6 +64,8 @@ pub struct Image {
 struct Segment {
     address: u64,
     bytes: Vec<u8>,
+    /// Size in memory, in bytes.
+    memory_size: u64,
 }
 
 impl Image {
@@ -81,6 +83,13 @@ impl Image {
     /// Whether code may lie at this address.
     pub fn is_code(&self, address: Addr) -> bool {
         contains(&self.code, address.0, 1)
+    }
+
+    /// Whether an address is in a segment, its zeros included.
+    pub fn is_loaded(&self, address: Addr) -> bool {
+        self.segments.iter().any(|segment| {
+            address.0 >= segment.address && address.0 - segment.address < segment.memory_size
+        })
     }
 
     /// Where code lies, by rising address.

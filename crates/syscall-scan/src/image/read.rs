@@ -61,7 +61,11 @@ impl Image {
                 let needed = program.p_offset.saturating_add(program.p_filesz);
                 Error::Truncated { size: bytes.len() as u64, needed }
             })?;
-            segments.push(Segment { address: program.p_vaddr, bytes: bytes[range].to_vec() });
+            segments.push(Segment {
+                address: program.p_vaddr,
+                bytes: bytes[range].to_vec(),
+                memory_size: program.p_memsz,
+            });
         }
         let code = code_ranges(&parts);
         let mut constant = Vec::new();

@@ -71,8 +71,8 @@ impl Isa for X86 {
         bits(&[EAX, ECX, EDX]) | wide
     }
 
-    fn frame_registers(&self) -> u64 {
-        bits(&[registers::ESP, registers::EBP])
+    fn stack_pointer(&self) -> Reg {
+        registers::ESP
     }
 
     fn argument(&self, number: usize) -> Option<Reg> {

@@ -448,22 +448,36 @@ impl Model<'_> {
         self.arithmetic(BinaryOp::Sub, right);
     }
 
+    /// `and`, `or` and `xor` leave the flags as a comparison of their result with 0 does.
+    fn bitwise(&mut self, op: BinaryOp) {
+        let right = self.operand(1);
+        self.arithmetic(op, right);
+        let width = self.width(0);
+        self.out.push(match self.destination() {
+            Some(reg) => {
+                let left = Value::Reg { reg, width };
+                Effect::Compare { left, right: Value::Const(0), width }
+            }
+            None => Effect::ClobberFlags,
+        });
+    }
+
     fn xor(&mut self) {
-        if self.same_register() { self.constant(0) } else { self.binary(BinaryOp::Xor) }
+        if self.same_register() { self.constant(0) } else { self.bitwise(BinaryOp::Xor) }
     }
 
     fn and(&mut self) {
         match self.operand(1) {
             // `andl $0, …` is the shortest way to store 0.
             Value::Const(0) => self.constant(0),
-            _ => self.binary(BinaryOp::And),
+            _ => self.bitwise(BinaryOp::And),
         }
     }
 
     fn or(&mut self) {
         match self.operand(1) {
             Value::Const(ones) if ones == truncate(u64::MAX, self.width(0)) => self.constant(ones),
-            _ => self.binary(BinaryOp::Or),
+            _ => self.bitwise(BinaryOp::Or),
         }
     }
 
@@ -737,6 +751,10 @@ mod tests {
         let compare = |right| Effect::Compare { left: reg(EAX, 4), right, width: 4 };
         assert_eq!(model(32, b"\x83\xf8\x14"), [compare(Value::Const(20))]);
         assert_eq!(model(32, b"\x85\xc0"), [compare(Value::Const(0))]);
+        // and $7,%eax
+        let and = model(32, b"\x83\xe0\x07");
+        assert!(matches!(and[0], Effect::Binary { op: BinaryOp::And, dst: EAX, .. }));
+        assert_eq!(and[1], compare(Value::Const(0)));
         // imul $3,%ecx,%eax is not followed
         assert!(model(32, b"\x6b\xc1\x03").contains(&Effect::Clobber(EAX)));
     }

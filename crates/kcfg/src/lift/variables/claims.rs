@@ -137,7 +137,7 @@ impl Prover<'_> {
                 escape::accesses(self.graph, node, number, dst)?
             }
             Effect::Store { to, width, .. } if width == word => {
-                escape::leaves_frame(isa, &to, &effects).then(Vec::new)?
+                escape::leaves_frame(self.graph, node, &to, &effects).then(Vec::new)?
             }
             _ => return None,
         };

@@ -1,10 +1,11 @@
 /*!
 Where an address in a register goes.
 
-From the instruction that loads it, the address is followed forward along every path, through copies, until it
-is overwritten. It may be passed to a function, returned, stored outside of the frame, compared with null, or
-used to reach memory at a fixed distance. Anything else (arithmetic, a comparison, an index, a place in the
-frame, where a later load would lose it) ends the search without a proof.
+From the instruction that loads it, the address is followed forward along every path, through copies. A path
+ends well where the address is overwritten, passed to a function, returned, or reaches memory at a fixed
+distance: what it touches there belongs to the variable that is meant, whatever becomes of the address
+later. On the way it may be stored outside of the frame and compared with null. Anything else (arithmetic, a
+comparison, an index, a place in the frame, where a later load would lose it) ends the search without a proof.
 */
 
 use std::ops::Range;
@@ -38,16 +39,28 @@ pub(super) fn accesses(graph: &Graph, node: NodeId, number: usize, reg: Reg) -> 
     Some(search.accesses)
 }
 
-/// Whether a store puts its value where other functions find it: anywhere but in the frame, or on the stack
-/// as an argument (`push`).
-pub(super) fn leaves_frame(isa: &dyn Isa, to: &Address, effects: &[Effect]) -> bool {
-    let frame = isa.frame_registers();
-    let in_frame = |reg: Option<Reg>| reg.is_some_and(|reg| frame >> reg.0 & 1 != 0);
+/// Whether a store of the block puts its value where other functions find it: anywhere but in the frame, or
+/// on the stack as an argument (`push`).
+pub(super) fn leaves_frame(graph: &Graph, node: NodeId, to: &Address, effects: &[Effect]) -> bool {
+    let stack = graph.isa().stack_pointer();
     let pushes = effects.iter().any(|effect| match effect {
-        Effect::Binary { dst, .. } | Effect::Set { dst, .. } => in_frame(Some(*dst)),
+        Effect::Binary { dst, .. } | Effect::Set { dst, .. } => *dst == stack,
         _ => false,
     });
-    pushes || !in_frame(to.base) && !in_frame(to.index.map(|(reg, _)| reg))
+    let in_frame = |reg: Reg| reg == stack || is_frame_pointer(graph, node, reg);
+    pushes || !to.base.is_some_and(in_frame) && !to.index.is_some_and(|(reg, _)| in_frame(reg))
+}
+
+/// Whether the function of the block ever copies its stack pointer to the register.
+fn is_frame_pointer(graph: &Graph, node: NodeId, reg: Reg) -> bool {
+    let Some(block) = graph.block(node) else { return true };
+    let stack = graph.isa().stack_pointer();
+    let copies = |effect: &Effect| match *effect {
+        Effect::Set { dst, value: Value::Reg { reg: from, .. }, .. } => dst == reg && from == stack,
+        _ => false,
+    };
+    let mut blocks = graph.functions[block.function.get()].blocks.clone();
+    blocks.any(|block| graph.effects(NodeId(block)).iter().flatten().any(copies))
 }
 
 struct Search<'g> {
@@ -67,7 +80,7 @@ impl Search<'_> {
         while at < bytes.len() && held != 0 {
             let len = usize::from(self.isa.decode(&bytes[at..], 0)?.len);
             if number >= from {
-                held = self.instruction(&bytes[at..at + len], held)?;
+                held = self.instruction(node, &bytes[at..at + len], held)?;
             }
             at += len;
             number += 1;
@@ -75,20 +88,20 @@ impl Search<'_> {
         Some(held)
     }
 
-    fn instruction(&mut self, bytes: &[u8], held: u64) -> Option<u64> {
+    fn instruction(&mut self, node: NodeId, bytes: &[u8], held: u64) -> Option<u64> {
         let mut effects = Vec::new();
         self.isa.effects(bytes, 0, &mut effects);
         let mut read = self.isa.registers_read(bytes) & held;
         let mut after = held;
         if let Some(operand) = self.isa.memory_operand(bytes, 0)
-            && let Some(base) = operand.address.base.filter(|base| held >> base.0 & 1 != 0)
+            && operand.address.base.is_some_and(|base| held >> base.0 & 1 != 0)
         {
             if operand.address.index.is_some() || operand.width == 0 {
                 return None;
             }
             let start = operand.address.displacement;
             self.accesses.push(start..start + i64::from(operand.width));
-            read &= !(1 << base.0);
+            return Some(0);
         }
         for effect in &effects {
             let holds = |value: Value| match value {
@@ -111,7 +124,7 @@ impl Search<'_> {
                 // A conditional move over it leaves it there.
                 Effect::MaybeSet { dst, .. } => read &= !(1 << dst.0),
                 Effect::Store { to, value, width } if holds(value) && width == self.graph.machine.word_size() => {
-                    if !leaves_frame(self.isa, &to, &effects) {
+                    if !leaves_frame(self.graph, node, &to, &effects) {
                         return None;
                     }
                     read &= !source(value);

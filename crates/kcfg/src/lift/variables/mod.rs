@@ -16,7 +16,9 @@ variable that its offset lies in. Three facts prove it ([`claims`]):
 - A reference by a global symbol's name means that symbol's variable.
 
 A pointer to the first byte of a variable that another one touches may also point just behind that other one.
-The two then stay together. If a single reference can not be proved, the section stays whole.
+Whichever it is, whoever uses the other one's end also refers to the other one itself; so that the pointer
+needs to keep only the variable at its place alive, and the two stay side by side as long as both are
+([`crate::graph::Node::follows`]). If a single reference cannot be proved, the section stays whole.
 */
 
 mod claims;
@@ -29,7 +31,7 @@ use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
 use kelf::Program;
 use rustc_hash::FxHashMap;
 
-use super::nodes::{Cuts, Lifted};
+use super::nodes::{Cut, Cuts, Lifted};
 use crate::edges::Predecessors;
 use crate::graph::{Life, SymbolPlace, Target};
 use crate::index::NodeId;
@@ -47,14 +49,14 @@ pub(super) fn cuts(program: &Program<'_>, lifted: &Lifted<'_>) -> Cuts {
             let Target::Node(to) = reference.target else { continue };
             let Some(variables) = sections.get_mut(&to) else { continue };
             // Once lost, a section needs no more proofs.
-            if !variables.is_lost() {
+            if !variables.lost {
                 variables.add(prover.claim(node, reference));
             }
         }
     }
     let cuts = sections.into_iter().filter_map(|(node, variables)| {
-        let starts = variables.starts()?;
-        Some((graph.node(node).section, starts))
+        let cuts = variables.cuts()?;
+        Some((graph.node(node).section, cuts))
     });
     cuts.collect()
 }
@@ -96,8 +98,10 @@ fn is_candidate(program: &Program<'_>, lifted: &Lifted<'_>, node: NodeId) -> boo
 struct Variables {
     /// Every byte of the section belongs to one piece: a variable, or what lies between two.
     pieces: Vec<Range<u32>>,
-    /// Whether each piece stays with the one before it.
+    /// Whether each piece is one with the piece before it.
     joined: Vec<bool>,
+    /// Whether each piece stays beside the piece before it.
+    follows: Vec<bool>,
     /// A reference could not be proved.
     lost: bool,
 }
@@ -124,11 +128,8 @@ impl Variables {
             pieces.push(at..size);
         }
         let joined = vec![false; pieces.len()];
-        Variables { pieces, joined, lost: false }
-    }
-
-    fn is_lost(&self) -> bool {
-        self.lost
+        let follows = joined.clone();
+        Variables { pieces, joined, follows, lost: false }
     }
 
     fn add(&mut self, claim: Claim) {
@@ -140,8 +141,8 @@ impl Variables {
             }
             Claim::Pointer(at) if (0..=size).contains(&at) => {
                 let piece = self.piece(at.min(size - 1));
-                if i64::from(self.pieces[piece].start) == at && piece > 0 {
-                    self.joined[piece] = true;
+                if i64::from(self.pieces[piece].start) == at {
+                    self.follows[piece] = piece > 0;
                 }
             }
             _ => self.lost = true,
@@ -153,13 +154,15 @@ impl Variables {
     }
 
     /// Where the section may be cut; `None` if nowhere.
-    fn starts(&self) -> Option<Vec<u32>> {
+    fn cuts(&self) -> Option<Vec<Cut>> {
         if self.lost {
             return None;
         }
-        let apart = self.pieces.iter().zip(&self.joined).filter(|&(_, joined)| !joined);
-        let starts: Vec<u32> = apart.map(|(piece, _)| piece.start).collect();
-        (starts.len() > 1).then_some(starts)
+        let pieces = self.pieces.iter().zip(&self.joined).zip(&self.follows);
+        let apart = pieces.filter(|((_, joined), _)| !**joined);
+        let cuts: Vec<Cut> =
+            apart.map(|((piece, _), &follows)| Cut { start: piece.start, follows }).collect();
+        (cuts.len() > 1).then_some(cuts)
     }
 }
 

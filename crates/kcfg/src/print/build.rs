@@ -1,0 +1,217 @@
+//! Making the records of the JSON document from the graph.
+
+use goblin::elf::section_header::{SHF_MERGE, SHF_STRINGS};
+use goblin::elf::sym::{STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_TLS};
+
+use super::Printer;
+use super::record::{
+    BlockRecord, ChunkRecord, EdgeRecord, FunctionRecord, LifeRecord, NodeRecord, OutsideRecord, RefRecord,
+    SymbolRecord, TableRecord, To,
+};
+use crate::edges::{Destination, site};
+use crate::graph::{Life, Ref, Symbol, SymbolPlace, Target, Terminator};
+use crate::index::{FunctionId, NodeId, SymbolId, TableId};
+use crate::special::RootReason;
+use crate::summary::count_instructions;
+
+impl Printer<'_> {
+    /// A function with its blocks; with the text of their instructions, if asked.
+    pub(super) fn function_record(&self, id: FunctionId, text: bool) -> FunctionRecord<'_> {
+        let function = &self.graph.functions[id.get()];
+        let end = self.end_of_function(id);
+        let mut record = FunctionRecord {
+            id,
+            name: &function.name,
+            object: "",
+            section: "",
+            offset: 0,
+            size: 0,
+            global: false,
+            symbols: Vec::new(),
+            blocks: Vec::with_capacity(function.blocks.len()),
+        };
+        if let Some(entry) = self.entry_of(function) {
+            let section = self.graph.section_of(entry);
+            record.object = &section.object;
+            record.section = &section.name;
+            record.offset = self.graph.node(entry).offset;
+            record.size = end.saturating_sub(record.offset);
+            record.global = self.symbols_in(entry).any(|(at, symbol)| at == 0 && symbol.binding != STB_LOCAL);
+        }
+        for node in function.blocks.clone().map(NodeId) {
+            record.symbols.extend(self.symbol_records(node));
+            let next = node.0 + 1;
+            let end = if next < function.blocks.end { self.graph.node(NodeId(next)).offset } else { end };
+            record.blocks.extend(self.block_record(node, end, text));
+        }
+        record
+    }
+
+    fn block_record(&self, id: NodeId, end: u32, text: bool) -> Option<BlockRecord<'_>> {
+        let block = self.graph.block(id)?;
+        let offset = self.graph.node(id).offset;
+        let table = match block.end {
+            Terminator::Switch(table) => Some(table),
+            _ => None,
+        };
+        Some(BlockRecord {
+            id,
+            offset,
+            size: end.saturating_sub(offset),
+            instructions: count_instructions(self.graph, id),
+            end: end_name(&block.end),
+            table,
+            fixed: block.fixed,
+            root: self.roots_of(id),
+            edges: self.edge_records(id),
+            refs: self.graph.refs_of(id).iter().map(|reference| self.ref_record(reference)).collect(),
+            text: if text { self.instructions(id) } else { Vec::new() },
+        })
+    }
+
+    /// A chunk; with the text of its instructions, if asked and if it is code.
+    pub(super) fn chunk_record(&self, id: NodeId, text: bool) -> Option<ChunkRecord<'_>> {
+        let chunk = self.graph.chunk(id)?;
+        let (node, section) = (self.graph.node(id), self.graph.section_of(id));
+        let (life, site) = match chunk.life {
+            Life::Referenced => (LifeRecord::Referenced, None),
+            Life::Site(kind) => (LifeRecord::Site(kind), site(self.graph, id)),
+        };
+        let strings = u64::from(SHF_MERGE | SHF_STRINGS);
+        let is_string = section.flags & strings == strings && section.entsize == 1;
+        let string = self.graph.bytes_of(id).split(|&byte| byte == 0).next().filter(|_| is_string);
+        Some(ChunkRecord {
+            id,
+            object: &section.object,
+            section: &section.name,
+            offset: node.offset,
+            size: node.size,
+            code: chunk.code,
+            opaque: self.opaque.get(&id).map(|opaque| opaque.reason),
+            life,
+            site: site.map(|site| self.to(site.target)),
+            root: self.roots_of(id),
+            string: string.and_then(|bytes| std::str::from_utf8(bytes).ok()),
+            symbols: self.symbol_records(id).collect(),
+            edges: self.edge_records(id),
+            refs: self.graph.refs_of(id).iter().map(|reference| self.ref_record(reference)).collect(),
+            text: if text { self.instructions(id) } else { Vec::new() },
+        })
+    }
+
+    /// A jump table.
+    pub(super) fn table_record(&self, id: TableId) -> TableRecord<'_> {
+        let slots = self.graph.slots(id);
+        TableRecord {
+            id,
+            chunk: self.graph.tables[id.get()].chunk,
+            offset: slots.first().map_or(0, |slot| slot.offset),
+            slots: slots.iter().map(|slot| self.to(slot.target)).collect(),
+        }
+    }
+
+    /// A symbol, if it is not defined by the graph.
+    pub(super) fn outside_record(&self, id: SymbolId) -> Option<OutsideRecord<'_>> {
+        let symbol = &self.graph.symbols[id.get()];
+        let (place, value) = match symbol.place {
+            SymbolPlace::Node(..) => return None,
+            SymbolPlace::Undefined => ("undefined", None),
+            SymbolPlace::Common(_) => ("common", None),
+            SymbolPlace::Absolute(value) => ("absolute", Some(value)),
+        };
+        Some(OutsideRecord { name: &symbol.name, place, value, weak: symbol.binding == STB_WEAK })
+    }
+
+    /// A node by name.
+    pub(super) fn node_record(&self, id: NodeId) -> NodeRecord {
+        NodeRecord { id, name: self.name_of_place(id, 0) }
+    }
+
+    fn symbol_records(&self, node: NodeId) -> impl Iterator<Item = SymbolRecord<'_>> {
+        let start = self.graph.node(node).offset;
+        self.symbols_in(node).map(move |(offset, symbol)| SymbolRecord {
+            name: &symbol.name,
+            offset: start + offset,
+            size: symbol.size,
+            kind: kind_name(symbol),
+            binding: binding_name(symbol),
+        })
+    }
+
+    fn edge_records(&self, node: NodeId) -> Vec<EdgeRecord<'_>> {
+        let mut edges = Vec::new();
+        self.edges.for_each(node, |edge| {
+            let to = match edge.to {
+                Destination::Node(node) => To::Node(node),
+                Destination::Unknown => To::Unknown,
+                Destination::Outside(symbol) => To::Outside(&self.graph.symbols[symbol.get()].name),
+            };
+            edges.push(EdgeRecord { kind: edge.kind, to });
+        });
+        edges
+    }
+
+    fn ref_record(&self, reference: &Ref) -> RefRecord<'_> {
+        let inside = self.graph.resolve(reference.target).map_or(0, |(_, offset)| i64::from(offset));
+        let to = self.to(reference.target);
+        let symbol = match (reference.target, to) {
+            (Target::Symbol(symbol), To::Node(_)) => Some(self.graph.symbols[symbol.get()].name.as_str()),
+            _ => None,
+        };
+        RefRecord {
+            at: reference.offset,
+            r_type: kelf::reloc::name(self.graph.machine, reference.r_type),
+            to,
+            offset: inside + reference.addend,
+            symbol,
+            table: reference.slot_of,
+        }
+    }
+
+    fn to(&self, target: Target) -> To<'_> {
+        match (self.graph.resolve_node(target), target) {
+            (Some(node), _) | (None, Target::Node(node)) => To::Node(node),
+            (None, Target::Symbol(symbol)) => To::Outside(&self.graph.symbols[symbol.get()].name),
+        }
+    }
+
+    fn roots_of(&self, node: NodeId) -> &[RootReason] {
+        self.roots.get(&node).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// How a terminator is called in the document.
+fn end_name(end: &Terminator) -> &'static str {
+    match end {
+        Terminator::FallThrough(_) => "fall-through",
+        Terminator::Jump(_) => "jump",
+        Terminator::Branch { .. } => "branch",
+        Terminator::Call { .. } => "call",
+        Terminator::IndirectCall { .. } => "indirect-call",
+        Terminator::Switch(_) => "switch",
+        Terminator::IndirectJump => "indirect-jump",
+        Terminator::Return => "return",
+        Terminator::Trap { .. } => "trap",
+        Terminator::Patched { .. } => "patched",
+        Terminator::Unreachable => "unreachable",
+    }
+}
+
+fn kind_name(symbol: &Symbol) -> &'static str {
+    match symbol.kind {
+        STT_FUNC => "function",
+        STT_GNU_IFUNC => "indirect-function",
+        STT_OBJECT => "object",
+        STT_TLS => "thread-local",
+        STT_NOTYPE => "untyped",
+        _ => "other",
+    }
+}
+
+fn binding_name(symbol: &Symbol) -> &'static str {
+    match symbol.binding {
+        STB_LOCAL => "local",
+        STB_WEAK => "weak",
+        _ => "global",
+    }
+}

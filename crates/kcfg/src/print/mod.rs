@@ -1,0 +1,167 @@
+/*!
+Printing the graph: one JSON document ([`json`]), or Graphviz for people ([`dot`]).
+
+Both print a [`Selection`], everything or some functions, through a [`Printer`], which knows what either of
+them asks again and again: the edges, and which symbols lie in a node. Nothing is collected before it is
+written. A record is made for one function or one chunk, written, and forgotten, so that printing needs no
+more memory for a kernel than for a function.
+
+The layout of the JSON is a promise ([`json::SCHEMA`], `docs/kcfg-json.md`); that of the Graphviz output is
+not.
+*/
+
+mod build;
+pub mod dot;
+pub mod json;
+mod record;
+mod scope;
+mod select;
+mod text;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::edges::Edges;
+use crate::graph::{Function, Graph, Opaque, Symbol, SymbolPlace, Target, Terminator};
+use crate::index::{FunctionId, NodeId, SymbolId};
+use crate::isa::{Branch, BranchForm, BranchKind};
+use crate::special::RootReason;
+
+pub use select::{Error, Selection};
+
+/// A graph, with indices for what printing looks up.
+pub struct Printer<'g> {
+    graph: &'g Graph,
+    edges: Edges<'g>,
+    /// Defined symbols by node, then by their offset in it.
+    symbols: Vec<(NodeId, u32, SymbolId)>,
+    roots: FxHashMap<NodeId, Vec<RootReason>>,
+    opaque: FxHashMap<NodeId, &'g Opaque>,
+}
+
+impl<'g> Printer<'g> {
+    /// Indexes a graph.
+    pub fn new(graph: &'g Graph) -> Printer<'g> {
+        let mut symbols: Vec<_> = graph
+            .symbols
+            .iter()
+            .enumerate()
+            .filter_map(|(i, symbol)| match symbol.place {
+                SymbolPlace::Node(node, offset) => Some((node, offset, SymbolId::from(i))),
+                _ => None,
+            })
+            .collect();
+        symbols.sort_unstable();
+        let mut roots: FxHashMap<NodeId, Vec<RootReason>> = FxHashMap::default();
+        for root in &graph.roots {
+            let reasons = roots.entry(root.node).or_default();
+            if !reasons.contains(&root.reason) {
+                reasons.push(root.reason);
+            }
+        }
+        let opaque = graph.opaque.iter().map(|opaque| (opaque.node, opaque)).collect();
+        Printer { graph, edges: Edges::of(graph), symbols, roots, opaque }
+    }
+
+    /// The symbols in a node, by offset, each with its offset there in bytes.
+    fn symbols_in(&self, node: NodeId) -> impl DoubleEndedIterator<Item = (u32, &'g Symbol)> {
+        let from = self.symbols.partition_point(|&(other, ..)| other < node);
+        let to = self.symbols.partition_point(|&(other, ..)| other <= node);
+        self.symbols[from..to].iter().map(|&(_, offset, id)| (offset, &self.graph.symbols[id.get()]))
+    }
+
+    /// A place in a node, for people: `jiffies+0x4`, where a symbol covers it, else as
+    /// [`Graph::name_of`].
+    fn name_of_place(&self, node: NodeId, offset: i64) -> String {
+        if self.graph.block(node).is_none() {
+            let covers = |(start, symbol): &(u32, &Symbol)| {
+                let start = i64::from(*start);
+                offset == start || offset > start && offset - start < symbol.size as i64
+            };
+            if let Some((start, symbol)) = self.symbols_in(node).rev().find(covers) {
+                return with_offset(symbol.name.clone(), offset - i64::from(start));
+            }
+            let input = self.graph.node(node);
+            let section = self.graph.section_of(node);
+            return with_offset(
+                format!("{}:{}", section.object, section.name),
+                i64::from(input.offset) + offset,
+            );
+        }
+        with_offset(self.graph.name_of(node), offset)
+    }
+
+    /// What a reference or a branch names, for people.
+    fn name_of_target(&self, target: Target, offset: i64) -> String {
+        match target {
+            Target::Node(node) => self.name_of_place(node, offset),
+            Target::Symbol(symbol) => with_offset(self.graph.symbols[symbol.get()].name.clone(), offset),
+        }
+    }
+
+    /// Offset in bytes in its section of the end of a function, padding not included.
+    fn end_of_function(&self, id: FunctionId) -> u32 {
+        let function = &self.graph.functions[id.get()];
+        let (Some(entry), Some(last)) = (self.entry_of(function), function.blocks.clone().next_back()) else {
+            return 0;
+        };
+        let last = self.graph.node(NodeId(last));
+        let start = self.graph.node(entry).offset;
+        let covered = self
+            .symbols_in(entry)
+            .take_while(|&(offset, _)| offset == 0)
+            .map(|(_, symbol)| start.saturating_add(u32::try_from(symbol.size).unwrap_or(0)))
+            .max();
+        // Code between functions has no symbol with a size; its last branch is as long as an assembler
+        // makes it.
+        let written = last.offset + last.size;
+        match covered {
+            Some(end) if end >= written => end,
+            _ => written + self.length_of_branch(NodeId(function.blocks.end - 1)),
+        }
+    }
+
+    /// The length in bytes of the branch that ends a block and is not among its bytes, if that is encoded
+    /// in the shortest form that reaches.
+    fn length_of_branch(&self, id: NodeId) -> u32 {
+        let node = self.graph.node(id);
+        let (branch, dest) = match self.graph.block(id).map(|block| &block.end) {
+            Some(Terminator::Jump(dest)) => (Branch { kind: BranchKind::Jump, condition: 0 }, dest),
+            Some(Terminator::Branch { branch, taken, .. }) => (*branch, taken),
+            _ => return 0,
+        };
+        let from = i64::from(node.offset + node.size);
+        let local = match dest.target {
+            Target::Node(to) if self.graph.node(to).section == node.section => {
+                Some(i64::from(self.graph.node(to).offset) + dest.offset)
+            }
+            _ => None,
+        };
+        let forms = self.graph.isa().branch_forms(branch);
+        let reaches = |form: &&BranchForm| {
+            local.is_some_and(|to| form.reaches(to - from - i64::from(form.len)))
+        };
+        forms.iter().find(reaches).or(forms.last()).map_or(0, |form| u32::from(form.len))
+    }
+
+    /// The first block of a function.
+    fn entry_of(&self, function: &Function) -> Option<NodeId> {
+        (!function.blocks.is_empty()).then_some(NodeId(function.blocks.start))
+    }
+}
+
+/// The name of a variant as the JSON documents spell it, so that text and JSON agree.
+pub fn spelling(variant: impl Serialize) -> String {
+    match serde_json::to_value(variant) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
+}
+
+fn with_offset(name: String, offset: i64) -> String {
+    match offset {
+        0 => name,
+        ..0 => format!("{name}-{:#x}", offset.unsigned_abs()),
+        _ => format!("{name}+{offset:#x}"),
+    }
+}

@@ -1,0 +1,95 @@
+//! What belongs to a selection: its nodes, and what they lead to outside of it.
+
+use fixedbitset::FixedBitSet;
+
+use super::{Printer, Selection};
+use crate::edges::Destination;
+use crate::graph::{SymbolPlace, Target, Terminator};
+use crate::index::{FunctionId, NodeId, SymbolId, TableId};
+
+/// The content of a selection, in the graph's order.
+pub(super) struct Scope {
+    /// Functions.
+    pub functions: Vec<FunctionId>,
+    /// Chunks.
+    pub chunks: Vec<NodeId>,
+    /// Jump tables that a node of the selection jumps through.
+    pub tables: Vec<TableId>,
+    /// Symbols that are named and not defined by the graph.
+    pub outside: Vec<SymbolId>,
+    /// Nodes outside of the selection that an edge, a reference or a table leads to.
+    pub elsewhere: Vec<NodeId>,
+    nodes: FixedBitSet,
+}
+
+impl Scope {
+    /// Looks through a selection.
+    pub fn of(printer: &Printer<'_>, selection: &Selection) -> Scope {
+        let graph = printer.graph;
+        match selection {
+            Selection::All => {
+                let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
+                nodes.insert_range(..);
+                let is_outside =
+                    |id: &SymbolId| !matches!(graph.symbols[id.get()].place, SymbolPlace::Node(..));
+                Scope {
+                    functions: (0..graph.functions.len()).map(FunctionId::from).collect(),
+                    chunks: graph.node_ids().filter(|&node| graph.chunk(node).is_some()).collect(),
+                    tables: (0..graph.tables.len()).map(TableId::from).collect(),
+                    outside: (0..graph.symbols.len()).map(SymbolId::from).filter(is_outside).collect(),
+                    elsewhere: Vec::new(),
+                    nodes,
+                }
+            }
+            Selection::Functions { functions, chunks } => Scope::of_some(printer, functions, chunks),
+        }
+    }
+
+    fn of_some(printer: &Printer<'_>, functions: &[FunctionId], chunks: &[NodeId]) -> Scope {
+        let graph = printer.graph;
+        let blocks = functions.iter().flat_map(|&id| graph.functions[id.get()].blocks.clone().map(NodeId));
+        let inside: Vec<NodeId> = blocks.chain(chunks.iter().copied()).collect();
+        let mut scope = Scope {
+            functions: functions.to_vec(),
+            chunks: chunks.to_vec(),
+            tables: Vec::new(),
+            outside: Vec::new(),
+            elsewhere: Vec::new(),
+            nodes: FixedBitSet::with_capacity(graph.nodes.len()),
+        };
+        scope.nodes.extend(inside.iter().map(|node| node.get()));
+        for &node in &inside {
+            printer.edges.for_each(node, |edge| match edge.to {
+                Destination::Node(to) => scope.elsewhere.push(to),
+                Destination::Outside(symbol) => scope.outside.push(symbol),
+                Destination::Unknown => {}
+            });
+            for reference in graph.refs_of(node) {
+                match (graph.resolve_node(reference.target), reference.target) {
+                    (Some(to), _) | (None, Target::Node(to)) => scope.elsewhere.push(to),
+                    (None, Target::Symbol(symbol)) => scope.outside.push(symbol),
+                }
+            }
+            if let Some(Terminator::Switch(table)) = graph.block(node).map(|block| &block.end) {
+                scope.tables.push(*table);
+                scope.elsewhere.push(graph.tables[table.get()].chunk);
+            }
+        }
+        let nodes = &scope.nodes;
+        scope.elsewhere.retain(|node| !nodes.contains(node.get()));
+        sort(&mut scope.elsewhere);
+        sort(&mut scope.tables);
+        sort(&mut scope.outside);
+        scope
+    }
+
+    /// Whether the selection has the node.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.nodes.contains(node.get())
+    }
+}
+
+fn sort<T: Ord>(items: &mut Vec<T>) {
+    items.sort_unstable();
+    items.dedup();
+}

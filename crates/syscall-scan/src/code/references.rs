@@ -1,0 +1,138 @@
+//! Which instructions name which address of data.
+//!
+//! Noted while code is explored, because that is when every instruction is looked at, and put in order when
+//! somebody asks.
+
+use kcfg::isa::{Address, Effect, Value};
+use kelf::Machine;
+
+use super::Code;
+use crate::image::{Addr, Image};
+
+/// Distances from the global offset table below this are fields of structures.
+const MIN_DISTANCE: i64 = 0x40;
+
+/// The addresses that instructions name, as they come.
+pub(super) struct Recorder {
+    /// Whether addresses may be distances from the global offset table.
+    relative: bool,
+    absolute: Vec<Reference>,
+    distances: Vec<(i64, Reference)>,
+}
+
+/// An instruction that names an address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Reference {
+    /// The address.
+    pub to: Addr,
+    /// The instruction.
+    pub at: Addr,
+    /// Whether it makes a pointer of it, rather than reading or writing there.
+    pub as_pointer: bool,
+}
+
+impl Recorder {
+    pub(super) fn new(image: &Image) -> Recorder {
+        Recorder {
+            relative: image.machine == Machine::I386,
+            absolute: Vec::new(),
+            distances: Vec::new(),
+        }
+    }
+
+    /// Notes the addresses that an instruction names.
+    pub(super) fn note(&mut self, at: Addr, effects: &[Effect]) {
+        for effect in effects {
+            match *effect {
+                Effect::Set { value, .. }
+                | Effect::MaybeSet { value, .. }
+                | Effect::SetSigned { value, .. }
+                | Effect::Transfer(value) => self.value(at, value),
+                Effect::Binary { left, right, .. } | Effect::Compare { left, right, .. } => {
+                    self.value(at, left);
+                    self.value(at, right);
+                }
+                Effect::Store { to, value, .. } => {
+                    self.address(at, &to, false);
+                    self.value(at, value);
+                }
+                Effect::ClobberRange(to) => self.address(at, &to, true),
+                _ => {}
+            }
+        }
+    }
+
+    fn value(&mut self, at: Addr, value: Value) {
+        match value {
+            Value::Const(number) => self.add(at, number, true),
+            Value::Load { from, .. } => self.address(at, &from, false),
+            Value::Address(address) => self.address(at, &address, true),
+            Value::Reg { .. } | Value::Unknown => {}
+        }
+    }
+
+    fn address(&mut self, at: Addr, address: &Address, as_pointer: bool) {
+        if address.segment {
+            return;
+        }
+        let displacement = address.displacement;
+        // What an index is added to is the beginning of an array.
+        let as_pointer = as_pointer || address.index.is_some();
+        self.add(at, displacement as u64, as_pointer);
+        if self.relative && address.base.is_some() && displacement.abs() >= MIN_DISTANCE {
+            self.distances.push((displacement, Reference { to: Addr(0), at, as_pointer }));
+        }
+    }
+
+    fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
+        // Small numbers are no addresses, and there are many of them.
+        if number >= 0x1000 {
+            self.absolute.push(Reference { to: Addr(number), at, as_pointer });
+        }
+    }
+}
+
+/// The instructions that name an address of data, by address.
+pub struct References {
+    references: Vec<Reference>,
+}
+
+impl References {
+    /// Those of all code that can run.
+    pub fn new(code: &Code) -> References {
+        let is_data = |reference: &Reference| {
+            !code.image.is_code(reference.to) && code.image.is_loaded(reference.to)
+        };
+        let table = code.global_offset_table();
+        let relative = code.references.distances.iter().filter_map(|&(distance, reference)| {
+            let to = code.image.wrap(table?.0.wrapping_add_signed(distance));
+            Some(Reference { to: Addr(to), ..reference })
+        });
+        let absolute = code.references.absolute.iter().map(|&reference| Reference {
+            to: Addr(code.image.wrap(reference.to.0)),
+            ..reference
+        });
+        let mut references: Vec<Reference> = absolute.chain(relative).filter(is_data).collect();
+        references.sort_unstable();
+        references.dedup();
+        References { references }
+    }
+
+    /// The instructions that name just this address.
+    pub fn to(&self, address: Addr) -> &[Reference] {
+        let first = self.references.partition_point(|reference| reference.to < address);
+        let count = self.references[first..].partition_point(|reference| reference.to == address);
+        &self.references[first..first + count]
+    }
+
+    /// Whether a variable at this address is one of its own, as far as code tells: it is named, but no
+    /// pointer to it is made, nor to what is named last in front of it, which would be the structure that
+    /// it is in.
+    pub fn is_variable(&self, address: Addr) -> bool {
+        let own = self.to(address);
+        let first = self.references.partition_point(|reference| reference.to < address);
+        let before = self.references[..first].last().map(|reference| self.to(reference.to));
+        let named = |references: &[Reference]| references.iter().any(|r| r.as_pointer);
+        !own.is_empty() && !named(own) && !before.is_some_and(named)
+    }
+}

@@ -1,0 +1,115 @@
+//! Compiles, rewrites, links and runs i386 programs, and remembers how, so that a failure can be repeated by
+//! hand.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::{Outcome, Run};
+
+/// The cross compiler of Debian's package gcc-i686-linux-gnu.
+const GCC: &str = "i686-linux-gnu-gcc";
+/// A rewrite of a user program takes well below a second, of the largest a few.
+const REWRITE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Commands that follow one another in a directory of their own. The directory goes when this does.
+pub struct Chain {
+    dir: TempDir,
+    lines: Vec<String>,
+}
+
+/// What the rewriter said about a program.
+#[derive(Clone, Debug, Default)]
+pub struct Rewritten {
+    /// How much code was carried whole, by reason.
+    pub opaque: BTreeMap<String, usize>,
+}
+
+impl Chain {
+    /// An empty directory and no command yet.
+    pub fn new() -> Chain {
+        let dir = tempfile::Builder::new().prefix("kshrink-tests-").tempdir().expect("a temporary directory");
+        Chain { dir, lines: Vec::new() }
+    }
+
+    /// The directory, in which every command runs.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Runs a command whatever it exits with.
+    pub fn attempt(&mut self, run: Run) -> Outcome {
+        self.lines.push(run.line());
+        run.dir(self.dir.path()).outcome()
+    }
+
+    /// Runs a command that has to exit with 0.
+    ///
+    /// # Errors
+    /// The outcome as text if it does not.
+    pub fn step(&mut self, run: Run) -> Result<Outcome, String> {
+        self.lines.push(run.line());
+        run.dir(self.dir.path()).result()
+    }
+
+    /// Compiles C.
+    ///
+    /// # Errors
+    /// The outcome as text if the compiler fails.
+    pub fn compile(&mut self, source: impl AsRef<OsStr>, object: &str, flags: &[&str]) -> Result<(), String> {
+        let run = Run::new(GCC).arg("-m32").args(flags).arg("-c").arg(source).args(["-o", object]);
+        self.step(run).map(drop)
+    }
+
+    /// Links a program.
+    ///
+    /// # Errors
+    /// The outcome as text if the linker fails or warns.
+    pub fn link(&mut self, program: &str, objects: &[&str], flags: &[&str]) -> Result<(), String> {
+        let run = Run::new(GCC).args(["-m32", "-o", program]).args(objects).args(flags);
+        let outcome = self.step(run)?;
+        if outcome.stderr.is_empty() { Ok(()) } else { Err(outcome.to_string()) }
+    }
+
+    /// Rewrites the objects of a program into one.
+    ///
+    /// # Errors
+    /// The outcome as text if the rewriter fails.
+    pub fn rewrite(
+        &mut self,
+        output: &str,
+        objects: &[&str],
+        entry: &str,
+        passes: &str,
+    ) -> Result<Rewritten, String> {
+        let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
+        let run = run.args(["--passes", passes, "--emit-object", output]).limit(REWRITE_LIMIT);
+        Ok(Rewritten::parse(&self.step(run)?.stderr))
+    }
+
+    /// Keeps the directory, and returns the failure together with what led to it.
+    pub fn failed(self, what: &str, why: &str) -> String {
+        let Chain { dir, lines } = self;
+        let kept = dir.keep();
+        format!("{what}: {why}\n  what led to it, in {}:\n    {}", kept.display(), lines.join("\n    "))
+    }
+}
+
+impl Default for Chain {
+    fn default() -> Chain {
+        Chain::new()
+    }
+}
+
+impl Rewritten {
+    /// Reads the lines `carried whole: 3 × reason` of the report.
+    fn parse(report: &str) -> Rewritten {
+        let lines = report.lines().filter_map(|line| line.strip_prefix("carried whole: "));
+        let counts = lines.filter_map(|line| line.split_once(" × "));
+        let counts = counts.filter_map(|(count, reason)| Some((reason.to_owned(), count.parse().ok()?)));
+        Rewritten { opaque: counts.collect() }
+    }
+}

@@ -1,0 +1,81 @@
+//! What is in an object, counted from its symbols and relocations: an opinion that does not depend on the
+//! tools under test.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use goblin::elf::header::EM_386;
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_REL};
+use goblin::elf::sym::{STT_FUNC, STT_SECTION};
+use goblin::elf::{Elf, Reloc, Sym};
+
+/// Counts over an i386 object or program.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Names of functions, each once for every time that it is defined.
+    pub functions: Vec<String>,
+    /// Tables of places within functions: of `switch` statements, and of labels whose address is taken.
+    pub jump_tables: usize,
+    /// Bytes of executable sections.
+    pub code_bytes: u64,
+}
+
+impl Contents {
+    /// Counts.
+    pub fn of(path: &Path) -> Contents {
+        let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(elf.header.e_machine, EM_386, "{}: not for i386", path.display());
+        let defined = elf.syms.iter().filter(|symbol| symbol.st_type() == STT_FUNC && symbol.st_shndx != 0);
+        let name = |symbol: Sym| elf.strtab.get_at(symbol.st_name).unwrap_or_default().to_owned();
+        let code = elf.section_headers.iter().filter(|section| is_code(section.sh_flags));
+        Contents {
+            functions: defined.map(name).collect(),
+            jump_tables: jump_tables(&elf, &bytes),
+            code_bytes: code.map(|section| section.sh_size).sum(),
+        }
+    }
+}
+
+fn is_code(flags: u64) -> bool {
+    let wanted = u64::from(SHF_ALLOC | SHF_EXECINSTR);
+    flags & wanted == wanted
+}
+
+/// Places in data that code names, and at which there is a reference to code that is no function.
+fn jump_tables(elf: &Elf<'_>, bytes: &[u8]) -> usize {
+    let functions: BTreeSet<(usize, u64)> = elf
+        .syms
+        .iter()
+        .filter(|symbol| symbol.st_type() == STT_FUNC)
+        .map(|symbol| (symbol.st_shndx, symbol.st_value))
+        .collect();
+    let (mut named, mut labels) = (BTreeSet::new(), BTreeSet::new());
+    for (index, relocs) in &elf.shdr_relocs {
+        let header = &elf.section_headers[*index];
+        let section = header.sh_info as usize;
+        let from_code = is_code(elf.section_headers[section].sh_flags);
+        for reloc in relocs.iter().filter(|_| header.sh_type == SHT_REL) {
+            let Some(target) = target(elf, bytes, section, &reloc) else { continue };
+            let to_code = is_code(elf.section_headers[target.0].sh_flags);
+            if from_code && !to_code {
+                named.insert(target);
+            } else if !from_code && to_code && !functions.contains(&target) {
+                labels.insert((section, reloc.r_offset));
+            }
+        }
+    }
+    named.intersection(&labels).count()
+}
+
+/// The section and the offset that a relocation names by its section symbol and the addend in place.
+fn target(elf: &Elf<'_>, bytes: &[u8], section: usize, reloc: &Reloc) -> Option<(usize, u64)> {
+    let symbol = elf.syms.get(reloc.r_sym)?;
+    if symbol.st_type() != STT_SECTION || symbol.st_shndx >= elf.section_headers.len() {
+        return None;
+    }
+    let field = (elf.section_headers[section].sh_offset + reloc.r_offset) as usize;
+    let addend = u32::from_le_bytes(bytes.get(field..field + 4)?.try_into().ok()?);
+    Some((symbol.st_shndx, u64::from(addend)))
+}

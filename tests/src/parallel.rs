@@ -1,0 +1,18 @@
+//! A thread for each core.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// The results of `job` for 0 to `count`, in no particular order.
+pub fn parallel<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        numbers.take_while(|&number| number < count).map(&job).collect::<Vec<T>>()
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a job panicked")).collect()
+    })
+}

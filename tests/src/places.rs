@@ -1,0 +1,39 @@
+//! Where things are.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::Run;
+
+/// The path of one of the workspace's commands, as `cargo build --release` left it.
+pub fn command(name: &str) -> PathBuf {
+    // Tests run as target/PROFILE/deps/NAME-HASH.
+    let test = std::env::current_exe().expect("the path of this test");
+    let profiles = test.ancestors().nth(3).expect("tests lie in target/PROFILE/deps");
+    let path = profiles.join("release").join(name);
+    assert!(path.is_file(), "{} is missing; run `cargo build --release` first", path.display());
+    path
+}
+
+/// A file or directory of `fixtures/`.
+pub fn fixture(path: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("fixtures").join(path);
+    assert!(path.exists(), "{} is missing", path.display());
+    path
+}
+
+/// Where recipes keep what they fetch and build.
+pub fn cache_dir() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("KSHRINK_CACHE")
+        .or_else(|| Some(variable("HOME")?.join(".cache/kshrink")))
+        .expect("a home directory, or KSHRINK_CACHE")
+}
+
+/// Runs a recipe of `fixtures/`, and returns the path that it prints last. A recipe that has nothing to do
+/// takes no time; one that builds a kernel takes minutes.
+pub fn recipe(path: &str, arguments: &[&str]) -> PathBuf {
+    let run = Run::new(fixture(path)).args(arguments).limit(Duration::from_secs(1800));
+    let outcome = run.succeed();
+    PathBuf::from(outcome.text().lines().last().unwrap_or_default())
+}

@@ -1,0 +1,289 @@
+/*!
+Random programs, compiled in many ways, go through the rewriter and must do what they did before.
+
+Each of [`PROGRAMS`] programs is made of two files: one by csmith (Yang et al., PLDI 2011), free of undefined
+behaviour, which prints a checksum of all its variables, and one full of `switch` statements, which csmith
+does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
+[`VARIANTS`], go through `--passes none` and through `--passes reach`, are linked as the original was, and
+have to print the same with the same exit status.
+
+`KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it.
+*/
+
+mod switches;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use kshrink_tests::elf::Contents;
+use kshrink_tests::{Chain, Outcome, Rewritten, Run, fixture, parallel, recipe};
+
+/// How many programs, numbered from 0. Program N has the seed N, or if that does not end, N + [`PROGRAMS`],
+/// and so on.
+const PROGRAMS: usize = 100;
+/// How many seeds are tried for one program.
+const TRIES: usize = 8;
+/// Nearly all programs take less than 0.01 s; of the others, most never end.
+const ORIGINAL_LIMIT: Duration = Duration::from_secs(2);
+/// No verdict should depend on what else the machine is doing.
+const REWRITTEN_LIMIT: Duration = Duration::from_secs(20);
+/// csmith now and then makes a program that keeps the compiler busy for minutes.
+const BUILD_LIMIT: Duration = Duration::from_secs(30);
+const LEVELS: [&str; 2] = ["-Os", "-O2"];
+const PASSES: [&str; 2] = ["none", "reach"];
+
+/// A way to compile and link a program.
+struct Variant {
+    compile: &'static [&'static str],
+    link: &'static [&'static str],
+    /// Whether it has a runtime of its own in place of the C library.
+    freestanding: bool,
+    /// What csmith is told besides the seed.
+    csmith: &'static [&'static str],
+}
+
+const STATIC: &[&str] = &["-static", "-no-pie"];
+
+const VARIANTS: &[Variant] = &[
+    Variant { compile: &["-fno-pie"], link: STATIC, freestanding: false, csmith: &["--float"] },
+    Variant {
+        compile: &["-fno-pie", "-ffunction-sections", "-fdata-sections"],
+        link: STATIC,
+        freestanding: false,
+        csmith: &["--max-funcs", "20"],
+    },
+    Variant { compile: &["-fPIE"], link: &["-static-pie"], freestanding: false, csmith: &["--inline-function"] },
+    // As a 32-bit kernel is compiled.
+    Variant {
+        compile: &[
+            "-fno-pic",
+            "-mregparm=3",
+            "-freg-struct-return",
+            "-mpreferred-stack-boundary=2",
+            "-ffreestanding",
+            "-fno-strict-aliasing",
+            "-fno-asynchronous-unwind-tables",
+            "-fno-delete-null-pointer-checks",
+        ],
+        link: &["-static", "-no-pie", "-nostdlib"],
+        freestanding: true,
+        csmith: &[],
+    },
+    // Every function on its own, and aligned.
+    Variant {
+        compile: &["-fno-pie", "-fno-inline", "-falign-functions=16", "-fcf-protection=branch"],
+        link: STATIC,
+        freestanding: false,
+        csmith: &["--max-funcs", "16"],
+    },
+];
+
+/// What went through.
+#[derive(Default)]
+struct Figures {
+    builds: usize,
+    functions: usize,
+    jump_tables: usize,
+    code_bytes: u64,
+    code_bytes_after_reach: u64,
+    seeds_skipped: usize,
+    opaque: BTreeMap<String, usize>,
+}
+
+#[test]
+fn random_programs_do_what_they_did_before() {
+    recipe_tools();
+    let start = Instant::now();
+    let only = std::env::var("KSHRINK_SEED").ok().map(|text| text.parse().expect("KSHRINK_SEED is a number"));
+    let numbers: Vec<usize> = only.map_or_else(|| (0..PROGRAMS).collect(), |number| vec![number]);
+    let mut figures = Figures::default();
+    let mut failures = Vec::new();
+    for result in parallel(numbers.len(), |i| program(numbers[i])) {
+        match result {
+            Ok(program) => figures.add(&program),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    // Past the harness, which shows the output of failures only.
+    let _ = writeln!(std::io::stderr(), "{}", figures.text(numbers.len(), start.elapsed()));
+    assert!(
+        failures.is_empty(),
+        "{} of {} programs failed\n\n{}",
+        failures.len(),
+        numbers.len(),
+        failures.join("\n\n")
+    );
+    assert!(figures.jump_tables > 10 * numbers.len(), "so few jump tables test little: {}", figures.jump_tables);
+}
+
+fn recipe_tools() {
+    recipe("install.sh", &["programs"]);
+}
+
+/// Takes one program through everything.
+fn program(number: usize) -> Result<Figures, String> {
+    let variant = &VARIANTS[number % VARIANTS.len()];
+    for attempt in 0..TRIES {
+        let seed = number + attempt * PROGRAMS;
+        let mut chain = Chain::new();
+        match originals(&mut chain, seed, variant) {
+            Ok(Some(originals)) => {
+                let mut figures = Figures { seeds_skipped: attempt, ..Figures::default() };
+                for (level, original) in LEVELS.iter().zip(&originals) {
+                    if let Err(why) = rewrite_all(&mut chain, level, variant, original, &mut figures) {
+                        let what = format!("program {number} (seed {seed}), {level} {}", variant.compile.join(" "));
+                        return Err(chain.failed(&what, &why));
+                    }
+                }
+                return Ok(figures);
+            }
+            Ok(None) => {}
+            Err(why) => return Err(chain.failed(&format!("program {number} (seed {seed}), before rewriting"), &why)),
+        }
+    }
+    Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
+}
+
+/// Makes, compiles and runs the original programs, one for each level; `None` if the seed is no good.
+fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option<Vec<Outcome>>, String> {
+    let csmith = Run::new("csmith").args(["--seed", &seed.to_string(), "--output", "csmith.c"]);
+    if chain.attempt(csmith.args(variant.csmith).limit(BUILD_LIMIT)).status != Some(0) {
+        return Ok(None);
+    }
+    write(chain, "switches.c", &switches::generate(seed as u64))?;
+    let text = fs::read_to_string(chain.dir().join("csmith.c")).map_err(|error| error.to_string())?;
+    write(chain, "random.c", &with_switches(&text)?)?;
+    let mut outcomes = Vec::new();
+    for level in LEVELS {
+        let flags: Vec<&str> = [level, "-w", "-I/usr/include/csmith"].iter().chain(variant.compile).copied().collect();
+        let runtime = fixture("programs/random/runtime.c");
+        let mut sources = vec![("random.c".into(), "random"), ("switches.c".into(), "switches")];
+        sources.extend(variant.freestanding.then_some((runtime, "runtime")));
+        for (source, name) in &sources {
+            chain.compile(source, &format!("{name}{level}.o"), &flags)?;
+        }
+        let program = format!("original{level}");
+        let objects = objects(level, variant);
+        chain.link(&program, &objects.iter().map(String::as_str).collect::<Vec<_>>(), variant.link)?;
+        let outcome = run(chain, &program, ORIGINAL_LIMIT);
+        if outcome.status.is_none() {
+            return Ok(None);
+        }
+        outcomes.push(outcome);
+    }
+    Ok(Some(outcomes))
+}
+
+fn write(chain: &Chain, name: &str, text: &str) -> Result<(), String> {
+    fs::write(chain.dir().join(name), text).map_err(|error| format!("{name}: {error}"))
+}
+
+/// csmith's program, made to call the other file and to put the result into its checksum.
+fn with_switches(program: &str) -> Result<String, String> {
+    let end = "    platform_main_end(crc32_context";
+    let call = "    transparent_crc(kshrink_switches(crc32_context), \"switches\", print_hash_value);\n";
+    let (before, after) = program.rsplit_once(end).ok_or("csmith's program does not end as expected")?;
+    Ok(format!("extern unsigned kshrink_switches(unsigned);\n{before}{call}{end}{after}"))
+}
+
+fn objects(level: &str, variant: &Variant) -> Vec<String> {
+    let names: &[&str] = if variant.freestanding { &["runtime", "random", "switches"] } else { &["random", "switches"] };
+    names.iter().map(|name| format!("{name}{level}.o")).collect()
+}
+
+/// With the argument 1, a program prints the checksum after each variable, not only the last.
+fn run(chain: &mut Chain, program: &str, limit: Duration) -> Outcome {
+    chain.attempt(Run::new(chain.dir().join(program)).arg("1").limit(limit))
+}
+
+/// Rewrites a program by every pass, and compares.
+fn rewrite_all(
+    chain: &mut Chain,
+    level: &str,
+    variant: &Variant,
+    original: &Outcome,
+    figures: &mut Figures,
+) -> Result<(), String> {
+    let objects = objects(level, variant);
+    let paths: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let before: Vec<Contents> = objects.iter().map(|name| Contents::of(&chain.dir().join(name))).collect();
+    let entry = if variant.freestanding { "_start" } else { "main" };
+    for passes in PASSES {
+        let object = format!("{passes}{level}.o");
+        let rewritten = chain.rewrite(&object, &paths, entry, passes)?;
+        let after = Contents::of(&chain.dir().join(&object));
+        check_contents(passes, &before, &after)?;
+        let program = format!("{passes}{level}");
+        chain.link(&program, &[&object], variant.link)?;
+        let outcome = run(chain, &program, REWRITTEN_LIMIT);
+        if !outcome.equals(original) {
+            return Err(format!("--passes {passes} changed what it does\n  before: {original}\n  after: {outcome}"));
+        }
+        match passes {
+            "reach" => figures.code_bytes_after_reach += after.code_bytes,
+            _ => figures.add_build(&before, &after, &rewritten),
+        }
+    }
+    Ok(())
+}
+
+/// What can be told without running it: with no pass every function is still there, and `reach` has removed
+/// those that nothing calls.
+fn check_contents(passes: &str, before: &[Contents], after: &Contents) -> Result<(), String> {
+    let sorted = |mut names: Vec<String>| {
+        names.sort_unstable();
+        names.dedup();
+        names
+    };
+    let remaining = sorted(after.functions.clone());
+    if passes == "none" {
+        let functions = sorted(before.iter().flat_map(|object| object.functions.clone()).collect());
+        if functions != remaining {
+            return Err(format!("--passes none: functions before {functions:?}, after {remaining:?}"));
+        }
+    } else if let Some(dead) = switches::dead_functions().find(|dead| remaining.contains(dead)) {
+        return Err(format!("--passes {passes} kept {dead}, which nothing calls"));
+    }
+    Ok(())
+}
+
+impl Figures {
+    fn add_build(&mut self, before: &[Contents], after: &Contents, rewritten: &Rewritten) {
+        self.builds += 1;
+        self.functions += before.iter().map(|object| object.functions.len()).sum::<usize>();
+        self.jump_tables += before.iter().map(|object| object.jump_tables).sum::<usize>();
+        self.code_bytes += after.code_bytes;
+        for (reason, count) in &rewritten.opaque {
+            *self.opaque.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    fn add(&mut self, other: &Figures) {
+        self.builds += other.builds;
+        self.functions += other.functions;
+        self.jump_tables += other.jump_tables;
+        self.code_bytes += other.code_bytes;
+        self.code_bytes_after_reach += other.code_bytes_after_reach;
+        self.seeds_skipped += other.seeds_skipped;
+        for (reason, count) in &other.opaque {
+            *self.opaque.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    fn text(&self, programs: usize, time: Duration) -> String {
+        let opaque: String = self.opaque.iter().map(|(why, n)| format!("\n  carried whole: {n} × {why}")).collect();
+        format!(
+            "random programs: {programs} (and {} that do not end) in {} builds, in {:.0} s: {} functions, {} jump \
+             tables, {} KiB of code, of which reach keeps {} KiB{opaque}",
+            self.seeds_skipped,
+            self.builds,
+            time.as_secs_f64(),
+            self.functions,
+            self.jump_tables,
+            self.code_bytes / 1024,
+            self.code_bytes_after_reach / 1024,
+        )
+    }
+}
