@@ -7,7 +7,7 @@ use std::path::Path;
 
 use goblin::elf::header::EM_386;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_REL};
-use goblin::elf::sym::{STT_FUNC, STT_SECTION};
+use goblin::elf::sym::STT_FUNC;
 use goblin::elf::{Elf, Reloc, Sym};
 
 /// Counts over an i386 object or program.
@@ -69,13 +69,14 @@ fn jump_tables(elf: &Elf<'_>, bytes: &[u8]) -> usize {
     named.intersection(&labels).count()
 }
 
-/// The section and the offset that a relocation names by its section symbol and the addend in place.
+/// The section and the offset that a relocation names by a section or label and the addend in place.
 fn target(elf: &Elf<'_>, bytes: &[u8], section: usize, reloc: &Reloc) -> Option<(usize, u64)> {
     let symbol = elf.syms.get(reloc.r_sym)?;
-    if symbol.st_type() != STT_SECTION || symbol.st_shndx >= elf.section_headers.len() {
+    let is_defined = (1..elf.section_headers.len()).contains(&symbol.st_shndx);
+    if symbol.st_type() == STT_FUNC || !is_defined {
         return None;
     }
     let field = (elf.section_headers[section].sh_offset + reloc.r_offset) as usize;
     let addend = u32::from_le_bytes(bytes.get(field..field + 4)?.try_into().ok()?);
-    Some((symbol.st_shndx, u64::from(addend)))
+    Some((symbol.st_shndx, symbol.st_value + u64::from(addend)))
 }

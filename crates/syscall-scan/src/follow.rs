@@ -153,17 +153,19 @@ impl<'f, 'c, 'r> Search<'f, 'c, 'r> {
         if self.seen.len() > MAX_STEPS {
             return Err(Lost(function));
         }
-        let (flow, followed) = self.flows.watch(function, watched);
-        if !followed {
-            return Err(Lost(function));
-        }
+        let flow = self.flows.watch(function, watched).map_err(Lost)?;
         let mut passed_on = Vec::new();
         let mut calls = Vec::new();
         self.flows.walk(&flow, &mut |flows: &mut Flows, visit| {
             let mut look = Look { flows, watched, goal, passed_on: &mut passed_on };
             match visit {
                 Visit::Instruction { at, state, effects } => look.instruction(at, state, effects),
-                Visit::Exit { exit, state } => look.exit(&flow.function, exit, state, &mut calls),
+                Visit::Exit { exit, state, target } => {
+                    if target.is_some_and(|target| watched.is_in(target)) {
+                        calls.push(exit);
+                    }
+                    look.exit(&flow.function, exit, state)
+                }
                 Visit::End { next, state } if look.leaves(&flow.function, next) => {
                     look.arguments(next, next, state)
                 }
@@ -197,6 +199,26 @@ impl<'f, 'c, 'r> Search<'f, 'c, 'r> {
         }
     }
 
+    /// Whether an instruction reads whole words only, so that no part of a value gets out of sight.
+    fn reads_whole(&self, at: Addr) -> bool {
+        let code = self.flows.code;
+        let mut effects = Vec::new();
+        code.isa.effects(code.image.bytes(at), at.0, &mut effects);
+        let whole = |value: &Operand| match value {
+            Operand::Load { width, .. } => *width == code.image.machine.word_size(),
+            _ => true,
+        };
+        effects.iter().all(|effect| match effect {
+            Effect::Set { value, .. }
+            | Effect::MaybeSet { value, .. }
+            | Effect::SetSigned { value, .. }
+            | Effect::Store { value, .. }
+            | Effect::Transfer(value) => whole(value),
+            Effect::Binary { left, right, .. } => whole(left) && whole(right),
+            _ => true,
+        })
+    }
+
     /// Follows a value through everybody who reads a variable.
     fn in_variable(&mut self, variable: Addr, goal: Goal) -> Result<(), Lost> {
         if !self.references.is_variable(variable) {
@@ -209,6 +231,9 @@ impl<'f, 'c, 'r> Search<'f, 'c, 'r> {
             let Some((origin, _)) = self.flows.domain.origins.add(read) else {
                 return Err(Lost(reference.at));
             };
+            if !self.reads_whole(reference.at) {
+                return Err(Lost(reference.at));
+            }
             for function in self.flows.code.functions_of(reference.at) {
                 self.in_function(function, Watched::Origin(origin), goal)?;
             }
@@ -320,19 +345,11 @@ impl Look<'_, '_> {
         function: &crate::code::Function,
         id: ExitId,
         state: &State,
-        calls: &mut Vec<ExitId>,
     ) -> Result<(), Lost> {
         let exit = self.flows.code.exit(id);
         match exit.kind {
             ExitKind::Call(callee) => self.arguments(exit.at, callee, state),
             ExitKind::IndirectCall | ExitKind::IndirectJump => {
-                let target = self.flows.target(state, exit.at);
-                if self.watched.is_in(&target) {
-                    if self.goal != Goal::Called {
-                        return Err(Lost(exit.at));
-                    }
-                    calls.push(id);
-                }
                 if exit.successors.is_empty() || exit.kind == ExitKind::IndirectCall {
                     self.unknown_callee(exit.at, state)?;
                 }

@@ -10,8 +10,9 @@ use std::fmt;
 
 use rustc_hash::FxHashSet;
 
-use crate::code::{ExitId, ExitKind, Taken};
-use crate::flow::{Flows, State};
+use crate::code::{ExitId, ExitKind, References, Taken};
+use crate::flow::{Flows, State, low_mask};
+use crate::follow::{Lost, find_calls, prove_unwritten, stores_to};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
@@ -26,10 +27,24 @@ const MAX_DEPTH: usize = 24;
 pub enum Reason {
     /// An instruction computes it in a way that is not followed.
     Computed(Addr),
-    /// It is an argument of a function whose address is taken.
-    Callable(Addr, Taken),
-    /// It is read from memory that others may write to.
+    /// It is an argument of a function that is called through pointers, and they were lost.
+    Callable {
+        /// The function.
+        function: Addr,
+        /// Who makes its address known.
+        taken: Taken,
+        /// Where the address was lost.
+        lost: Addr,
+    },
+    /// It is read from memory, by this instruction.
     Memory(Addr),
+    /// It is read from memory that others may write to.
+    Written {
+        /// The instruction that reads it.
+        read: Addr,
+        /// Where the address of that memory was lost.
+        lost: Addr,
+    },
     /// It comes through too many functions.
     Deep,
 }
@@ -40,6 +55,7 @@ pub type Numbers = Result<BTreeSet<u64>, Reason>;
 /// Resolves values over all functions.
 pub struct Resolver<'f, 'c> {
     flows: &'f mut Flows<'c>,
+    references: &'f References,
     /// What is being resolved: a function that calls itself with the value that it was called with adds
     /// nothing.
     open: FxHashSet<(Addr, Atom)>,
@@ -47,8 +63,8 @@ pub struct Resolver<'f, 'c> {
 
 impl<'f, 'c> Resolver<'f, 'c> {
     /// Nothing resolved so far.
-    pub fn new(flows: &'f mut Flows<'c>) -> Resolver<'f, 'c> {
-        Resolver { flows, open: FxHashSet::default() }
+    pub fn new(flows: &'f mut Flows<'c>, references: &'f References) -> Resolver<'f, 'c> {
+        Resolver { flows, references, open: FxHashSet::default() }
     }
 
     /// The numbers that a value may be in front of the instruction at `at`, whatever function it is in.
@@ -81,7 +97,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all)
     }
 
-    /// The numbers that a value of `function` may be that depends on how the function was called.
+    /// The numbers that a value of `function` may be that depends on how the function was called, or on
+    /// what others wrote to memory.
     fn of_callers(&mut self, function: Addr, atom: Atom) -> Numbers {
         if self.open.len() >= MAX_DEPTH {
             return Err(Reason::Deep);
@@ -89,27 +106,42 @@ impl<'f, 'c> Resolver<'f, 'c> {
         if !self.open.insert((function, atom)) {
             return Ok(BTreeSet::new());
         }
-        let numbers = self.of_open_callers(function, atom);
+        let numbers = self.of_origin(function, atom);
         self.open.remove(&(function, atom));
         numbers
     }
 
-    fn of_open_callers(&mut self, function: Addr, atom: Atom) -> Numbers {
-        let root = self.flows.domain.origins.root(atom.origin);
-        match self.flows.domain.origins.get(root) {
-            Origin::Register(_) => {}
-            Origin::Memory { at, .. } => return Err(Reason::Memory(Addr(at.offset))),
-            Origin::Made { at, .. } | Origin::Frame { at } => return Err(Reason::Computed(at)),
-            Origin::Element { table, .. } => return Err(Reason::Memory(table)),
+    fn of_origin(&mut self, function: Addr, atom: Atom) -> Numbers {
+        let origins = &self.flows.domain.origins;
+        match origins.get(origins.root(atom.origin)) {
+            Origin::Register(_) => return self.of_arguments(function, atom),
+            Origin::Memory { .. } => {}
+            Origin::Made { at, .. } | Origin::Frame { at } | Origin::Element { at, .. } => {
+                return Err(Reason::Computed(at));
+            }
             Origin::Number | Origin::Low { .. } => return Err(Reason::Computed(function)),
         }
+        let numbers = match origins.get(atom.origin) {
+            Origin::Low { of, width } => {
+                let mask = low_mask(width);
+                let numbers = self.of_callers(function, of)?;
+                numbers.into_iter().map(|number| number & mask).collect()
+            }
+            Origin::Memory { at, width, when: When::Later(by) } => {
+                self.of_memory(function, at, width, by)?
+            }
+            _ => return Err(Reason::Computed(function)),
+        };
+        let domain = &self.flows.domain;
+        let plus = |number| domain.plus(Atom::number(number), atom.offset).offset;
+        Ok(numbers.into_iter().map(plus).collect())
+    }
+
+    /// The numbers that an argument of a function may be.
+    fn of_arguments(&mut self, function: Addr, atom: Atom) -> Numbers {
         let code = self.flows.code;
-        let Some(entry) = code.entry(function) else { return Err(Reason::Computed(function)) };
-        if let Some(&taken) = entry.taken.first() {
-            return Err(Reason::Callable(function, taken));
-        }
         let mut all = BTreeSet::new();
-        for (caller, exit) in self.callers(function) {
+        for (caller, exit) in self.callers(function)? {
             let at = code.exit(exit).at;
             let flow = self.flows.flow(caller);
             let Some(after) = self.flows.after(&flow, at) else { continue };
@@ -119,15 +151,76 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all)
     }
 
+    /// The numbers that `width` bytes of memory may be when the instruction `by` of `function` reads them.
+    fn of_memory(&mut self, function: Addr, at: Atom, width: u8, by: Addr) -> Numbers {
+        let unknown = || Reason::Memory(by);
+        let origins = &self.flows.domain.origins;
+        match origins.get(at.origin) {
+            Origin::Number => self.of_variable(Addr(at.offset), width, by),
+            // A pointer in a variable: wherever it was stored.
+            Origin::Memory { at: variable, when: When::Later(_), .. } => {
+                let variable = Addr(variable.as_number().ok_or_else(unknown)?);
+                let word = self.flows.code.image.machine.word_size();
+                let mut all = BTreeSet::new();
+                if self.flows.code.image.initial(variable, word).unwrap_or(0) != 0 {
+                    return Err(unknown());
+                }
+                for (function, place, value) in self.stores_to(variable, by)? {
+                    if value == Value::Any {
+                        return Err(Reason::Computed(place));
+                    }
+                    // A null pointer is not read through.
+                    for &pointer in value.atoms().iter().filter(|p| **p != Atom::number(0)) {
+                        let at = self.flows.domain.plus(pointer, at.offset);
+                        all.extend(self.of_memory(function, at, width, by)?);
+                    }
+                }
+                Ok(all)
+            }
+            // What the function was given a pointer to: what it was when the function was called, if
+            // nobody writes to it.
+            _ if matches!(origins.get(origins.root(at.origin)), Origin::Register(_)) => {
+                prove_unwritten(self.flows, self.references, function, at, width)
+                    .map_err(|Lost(at)| Reason::Written { read: by, lost: at })?;
+                let memory = Origin::Memory { at, width, when: When::Entry };
+                let (origin, _) = self.flows.domain.origins.add(memory).ok_or(Reason::Deep)?;
+                self.of_callers(function, Atom::of(origin))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    /// The numbers that a variable may hold.
+    fn of_variable(&mut self, variable: Addr, width: u8, by: Addr) -> Numbers {
+        let mut all = BTreeSet::new();
+        all.insert(self.flows.code.image.initial(variable, width).unwrap_or(0));
+        for (function, at, value) in self.stores_to(variable, by)? {
+            let flow = self.flows.flow(function);
+            let Some(state) = self.flows.before(&flow, at) else { continue };
+            all.extend(self.value(function, &state, &value, at)?);
+        }
+        Ok(all.into_iter().map(|number| number & low_mask(width)).collect())
+    }
+
+    fn stores_to(&mut self, variable: Addr, by: Addr) -> Result<Vec<(Addr, Addr, Value)>, Reason> {
+        stores_to(self.flows, self.references, variable)
+            .map_err(|Lost(at)| Reason::Written { read: by, lost: at })
+    }
+
     /// The functions that call or jump to a function, and where they do.
-    fn callers(&self, function: Addr) -> Vec<(Addr, ExitId)> {
+    fn callers(&mut self, function: Addr) -> Result<Vec<(Addr, ExitId)>, Reason> {
         let code = self.flows.code;
-        let calls = code.entry(function).map_or(&[][..], |entry| &entry.callers);
+        let Some(entry) = code.entry(function) else { return Err(Reason::Computed(function)) };
+        let mut calls = entry.callers.clone();
+        if let Some(&taken) = entry.taken.first() {
+            let found = find_calls(self.flows, self.references, function);
+            calls.extend(found.map_err(|Lost(at)| Reason::Callable { function, taken, lost: at })?);
+        }
         let jumps = code.incoming(function).iter().filter(|&&exit| {
             !matches!(code.exit(exit).kind, ExitKind::Call(callee) if callee == function)
         });
         let mut callers = Vec::new();
-        for &exit in calls {
+        for exit in calls {
             let functions = code.functions_of(code.exit(exit).at);
             callers.extend(functions.into_iter().map(|caller| (caller, exit)));
         }
@@ -137,7 +230,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             let others = functions.into_iter().filter(|&caller| caller != function);
             callers.extend(others.map(|caller| (caller, exit)));
         }
-        callers
+        Ok(callers)
     }
 
     /// What an atom of a function is to its caller, `state` being the caller's when the function begins.
@@ -192,15 +285,19 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Computed(at) => write!(f, "the number is computed at {at}"),
-            Reason::Callable(function, taken) => {
+            Reason::Callable { function, taken, lost } => {
                 write!(f, "the number is an argument of {function}, ")?;
                 match taken {
-                    Taken::Start => f.write_str("where the program starts"),
-                    Taken::Code(at) => write!(f, "whose address is taken at {at}"),
-                    Taken::Data(at) => write!(f, "whose address is in data at {at}"),
+                    Taken::Start => return f.write_str("where the program starts"),
+                    Taken::Code(at) => write!(f, "whose address is taken at {at}")?,
+                    Taken::Data(at) => write!(f, "whose address is in data at {at}")?,
                 }
+                write!(f, " and lost at {lost}")
             }
             Reason::Memory(at) => write!(f, "the number is read from memory at {at}"),
+            Reason::Written { read, lost } => {
+                write!(f, "the number is read at {read} from memory whose address is lost at {lost}")
+            }
             Reason::Deep => f.write_str("the number comes through too many functions"),
         }
     }

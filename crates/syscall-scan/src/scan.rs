@@ -7,7 +7,7 @@ use kplan::Abi;
 
 use crate::Error;
 use crate::abi;
-use crate::code::Code;
+use crate::code::{Code, References};
 use crate::flow::Flows;
 use crate::image::{Addr, Image};
 use crate::reach::reach;
@@ -57,13 +57,14 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
     let unknown = || Error::OtherMachine { name: image.machine.to_string() };
     let (code, lost_jumps) = reach(&image).ok_or_else(unknown)?;
     let mut flows = Flows::new(&code).ok_or_else(unknown)?;
+    let references = References::new(&code);
     let name = |at: Addr| image.symbols.function_at(at).map(str::to_owned);
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
     let sites = addresses
         .into_iter()
         .map(|address| {
-            let (abi, numbers) = site(&mut flows, address);
+            let (abi, numbers) = site(&mut flows, &references, address);
             let numbers = numbers.map_err(|reason| reason.to_string());
             Site { address, function: name(address), abi, numbers }
         })
@@ -76,10 +77,10 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
     Ok(Scan { abi, sites, lost_jumps, instructions: code.instructions() })
 }
 
-fn site(flows: &mut Flows, at: Addr) -> (Abi, Numbers) {
+fn site(flows: &mut Flows, references: &References, at: Addr) -> (Abi, Numbers) {
     let abi = abi::abi(flows.code.image.machine, is_compat(flows.code, at));
     let number = abi::number_register(abi);
-    let numbers = Resolver::new(flows).numbers(at, |state| state.register(number).clone());
+    let numbers = Resolver::new(flows, references).numbers(at, |state| state.register(number).clone());
     // The kernel looks at the low 32 bits.
     (abi, numbers.map(|numbers| numbers.into_iter().map(|nr| nr & 0xffff_ffff).collect()))
 }

@@ -1,7 +1,5 @@
 //! Writing out the placed nodes: bytes, relocations, sections.
 
-use std::cmp::Reverse;
-
 use goblin::elf::section_header::{
     SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_NULL, SHT_PROGBITS,
 };
@@ -9,6 +7,7 @@ use indexmap::IndexMap;
 use kelf::{Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
 
 use super::Error;
+use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use crate::graph::{Graph, Ref, Target};
@@ -44,24 +43,26 @@ impl<'g> Emitter<'g> {
             symbols: SymbolTable::new(graph),
             section_symbols: vec![SymbolIndex(0)],
         };
-        for id in order(graph, relax) {
+        for i in 0..graph.sections.len() {
+            let id = SectionId::from(i);
             let placed = relax::place(isa, graph, id, relax, &mut emitter.offsets)
                 .map_err(|far| Error::TooFar { from: graph.name_of(far.node), displacement: far.displacement })?;
-            if placed.nodes.is_empty() {
-                continue;
+            if !placed.nodes.is_empty() {
+                emitter.placed.push((id, placed));
             }
-            let index = SectionIndex::from(emitter.placed.len() + 1);
-            for (j, node) in placed.nodes.iter().enumerate() {
+        }
+        if relax == Relax::Shortest {
+            pack::order(graph, &mut emitter.placed);
+        }
+        for (i, (_, placed)) in emitter.placed.iter().enumerate() {
+            let index = SectionIndex::from(i + 1);
+            for node in &placed.nodes {
                 emitter.sections[node.node.get()] = Some(index);
-                let end = node.offset
+                emitter.ends[node.node.get()] = node.offset
                     + graph.node(node.node).size
                     + node.branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
-                debug_assert!(placed.nodes.get(j + 1).is_none_or(|next| next.offset >= end));
-                emitter.ends[node.node.get()] = end;
             }
-            let symbol = emitter.symbols.add_section(index);
-            emitter.section_symbols.push(symbol);
-            emitter.placed.push((id, placed));
+            emitter.section_symbols.push(emitter.symbols.add_section(index));
         }
         let places =
             Places { sections: &emitter.sections, offsets: &emitter.offsets, ends: &emitter.ends };
@@ -270,20 +271,4 @@ impl<'g> Emitter<'g> {
             })
             .collect()
     }
-}
-
-/// The order of the sections: that of the input, but for zero-initialised data. That begins on a page in every
-/// image, so that with the most aligned sections first, and those last among them that leave the next one
-/// askew, the least is lost between them.
-fn order(graph: &Graph, relax: Relax) -> Vec<SectionId> {
-    let mut order: Vec<SectionId> = (0..graph.sections.len()).map(SectionId::from).collect();
-    if relax == Relax::Shortest {
-        order.sort_by_key(|&id| {
-            let section = &graph.sections[id.get()];
-            let zero = section.kind == SHT_NOBITS && section.name.starts_with(".bss");
-            let size: u32 = section.nodes.clone().map(|node| graph.nodes[node as usize].size).sum();
-            if zero { (1, Reverse(section.align), size % section.align != 0) } else { (0, Reverse(0), false) }
-        });
-    }
-    order
 }

@@ -40,8 +40,19 @@ impl Recorder {
         }
     }
 
-    /// Notes the addresses that an instruction names.
-    pub(super) fn note(&mut self, at: Addr, effects: &[Effect]) {
+    /// Notes the addresses that an instruction names. `operand` finds its memory operand, if its effects do
+    /// not tell (it may be a vector's).
+    pub(super) fn note(
+        &mut self,
+        at: Addr,
+        effects: &[Effect],
+        operand: impl FnOnce() -> Option<Address>,
+    ) {
+        if effects.iter().all(|effect| matches!(effect, Effect::Clobber(_) | Effect::ClobberFlags)) {
+            if let Some(address) = operand() {
+                self.address(at, &address, true);
+            }
+        }
         for effect in effects {
             match *effect {
                 Effect::Set { value, .. }

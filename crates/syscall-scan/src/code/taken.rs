@@ -81,7 +81,10 @@ impl Code<'_> {
                 }
             }
         }
-        self.references.note(at, effects);
+        let (isa, bytes) = (self.isa, self.image.bytes(at));
+        self.references.note(at, effects, || {
+            isa.memory_operand(bytes, at.0).map(|operand| operand.address)
+        });
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use kcfg::isa::Reg;
 
 use super::frame::Place;
+use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Origins, Value};
 
 /// How many general registers a machine has at most.
@@ -23,8 +24,10 @@ pub struct Domain {
     pub global_offset_table: Option<u64>,
     /// A value to keep an eye on, see [`crate::follow`].
     pub watched: Option<Watched>,
-    /// Whether the watched value went where it cannot be followed.
-    lost: Cell<bool>,
+    /// The instruction that is being looked at.
+    pub(super) at: Addr,
+    /// Where the watched value went where it cannot be followed.
+    lost: Cell<Option<Addr>>,
 }
 
 /// A value that is followed through the program: an unknown, with whatever is added to it, or a number.
@@ -62,25 +65,26 @@ impl Domain {
             mask: low_mask(word),
             global_offset_table: None,
             watched: None,
-            lost: Cell::new(false),
+            at: Addr(0),
+            lost: Cell::new(None),
         }
     }
 
     /// Starts or ends watching a value.
     pub fn watch(&mut self, watched: Option<Watched>) {
         self.watched = watched;
-        self.lost.set(false);
+        self.lost.set(None);
     }
 
-    /// Whether the watched value went where it cannot be followed.
-    pub fn is_lost(&self) -> bool {
+    /// The instruction where the watched value went where it cannot be followed.
+    pub fn lost(&self) -> Option<Addr> {
         self.lost.get()
     }
 
     /// A value becomes part of something unknown.
     pub(super) fn lose(&self, value: &Value) {
         if self.watched.is_some_and(|watched| watched.is_in(value)) {
-            self.lost.set(true);
+            self.lost.set(Some(self.at));
         }
     }
 
@@ -163,7 +167,7 @@ impl Domain {
 }
 
 /// All ones in the low `width` bytes.
-pub(super) fn low_mask(width: u8) -> u64 {
+pub(crate) fn low_mask(width: u8) -> u64 {
     if width >= 8 { u64::MAX } else { (1 << (8 * u32::from(width))) - 1 }
 }
 

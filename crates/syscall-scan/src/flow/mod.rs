@@ -31,7 +31,7 @@ use crate::image::Addr;
 use crate::values::{Atom, Value};
 
 pub use domain::{Domain, Watched};
-pub(crate) use domain::sign_extend;
+pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
 pub use state::State;
 use step::Step;
@@ -74,6 +74,8 @@ pub enum Visit<'a> {
         exit: ExitId,
         /// The state behind it.
         state: &'a State,
+        /// Where it goes, if that is computed.
+        target: Option<&'a Value>,
     },
     /// The end of a block that simply goes on.
     End {
@@ -143,15 +145,21 @@ impl<'c> Flows<'c> {
         Some(After { state, target: step.target })
     }
 
-    /// The analysis of a function while a value of its is watched, and whether the value can be followed
-    /// throughout.
-    pub fn watch(&mut self, entry: Addr, watched: Watched) -> (Flow, bool) {
+    /// The analysis of a function while a value of its is watched.
+    ///
+    /// # Errors
+    /// Where the value cannot be followed any further.
+    pub fn watch(&mut self, entry: Addr, watched: Watched) -> Result<Flow, Addr> {
         let function = Function::new(self.code, entry);
         self.domain.watch(Some(watched));
         let (states, balanced) = self.solve(&function, true);
-        let followed = balanced && !self.domain.is_lost();
+        let lost = self.domain.lost();
         self.domain.watch(None);
-        (Flow { states, function, trust_frame: balanced }, followed)
+        match lost {
+            Some(at) => Err(at),
+            None if !balanced => Err(entry),
+            None => Ok(Flow { states, function, trust_frame: balanced }),
+        }
     }
 
     /// Shows each instruction of a function that control gets to, with the state in front of it and its
@@ -168,12 +176,14 @@ impl<'c> Flows<'c> {
                 let mut effects = Vec::new();
                 self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
                 visit(self, Visit::Instruction { at, state: &state, effects: &effects })?;
-                let Some((next, _)) = self.instruction(&mut state, at, flow.trust_frame) else {
+                let Some((next, outcome)) = self.instruction(&mut state, at, flow.trust_frame)
+                else {
                     break;
                 };
                 match block.exit.filter(|&id| self.code.exit(id).at == at) {
                     Some(exit) => {
-                        visit(self, Visit::Exit { exit, state: &state })?;
+                        let target = outcome.target.as_ref();
+                        visit(self, Visit::Exit { exit, state: &state, target })?;
                         break;
                     }
                     None if next >= block.end => visit(self, Visit::End { next, state: &state })?,

@@ -44,6 +44,7 @@ impl<'a> Step<'a> {
         stack_pointer: Reg,
         trust_frame: bool,
     ) -> Step<'a> {
+        domain.at = at;
         Step {
             image,
             domain,
