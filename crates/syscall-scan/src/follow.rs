@@ -1,13 +1,12 @@
-//! Following one value through the program: a pointer, to prove that nobody writes through it, or the
-//! address of a function, to find everybody who calls it.
+//! Following a pointer through the program, to prove that nobody writes to what it points to; and finding
+//! what is stored to a variable.
 //!
-//! Two constructions of the C library need this. `setuid` and its like put the number of a system call into
-//! a structure in their frame and hand its address to a function that makes the call in every thread, by way
-//! of a global variable. And `%gs:0x10` on i386 is filled from a variable that holds the address of
-//! `int $0x80; ret`.
+//! `setuid` and its like need this. The C library has to make the call in every thread, and does so by way
+//! of a structure in the caller's frame that holds the number. Its address goes to a function that makes the
+//! call, and through a variable to a signal handler that makes it in the other threads.
 //!
-//! The value is watched function by function: wherever it may be passed on, to a callee, into a variable, it
-//! is followed there. Anything else that could be done with it ends the search without a proof. A variable
+//! The pointer is watched function by function: wherever it may be passed on, to a callee or into a variable,
+//! it is followed there. Anything else that could be done with it ends the search without a proof. A variable
 //! counts as one of its own if every instruction that names it reads or writes it directly, see
 //! [`References::is_variable`].
 
@@ -15,40 +14,43 @@ use kcfg::isa::{Address, Effect, Value as Operand};
 use rustc_hash::FxHashSet;
 
 use crate::abi;
-use crate::code::{ExitId, ExitKind, References};
-use crate::flow::{Flows, State, Visit, Watched};
+use crate::code::{ExitId, ExitKind, Function, References};
+use crate::flow::{Flows, State, Visit, sign_extend};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
 /// How many words of stack arguments are looked at.
 const MAX_ARGUMENTS: u64 = 8;
 
-/// How many functions and variables are looked at before giving up.
-const MAX_STEPS: usize = 200;
+/// How many functions are looked at before giving up.
+const MAX_FUNCTIONS: usize = 200;
 
-/// Where the C library of i386 keeps the address of the kernel's entry, from the thread pointer in bytes.
-/// Calls through there are system calls by themselves.
-const VSYSCALL_SLOT: i64 = 0x10;
-
-/// The value cannot be followed: the instruction where it was lost.
+/// The pointer cannot be followed: the instruction or variable where it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost(pub Addr);
 
-/// What is to be proved.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Goal {
-    /// Nobody writes to these bytes behind the pointer: from, to.
-    Unwritten(i64, i64),
-    /// Nobody calls the address but at `calls`.
-    Called,
+/// What has been proved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unwritten {
+    /// Provided that the system calls whose numbers are in these bytes look at no more arguments than this.
+    pub arguments: usize,
 }
 
-/// One search.
-struct Search<'f, 'c, 'r> {
-    flows: &'f mut Flows<'c>,
-    references: &'r References,
-    seen: FxHashSet<(Addr, Watched, i64)>,
-    calls: Vec<ExitId>,
+/// Bytes behind a pointer: the first, and the one after the last.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Bytes {
+    from: i64,
+    to: i64,
+}
+
+/// A value stored to a variable: by which instruction of which function, and what in the function's terms.
+pub struct Stored {
+    /// The function.
+    pub function: Addr,
+    /// The instruction.
+    pub at: Addr,
+    /// The value.
+    pub value: Value,
 }
 
 /// Proves that nothing writes to `width` bytes behind a pointer that a function was given, from the time
@@ -62,41 +64,17 @@ pub fn prove_unwritten(
     function: Addr,
     pointer: Atom,
     width: u8,
-) -> Result<(), Lost> {
-    let mut search = Search::new(flows, references);
-    let from = search.signed(pointer.offset);
-    let goal = Goal::Unwritten(from, from.saturating_add(width.into()));
-    search.in_function(function, Watched::Origin(pointer.origin), goal)
+) -> Result<Unwritten, Lost> {
+    let word = flows.code.image.machine.word_size();
+    let from = sign_extend(pointer.offset, word) as i64;
+    let bytes = Bytes { from, to: from.saturating_add(width.into()) };
+    let mut search =
+        Search { flows, references, word, seen: FxHashSet::default(), arguments: usize::MAX };
+    search.in_function(function, pointer.origin, bytes)?;
+    Ok(Unwritten { arguments: search.arguments })
 }
 
-/// Finds the calls through pointers that may call a function, given who makes its address known.
-///
-/// # Errors
-/// Where the address was lost.
-pub fn find_calls(
-    flows: &mut Flows,
-    references: &References,
-    function: Addr,
-) -> Result<Vec<ExitId>, Lost> {
-    use crate::code::Taken;
-    let taken = flows.code.entry(function).map(|entry| entry.taken.clone()).unwrap_or_default();
-    let mut search = Search::new(flows, references);
-    for by in taken {
-        match by {
-            Taken::Start => return Err(Lost(function)),
-            Taken::Code(at) => {
-                for user in search.flows.code.functions_of(at) {
-                    search.in_function(user, Watched::Number(function.0), Goal::Called)?;
-                }
-            }
-            Taken::Data(word) => search.in_variable(word, Goal::Called)?,
-        }
-    }
-    Ok(search.calls)
-}
-
-/// The values that are stored to a variable: the function and the value in its terms. The variable's
-/// initial content is not among them.
+/// The values that are stored to a variable. Its initial content is not among them.
 ///
 /// # Errors
 /// If the variable may be written to through a pointer, or by an instruction that is not followed.
@@ -104,7 +82,7 @@ pub fn stores_to(
     flows: &mut Flows,
     references: &References,
     variable: Addr,
-) -> Result<Vec<(Addr, Addr, Value)>, Lost> {
+) -> Result<Vec<Stored>, Lost> {
     if !references.is_variable(variable) {
         return Err(Lost(variable));
     }
@@ -119,93 +97,101 @@ pub fn stores_to(
                 let flow = flows.flow(function);
                 let Some(state) = flows.before(&flow, at) else { continue };
                 let address = flows.operand(&state, at, Operand::Address(*to));
-                if address.atoms().iter().all(|atom| atom.as_number() != Some(variable.0)) {
-                    continue;
+                if address == Value::number(variable.0) {
+                    let value = flows.operand(&state, at, *value);
+                    stored.push(Stored { function, at, value });
+                } else if !address.is_numbers() {
+                    return Err(Lost(at));
                 }
-                let value = flows.operand(&state, at, *value);
-                stored.push((function, at, value));
             }
         }
     }
     Ok(stored)
 }
 
-impl<'f, 'c, 'r> Search<'f, 'c, 'r> {
-    fn new(flows: &'f mut Flows<'c>, references: &'r References) -> Search<'f, 'c, 'r> {
-        Search { flows, references, seen: FxHashSet::default(), calls: Vec::new() }
-    }
+/// One search.
+struct Search<'f, 'c> {
+    flows: &'f mut Flows<'c>,
+    references: &'f References,
+    /// Size of an address in bytes.
+    word: u8,
+    seen: FxHashSet<(Addr, OriginId, Bytes)>,
+    arguments: usize,
+}
 
-    /// A number modulo the word as a signed one.
-    fn signed(&self, offset: u64) -> i64 {
-        let width = self.flows.code.image.machine.word_size();
-        crate::flow::sign_extend(offset, width) as i64
-    }
-
-    /// Follows a value through one function.
-    fn in_function(&mut self, function: Addr, watched: Watched, goal: Goal) -> Result<(), Lost> {
-        let key = match goal {
-            Goal::Unwritten(from, _) => from,
-            Goal::Called => 0,
-        };
-        if !self.seen.insert((function, watched, key)) {
+impl Search<'_, '_> {
+    /// Follows a pointer through one function, and from there on.
+    fn in_function(&mut self, function: Addr, pointer: OriginId, bytes: Bytes) -> Result<(), Lost> {
+        if !self.seen.insert((function, pointer, bytes)) {
             return Ok(());
         }
-        if self.seen.len() > MAX_STEPS {
+        if self.seen.len() > MAX_FUNCTIONS {
             return Err(Lost(function));
         }
-        let flow = self.flows.watch(function, watched).map_err(Lost)?;
-        let mut passed_on = Vec::new();
-        let mut calls = Vec::new();
-        self.flows.walk(&flow, &mut |flows: &mut Flows, visit| {
-            let mut look = Look { flows, watched, goal, passed_on: &mut passed_on };
-            match visit {
-                Visit::Instruction { at, state, effects } => look.instruction(at, state, effects),
-                Visit::Exit { exit, state, target } => {
-                    if target.is_some_and(|target| watched.is_in(target)) {
-                        calls.push(exit);
-                    }
-                    look.exit(&flow.function, exit, state)
-                }
-                Visit::End { next, state } if look.leaves(&flow.function, next) => {
-                    look.arguments(next, next, state)
-                }
-                Visit::End { .. } => Ok(()),
+        let flow = self.flows.watch(function, pointer).map_err(Lost)?;
+        let mut look = Look {
+            function: &flow.function,
+            pointer,
+            bytes,
+            word: self.word,
+            passed_on: Vec::new(),
+            arguments: self.arguments,
+        };
+        self.flows.walk(&flow, &mut |flows: &mut Flows, visit| match visit {
+            Visit::Instruction { at, state, effects } => {
+                look.instruction(flows, at, state, effects)
             }
+            Visit::Exit { exit, state } => look.exit(flows, exit, state),
+            Visit::End { next, state } => look.goes_on(flows, next, next, state),
         })?;
-        self.calls.extend(calls);
-        for next in passed_on {
+        self.arguments = look.arguments;
+        for next in look.passed_on {
             match next {
                 PassedOn::Argument { callee, origin, offset } => {
-                    let goal = self.behind(goal, offset);
-                    self.in_function(callee, Watched::Origin(origin), goal)?;
+                    let bytes = self.behind(bytes, offset);
+                    self.in_function(callee, origin, bytes)?;
                 }
                 PassedOn::Variable { variable, offset } => {
-                    let goal = self.behind(goal, offset);
-                    self.in_variable(variable, goal)?;
+                    let bytes = self.behind(bytes, offset);
+                    self.in_variable(variable, bytes)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The goal for a pointer that is so many bytes further on.
-    fn behind(&self, goal: Goal, offset: u64) -> Goal {
-        let offset = self.signed(offset);
-        match goal {
-            Goal::Unwritten(from, to) => {
-                Goal::Unwritten(from.wrapping_sub(offset), to.wrapping_sub(offset))
-            }
-            Goal::Called => Goal::Called,
-        }
+    /// The same bytes behind a pointer that is so many bytes further on.
+    fn behind(&self, bytes: Bytes, offset: u64) -> Bytes {
+        let offset = sign_extend(offset, self.word) as i64;
+        Bytes { from: bytes.from.wrapping_sub(offset), to: bytes.to.wrapping_sub(offset) }
     }
 
-    /// Whether an instruction reads whole words only, so that no part of a value gets out of sight.
+    /// Follows a pointer through everybody who reads the variable that holds it.
+    fn in_variable(&mut self, variable: Addr, bytes: Bytes) -> Result<(), Lost> {
+        if !self.references.is_variable(variable) {
+            return Err(Lost(variable));
+        }
+        for reference in self.references.to(variable) {
+            if !self.reads_whole(reference.at) {
+                return Err(Lost(reference.at));
+            }
+            let when = When::Later(reference.at);
+            let read = Origin::Memory { at: Atom::number(variable.0), width: self.word, when };
+            let (origin, _) = self.flows.domain.origins.add(read).ok_or(Lost(reference.at))?;
+            for function in self.flows.code.functions_of(reference.at) {
+                self.in_function(function, origin, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an instruction reads whole words only, so that no part of a pointer gets out of sight.
     fn reads_whole(&self, at: Addr) -> bool {
         let code = self.flows.code;
         let mut effects = Vec::new();
         code.isa.effects(code.image.bytes(at), at.0, &mut effects);
         let whole = |value: &Operand| match value {
-            Operand::Load { width, .. } => *width == code.image.machine.word_size(),
+            Operand::Load { width, .. } => *width == self.word,
             _ => true,
         };
         effects.iter().all(|effect| match effect {
@@ -218,31 +204,9 @@ impl<'f, 'c, 'r> Search<'f, 'c, 'r> {
             _ => true,
         })
     }
-
-    /// Follows a value through everybody who reads a variable.
-    fn in_variable(&mut self, variable: Addr, goal: Goal) -> Result<(), Lost> {
-        if !self.references.is_variable(variable) {
-            return Err(Lost(variable));
-        }
-        let width = self.flows.code.image.machine.word_size();
-        for reference in self.references.to(variable) {
-            let when = When::Later(reference.at);
-            let read = Origin::Memory { at: Atom::number(variable.0), width, when };
-            let Some((origin, _)) = self.flows.domain.origins.add(read) else {
-                return Err(Lost(reference.at));
-            };
-            if !self.reads_whole(reference.at) {
-                return Err(Lost(reference.at));
-            }
-            for function in self.flows.code.functions_of(reference.at) {
-                self.in_function(function, Watched::Origin(origin), goal)?;
-            }
-        }
-        Ok(())
-    }
 }
 
-/// A place where a value goes on.
+/// A place where a pointer goes on, `offset` bytes further on.
 enum PassedOn {
     /// An argument of a function: a register or a word of its stack.
     Argument { callee: Addr, origin: OriginId, offset: u64 },
@@ -250,171 +214,199 @@ enum PassedOn {
     Variable { variable: Addr, offset: u64 },
 }
 
-/// One look at one instruction.
-struct Look<'a, 'c> {
-    flows: &'a mut Flows<'c>,
-    watched: Watched,
-    goal: Goal,
-    passed_on: &'a mut Vec<PassedOn>,
+/// A look at what one function does with the pointer.
+struct Look<'a> {
+    function: &'a Function,
+    pointer: OriginId,
+    bytes: Bytes,
+    word: u8,
+    passed_on: Vec<PassedOn>,
+    arguments: usize,
 }
 
-impl Look<'_, '_> {
-    fn instruction(&mut self, at: Addr, state: &State, effects: &[Effect]) -> Result<(), Lost> {
+impl Look<'_> {
+    /// What is added to the pointer to make one of a value's atoms.
+    fn offsets<'v>(&self, value: &'v Value) -> impl Iterator<Item = u64> + use<'v> {
+        let pointer = self.pointer;
+        let atoms = value.atoms().iter().filter(move |atom| atom.origin == pointer);
+        atoms.map(|atom| atom.offset)
+    }
+
+    /// Whether something that is done to `size` bytes from `offset` on touches the bytes in question.
+    fn touches(&self, offset: u64, size: i64) -> bool {
+        let offset = sign_extend(offset, self.word) as i64;
+        offset < self.bytes.to && offset.saturating_add(size) > self.bytes.from
+    }
+
+    fn instruction(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        effects: &[Effect],
+    ) -> Result<(), Lost> {
         for effect in effects {
             match effect {
                 Effect::Store { to, value, width } => {
-                    let value = self.flows.operand(state, at, *value);
-                    self.store(at, state, to, &value, *width)?;
+                    let value = flows.operand(state, at, *value);
+                    self.write(flows, at, state, to, (*width).into())?;
+                    self.store(flows, at, state, to, &value)?;
                 }
-                Effect::ClobberRange(to) => self.write(at, state, to, i64::MAX)?,
-                Effect::SystemCall { compat } => {
-                    let abi = abi::abi(self.flows.code.image.machine, *compat);
-                    for &register in abi::argument_registers(abi) {
-                        self.give(at, state.register(register))?;
-                    }
-                }
+                Effect::ClobberRange(to) => self.write(flows, at, state, to, i64::MAX)?,
+                Effect::SystemCall { compat } => self.system_call(flows, at, state, *compat)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
+    /// `size` bytes are written to an address.
+    fn write(
+        &self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        to: &Address,
+        size: i64,
+    ) -> Result<(), Lost> {
+        if to.segment {
+            return Ok(());
+        }
+        let address = flows.operand(state, at, Operand::Address(*to));
+        let touched = self.offsets(&address).any(|offset| self.touches(offset, size));
+        if touched { Err(Lost(at)) } else { Ok(()) }
+    }
+
+    /// A value is stored to an address; it may be the pointer.
     fn store(
         &mut self,
+        flows: &mut Flows,
         at: Addr,
         state: &State,
         to: &Address,
         value: &Value,
-        width: u8,
     ) -> Result<(), Lost> {
-        self.write(at, state, to, width.into())?;
-        let Some(offset) = value.atoms().iter().find_map(|&atom| self.watched.offset_of(atom)) else {
-            return Ok(());
-        };
-        if to.segment {
-            let slot = to.base.is_none() && to.index.is_none() && to.displacement == VSYSCALL_SLOT;
-            return if slot && self.goal == Goal::Called { Ok(()) } else { Err(Lost(at)) };
+        let Some(offset) = self.offsets(value).next() else { return Ok(()) };
+        let address = flows.operand(state, at, Operand::Address(*to));
+        if to.segment || address == Value::Any || self.offsets(value).count() > 1 {
+            return Err(Lost(at));
         }
-        let address = self.flows.operand(state, at, Operand::Address(*to));
         for &atom in address.atoms() {
             match atom.as_number() {
-                _ if self.flows.domain.place(atom).is_some() => {}
                 Some(number) => {
-                    let variable = Addr(number);
-                    self.passed_on.push(PassedOn::Variable { variable, offset });
+                    self.passed_on.push(PassedOn::Variable { variable: Addr(number), offset });
                 }
+                None if flows.domain.place(atom).is_some() => {}
                 None => return Err(Lost(at)),
             }
         }
-        if address == Value::Any { Err(Lost(at)) } else { Ok(()) }
+        Ok(())
     }
 
-    /// `size` bytes are written to an address.
-    fn write(&mut self, at: Addr, state: &State, to: &Address, size: i64) -> Result<(), Lost> {
-        let Goal::Unwritten(from, end) = self.goal else { return Ok(()) };
-        if to.segment {
+    /// The kernel gets the pointer, if it looks at the register that holds it, and may write behind it.
+    fn system_call(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        compat: bool,
+    ) -> Result<(), Lost> {
+        let abi = abi::abi(flows.code.image.machine, compat);
+        let registers = abi::argument_registers(abi);
+        let given = registers.iter().position(|&register| {
+            self.offsets(state.register(register)).any(|offset| self.touches(offset, i64::MAX))
+        });
+        let Some(given) = given else { return Ok(()) };
+        let numbers = state.register(abi::number_register(abi));
+        let argument = |index: usize| {
+            registers.get(index).and_then(|&register| state.register(register).as_number())
+        };
+        let ignores = |number: u64| abi::arguments_used(abi, number, argument) <= given;
+        if numbers.is_numbers() && numbers.atoms().iter().all(|atom| ignores(atom.offset)) {
             return Ok(());
         }
-        let address = self.flows.operand(state, at, Operand::Address(*to));
-        let width = self.flows.code.image.machine.word_size();
-        for offset in address.atoms().iter().filter_map(|&atom| self.watched.offset_of(atom)) {
-            let offset = crate::flow::sign_extend(offset, width) as i64;
-            if offset < end && offset.saturating_add(size) > from {
-                return Err(Lost(at));
-            }
+        // A call whose number is in the bytes in question: what holds of all the numbers that were put
+        // there holds here, as long as nothing else was, which is what is being proved.
+        let own = numbers.single().map(|atom| flows.domain.origins.get(atom.origin));
+        let Some(Origin::Memory { at: read, .. }) = own else { return Err(Lost(at)) };
+        let from = sign_extend(read.offset, self.word) as i64;
+        if read.origin != self.pointer || from != self.bytes.from {
+            return Err(Lost(at));
         }
+        self.arguments = self.arguments.min(given);
         Ok(())
     }
 
-    /// The kernel gets a value, and may write behind it if it is a pointer.
-    fn give(&mut self, at: Addr, value: &Value) -> Result<(), Lost> {
-        let width = self.flows.code.image.machine.word_size();
-        for offset in value.atoms().iter().filter_map(|&atom| self.watched.offset_of(atom)) {
-            let offset = crate::flow::sign_extend(offset, width) as i64;
-            match self.goal {
-                Goal::Unwritten(_, end) if offset < end => return Err(Lost(at)),
-                Goal::Unwritten(..) => {}
-                Goal::Called => return Err(Lost(at)),
-            }
-        }
-        Ok(())
-    }
-
-    fn exit(
-        &mut self,
-        function: &crate::code::Function,
-        id: ExitId,
-        state: &State,
-    ) -> Result<(), Lost> {
-        let exit = self.flows.code.exit(id);
+    fn exit(&mut self, flows: &mut Flows, id: ExitId, state: &State) -> Result<(), Lost> {
+        let exit = flows.code.exit(id);
         match exit.kind {
-            ExitKind::Call(callee) => self.arguments(exit.at, callee, state),
-            ExitKind::IndirectCall | ExitKind::IndirectJump => {
-                if exit.successors.is_empty() || exit.kind == ExitKind::IndirectCall {
-                    self.unknown_callee(exit.at, state)?;
-                }
-                Ok(())
+            ExitKind::Call(callee) => self.arguments(flows, exit.at, callee, state),
+            ExitKind::IndirectCall => self.unknown_callee(flows, exit.at, state),
+            ExitKind::IndirectJump if exit.successors.is_empty() => {
+                self.unknown_callee(flows, exit.at, state)
+            }
+            ExitKind::Jump | ExitKind::IndirectJump => {
+                exit.successors.iter().try_for_each(|&next| self.goes_on(flows, exit.at, next, state))
             }
             ExitKind::Return => {
-                let result = self.flows.convention.result;
-                match self.watched.is_in(state.register(result)) {
-                    true => Err(Lost(exit.at)),
-                    false => Ok(()),
-                }
-            }
-            ExitKind::Jump => {
-                for &next in &exit.successors {
-                    if self.leaves(function, next) {
-                        self.arguments(exit.at, next, state)?;
-                    }
-                }
-                Ok(())
+                let result = state.register(flows.convention.result);
+                if self.offsets(result).next().is_some() { Err(Lost(exit.at)) } else { Ok(()) }
             }
             ExitKind::Stop => Ok(()),
         }
     }
 
-    /// Whether control goes to another function there.
-    fn leaves(&self, function: &crate::code::Function, next: Addr) -> bool {
-        function.entry != next && self.flows.code.entry(next).is_some()
+    /// Control goes on at `next`, which may be another function.
+    fn goes_on(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        next: Addr,
+        state: &State,
+    ) -> Result<(), Lost> {
+        let leaves = self.function.entry != next && flows.code.entry(next).is_some();
+        if leaves { self.arguments(flows, at, next, state) } else { Ok(()) }
     }
 
-    /// What a callee can see of the watched value: the arguments that are it.
-    fn visible(&mut self, state: &State) -> Vec<(Origin, u64)> {
+    /// What a function that begins in this state can see of the pointer: the registers and the words of the
+    /// stack that may be arguments.
+    fn visible(&self, flows: &mut Flows, state: &State) -> Vec<(Origin, u64)> {
         let mut visible = Vec::new();
-        for &register in self.flows.convention.arguments {
-            let atoms = state.register(register).atoms().iter();
-            let offsets = atoms.filter_map(|&atom| self.watched.offset_of(atom));
+        for &register in flows.convention.arguments {
+            let offsets = self.offsets(state.register(register));
             visible.extend(offsets.map(|offset| (Origin::Register(register), offset)));
         }
-        let stack_pointer = self.flows.convention.stack_pointer;
-        let Some(top) = state.register(stack_pointer).single() else { return visible };
-        let width = self.flows.code.image.machine.word_size();
-        let domain = &mut self.flows.domain;
-        for word in 1..=MAX_ARGUMENTS {
-            let distance = word * u64::from(width);
+        let Some(top) = state.register(flows.convention.stack_pointer).single() else {
+            return visible;
+        };
+        let domain = &mut flows.domain;
+        for index in 1..=MAX_ARGUMENTS {
+            let distance = index * u64::from(self.word);
             let Some(place) = domain.place(domain.plus(top, distance)) else { continue };
-            let Some(value) = state.frame.load(place, width, domain) else { continue };
-            let atoms = value.atoms().iter();
-            for offset in atoms.filter_map(|&atom| self.watched.offset_of(atom)) {
+            let Some(value) = state.frame.load(place, self.word, domain) else { continue };
+            for offset in self.offsets(&value) {
                 let at = domain.plus(Atom::of(domain.frame), distance);
-                visible.push((Origin::Memory { at, width, when: When::Entry }, offset));
+                visible.push((Origin::Memory { at, width: self.word, when: When::Entry }, offset));
             }
         }
         visible
     }
 
-    fn arguments(&mut self, at: Addr, callee: Addr, state: &State) -> Result<(), Lost> {
-        for (origin, offset) in self.visible(state) {
-            let Some((origin, _)) = self.flows.domain.origins.add(origin) else {
-                return Err(Lost(at));
-            };
+    fn arguments(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        callee: Addr,
+        state: &State,
+    ) -> Result<(), Lost> {
+        for (origin, offset) in self.visible(flows, state) {
+            let (origin, _) = flows.domain.origins.add(origin).ok_or(Lost(at))?;
             self.passed_on.push(PassedOn::Argument { callee, origin, offset });
         }
         Ok(())
     }
 
-    fn unknown_callee(&mut self, at: Addr, state: &State) -> Result<(), Lost> {
-        if self.visible(state).is_empty() { Ok(()) } else { Err(Lost(at)) }
+    fn unknown_callee(&self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
+        if self.visible(flows, state).is_empty() { Ok(()) } else { Err(Lost(at)) }
     }
 }

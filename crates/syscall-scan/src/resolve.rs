@@ -10,9 +10,10 @@ use std::fmt;
 
 use rustc_hash::FxHashSet;
 
+use crate::abi;
 use crate::code::{ExitId, ExitKind, References, Taken};
 use crate::flow::{Flows, State, low_mask};
-use crate::follow::{Lost, find_calls, prove_unwritten, stores_to};
+use crate::follow::{Lost, Stored, prove_unwritten, stores_to};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
@@ -27,14 +28,12 @@ const MAX_DEPTH: usize = 24;
 pub enum Reason {
     /// An instruction computes it in a way that is not followed.
     Computed(Addr),
-    /// It is an argument of a function that is called through pointers, and they were lost.
+    /// It is an argument of a function that may be called from anywhere.
     Callable {
         /// The function.
         function: Addr,
         /// Who makes its address known.
         taken: Taken,
-        /// Where the address was lost.
-        lost: Addr,
     },
     /// It is read from memory, by this instruction.
     Memory(Addr),
@@ -165,7 +164,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 if self.flows.code.image.initial(variable, word).unwrap_or(0) != 0 {
                     return Err(unknown());
                 }
-                for (function, place, value) in self.stores_to(variable, by)? {
+                for Stored { function, at: place, value } in self.stores_to(variable, by)? {
                     if value == Value::Any {
                         return Err(Reason::Computed(place));
                     }
@@ -180,11 +179,14 @@ impl<'f, 'c> Resolver<'f, 'c> {
             // What the function was given a pointer to: what it was when the function was called, if
             // nobody writes to it.
             _ if matches!(origins.get(origins.root(at.origin)), Origin::Register(_)) => {
-                prove_unwritten(self.flows, self.references, function, at, width)
+                let unwritten = prove_unwritten(self.flows, self.references, function, at, width)
                     .map_err(|Lost(at)| Reason::Written { read: by, lost: at })?;
                 let memory = Origin::Memory { at, width, when: When::Entry };
                 let (origin, _) = self.flows.domain.origins.add(memory).ok_or(Reason::Deep)?;
-                self.of_callers(function, Atom::of(origin))
+                let numbers = self.of_callers(function, Atom::of(origin))?;
+                let abi = abi::abi(self.flows.code.image.machine, false);
+                let fits = |&nr: &u64| abi::arguments_used(abi, nr, |_| None) <= unwritten.arguments;
+                if numbers.iter().all(fits) { Ok(numbers) } else { Err(unknown()) }
             }
             _ => Err(unknown()),
         }
@@ -194,7 +196,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     fn of_variable(&mut self, variable: Addr, width: u8, by: Addr) -> Numbers {
         let mut all = BTreeSet::new();
         all.insert(self.flows.code.image.initial(variable, width).unwrap_or(0));
-        for (function, at, value) in self.stores_to(variable, by)? {
+        for Stored { function, at, value } in self.stores_to(variable, by)? {
             let flow = self.flows.flow(function);
             let Some(state) = self.flows.before(&flow, at) else { continue };
             all.extend(self.value(function, &state, &value, at)?);
@@ -202,7 +204,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all.into_iter().map(|number| number & low_mask(width)).collect())
     }
 
-    fn stores_to(&mut self, variable: Addr, by: Addr) -> Result<Vec<(Addr, Addr, Value)>, Reason> {
+    fn stores_to(&mut self, variable: Addr, by: Addr) -> Result<Vec<Stored>, Reason> {
         stores_to(self.flows, self.references, variable)
             .map_err(|Lost(at)| Reason::Written { read: by, lost: at })
     }
@@ -213,8 +215,10 @@ impl<'f, 'c> Resolver<'f, 'c> {
         let Some(entry) = code.entry(function) else { return Err(Reason::Computed(function)) };
         let mut calls = entry.callers.clone();
         if let Some(&taken) = entry.taken.first() {
-            let found = find_calls(self.flows, self.references, function);
-            calls.extend(found.map_err(|Lost(at)| Reason::Callable { function, taken, lost: at })?);
+            if taken == Taken::Start || !self.is_gate(function) {
+                return Err(Reason::Callable { function, taken });
+            }
+            calls.extend(self.calls_through(&entry.taken));
         }
         let jumps = code.incoming(function).iter().filter(|&&exit| {
             !matches!(code.exit(exit).kind, ExitKind::Call(callee) if callee == function)
@@ -231,6 +235,32 @@ impl<'f, 'c> Resolver<'f, 'c> {
             callers.extend(others.map(|caller| (caller, exit)));
         }
         Ok(callers)
+    }
+
+    /// Whether a function is nothing but the entry into the kernel (`int $0x80; ret`). C code cannot call
+    /// one through a pointer, since the number and the arguments are not where a C function has its own:
+    /// what calls it knows what it is, and calls it through the variable that holds it.
+    fn is_gate(&self, function: Addr) -> bool {
+        let code = self.flows.code;
+        let next = code.length(function).map(|length| function.plus(length));
+        let exit = next.and_then(|next| code.exit_at(next));
+        code.sites.contains(&function)
+            && exit.is_some_and(|exit| code.exit(exit).kind == ExitKind::Return)
+    }
+
+    /// The calls of what is in one of these variables (`call *_dl_sysinfo`).
+    fn calls_through(&self, taken: &[Taken]) -> Vec<ExitId> {
+        let variables = taken.iter().filter_map(|taken| match taken {
+            Taken::Data(word) => Some(*word),
+            _ => None,
+        });
+        let named = variables.flat_map(|word| self.references.to(word));
+        let code = self.flows.code;
+        let calls = named.filter_map(|reference| code.exit_at(reference.at));
+        let computed = |&exit: &ExitId| {
+            matches!(code.exit(exit).kind, ExitKind::IndirectCall | ExitKind::IndirectJump)
+        };
+        calls.filter(computed).collect()
     }
 
     /// What an atom of a function is to its caller, `state` being the caller's when the function begins.
@@ -285,14 +315,13 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Computed(at) => write!(f, "the number is computed at {at}"),
-            Reason::Callable { function, taken, lost } => {
+            Reason::Callable { function, taken } => {
                 write!(f, "the number is an argument of {function}, ")?;
                 match taken {
-                    Taken::Start => return f.write_str("where the program starts"),
-                    Taken::Code(at) => write!(f, "whose address is taken at {at}")?,
-                    Taken::Data(at) => write!(f, "whose address is in data at {at}")?,
+                    Taken::Start => f.write_str("where the program starts"),
+                    Taken::Code(at) => write!(f, "whose address is taken at {at}"),
+                    Taken::Data(at) => write!(f, "whose address is in data at {at}"),
                 }
-                write!(f, " and lost at {lost}")
             }
             Reason::Memory(at) => write!(f, "the number is read from memory at {at}"),
             Reason::Written { read, lost } => {

@@ -1,20 +1,20 @@
-//! Bounds of registers: how large an index can be at a given place, from the comparison, mask or narrow load
-//! that the code just before it applies.
+/*!
+Bounds of registers: how large an index can be at a given place.
+
+From there the code is read backwards, block by block as long as there is only one way in, following the index
+through copies, to what bounds it: a comparison that had to come out right for control to get here, a mask,
+or a load of a narrow field. Compilers also compare a field of memory and load it only then
+(`cmpl $4, 8(%esi); ja …; mov 8(%esi), %eax`), and compare the low byte of an index that a narrow load has
+zero-extended before; both are followed.
+*/
 
 use crate::edges::Predecessors;
 use crate::graph::{Graph, Terminator};
 use crate::index::NodeId;
-use crate::isa::{BinaryOp, Condition, Effect, Reg, Value};
+use crate::isa::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
 /// How many blocks to walk back in search of a bound.
 const MAX_BLOCKS: usize = 8;
-
-/// The index that is being followed backwards: at this point, the final index is the low `width` bytes of
-/// `reg`, zero-extended.
-struct Index {
-    reg: Reg,
-    width: u8,
-}
 
 /// The largest value that `reg` can have in front of instruction `before` of a block (`usize::MAX`: at its
 /// end), if the code up to there bounds it.
@@ -25,93 +25,159 @@ pub(super) fn upper_bound(
     before: usize,
     reg: Reg,
 ) -> Option<u64> {
-    let isa = graph.isa();
-    let mut index = Index { reg, width: graph.machine.word_size() };
-    let mut node = node;
-    let mut before = before;
-    // The condition under which control came on from the block that is looked at.
-    let mut condition = None;
-    for _ in 0..MAX_BLOCKS {
-        let effects = graph.effects(node);
-        for insn in effects[..before.min(effects.len())].iter().rev() {
-            for effect in insn.iter().rev() {
-                if let Step::Bound(bound) = step(&mut index, &mut condition, effect)? {
-                    return bound;
-                }
-            }
-        }
-        before = usize::MAX;
-        let previous = predecessors.only(node)?;
-        condition = match &graph.block(previous)?.end {
-            Terminator::FallThrough(_) => None,
-            Terminator::Jump(_) => None,
-            Terminator::Branch { branch, taken, next } => {
-                let taken = graph.resolve_node(taken.target) == Some(node);
-                match (taken, *next == node) {
-                    (true, false) => Some(isa.condition(*branch)),
-                    (false, true) => Some(isa.condition(*branch).inverse()),
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        };
-        node = previous;
-    }
-    None
+    let mut walk = Walk {
+        index: Place::Register(reg),
+        width: graph.machine.word_size(),
+        condition: None,
+        low_part: None,
+        narrowest: None,
+    };
+    walk.search(graph, predecessors, node, before).or(walk.narrowest)
+}
+
+/// Where the index is at the place that the walk has come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Register(Reg),
+    Memory(Address),
+}
+
+struct Walk {
+    index: Place,
+    /// The index is the low bytes of its place, so many of them, zero-extended.
+    width: u8,
+    /// What held of the last comparison before this place.
+    condition: Option<Condition>,
+    /// A bound of the low bytes of the index, and how many they are.
+    low_part: Option<(u64, u8)>,
+    /// What the narrowest copy on the way can hold.
+    narrowest: Option<u64>,
 }
 
 enum Step {
     On,
-    Bound(Option<u64>),
+    Bound(u64),
 }
 
-/// Goes back over one effect; `None` if the index is lost.
-fn step(index: &mut Index, condition: &mut Option<Condition>, effect: &Effect) -> Option<Step> {
-    match *effect {
-        Effect::Compare { left, right, width } => {
-            let Some(condition) = condition.take() else { return Some(Step::On) };
-            let (Value::Reg { reg, width: reg_width }, Value::Const(limit)) = (left, right) else {
-                return Some(Step::On);
-            };
-            // A comparison of the low byte bounds the index only if the index is that byte.
-            if reg != index.reg || reg_width != width || index.width > width {
-                return Some(Step::On);
+impl Walk {
+    /// Reads backwards until something bounds the index.
+    fn search(
+        &mut self,
+        graph: &Graph,
+        predecessors: &Predecessors,
+        mut node: NodeId,
+        mut before: usize,
+    ) -> Option<u64> {
+        for _ in 0..MAX_BLOCKS {
+            let effects = graph.effects(node);
+            for effect in effects[..before.min(effects.len())].iter().rev().flat_map(|insn| insn.iter().rev()) {
+                if let Step::Bound(bound) = self.back_over(effect)? {
+                    return Some(bound);
+                }
             }
-            let bound = match condition {
-                Condition::BelowOrEqual => Some(limit),
-                Condition::Below => limit.checked_sub(1),
-                _ => return Some(Step::On),
+            before = usize::MAX;
+            let previous = predecessors.only(node)?;
+            self.condition = match &graph.block(previous)?.end {
+                Terminator::FallThrough(_) | Terminator::Jump(_) => None,
+                Terminator::Branch { branch, taken, next } => {
+                    let taken = graph.resolve_node(taken.target) == Some(node);
+                    match (taken, *next == node) {
+                        (true, false) => Some(graph.isa().condition(*branch)),
+                        (false, true) => Some(graph.isa().condition(*branch).inverse()),
+                        _ => return None,
+                    }
+                }
+                _ => return None,
             };
-            Some(Step::Bound(bound))
+            node = previous;
         }
-        Effect::ClobberFlags => {
-            *condition = None;
-            Some(Step::On)
-        }
-        Effect::Set { dst, value, width } if dst == index.reg => match value {
-            // Every machine here zero-extends what it writes into the low 4 bytes.
-            Value::Reg { reg, width: from } if width >= index.width.min(4) => {
-                index.reg = reg;
-                index.width = index.width.min(from).min(width);
+        None
+    }
+
+    /// Goes back over one effect; `None` if the index is lost.
+    fn back_over(&mut self, effect: &Effect) -> Option<Step> {
+        match *effect {
+            Effect::Compare { left, right, width } => {
+                if let Some(bound) = self.condition.take().and_then(|c| self.compared(c, left, right, width)) {
+                    if width >= self.width {
+                        return Some(Step::Bound(bound));
+                    }
+                    self.low_part = Some((bound, width));
+                }
                 Some(Step::On)
             }
-            Value::Load { width: from @ 1..=2, .. } if width >= index.width.min(4) => {
-                Some(Step::Bound(Some((1 << (8 * from)) - 1)))
+            Effect::ClobberFlags => {
+                self.condition = None;
+                Some(Step::On)
             }
-            _ => None,
-        },
-        Effect::Binary { op: BinaryOp::And, dst, right: Value::Const(mask), width, .. }
-            if dst == index.reg && width >= index.width =>
-        {
-            Some(Step::Bound(Some(mask)))
+            Effect::Set { dst, value, width } if self.index == Place::Register(dst) => self.copied(value, width),
+            Effect::Binary { op: BinaryOp::And, dst, right: Value::Const(mask), width, .. }
+                if self.index == Place::Register(dst) && width >= self.width =>
+            {
+                Some(Step::Bound(mask))
+            }
+            Effect::Set { dst, .. }
+            | Effect::MaybeSet { dst, .. }
+            | Effect::SetSigned { dst, .. }
+            | Effect::Binary { dst, .. }
+            | Effect::Clobber(dst) => (!self.depends_on(dst)).then_some(Step::On),
+            Effect::Swap(a, b) => (!self.depends_on(a) && !self.depends_on(b)).then_some(Step::On),
+            Effect::Store { .. } | Effect::ClobberMemory | Effect::ClobberRange(_) => {
+                matches!(self.index, Place::Register(_)).then_some(Step::On)
+            }
+            Effect::Transfer(_) | Effect::BranchIf(_) => Some(Step::On),
+            Effect::SystemCall { .. } => None,
         }
-        Effect::Set { dst, .. }
-        | Effect::MaybeSet { dst, .. }
-        | Effect::SetSigned { dst, .. }
-        | Effect::Binary { dst, .. }
-        | Effect::Clobber(dst) => (dst != index.reg).then_some(Step::On),
-        Effect::Swap(a, b) => (a != index.reg && b != index.reg).then_some(Step::On),
-        _ => Some(Step::On),
+    }
+
+    /// The bound that a comparison puts on the index, or on its low `width` bytes.
+    fn compared(&self, condition: Condition, left: Value, right: Value, width: u8) -> Option<u64> {
+        let Value::Const(limit) = right else { return None };
+        let (place, read) = match left {
+            Value::Reg { reg, width } => (Place::Register(reg), width),
+            Value::Load { from, width } => (Place::Memory(from), width),
+            _ => return None,
+        };
+        if place != self.index || read != width {
+            return None;
+        }
+        match condition {
+            Condition::BelowOrEqual => Some(limit),
+            Condition::Below => limit.checked_sub(1),
+            _ => None,
+        }
+    }
+
+    /// The index was copied from `value`, `width` bytes of it.
+    fn copied(&mut self, value: Value, width: u8) -> Option<Step> {
+        // Every machine here zero-extends what it writes into the low 4 bytes.
+        if width < self.width.min(4) {
+            return None;
+        }
+        let (place, read) = match value {
+            Value::Reg { reg, width } => (Place::Register(reg), width),
+            Value::Load { from, width } => (Place::Memory(from), width),
+            _ => return None,
+        };
+        if let Some((bound, part)) = self.low_part
+            && read <= part
+        {
+            return Some(Step::Bound(bound));
+        }
+        self.index = place;
+        self.width = self.width.min(read).min(width);
+        if self.width <= 2 {
+            self.narrowest = Some((1 << (8 * self.width)) - 1);
+        }
+        Some(Step::On)
+    }
+
+    fn depends_on(&self, reg: Reg) -> bool {
+        match self.index {
+            Place::Register(index) => index == reg,
+            Place::Memory(address) => {
+                address.base == Some(reg) || address.index.is_some_and(|(index, _)| index == reg)
+            }
+        }
     }
 }
-

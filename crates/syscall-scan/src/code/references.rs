@@ -136,14 +136,10 @@ impl References {
         &self.references[first..first + count]
     }
 
-    /// Whether a variable at this address is one of its own, as far as code tells: it is named, but no
-    /// pointer to it is made, nor to what is named last in front of it, which would be the structure that
-    /// it is in.
+    /// Whether a variable at this address is one of its own, as far as code tells: it is named, and no
+    /// pointer to it is made.
     pub fn is_variable(&self, address: Addr) -> bool {
         let own = self.to(address);
-        let first = self.references.partition_point(|reference| reference.to < address);
-        let before = self.references[..first].last().map(|reference| self.to(reference.to));
-        let named = |references: &[Reference]| references.iter().any(|r| r.as_pointer);
-        !own.is_empty() && !named(own) && !before.is_some_and(named)
+        !own.is_empty() && !own.iter().any(|reference| reference.as_pointer)
     }
 }

@@ -11,6 +11,9 @@ use crate::values::{Atom, Origin, OriginId, Origins, Value};
 /// How many general registers a machine has at most.
 pub(super) const REGISTERS: usize = 16;
 
+/// How many places behind a watched pointer are told apart.
+const MAX_BLENDED: usize = 8;
+
 /// The origins and the arithmetic of a machine's words.
 pub struct Domain {
     /// All origins so far.
@@ -22,36 +25,12 @@ pub struct Domain {
     /// The address of the global offset table, where code of i386 counts from it. Compilers spill it; no
     /// object ever holds it.
     pub global_offset_table: Option<u64>,
-    /// A value to keep an eye on, see [`crate::follow`].
-    pub watched: Option<Watched>,
+    /// An unknown to keep an eye on, with whatever is added to it, see [`crate::follow`].
+    pub watched: Option<OriginId>,
     /// The instruction that is being looked at.
     pub(super) at: Addr,
     /// Where the watched value went where it cannot be followed.
     lost: Cell<Option<Addr>>,
-}
-
-/// A value that is followed through the program: an unknown, with whatever is added to it, or a number.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Watched {
-    /// This unknown plus anything.
-    Origin(OriginId),
-    /// This number.
-    Number(u64),
-}
-
-impl Watched {
-    /// What is added to the watched value to make this atom; `None` if it is another value.
-    pub fn offset_of(self, atom: Atom) -> Option<u64> {
-        match self {
-            Watched::Origin(origin) => (atom.origin == origin).then_some(atom.offset),
-            Watched::Number(number) => (atom.as_number() == Some(number)).then_some(0),
-        }
-    }
-
-    /// Whether a value may be the watched one.
-    pub fn is_in(self, value: &Value) -> bool {
-        value.atoms().iter().any(|&atom| self.offset_of(atom).is_some())
-    }
 }
 
 impl Domain {
@@ -71,7 +50,7 @@ impl Domain {
     }
 
     /// Starts or ends watching a value.
-    pub fn watch(&mut self, watched: Option<Watched>) {
+    pub fn watch(&mut self, watched: Option<OriginId>) {
         self.watched = watched;
         self.lost.set(None);
     }
@@ -81,9 +60,23 @@ impl Domain {
         self.lost.get()
     }
 
+    /// A value that stands for any of some others, and still tells if it may be the watched one.
+    pub(super) fn blend<'v>(&self, name: Value, others: impl IntoIterator<Item = &'v Value>) -> Value {
+        let Some(watched) = self.watched else { return name };
+        let atoms = others.into_iter().flat_map(Value::atoms).copied();
+        let parts: Vec<Atom> = atoms.filter(|atom| atom.origin == watched).collect();
+        if parts.is_empty() {
+            return name;
+        }
+        if name == Value::Any || parts.len() > MAX_BLENDED {
+            self.lost.set(Some(self.at));
+        }
+        name.join(&Value::of(parts))
+    }
+
     /// A value becomes part of something unknown.
     pub(super) fn lose(&self, value: &Value) {
-        if self.watched.is_some_and(|watched| watched.is_in(value)) {
+        if value.atoms().iter().any(|atom| Some(atom.origin) == self.watched) {
             self.lost.set(Some(self.at));
         }
     }

@@ -28,9 +28,9 @@ use rustc_hash::FxHashMap;
 use crate::abi::{self, Convention};
 use crate::code::{BlockIndex, Code, ExitId, ExitKind, Function};
 use crate::image::Addr;
-use crate::values::{Atom, Value};
+use crate::values::{Atom, OriginId, Value};
 
-pub use domain::{Domain, Watched};
+pub use domain::Domain;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
 pub use state::State;
@@ -74,8 +74,6 @@ pub enum Visit<'a> {
         exit: ExitId,
         /// The state behind it.
         state: &'a State,
-        /// Where it goes, if that is computed.
-        target: Option<&'a Value>,
     },
     /// The end of a block that simply goes on.
     End {
@@ -145,11 +143,11 @@ impl<'c> Flows<'c> {
         Some(After { state, target: step.target })
     }
 
-    /// The analysis of a function while a value of its is watched.
+    /// The analysis of a function while one of its unknowns is watched.
     ///
     /// # Errors
     /// Where the value cannot be followed any further.
-    pub fn watch(&mut self, entry: Addr, watched: Watched) -> Result<Flow, Addr> {
+    pub fn watch(&mut self, entry: Addr, watched: OriginId) -> Result<Flow, Addr> {
         let function = Function::new(self.code, entry);
         self.domain.watch(Some(watched));
         let (states, balanced) = self.solve(&function, true);
@@ -176,14 +174,12 @@ impl<'c> Flows<'c> {
                 let mut effects = Vec::new();
                 self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
                 visit(self, Visit::Instruction { at, state: &state, effects: &effects })?;
-                let Some((next, outcome)) = self.instruction(&mut state, at, flow.trust_frame)
-                else {
+                let Some((next, _)) = self.instruction(&mut state, at, flow.trust_frame) else {
                     break;
                 };
                 match block.exit.filter(|&id| self.code.exit(id).at == at) {
                     Some(exit) => {
-                        let target = outcome.target.as_ref();
-                        visit(self, Visit::Exit { exit, state: &state, target })?;
+                        visit(self, Visit::Exit { exit, state: &state })?;
                         break;
                     }
                     None if next >= block.end => visit(self, Visit::End { next, state: &state })?,

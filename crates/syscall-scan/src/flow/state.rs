@@ -131,16 +131,28 @@ impl State {
             joined
         };
         let mut named = Vec::new();
-        for (number, (mine, theirs)) in self.registers.iter_mut().zip(&other.registers).enumerate() {
+        for (number, theirs) in other.registers.iter().enumerate() {
+            let mine = &before.registers[number];
             if mine != theirs {
                 let width = before.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
-                *mine = unite(mine, theirs);
-                if *mine == Value::Any {
+                self.registers[number] = unite(mine, theirs);
+                if self.registers[number] == Value::Any {
                     named.push((number as u8, width));
                 }
             }
         }
-        self.frame.join(&other.frame, widen.is_some(), domain, &mut unite);
+        for value in &lost {
+            self.frame.expose_value(value, domain);
+        }
+        lost.clear();
+        self.frame.join(&other.frame, widen.is_some(), domain, |mine, theirs| {
+            let joined = mine.join(theirs);
+            if joined == Value::Any || (widen.is_some() && joined != *mine) {
+                lost.extend([mine.clone(), theirs.clone()]);
+                return Value::Any;
+            }
+            joined
+        });
         for value in &lost {
             self.frame.lose(value, domain);
         }
@@ -151,6 +163,11 @@ impl State {
         self.compared = self.compared.filter(|mine| other.compared == Some(*mine));
         if let Some(at) = widen {
             self.name_joined(at, &named, domain);
+        }
+        for &(number, _) in &named {
+            let number = usize::from(number);
+            let others = [&before.registers[number], &other.registers[number]];
+            self.registers[number] = domain.blend(self.registers[number].clone(), others);
         }
         *self != before
     }

@@ -140,9 +140,10 @@ impl<'a> Step<'a> {
             return;
         }
         let width = self.state.ranges.width(&value, self.domain);
-        self.state.frame.lose(&value, self.domain);
+        self.state.frame.expose_value(&value, self.domain);
         let named = self.make(SLOT_READ + reg.0);
         let named = self.low(&named, width);
+        let named = self.domain.blend(named, [&value]);
         self.state.set_register(reg, named);
     }
 

@@ -1,0 +1,36 @@
+# make demo   the main job, from nothing to two booted kernels and a table
+# make test   everything that has to hold
+# make help   the rest
+
+.PHONY: help demo test tools build lint bench clean
+
+help:
+	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
+	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
+	@echo 'make build   the commands, in target/release/'
+	@echo 'make lint    rustfmt and clippy'
+	@echo 'make bench   rewriting beside ld -r: time and memory'
+	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
+
+demo: build
+	fixtures/demo.sh out/demo
+
+test: lint build
+	fixtures/install.sh boot programs
+	cargo test --release --workspace
+
+tools:
+	fixtures/install.sh kernel
+
+build: tools
+	cargo build --release --workspace --bins
+
+lint: tools
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+
+bench: build
+	fixtures/bench/rewrite.sh
+
+clean:
+	rm -rf target out
