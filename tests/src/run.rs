@@ -86,11 +86,14 @@ impl Run {
 
     /// The command, to be pasted into a shell.
     pub fn line(&self) -> String {
-        let dir = self.command.get_current_dir().map(|dir| format!("cd {} && ", shell_quoted(dir.as_os_str())));
-        let variables = self.command.get_envs().filter_map(|(name, value)| {
-            Some(format!("{}={}", name.to_string_lossy(), shell_quoted(value?)))
-        });
-        let words = std::iter::once(self.command.get_program()).chain(self.command.get_args()).map(shell_quoted);
+        let dir =
+            self.command.get_current_dir().map(|dir| format!("cd {} && ", shell_quoted(dir.as_os_str())));
+        let variables = self
+            .command
+            .get_envs()
+            .filter_map(|(name, value)| Some(format!("{}={}", name.to_string_lossy(), shell_quoted(value?))));
+        let words =
+            std::iter::once(self.command.get_program()).chain(self.command.get_args()).map(shell_quoted);
         dir.unwrap_or_default() + &variables.chain(words).collect::<Vec<_>>().join(" ")
     }
 
@@ -189,7 +192,11 @@ impl fmt::Display for Outcome {
 pub fn shell_quoted(word: &OsStr) -> String {
     let word = OsString::from(word).to_string_lossy().into_owned();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]
@@ -199,7 +206,10 @@ mod tests {
     #[test]
     fn output_status_and_input() {
         let outcome = Run::new("sh").args(["-c", "cat; echo oops >&2; exit 3"]).stdin("in\n").outcome();
-        assert_eq!((outcome.text().as_str(), outcome.stderr.as_str(), outcome.status), ("in\n", "oops\n", Some(3)));
+        assert_eq!(
+            (outcome.text().as_str(), outcome.stderr.as_str(), outcome.status),
+            ("in\n", "oops\n", Some(3))
+        );
         assert_eq!(outcome.line, "sh -c 'cat; echo oops >&2; exit 3'");
     }
 

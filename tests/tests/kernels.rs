@@ -107,7 +107,8 @@ impl Scenario {
 
     fn made(name: &'static str, kernel: Option<&Kernel>, machine: &'static [&'static str]) -> Scenario {
         let dir = TempDir::new().expect("a temporary directory");
-        let run = Run::new(fixture("scenarios/make-initramfs.sh")).arg(name).arg(dir.path().join("initramfs.gz"));
+        let run =
+            Run::new(fixture("scenarios/make-initramfs.sh")).arg(name).arg(dir.path().join("initramfs.gz"));
         let run = kernel.into_iter().fold(run, |run, kernel| run.arg(&kernel.build));
         run.limit(RELINK_LIMIT).succeed();
         Scenario { dir, name, machine }
@@ -136,7 +137,10 @@ impl Scenario {
 
 /// The plan that `syscall-scan` makes for BusyBox.
 fn busybox_plan() -> String {
-    Run::kshrink("syscall-scan").arg(recipe("package.sh", &["busybox-static", "i386"]).join("bin/busybox")).succeed().text()
+    Run::kshrink("syscall-scan")
+        .arg(recipe("package.sh", &["busybox-static", "i386"]).join("bin/busybox"))
+        .succeed()
+        .text()
 }
 
 /// Every file of a directory with its size and time of modification.

@@ -141,8 +141,8 @@ pub const BUGFLAG_WARNING: u16 = 1;
 
 /// The rule for a section.
 pub fn rule(name: &str, kind: u32, flags: u64) -> Rule {
-    use Rule::{Code, Data, Dropped, Exports, Replacement, Root, Weak};
     use RootReason::{LinkerTable, NotLoaded, UnknownSection};
+    use Rule::{Code, Data, Dropped, Exports, Replacement, Root, Weak};
 
     if flags & u64::from(SHF_ALLOC) == 0 {
         return if name == ".comment" || name.starts_with(".note") { Root(NotLoaded) } else { Dropped };
@@ -351,7 +351,9 @@ pub fn output_name(name: &str) -> &str {
     if has_prefix(name, KNOWN) {
         return name;
     }
-    for base in [".text", ".data", ".bss", ".init.data", ".init.rodata", ".init.text", ".exit.text", ".ref.data"] {
+    for base in
+        [".text", ".data", ".bss", ".init.data", ".init.rodata", ".init.text", ".exit.text", ".ref.data"]
+    {
         if let Some(rest) = name.strip_prefix(base)
             && rest.starts_with('.')
             && !rest.starts_with("..")

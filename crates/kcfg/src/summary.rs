@@ -82,8 +82,7 @@ impl Summary {
             });
         }
         let entries = graph.functions.iter().filter(|function| !function.blocks.is_empty());
-        summary.address_taken =
-            entries.filter(|function| taken[function.blocks.start as usize]).count();
+        summary.address_taken = entries.filter(|function| taken[function.blocks.start as usize]).count();
         for root in &graph.roots {
             *summary.roots.entry(root.reason).or_default() += 1;
         }
@@ -160,7 +159,10 @@ impl Summary {
                 ],
             ),
             ("edges", edges),
-            ("roots", self.roots.iter().map(|(reason, &number)| count(&reason.to_string(), number)).collect()),
+            (
+                "roots",
+                self.roots.iter().map(|(reason, &number)| count(&reason.to_string(), number)).collect(),
+            ),
             ("opaque", self.opaque.iter().map(|(reason, &number)| count(reason, number)).collect()),
         ]
     }

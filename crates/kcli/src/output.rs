@@ -43,10 +43,7 @@ enum Sink {
 impl Output {
     /// Opens standard output.
     pub fn stdout() -> Output {
-        Output {
-            name: "standard output".into(),
-            sink: Sink::Stdout(BufWriter::new(io::stdout())),
-        }
+        Output { name: "standard output".into(), sink: Sink::Stdout(BufWriter::new(io::stdout())) }
     }
 
     /// Opens `path`, or standard output for `-`.
@@ -112,9 +109,7 @@ fn open(path: &Path) -> io::Result<Sink> {
     let mode = match &existing {
         Some(old) if old.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
         Some(old) if !old.is_file() => {
-            return Ok(Sink::Device(BufWriter::new(
-                File::options().write(true).open(&path)?,
-            )));
+            return Ok(Sink::Device(BufWriter::new(File::options().write(true).open(&path)?)));
         }
         Some(old) => old.permissions().mode() & 0o777,
         None => 0o666,
@@ -127,10 +122,7 @@ fn open(path: &Path) -> io::Result<Sink> {
         .prefix(".kshrink-")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(directory)?;
-    Ok(Sink::File {
-        temporary: BufWriter::new(temporary),
-        path,
-    })
+    Ok(Sink::File { temporary: BufWriter::new(temporary), path })
 }
 
 /// Remembers a broken pipe on standard output, for [`crate::main`].
@@ -214,10 +206,7 @@ mod tests {
         output.commit().unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o640
-        );
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     }
 
     #[test]
@@ -225,12 +214,7 @@ mod tests {
         let mut output = Output::create(Path::new("/dev/null")).unwrap();
         output.write_all(b"gone").unwrap();
         output.commit().unwrap();
-        assert!(
-            fs::metadata("/dev/null")
-                .unwrap()
-                .file_type()
-                .is_char_device()
-        );
+        assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     }
 
     #[test]

@@ -30,18 +30,10 @@ impl Progress {
 
     /// A bar of `length` steps.
     pub fn bar(length: u64, message: impl Into<Cow<'static, str>>) -> Progress {
-        Progress::with(
-            Some(length),
-            "{msg} [{bar:30}] {human_pos}/{human_len}",
-            message,
-        )
+        Progress::with(Some(length), "{msg} [{bar:30}] {human_pos}/{human_len}", message)
     }
 
-    fn with(
-        length: Option<u64>,
-        template: &str,
-        message: impl Into<Cow<'static, str>>,
-    ) -> Progress {
+    fn with(length: Option<u64>, template: &str, message: impl Into<Cow<'static, str>>) -> Progress {
         let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
@@ -78,10 +70,7 @@ mod tests {
 
     #[test]
     fn templates_are_well_formed() {
-        for template in [
-            "{spinner} {msg} ({elapsed})",
-            "{msg} [{bar:30}] {human_pos}/{human_len}",
-        ] {
+        for template in ["{spinner} {msg} ({elapsed})", "{msg} [{bar:30}] {human_pos}/{human_len}"] {
             ProgressStyle::with_template(template).unwrap();
         }
     }

@@ -103,17 +103,9 @@ pub fn main<E: Into<Failure>>(name: &str, command: impl FnOnce() -> Result<(), E
         return ExitCode::SUCCESS;
     }
     let stderr = io::stderr();
-    let (red, plain) = if stderr.is_terminal() && !no_color() {
-        ("\x1b[1;31m", "\x1b[0m")
-    } else {
-        ("", "")
-    };
+    let (red, plain) = if stderr.is_terminal() && !no_color() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     // A closed standard error leaves nobody to tell; the exit code still says it.
-    let _ = writeln!(
-        stderr.lock(),
-        "{name}: {red}error:{plain} {}",
-        failure.message()
-    );
+    let _ = writeln!(stderr.lock(), "{name}: {red}error:{plain} {}", failure.message());
     ExitCode::from(failure.exit_code())
 }
 
@@ -152,9 +144,6 @@ mod tests {
     fn bad_input_has_code_two() {
         let result: Result<(), _> = Err(io::Error::other("no"));
         assert_eq!(result.or_bad_input().unwrap_err().exit_code(), 2);
-        assert_eq!(
-            Failure::bad_input("no such option").message(),
-            "no such option"
-        );
+        assert_eq!(Failure::bad_input("no such option").message(), "no such option");
     }
 }

@@ -71,11 +71,7 @@ pub fn percent(before: u64, now: u64) -> String {
     let change = (now as f64 - before as f64) / before as f64 * 100.0;
     // Rounds to the figure that is printed first, so that it is never `-0.0 %`.
     let tenths = (change * 10.0).round() / 10.0;
-    if tenths == 0.0 {
-        "0.0 %".into()
-    } else {
-        format!("{tenths:+.1} %")
-    }
+    if tenths == 0.0 { "0.0 %".into() } else { format!("{tenths:+.1} %") }
 }
 
 #[cfg(test)]
@@ -84,13 +80,7 @@ mod tests {
 
     #[test]
     fn thousands() {
-        let cases = [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1,000"),
-            (123_456, "123,456"),
-            (2_283_469, "2,283,469"),
-        ];
+        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (123_456, "123,456"), (2_283_469, "2,283,469")];
         for (figure, text) in cases {
             assert_eq!(human(figure), text);
         }

@@ -52,52 +52,29 @@ fn child(job: &str) -> Result<(), Failure> {
 
 fn command(job: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .env(CHILD, job)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.env(CHILD, job).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 fn finish(command: &mut Command) -> (Option<i32>, String, String) {
-    let Finished {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    (
-        status.code(),
-        String::from_utf8(stdout).unwrap(),
-        String::from_utf8(stderr).unwrap(),
-    )
+    let Finished { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
 fn errors() {
-    assert_eq!(
-        finish(&mut command("nothing")),
-        (Some(0), "".into(), "".into())
-    );
+    assert_eq!(finish(&mut command("nothing")), (Some(0), "".into(), "".into()));
     let job = (Some(1), "".into(), "child: error: no room\n".into());
     assert_eq!(finish(&mut command("job")), job);
     let bad = (Some(2), "".into(), "child: error: no sense\n".into());
     assert_eq!(finish(&mut command("bad")), bad);
     // Standard error is a pipe here, so that there is nobody to look at progress.
-    assert_eq!(
-        finish(&mut command("progress")),
-        (Some(0), "".into(), "".into())
-    );
+    assert_eq!(finish(&mut command("progress")), (Some(0), "".into(), "".into()));
 }
 
 fn closed_pipe() {
     let mut running = command("flood").spawn().unwrap();
     let mut first = [0; 6];
-    running
-        .stdout
-        .take()
-        .unwrap()
-        .read_exact(&mut first)
-        .unwrap();
+    running.stdout.take().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"line 0");
     // The pipe is closed now.
     let finished = running.wait_with_output().unwrap();
@@ -108,10 +85,7 @@ fn closed_pipe() {
 fn standard_input() {
     let stdin = |input: Stdio| finish(command("stdin").stdin(input)).1;
     assert_eq!(stdin(Stdio::null()), "false");
-    assert_eq!(
-        stdin(File::open(std::env::current_exe().unwrap()).unwrap().into()),
-        "true"
-    );
+    assert_eq!(stdin(File::open(std::env::current_exe().unwrap()).unwrap().into()), "true");
     let mut running = command("copy").stdin(Stdio::piped()).spawn().unwrap();
     running.stdin.take().unwrap().write_all(b"plan").unwrap();
     assert_eq!(running.wait_with_output().unwrap().stdout, b"plan");
@@ -128,10 +102,7 @@ fn output_files() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     let (code, _, message) = finish(&mut command("/nonexistent/out"));
     assert_eq!(code, Some(1));
-    assert!(
-        message.starts_with("child: error: cannot write /nonexistent/out: "),
-        "{message}"
-    );
+    assert!(message.starts_with("child: error: cannot write /nonexistent/out: "), "{message}");
     let (code, output, _) = finish(&mut command("-"));
     assert_eq!((code, &output[..]), (Some(0), "content"));
 }

@@ -15,29 +15,18 @@ pub(crate) fn get(machine: Machine, r_type: u32, field: &[u8]) -> i64 {
         return coding.get(field);
     }
     let bits = 8 * field.len() as u32;
-    if bits == 0 {
-        0
-    } else {
-        sign_extend(number(field), bits)
-    }
+    if bits == 0 { 0 } else { sign_extend(number(field), bits) }
 }
 
 /// Writes `addend` into `field`, or says which values would have fitted.
-pub(crate) fn put(
-    machine: Machine,
-    r_type: u32,
-    field: &mut [u8],
-    addend: i64,
-) -> Result<(), String> {
+pub(crate) fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Result<(), String> {
     if let Some(coding) = Coding::of(machine, r_type) {
         let mut changed = [0; 4];
         let changed = &mut changed[..field.len()];
         changed.copy_from_slice(field);
         coding.put(changed, addend);
         if coding.get(changed) != addend {
-            return Err(format!(
-                "the instruction cannot hold the addend {addend:#x}"
-            ));
+            return Err(format!("the instruction cannot hold the addend {addend:#x}"));
         }
         field.copy_from_slice(changed);
         return Ok(());
@@ -124,11 +113,7 @@ impl Coding {
         let signed = |up: u64, size: u64| if up == 1 { size as i64 } else { -(size as i64) };
         match self {
             Coding::Branch24 => {
-                let half = if bits(word, 28, 4) == 0xf {
-                    bits(word, 24, 1)
-                } else {
-                    0
-                };
+                let half = if bits(word, 28, 4) == 0xf { bits(word, 24, 1) } else { 0 };
                 sign_extend(bits(word, 0, 24) << 2 | half << 1, 26)
             }
             Coding::Low31 => sign_extend(word, 31),
@@ -153,8 +138,7 @@ impl Coding {
                 sign_extend(sign << 24 | i1 << 23 | i2 << 22 | low, 25)
             }
             Coding::ThumbBranch19 => {
-                let high =
-                    bits(word, 26, 1) << 20 | bits(word, 11, 1) << 19 | bits(word, 13, 1) << 18;
+                let high = bits(word, 26, 1) << 20 | bits(word, 11, 1) << 19 | bits(word, 13, 1) << 18;
                 sign_extend(high | bits(word, 16, 6) << 12 | bits(word, 0, 11) << 1, 21)
             }
             Coding::ThumbBranch11 => sign_extend(bits(word, 0, 11) << 1, 12),
@@ -254,37 +238,23 @@ impl Coding {
     /// higher.
     fn is_wide_thumb(self) -> bool {
         use Coding::*;
-        matches!(
-            self,
-            ThumbMove16 | ThumbBranch24 | ThumbBranch19 | ThumbLoad12 | ThumbAdr
-        )
+        matches!(self, ThumbMove16 | ThumbBranch24 | ThumbBranch19 | ThumbLoad12 | ThumbAdr)
     }
 }
 
 fn load(coding: Coding, field: &[u8]) -> u64 {
     let word = number(field);
-    if coding.is_wide_thumb() {
-        word >> 16 | (word & 0xffff) << 16
-    } else {
-        word
-    }
+    if coding.is_wide_thumb() { word >> 16 | (word & 0xffff) << 16 } else { word }
 }
 
 fn store(coding: Coding, field: &mut [u8], word: u64) {
-    let word = if coding.is_wide_thumb() {
-        word >> 16 | (word & 0xffff) << 16
-    } else {
-        word
-    };
+    let word = if coding.is_wide_thumb() { word >> 16 | (word & 0xffff) << 16 } else { word };
     let length = field.len();
     field.copy_from_slice(&word.to_le_bytes()[..length]);
 }
 
 fn number(field: &[u8]) -> u64 {
-    field
-        .iter()
-        .rev()
-        .fold(0, |number, &byte| number << 8 | u64::from(byte))
+    field.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 fn bits(word: u64, at: u32, count: u32) -> u64 {
@@ -305,10 +275,7 @@ mod tests {
 
     #[test]
     fn i386_is_sign_extended_by_width() {
-        assert_eq!(
-            get(Machine::I386, R_386_PC32, &[0xfc, 0xff, 0xff, 0xff]),
-            -4
-        );
+        assert_eq!(get(Machine::I386, R_386_PC32, &[0xfc, 0xff, 0xff, 0xff]), -4);
         assert_eq!(get(Machine::I386, R_386_PC16, &[0xfe, 0xff]), -2);
         assert_eq!(get(Machine::I386, R_386_8, &[0x7f]), 127);
         let mut field = [0; 2];

@@ -69,12 +69,7 @@ impl<'a> Archive<'a> {
             });
         }
         let directory = path.parent().unwrap_or(Path::new(""));
-        let mut reader = Reader {
-            path,
-            bytes,
-            at: MAGIC.len(),
-            long_names: "",
-        };
+        let mut reader = Reader { path, bytes, at: MAGIC.len(), long_names: "" };
         let mut members = Vec::new();
         // Offset of the header of each member, by which the symbol map names it.
         let mut headers = Vec::new();
@@ -107,11 +102,7 @@ impl<'a> Archive<'a> {
             }
             None => None,
         };
-        Ok(Archive {
-            is_thin,
-            members,
-            symbol_map,
-        })
+        Ok(Archive { is_thin, members, symbol_map })
     }
 }
 
@@ -154,9 +145,7 @@ impl<'a> Reader<'a, '_> {
         let (Ok(name), Ok(size), b"`\n") = (text(0..16), text(48..58), &field[58..]) else {
             return Err(self.damaged(at, "expected a member header"));
         };
-        let size = size
-            .parse()
-            .map_err(|_| self.damaged(at, "its size is not a number"))?;
+        let size = size.parse().map_err(|_| self.damaged(at, "its size is not a number"))?;
         self.at += HEADER_SIZE;
         Ok(Some(Header { at, name, size }))
     }
@@ -164,15 +153,10 @@ impl<'a> Reader<'a, '_> {
     /// Offsets of the content that follows `header`, and goes past it.
     fn content(&mut self, header: &Header<'_>) -> Result<Range<usize>> {
         let start = self.at;
-        let end = start
-            .checked_add(header.size)
-            .filter(|&end| end <= self.bytes.len());
+        let end = start.checked_add(header.size).filter(|&end| end <= self.bytes.len());
         let end = end.ok_or_else(|| {
             let (size, rest) = (header.size, self.bytes.len() - start);
-            self.damaged(
-                header.at,
-                &format!("{size} bytes, of which the file holds {rest}"),
-            )
+            self.damaged(header.at, &format!("{size} bytes, of which the file holds {rest}"))
         })?;
         self.at = end;
         Ok(start..end)
@@ -183,10 +167,9 @@ impl<'a> Reader<'a, '_> {
             return Err(Error::Unsupported {
                 file: self.path.display().to_string(),
                 place: format!("archive member at offset {}", header.at),
-                problem:
-                    "its name is in BSD's form; make the archive again with GNU ar or llvm-ar \
+                problem: "its name is in BSD's form; make the archive again with GNU ar or llvm-ar \
                           --format=gnu"
-                        .into(),
+                    .into(),
             });
         }
         let Some(offset) = header.name.strip_prefix('/') else {
@@ -195,10 +178,7 @@ impl<'a> Reader<'a, '_> {
         // After `ar m`, which orders vmlinux.a, GNU ar leaves a slash at the end of the field:
         // "/4146   /".
         let offset = offset.trim_end_matches(['/', ' ']);
-        let rest = offset
-            .parse()
-            .ok()
-            .and_then(|offset: usize| self.long_names.get(offset..));
+        let rest = offset.parse().ok().and_then(|offset: usize| self.long_names.get(offset..));
         let name = rest.and_then(|rest| rest.split_once("/\n").map(|(name, _)| name));
         name.ok_or_else(|| {
             let problem = format!("its name {} is not in the table of long names", header.name);
@@ -210,11 +190,7 @@ impl<'a> Reader<'a, '_> {
 /// The symbol map: a count, an offset for each symbol, then the names. Big-endian on every machine.
 fn symbol_map<'a>(bytes: &'a [u8], wide: bool, headers: &[usize]) -> Option<Vec<(usize, &'a str)>> {
     let size = if wide { 8 } else { 4 };
-    let number = |field: &[u8]| {
-        field
-            .iter()
-            .fold(0u64, |number, &byte| number << 8 | u64::from(byte))
-    };
+    let number = |field: &[u8]| field.iter().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
     let (count, rest) = bytes.split_at_checked(size)?;
     let length = usize::try_from(number(count)).ok()?.checked_mul(size)?;
     let (offsets, names) = rest.split_at_checked(length)?;
@@ -265,10 +241,7 @@ mod tests {
         bytes.extend(format!("{:<48}{:<10}`\n", "a.o/", 1000).into_bytes());
         let archive = Archive::read(Path::new("x/lib.a"), &bytes).unwrap();
         assert!(archive.is_thin);
-        assert_eq!(
-            archive.members[0].content,
-            MemberContent::File("x/a.o".into())
-        );
+        assert_eq!(archive.members[0].content, MemberContent::File("x/a.o".into()));
         assert_eq!(archive.symbol_map, Some(vec![(0, "f")]));
     }
 
@@ -278,10 +251,7 @@ mod tests {
         bytes.extend(member("a.o/", b"content"));
         for length in MAGIC.len() + 1..bytes.len() - 1 {
             let result = Archive::read(Path::new("lib.a"), &bytes[..length]);
-            assert!(
-                matches!(result, Err(Error::Damaged { .. })),
-                "{length}: {result:?}"
-            );
+            assert!(matches!(result, Err(Error::Damaged { .. })), "{length}: {result:?}");
         }
         let mut bytes = MAGIC.to_vec();
         bytes.extend(member("/7", b""));

@@ -50,10 +50,8 @@ impl KernelBuild {
     pub fn find(vmlinux: &Path) -> Result<KernelBuild> {
         let machine = check_vmlinux(vmlinux)?;
         // A link to a vmlinux elsewhere means the build there.
-        let vmlinux = fs::canonicalize(vmlinux).map_err(|source| Error::Read {
-            path: vmlinux.into(),
-            source,
-        })?;
+        let vmlinux =
+            fs::canonicalize(vmlinux).map_err(|source| Error::Read { path: vmlinux.into(), source })?;
         let dir = vmlinux.parent().unwrap_or(Path::new("/")).to_path_buf();
         let config = read_config(&dir)?;
         let is_enabled = |option: &str| config.get(option).is_some_and(|value| value == "y");
@@ -70,16 +68,7 @@ impl KernelBuild {
         }
         beside.push(existing(&dir, "init/version-timestamp.o")?);
         let linker_script = find_linker_script(&dir)?;
-        Ok(KernelBuild {
-            dir,
-            vmlinux,
-            machine,
-            archive,
-            libraries,
-            beside,
-            linker_script,
-            config,
-        })
+        Ok(KernelBuild { dir, vmlinux, machine, archive, libraries, beside, linker_script, config })
     }
 
     /// The value of a configuration option, as `CONFIG_MODULES`: `y`, `m`, a number or a string
@@ -95,18 +84,13 @@ impl KernelBuild {
 
     /// Whether the kernel links `vmlinux.o` instead of `vmlinux.a`.
     pub fn links_vmlinux_o(&self) -> bool {
-        self.archive
-            .extension()
-            .is_some_and(|extension| extension == "o")
+        self.archive.extension().is_some_and(|extension| extension == "o")
     }
 }
 
 /// Checks that `path` is a linked kernel with symbols, and returns its machine.
 fn check_vmlinux(path: &Path) -> Result<Machine> {
-    let bytes = fs::read(path).map_err(|source| Error::Read {
-        path: path.into(),
-        source,
-    })?;
+    let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
     let expected = "vmlinux, the linked kernel as an ELF file (not bzImage or Image)";
     let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
     if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
@@ -153,22 +137,15 @@ fn read_config(dir: &Path) -> Result<FxHashMap<String, String>> {
     let text = fs::read_to_string(&path).map_err(|source| Error::Read { path, source })?;
     let options = text.lines().filter(|line| line.starts_with("CONFIG_"));
     let options = options.filter_map(|line| line.split_once('='));
-    Ok(options
-        .map(|(name, value)| (name.into(), value.trim_matches('"').into()))
-        .collect())
+    Ok(options.map(|(name, value)| (name.into(), value.trim_matches('"').into())).collect())
 }
 
 /// The libraries on the recorded command line of `vmlinux.o`, which are also those of the final
 /// link.
 fn recorded_libraries(dir: &Path) -> Result<Vec<PathBuf>> {
     let path = existing(dir, ".vmlinux.o.cmd")?;
-    let text = fs::read_to_string(&path).map_err(|source| Error::Read {
-        path: path.clone(),
-        source,
-    })?;
-    let group = text
-        .split_once("--start-group")
-        .and_then(|(_, rest)| rest.split_once("--end-group"));
+    let text = fs::read_to_string(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
+    let group = text.split_once("--start-group").and_then(|(_, rest)| rest.split_once("--end-group"));
     let Some((libraries, _)) = group else {
         return Err(Error::Build {
             path,
@@ -176,17 +153,12 @@ fn recorded_libraries(dir: &Path) -> Result<Vec<PathBuf>> {
             advice: "build the kernel (6.1 or later) there again with `make vmlinux`".into(),
         });
     };
-    libraries
-        .split_whitespace()
-        .map(|name| existing(dir, name))
-        .collect()
+    libraries.split_whitespace().map(|name| existing(dir, name)).collect()
 }
 
 fn find_linker_script(dir: &Path) -> Result<PathBuf> {
-    let entries = fs::read_dir(dir.join("arch")).map_err(|source| Error::Read {
-        path: dir.join("arch"),
-        source,
-    })?;
+    let entries =
+        fs::read_dir(dir.join("arch")).map_err(|source| Error::Read { path: dir.join("arch"), source })?;
     let mut scripts: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.path().join("kernel/vmlinux.lds")))
         .filter(|path| path.is_file())

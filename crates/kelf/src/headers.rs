@@ -7,8 +7,8 @@
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{
-    EI_CLASS, EI_DATA, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFDATA2MSB, ELFMAG, ET_CORE, ET_DYN,
-    ET_EXEC, ET_REL, Header,
+    EI_CLASS, EI_DATA, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFDATA2MSB, ELFMAG, ET_CORE, ET_DYN, ET_EXEC,
+    ET_REL, Header,
 };
 use goblin::elf::section_header::{SHN_XINDEX, SHT_NOBITS, SHT_NULL, SHT_SYMTAB, SectionHeader};
 use goblin::elf::sym::Sym;
@@ -35,41 +35,27 @@ impl<'a> ElfFile<'a> {
     /// Reads the headers of `bytes`. `expected` says what kind of file is wanted, for messages.
     pub fn parse(name: &str, bytes: &'a [u8], expected: &str) -> Result<Self> {
         let (container, machine_free) = identify(name, bytes, expected)?;
-        let damaged = |place: &str, problem: String| Error::Damaged {
-            file: name.into(),
-            place: place.into(),
-            problem,
-        };
-        let header: Header = bytes.pread(0).map_err(|_| {
-            damaged(
-                "ELF header",
-                format!("the file ends after {} bytes", bytes.len()),
-            )
-        })?;
+        let damaged =
+            |place: &str, problem: String| Error::Damaged { file: name.into(), place: place.into(), problem };
+        let header: Header = bytes
+            .pread(0)
+            .map_err(|_| damaged("ELF header", format!("the file ends after {} bytes", bytes.len())))?;
         let machine = Machine::from_elf(header.e_machine)
             .filter(|machine| machine.is_64() == machine_free)
             .ok_or_else(|| Error::WrongKind {
-                file: name.into(),
-                found: format!(
-                    "for machine number {} of class {}",
-                    header.e_machine,
-                    if machine_free { 64 } else { 32 }
-                ),
-                expected: format!("{expected} for i386, x86_64, arm or aarch64"),
-            })?;
+            file: name.into(),
+            found: format!(
+                "for machine number {} of class {}",
+                header.e_machine,
+                if machine_free { 64 } else { 32 }
+            ),
+            expected: format!("{expected} for i386, x86_64, arm or aarch64"),
+        })?;
         let ctx = Ctx::new(container, Endian::Little);
-        let sections = section_headers(bytes, &header, ctx)
-            .map_err(|problem| damaged("section headers", problem))?;
+        let sections =
+            section_headers(bytes, &header, ctx).map_err(|problem| damaged("section headers", problem))?;
         let name = name.to_string();
-        let mut file = ElfFile {
-            name,
-            bytes,
-            ctx,
-            machine,
-            header,
-            sections,
-            names: &[],
-        };
+        let mut file = ElfFile { name, bytes, ctx, machine, header, sections, names: &[] };
         if let Some(names) = file.name_table() {
             file.names = file.content(names)?;
         }
@@ -88,11 +74,7 @@ impl<'a> ElfFile<'a> {
 
     /// A [`Error::Damaged`] about this file.
     pub fn damaged(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
-        Error::Damaged {
-            file: self.name.clone(),
-            place: place.into(),
-            problem: problem.into(),
-        }
+        Error::Damaged { file: self.name.clone(), place: place.into(), problem: problem.into() }
     }
 
     /// The section as it is called in messages.
@@ -121,10 +103,7 @@ impl<'a> ElfFile<'a> {
     /// Bytes of a section; none for `SHT_NOBITS`.
     pub fn content(&self, section: usize) -> Result<&'a [u8]> {
         let Some(header) = self.sections.get(section) else {
-            let problem = format!(
-                "it does not exist: there are {} sections",
-                self.sections.len()
-            );
+            let problem = format!("it does not exist: there are {} sections", self.sections.len());
             return Err(self.damaged(format!("section {section}"), problem));
         };
         if matches!(header.sh_type, SHT_NOBITS | SHT_NULL) {
@@ -157,14 +136,11 @@ impl<'a> ElfFile<'a> {
 
     /// The number of the symbol table section, if there is one.
     pub fn symbol_table(&self) -> Result<Option<usize>> {
-        let mut tables =
-            (0..self.sections.len()).filter(|&s| self.sections[s].sh_type == SHT_SYMTAB);
+        let mut tables = (0..self.sections.len()).filter(|&s| self.sections[s].sh_type == SHT_SYMTAB);
         let table = tables.next();
         match tables.next() {
-            Some(second) => Err(self.damaged(
-                self.describe(second),
-                "a second symbol table; expected at most one".to_string(),
-            )),
+            Some(second) => Err(self
+                .damaged(self.describe(second), "a second symbol table; expected at most one".to_string())),
             None => Ok(table),
         }
     }
@@ -183,8 +159,7 @@ impl<'a> ElfFile<'a> {
                 0 => "",
                 at => string(strings, at).ok_or_else(|| {
                     let size = strings.len();
-                    let problem =
-                        format!("its name is at {at} of a table of {size} bytes, or not UTF-8");
+                    let problem = format!("its name is at {at} of a table of {size} bytes, or not UTF-8");
                     self.damaged(format!("symbol {index}"), problem)
                 })?,
             };
@@ -210,11 +185,8 @@ fn string(table: &[u8], offset: usize) -> Option<&str> {
 
 /// Class of an ELF file, as goblin's container and as whether it is of class 64.
 fn identify(name: &str, bytes: &[u8], expected: &str) -> Result<(Container, bool)> {
-    let wrong = |found: &str| Error::WrongKind {
-        file: name.into(),
-        found: found.into(),
-        expected: expected.into(),
-    };
+    let wrong =
+        |found: &str| Error::WrongKind { file: name.into(), found: found.into(), expected: expected.into() };
     if bytes.is_empty() {
         return Err(wrong("an empty file"));
     }
@@ -264,10 +236,7 @@ fn section_headers(bytes: &[u8], header: &Header, ctx: Ctx) -> Result<Vec<Sectio
     }
     let size = SectionHeader::size(ctx);
     if usize::from(header.e_shentsize) != size {
-        return Err(format!(
-            "entries of {} bytes; expected {size}",
-            header.e_shentsize
-        ));
+        return Err(format!("entries of {} bytes; expected {size}", header.e_shentsize));
     }
     let outside = |count: u64| {
         let (offset, length) = (header.e_shoff, bytes.len());
@@ -280,18 +249,12 @@ fn section_headers(bytes: &[u8], header: &Header, ctx: Ctx) -> Result<Vec<Sectio
         0 => first.sh_size,
         count => u64::from(count),
     };
-    let length = count
-        .checked_mul(size as u64)
-        .ok_or_else(|| outside(count))?;
+    let length = count.checked_mul(size as u64).ok_or_else(|| outside(count))?;
     let table = range(bytes, header.e_shoff, length).ok_or_else(|| outside(count))?;
     let mut sections = Vec::with_capacity(table.len() / size);
     let mut offset = 0;
     while offset < table.len() {
-        sections.push(
-            table
-                .gread_with(&mut offset, ctx)
-                .map_err(|_| outside(count))?,
-        );
+        sections.push(table.gread_with(&mut offset, ctx).map_err(|_| outside(count))?);
     }
     Ok(sections)
 }

@@ -134,11 +134,7 @@ impl InputFile {
 
 impl Job {
     fn whole(path: &Path, role: Role) -> Job {
-        Job {
-            name: path.display().to_string(),
-            role,
-            origin: Origin::File(path.into()),
-        }
+        Job { name: path.display().to_string(), role, origin: Origin::File(path.into()) }
     }
 
     fn run(self) -> Result<InputFile> {
@@ -147,33 +143,18 @@ impl Job {
             Origin::File(path) => (read(&path)?, recorded_source(&path)),
             Origin::Member(bytes) => (bytes, None),
         };
-        Ok(InputFile {
-            name,
-            role,
-            source,
-            bytes,
-        })
+        Ok(InputFile { name, role, source, bytes })
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|source| Error::Read {
-        path: path.into(),
-        source,
-    })
+    fs::read(path).map_err(|source| Error::Read { path: path.into(), source })
 }
 
 fn starts_as_archive(path: &Path) -> Result<bool> {
-    let error = |source| Error::Read {
-        path: path.into(),
-        source,
-    };
+    let error = |source| Error::Read { path: path.into(), source };
     let mut magic = Vec::new();
-    File::open(path)
-        .map_err(error)?
-        .take(8)
-        .read_to_end(&mut magic)
-        .map_err(error)?;
+    File::open(path).map_err(error)?.take(8).read_to_end(&mut magic).map_err(error)?;
     Ok(is_archive(&magic))
 }
 
@@ -204,16 +185,12 @@ fn recorded_source(path: &Path) -> Option<String> {
     for line in BufReader::new(record).lines() {
         let line = line.ok()?;
         if line.starts_with("source_") {
-            return line
-                .split_once(":=")
-                .map(|(_, source)| source.trim().into());
+            return line.split_once(":=").map(|(_, source)| source.trim().into());
         }
         if line.starts_with("deps_") {
             break;
         }
     }
-    let original = name
-        .strip_suffix(".pi.o")
-        .or_else(|| name.strip_suffix(".stub.o"))?;
+    let original = name.strip_suffix(".pi.o").or_else(|| name.strip_suffix(".stub.o"))?;
     recorded_source(&path.with_file_name(format!("{original}.o")))
 }

@@ -90,9 +90,5 @@ fn cell(figure: Option<u64>) -> String {
 }
 
 fn failure(error: kelf::Error) -> Failure {
-    if error.is_bad_input() {
-        Failure::bad_input(error)
-    } else {
-        Failure::job(error)
-    }
+    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
 }

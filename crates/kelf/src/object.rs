@@ -143,8 +143,9 @@ impl Section<'_> {
     /// groups): an entry that keeps the numbers of the other sections and has no content.
     pub fn is_table(&self) -> bool {
         match self.kind {
-            SHT_NULL | SHT_SYMTAB | SHT_SYMTAB_SHNDX | SHT_REL | SHT_RELA | SHT_GROUP
-            | SHT_LLVM_ADDRSIG => true,
+            SHT_NULL | SHT_SYMTAB | SHT_SYMTAB_SHNDX | SHT_REL | SHT_RELA | SHT_GROUP | SHT_LLVM_ADDRSIG => {
+                true
+            }
             // An object may have string tables of its own, such as `.stabstr`.
             SHT_STRTAB => self.size == 0,
             _ => false,

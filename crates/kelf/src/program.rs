@@ -142,17 +142,8 @@ impl<'a> Program<'a> {
         if link.objects.is_empty() {
             return Err(Error::NoInputs);
         }
-        let Link {
-            resolver,
-            objects,
-            beside,
-        } = link;
-        Ok(Program {
-            machine,
-            objects,
-            beside,
-            globals: resolver.globals,
-        })
+        let Link { resolver, objects, beside } = link;
+        Ok(Program { machine, objects, beside, globals: resolver.globals })
     }
 
     /// What symbol `symbol` of object `object` means.
@@ -207,10 +198,7 @@ impl<'a> Program<'a> {
     /// # Panics
     /// If there is none.
     pub fn global_name(&self, index: GlobalIndex) -> &'a str {
-        self.globals
-            .get_index(index.get())
-            .expect("an index that the program gave")
-            .0
+        self.globals.get_index(index.get()).expect("an index that the program gave").0
     }
 
     /// The global symbol with this name.
@@ -228,10 +216,7 @@ impl<'a> Program<'a> {
 /// The machine of all objects.
 fn common_machine(objects: &[Object<'_>]) -> Result<Machine> {
     let first = objects.first().ok_or(Error::NoInputs)?;
-    match objects
-        .iter()
-        .find(|object| object.machine != first.machine)
-    {
+    match objects.iter().find(|object| object.machine != first.machine) {
         None => Ok(first.machine),
         Some(other) => Err(Error::MixedMachines {
             file: other.name.clone(),
@@ -257,20 +242,12 @@ impl<'a> Link<'a> {
     fn add(&mut self, object: Object<'a>, source: Option<String>, library: bool) -> Result<()> {
         let index = ObjectIndex::from(self.objects.len());
         let entered = self.resolver.enter(&object, Definer::Object(index));
-        let Entered { globals, discarded } =
-            entered.map_err(|clash| self.explain(clash, &object))?;
+        let Entered { globals, discarded } = entered.map_err(|clash| self.explain(clash, &object))?;
         let hand_written = match &source {
             Some(path) => path.ends_with(".S") || path.ends_with(".s"),
             None => !object.symbols.iter().any(|symbol| symbol.kind == STT_FILE),
         };
-        self.objects.push(Input {
-            object,
-            source,
-            hand_written,
-            from_library: library,
-            globals,
-            discarded,
-        });
+        self.objects.push(Input { object, source, hand_written, from_library: library, globals, discarded });
         Ok(())
     }
 
@@ -284,10 +261,7 @@ impl<'a> Link<'a> {
     /// Takes from the libraries what is needed.
     fn search(&mut self, libraries: &mut [Vec<Member<'a>>]) -> Result<()> {
         // What `ld` finds in the symbol map of each archive, in its order.
-        let maps: Vec<Vec<(usize, &'a str)>> = libraries
-            .iter()
-            .map(|members| symbol_map(members))
-            .collect();
+        let maps: Vec<Vec<(usize, &'a str)>> = libraries.iter().map(|members| symbol_map(members)).collect();
         loop {
             let before = self.objects.len();
             for (members, map) in libraries.iter_mut().zip(&maps) {
@@ -308,10 +282,9 @@ impl<'a> Link<'a> {
             };
             let needed = match (global.definition, &members[number]) {
                 (Definition::Undefined, Some(_)) => !global.weak,
-                (Definition::Common { .. }, Some((object, _))) => object
-                    .symbols
-                    .iter()
-                    .any(|symbol| symbol.name == name && symbol.is_defined()),
+                (Definition::Common { .. }, Some((object, _))) => {
+                    object.symbols.iter().any(|symbol| symbol.name == name && symbol.is_defined())
+                }
                 _ => false,
             };
             if let Some((object, source)) = members[number].take_if(|_| needed) {
@@ -323,21 +296,14 @@ impl<'a> Link<'a> {
 
     /// The error for a symbol that `second` defines again.
     fn explain(&self, clash: GlobalIndex, second: &Object<'a>) -> Error {
-        let (name, global) = self
-            .resolver
-            .globals
-            .get_index(clash.get())
-            .expect("just entered");
+        let (name, global) = self.resolver.globals.get_index(clash.get()).expect("just entered");
         let first = match global.definition {
             Definition::In(object, _) if object.get() < self.objects.len() => {
                 &self.objects[object.get()].object
             }
             Definition::Beside => {
                 let defines = |object: &&Object<'_>| {
-                    object
-                        .symbols
-                        .iter()
-                        .any(|symbol| symbol.name == *name && symbol.is_defined())
+                    object.symbols.iter().any(|symbol| symbol.name == *name && symbol.is_defined())
                 };
                 self.beside.iter().find(defines).unwrap_or(second)
             }

@@ -12,9 +12,8 @@ use std::io::Read;
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB};
 use goblin::elf::header::ET_REL;
 use goblin::elf::section_header::{
-    SHF_COMPRESSED, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE, SHN_LORESERVE, SHN_UNDEF,
-    SHN_XINDEX, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
-    SHT_SYMTAB_SHNDX,
+    SHF_COMPRESSED, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX,
+    SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
 use scroll::{LE, Pread};
 
@@ -41,8 +40,7 @@ impl<'a> Object<'a> {
             return Err(Error::WrongKind {
                 file: name.into(),
                 found: type_name(file.header.e_type),
-                expected: "a relocatable object (.o), as the compiler makes it before linking"
-                    .into(),
+                expected: "a relocatable object (.o), as the compiler makes it before linking".into(),
             });
         }
         check_total_size(&file)?;
@@ -71,10 +69,7 @@ impl<'a> Object<'a> {
 
 /// Refuses a file whose sections claim more content than there is.
 fn check_total_size(file: &ElfFile<'_>) -> Result<()> {
-    let content = file
-        .sections
-        .iter()
-        .filter(|header| !matches!(header.sh_type, SHT_NOBITS | SHT_NULL));
+    let content = file.sections.iter().filter(|header| !matches!(header.sh_type, SHT_NOBITS | SHT_NULL));
     let total = content.fold(0u64, |total, header| total.saturating_add(header.sh_size));
     let length = file.bytes.len() as u64;
     if total <= length {
@@ -84,16 +79,12 @@ fn check_total_size(file: &ElfFile<'_>) -> Result<()> {
     for index in 0..file.sections.len() {
         file.content(index)?;
     }
-    let problem =
-        format!("their contents sum to {total} bytes in a file of {length}: they overlap");
+    let problem = format!("their contents sum to {total} bytes in a file of {length}: they overlap");
     Err(file.damaged("section headers", problem))
 }
 
 fn sections<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Section<'a>>> {
-    let strings = [
-        table.map(|table| file.sections[table].sh_link as usize),
-        file.name_table(),
-    ];
+    let strings = [table.map(|table| file.sections[table].sh_link as usize), file.name_table()];
     let mut sections = Vec::with_capacity(file.sections.len().max(1));
     for (index, header) in file.sections.iter().enumerate() {
         let align = header.sh_addralign.max(1);
@@ -102,8 +93,9 @@ fn sections<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Section<
             return Err(file.damaged(file.describe(index), problem));
         }
         let is_table = match header.sh_type {
-            SHT_NULL | SHT_SYMTAB | SHT_SYMTAB_SHNDX | SHT_REL | SHT_RELA | SHT_GROUP
-            | SHT_LLVM_ADDRSIG => true,
+            SHT_NULL | SHT_SYMTAB | SHT_SYMTAB_SHNDX | SHT_REL | SHT_RELA | SHT_GROUP | SHT_LLVM_ADDRSIG => {
+                true
+            }
             SHT_STRTAB => strings.contains(&Some(index)),
             _ => false,
         };
@@ -174,14 +166,10 @@ fn decompress(file: &ElfFile<'_>, index: usize, content: &[u8]) -> Result<Vec<u8
     let mut data = Vec::new();
     // One byte more than promised is enough to see that there is more. zlib expands at most
     // 1032-fold, so that the content bounds the memory.
-    let result = flate2::read::ZlibDecoder::new(stream)
-        .take(header.ch_size.saturating_add(1))
-        .read_to_end(&mut data);
+    let result =
+        flate2::read::ZlibDecoder::new(stream).take(header.ch_size.saturating_add(1)).read_to_end(&mut data);
     if result.is_err() || data.len() as u64 != header.ch_size {
-        let problem = format!(
-            "does not decompress to the {} bytes it promises",
-            header.ch_size
-        );
+        let problem = format!("does not decompress to the {} bytes it promises", header.ch_size);
         return Err(file.damaged(place(), problem));
     }
     Ok(data)
@@ -207,10 +195,7 @@ fn symbols<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Symbol<'a
             SHN_XINDEX => {
                 let number = extended.and_then(|table| table.pread_with(4 * index, LE).ok());
                 let number: u32 = number.ok_or_else(|| {
-                    file.damaged(
-                        describe(),
-                        "its section number is in a table that does not have it",
-                    )
+                    file.damaged(describe(), "its section number is in a table that does not have it")
                 })?;
                 Place::Section(SectionIndex(number))
             }
@@ -259,19 +244,12 @@ fn relocations(
     let is_rela = header.sh_type == SHT_RELA;
     let machine = file.machine;
     if is_rela != machine.is_rela() {
-        let (found, expected) = if is_rela {
-            ("RELA", "REL")
-        } else {
-            ("REL", "RELA")
-        };
+        let (found, expected) = if is_rela { ("RELA", "REL") } else { ("REL", "RELA") };
         let problem = format!("{found} relocations; expected {expected} on {machine}");
         return Err(file.damaged(file.describe(index), problem));
     }
     if table != Some(header.sh_link as usize) {
-        let problem = format!(
-            "names section {} as its symbol table, which is not one",
-            header.sh_link
-        );
+        let problem = format!("names section {} as its symbol table, which is not one", header.sh_link);
         return Err(file.damaged(file.describe(index), problem));
     }
     let target = header.sh_info as usize;
@@ -313,9 +291,7 @@ fn relocations(
             class,
             width,
             symbol: SymbolIndex::from(raw.r_sym),
-            addend: raw
-                .r_addend
-                .unwrap_or_else(|| addend::get(machine, raw.r_type, field)),
+            addend: raw.r_addend.unwrap_or_else(|| addend::get(machine, raw.r_type, field)),
         });
     }
     // Already in order as gas writes them. Those at one offset stay in theirs, which has a meaning.
@@ -323,12 +299,7 @@ fn relocations(
     Ok(())
 }
 
-fn group(
-    file: &ElfFile<'_>,
-    index: usize,
-    table: Option<usize>,
-    object: &Object<'_>,
-) -> Result<Group> {
+fn group(file: &ElfFile<'_>, index: usize, table: Option<usize>, object: &Object<'_>) -> Result<Group> {
     let header = &file.sections[index];
     let signature = header.sh_info as usize;
     if table != Some(header.sh_link as usize) || signature >= object.symbols.len() {
@@ -336,20 +307,15 @@ fn group(
         return Err(file.damaged(file.describe(index), problem));
     }
     let (bytes, count) = file.table(index, 4)?;
-    let mut words = bytes.chunks_exact(4).map(|word| {
-        word.iter()
-            .rev()
-            .fold(0u32, |number, &byte| number << 8 | u32::from(byte))
-    });
+    let mut words = bytes
+        .chunks_exact(4)
+        .map(|word| word.iter().rev().fold(0u32, |number, &byte| number << 8 | u32::from(byte)));
     let Some(flags) = words.next() else {
         return Err(file.damaged(file.describe(index), "an empty section group"));
     };
     let mut members = Vec::with_capacity(count - 1);
     for member in words {
-        let kind = file
-            .sections
-            .get(member as usize)
-            .map(|header| header.sh_type);
+        let kind = file.sections.get(member as usize).map(|header| header.sh_type);
         match kind {
             None | Some(SHT_NULL | SHT_GROUP | SHT_SYMTAB) => {
                 let problem = format!("holds section {member}, which cannot be in a group");
@@ -359,9 +325,5 @@ fn group(
             Some(_) => members.push(SectionIndex(member)),
         }
     }
-    Ok(Group {
-        flags,
-        signature: SymbolIndex::from(signature),
-        members,
-    })
+    Ok(Group { flags, signature: SymbolIndex::from(signature), members })
 }

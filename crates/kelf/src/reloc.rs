@@ -103,11 +103,7 @@ pub fn branch(machine: Machine) -> u32 {
 pub fn name(machine: Machine, r_type: u32) -> String {
     // goblin's tables lack R_*_NONE, and call some of ARM's by the older names of the same numbers.
     if r_type == 0 {
-        let prefix = if machine == Machine::I386 {
-            "386".into()
-        } else {
-            machine.to_string()
-        };
+        let prefix = if machine == Machine::I386 { "386".into() } else { machine.to_string() };
         return format!("R_{}_NONE", prefix.to_uppercase());
     }
     if machine == Machine::Arm {
@@ -130,10 +126,7 @@ pub fn name(machine: Machine, r_type: u32) -> String {
     };
     match r_to_str(r_type, e_machine) {
         text if text.contains("UNKNOWN") => {
-            format!(
-                "R_{}_{r_type} (unknown)",
-                machine.to_string().to_uppercase()
-            )
+            format!("R_{}_{r_type} (unknown)", machine.to_string().to_uppercase())
         }
         text if text.starts_with("R_") => text.into(),
         text => format!("R_{text}"),
@@ -242,22 +235,14 @@ fn describe_aarch64(r_type: u32) -> Option<(RelocClass, u8)> {
 mod tests {
     use super::*;
 
-    const MACHINES: [Machine; 4] = [
-        Machine::I386,
-        Machine::X86_64,
-        Machine::Arm,
-        Machine::Aarch64,
-    ];
+    const MACHINES: [Machine; 4] = [Machine::I386, Machine::X86_64, Machine::Arm, Machine::Aarch64];
 
     #[test]
     fn new_relocations_are_known() {
         for machine in MACHINES {
             let word = describe(machine, absolute_word(machine));
             assert_eq!(word, Some((RelocClass::Absolute, machine.word_size())));
-            assert_eq!(
-                describe(machine, relative_32(machine)),
-                Some((RelocClass::Relative, 4))
-            );
+            assert_eq!(describe(machine, relative_32(machine)), Some((RelocClass::Relative, 4)));
             let (class, width) = describe(machine, branch(machine)).unwrap();
             assert!(matches!(class, RelocClass::Branch | RelocClass::Relative));
             assert_eq!(width, 4);
@@ -271,10 +256,7 @@ mod tests {
             for r_type in (0..1200).filter(|&r_type| describe(machine, r_type).is_some()) {
                 let name = name(machine, r_type);
                 let newer = machine == Machine::Aarch64 && matches!(r_type, 256 | 314);
-                assert!(
-                    newer || !name.contains("unknown"),
-                    "{machine} {r_type}: {name}"
-                );
+                assert!(newer || !name.contains("unknown"), "{machine} {r_type}: {name}");
                 assert!(name.starts_with("R_"), "{name}");
             }
         }

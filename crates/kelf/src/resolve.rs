@@ -61,10 +61,7 @@ impl<'a> Resolver<'a> {
             let definition = match (symbol.place, definer) {
                 (Place::Undefined, _) => Definition::Undefined,
                 _ if dropped => Definition::Undefined,
-                (Place::Common, _) => Definition::Common {
-                    size: symbol.size,
-                    align: symbol.value.max(1),
-                },
+                (Place::Common, _) => Definition::Common { size: symbol.size, align: symbol.value.max(1) },
                 (_, Definer::Beside) => Definition::Beside,
                 (_, Definer::Object(object)) => Definition::In(object, SymbolIndex::from(index)),
             };
@@ -78,17 +75,11 @@ impl<'a> Resolver<'a> {
     /// already.
     fn enter_groups(&mut self, object: &Object<'a>) -> Vec<SectionIndex> {
         let mut discarded = Vec::new();
-        for group in object
-            .groups
-            .iter()
-            .filter(|group| group.flags & GRP_COMDAT != 0)
-        {
+        for group in object.groups.iter().filter(|group| group.flags & GRP_COMDAT != 0) {
             let signature = object.symbol(group.signature);
             // gas may name a group by the symbol of its section.
             let name = match signature.place {
-                Place::Section(section) if signature.kind == STT_SECTION => {
-                    object.section(section).name
-                }
+                Place::Section(section) if signature.kind == STT_SECTION => object.section(section).name,
                 _ => signature.name,
             };
             if !self.groups.insert(name) {
@@ -117,12 +108,7 @@ impl<'a> Resolver<'a> {
             Entry::Vacant(entry) => {
                 let index = GlobalIndex::from(entry.index());
                 let visibility = symbol.visibility();
-                entry.insert(Global {
-                    definition,
-                    weak,
-                    visibility,
-                    used_beside,
-                });
+                entry.insert(Global { definition, weak, visibility, used_beside });
                 self.note_absolute(index, symbol, definition);
                 return Ok(index);
             }
@@ -138,10 +124,7 @@ impl<'a> Resolver<'a> {
             (Definition::Undefined, _) => false,
             (_, Definition::Undefined) => true,
             (Definition::Common { size, align }, Definition::Common { size: s, align: a }) => {
-                global.definition = Definition::Common {
-                    size: size.max(s),
-                    align: align.max(a),
-                };
+                global.definition = Definition::Common { size: size.max(s), align: align.max(a) };
                 false
             }
             (Definition::Common { .. }, _) => global.weak,
@@ -149,8 +132,8 @@ impl<'a> Resolver<'a> {
             (_, Definition::Common { .. }) => true,
             (_, _) if global.weak => true,
             _ => {
-                let same = symbol.place == Place::Absolute
-                    && self.absolute.get(&index) == Some(&symbol.value);
+                let same =
+                    symbol.place == Place::Absolute && self.absolute.get(&index) == Some(&symbol.value);
                 return if same { Ok(index) } else { Err(index) };
             }
         };

@@ -61,10 +61,7 @@ impl SizeTable {
     /// [`Error::Damaged`] if it is not whole, [`Error::Build`] for a kernel whose symbols were
     /// stripped.
     pub fn of(path: &Path) -> Result<SizeTable> {
-        let bytes = fs::read(path).map_err(|source| Error::Read {
-            path: path.into(),
-            source,
-        })?;
+        let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let expected = "a linked kernel (vmlinux) or program";
         let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
         if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
@@ -161,10 +158,7 @@ impl Write for Count {
 /// The segments that are loaded.
 fn segments(file: &ElfFile<'_>) -> Result<Vec<ProgramHeader>> {
     let mut segments = Vec::new();
-    let (size, expected) = (
-        usize::from(file.header.e_phentsize),
-        ProgramHeader::size(file.ctx),
-    );
+    let (size, expected) = (usize::from(file.header.e_phentsize), ProgramHeader::size(file.ctx));
     if file.header.e_phnum != 0 && size != expected {
         let problem = format!("entries of {size} bytes; expected {expected}");
         return Err(file.damaged("program headers", problem));
@@ -204,10 +198,8 @@ fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
                 if file.section_name(index)? == ".init.text" {
                     return Err(Error::Build {
                         path: path.into(),
-                        problem: "is a kernel without the symbols __init_begin and __init_end"
-                            .into(),
-                        advice: "measure the vmlinux that the build made, before it was stripped"
-                            .into(),
+                        problem: "is a kernel without the symbols __init_begin and __init_end".into(),
+                        advice: "measure the vmlinux that the build made, before it was stripped".into(),
                     });
                 }
             }
@@ -226,17 +218,11 @@ fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
 /// Where what runs at `address` is loaded. The end of a segment belongs to it unless another one
 /// begins there.
 fn load_address(segments: &[ProgramHeader], address: u64) -> u64 {
-    let holds = |segment: &&ProgramHeader| {
-        (segment.p_vaddr..segment.p_vaddr + segment.p_memsz).contains(&address)
-    };
+    let holds =
+        |segment: &&ProgramHeader| (segment.p_vaddr..segment.p_vaddr + segment.p_memsz).contains(&address);
     let ends = |segment: &&ProgramHeader| segment.p_vaddr + segment.p_memsz == address;
-    let segment = segments
-        .iter()
-        .find(holds)
-        .or_else(|| segments.iter().find(ends));
-    segment.map_or(address, |segment| {
-        address - segment.p_vaddr + segment.p_paddr
-    })
+    let segment = segments.iter().find(holds).or_else(|| segments.iter().find(ends));
+    segment.map_or(address, |segment| address - segment.p_vaddr + segment.p_paddr)
 }
 
 fn load_range(segments: &[ProgramHeader], range: Range<u64>) -> Range<u64> {
@@ -246,9 +232,7 @@ fn load_range(segments: &[ProgramHeader], range: Range<u64>) -> Range<u64> {
 
 /// Bytes that two ranges share.
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
-    one.end
-        .min(other.end)
-        .saturating_sub(one.start.max(other.start))
+    one.end.min(other.end).saturating_sub(one.start.max(other.start))
 }
 
 /// Size of the boot image that was built with the kernel at `path`.
@@ -259,9 +243,7 @@ fn boot_image(machine: Machine, path: &Path) -> Option<u64> {
         Machine::Aarch64 => ["arch/arm64/boot/Image.gz", "Image.gz"],
     };
     let dir = path.parent()?;
-    names
-        .iter()
-        .find_map(|name| Some(fs::metadata(dir.join(name)).ok()?.len()))
+    names.iter().find_map(|name| Some(fs::metadata(dir.join(name)).ok()?.len()))
 }
 
 #[cfg(test)]
@@ -269,12 +251,7 @@ mod tests {
     use super::*;
 
     fn segment(p_vaddr: u64, p_paddr: u64, p_memsz: u64) -> ProgramHeader {
-        ProgramHeader {
-            p_vaddr,
-            p_paddr,
-            p_memsz,
-            ..ProgramHeader::default()
-        }
+        ProgramHeader { p_vaddr, p_paddr, p_memsz, ..ProgramHeader::default() }
     }
 
     #[test]

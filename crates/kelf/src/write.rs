@@ -34,11 +34,7 @@ impl Object<'_> {
     /// [`Error::Unwritable`] if something refers to a section or symbol that does not exist, lies
     /// outside its section, or does not fit its field. It names section, symbol or offset.
     pub fn write(&self) -> Result<Vec<u8>> {
-        if self
-            .sections
-            .first()
-            .is_none_or(|null| null.kind != SHT_NULL)
-        {
+        if self.sections.first().is_none_or(|null| null.kind != SHT_NULL) {
             return Err(self.unwritable("section 0", "is not the null section"));
         }
         let order = SymbolOrder::of(self)?;
@@ -52,30 +48,20 @@ impl Object<'_> {
     }
 
     fn unwritable(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
-        Error::Unwritable {
-            object: self.name.clone(),
-            place: place.into(),
-            problem: problem.into(),
-        }
+        Error::Unwritable { object: self.name.clone(), place: place.into(), problem: problem.into() }
     }
 
     /// What is to be written of each section: its data, with addends in place on REL machines.
     fn contents(&self) -> Result<Vec<Cow<'_, [u8]>>> {
         let sections = self.sections.iter().enumerate();
-        sections
-            .map(|(index, section)| self.content(index, section))
-            .collect()
+        sections.map(|(index, section)| self.content(index, section)).collect()
     }
 
     fn content<'s>(&'s self, index: usize, section: &'s Section<'_>) -> Result<Cow<'s, [u8]>> {
         let mut data = Cow::Borrowed(&section.data[..]);
         let place = || format!("section {index} ({})", section.name);
         if section.kind != SHT_NOBITS && section.size != data.len() as u64 {
-            let problem = format!(
-                "its size is {}, but it has {} bytes",
-                section.size,
-                data.len()
-            );
+            let problem = format!("its size is {}, but it has {} bytes", section.size, data.len());
             return Err(self.unwritable(place(), problem));
         }
         if !section.align.is_power_of_two() {
@@ -96,21 +82,13 @@ impl Object<'_> {
         for reloc in &section.relocs {
             let fail = |problem: String| {
                 let name = reloc::name(self.machine, reloc.r_type);
-                self.unwritable(
-                    format!("{}, {name} at {:#x}", place(), reloc.offset),
-                    problem,
-                )
+                self.unwritable(format!("{}, {name} at {:#x}", place(), reloc.offset), problem)
             };
             if reloc.symbol.get() >= self.symbols.len() {
                 let count = self.symbols.len();
-                return Err(fail(format!(
-                    "names symbol {} of {count}",
-                    reloc.symbol.get()
-                )));
+                return Err(fail(format!("names symbol {} of {count}", reloc.symbol.get())));
             }
-            if reloc::describe(self.machine, reloc.r_type).map(|(_, width)| width)
-                != Some(reloc.width)
-            {
+            if reloc::describe(self.machine, reloc.r_type).map(|(_, width)| width) != Some(reloc.width) {
                 let problem = format!("no relocation of {} bytes on {}", reloc.width, self.machine);
                 return Err(fail(problem));
             }
@@ -120,9 +98,7 @@ impl Object<'_> {
             let field = data
                 .get(range.clone())
                 .ok_or_else(|| fail(format!("reaches beyond the {size} bytes of the section")))?;
-            if !self.machine.is_rela()
-                && addend::get(self.machine, reloc.r_type, field) != reloc.addend
-            {
+            if !self.machine.is_rela() && addend::get(self.machine, reloc.r_type, field) != reloc.addend {
                 let field = &mut data.to_mut()[range];
                 addend::put(self.machine, reloc.r_type, field, reloc.addend).map_err(fail)?;
             }

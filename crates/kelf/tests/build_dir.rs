@@ -32,22 +32,10 @@ fn build(config: &str) -> Dir {
         );
         dir.write(&format!("{directory}/.{name}.cmd"), record);
     }
-    dir.ar(&[
-        "cDPrST",
-        "vmlinux.a",
-        "kernel/strong.o",
-        "init/main.o",
-        "arch/x86/entry.o",
-    ]);
+    dir.ar(&["cDPrST", "vmlinux.a", "kernel/strong.o", "init/main.o", "arch/x86/entry.o"]);
     // As Kbuild does to bring head objects to the front.
     dir.ar(&["mPiT", "kernel/strong.o", "vmlinux.a", "init/main.o"]);
-    dir.ar(&[
-        "cDPrsT",
-        "lib/lib.a",
-        "lib/needed.o",
-        "lib/further.o",
-        "lib/unneeded.o",
-    ]);
+    dir.ar(&["cDPrsT", "lib/lib.a", "lib/needed.o", "lib/further.o", "lib/unneeded.o"]);
     dir.ar(&["cDPrsT", "arch/x86/lib/lib.a", "arch/x86/lib/back.o"]);
     dir.write("include/config/auto.conf", config);
     dir.write("arch/x86/kernel/vmlinux.lds", "SECTIONS { }");
@@ -85,14 +73,8 @@ fn inputs_are_found_and_linked() {
     let dir = build("CONFIG_HZ=100\nCONFIG_NAME=\"small\"\n# CONFIG_SMP is not set\n");
     let build = find(&dir).unwrap();
     assert_eq!(build.machine, MACHINE);
-    assert_eq!(
-        relative(&build, &build.libraries),
-        ["lib/lib.a", "arch/x86/lib/lib.a"]
-    );
-    assert_eq!(
-        relative(&build, &build.beside),
-        ["init/version-timestamp.o"]
-    );
+    assert_eq!(relative(&build, &build.libraries), ["lib/lib.a", "arch/x86/lib/lib.a"]);
+    assert_eq!(relative(&build, &build.beside), ["init/version-timestamp.o"]);
     assert!(build.archive.ends_with("vmlinux.a") && !build.links_vmlinux_o());
     assert!(build.linker_script.ends_with("arch/x86/kernel/vmlinux.lds"));
     assert_eq!(build.config("CONFIG_HZ"), Some("100"));
@@ -102,11 +84,7 @@ fn inputs_are_found_and_linked() {
     let inputs = InputFiles::of_kernel(&build).unwrap();
     assert!(inputs.total_size() > 0);
     let program = Program::link(&inputs).unwrap();
-    let objects: Vec<_> = program
-        .objects
-        .iter()
-        .map(|input| &input.object.name[..])
-        .collect();
+    let objects: Vec<_> = program.objects.iter().map(|input| &input.object.name[..]).collect();
     let expected = [
         "init/main.o",
         "kernel/strong.o",
@@ -116,9 +94,7 @@ fn inputs_are_found_and_linked() {
         "arch/x86/lib/back.o",
     ];
     assert_eq!(objects, expected);
-    let [main, _, entry, needed, ..] = &program.objects[..] else {
-        panic!()
-    };
+    let [main, _, entry, needed, ..] = &program.objects[..] else { panic!() };
     assert_eq!(main.source.as_deref(), Some("/src/link/main.c"));
     assert!(!main.hand_written && entry.hand_written);
     assert!(needed.from_library && !entry.from_library);
@@ -133,15 +109,8 @@ fn inputs_are_found_and_linked() {
 fn configuration_decides_what_is_linked() {
     let dir = build("CONFIG_MODULES=y\n");
     let message = refused(&dir);
-    assert!(
-        message.contains(".vmlinux.export.o: is missing"),
-        "{message}"
-    );
-    fs::copy(
-        dir.path("init/version-timestamp.o"),
-        dir.path(".vmlinux.export.o"),
-    )
-    .unwrap();
+    assert!(message.contains(".vmlinux.export.o: is missing"), "{message}");
+    fs::copy(dir.path("init/version-timestamp.o"), dir.path(".vmlinux.export.o")).unwrap();
     let build = find(&dir).unwrap();
     let beside = [".vmlinux.export.o", "init/version-timestamp.o"];
     assert_eq!(relative(&build, &build.beside), beside);
@@ -152,26 +121,17 @@ fn configuration_decides_what_is_linked() {
     let build = find(&dir).unwrap();
     assert!(build.links_vmlinux_o() && build.libraries.is_empty());
     let inputs = InputFiles::of_kernel(&build).unwrap();
-    assert_eq!(
-        Program::link(&inputs).unwrap().objects[0].object.name,
-        "vmlinux.o"
-    );
+    assert_eq!(Program::link(&inputs).unwrap().objects[0].object.name, "vmlinux.o");
 }
 
 #[test]
 fn incomplete_directories_say_what_is_missing() {
     let files = [
         ("include/config/auto.conf", "not a kernel build directory"),
-        (
-            "vmlinux.a",
-            "vmlinux.a: is missing from the kernel build directory",
-        ),
+        ("vmlinux.a", "vmlinux.a: is missing from the kernel build directory"),
         ("lib/lib.a", "lib/lib.a: is missing"),
         (".vmlinux.o.cmd", ".vmlinux.o.cmd: is missing"),
-        (
-            "init/version-timestamp.o",
-            "version-timestamp.o: is missing",
-        ),
+        ("init/version-timestamp.o", "version-timestamp.o: is missing"),
         ("arch/x86/kernel/vmlinux.lds", "holds 0 linker scripts"),
     ];
     let dir = build("");
@@ -207,21 +167,9 @@ fn other_files_than_vmlinux() {
     fs::copy(dir.path("init/main.o"), dir.path("vmlinux")).unwrap();
     assert!(refused(&dir).contains("a relocatable object; expected vmlinux"));
     dir.write("vmlinux", &vmlinux);
-    dir.ld(
-        MACHINE,
-        &[
-            "-s",
-            "init/main.o",
-            "--unresolved-symbols=ignore-all",
-            "-o",
-            "vmlinux",
-        ],
-    );
+    dir.ld(MACHINE, &["-s", "init/main.o", "--unresolved-symbols=ignore-all", "-o", "vmlinux"]);
     let message = refused(&dir);
-    assert!(
-        message.contains("has no symbol table; give the vmlinux"),
-        "{message}"
-    );
+    assert!(message.contains("has no symbol table; give the vmlinux"), "{message}");
     fs::remove_file(dir.path("vmlinux")).unwrap();
     let error = find(&dir).unwrap_err();
     assert!(matches!(error, Error::Read { .. }) && !error.is_bad_input());

@@ -26,14 +26,10 @@ fn the_program_is_the_one_that_ld_linked() {
     let program = Program::link(&inputs).unwrap();
     let map = fs::read_to_string(build.dir.join("vmlinux.map"))
         .expect("the kernel has to be built with CONFIG_VMLINUX_MAP=y");
-    let (_, list) = map
-        .split_once("Archive member included to satisfy reference")
-        .unwrap();
+    let (_, list) = map.split_once("Archive member included to satisfy reference").unwrap();
     let members = list.split("\n\n").nth(1).unwrap().lines();
     let members = members.filter(|line| !line.starts_with(' '));
-    let members: Vec<&str> = members
-        .map(|line| line.split_whitespace().next().unwrap())
-        .collect();
+    let members: Vec<&str> = members.map(|line| line.split_whitespace().next().unwrap()).collect();
     let objects: Vec<&str> = program.objects.iter().map(|o| &o.object.name[..]).collect();
     assert_eq!(objects, members);
 }
@@ -71,8 +67,5 @@ fn ld_sees_no_difference() {
     }
     assert_eq!(link("after.o"), expected, "what ld prints");
     let before = fs::read(dir.path("before.o")).unwrap();
-    assert!(
-        before == fs::read(dir.path("after.o")).unwrap(),
-        "what ld writes"
-    );
+    assert!(before == fs::read(dir.path("after.o")).unwrap(), "what ld writes");
 }

@@ -10,8 +10,7 @@ use kelf::{Definition, Error, InputFiles, Machine, ObjectIndex, Program, Resolve
 
 /// Compiles `link/<name>.c` for each name.
 fn compile(dir: &Dir, machine: Machine, names: &[&str]) -> Vec<PathBuf> {
-    let compile =
-        |name: &&str| dir.compile(machine, &format!("link/{name}.c"), &format!("{name}.o"));
+    let compile = |name: &&str| dir.compile(machine, &format!("link/{name}.c"), &format!("{name}.o"));
     names.iter().map(compile).collect()
 }
 
@@ -19,15 +18,9 @@ fn compile(dir: &Dir, machine: Machine, names: &[&str]) -> Vec<PathBuf> {
 fn names(program: &Program<'_>) -> Vec<String> {
     let base = |name: &str| {
         let name = name.rsplit_once('/').map_or(name, |(_, base)| base);
-        name.rsplit_once('(')
-            .map_or(name, |(_, member)| member.trim_end_matches(')'))
-            .to_string()
+        name.rsplit_once('(').map_or(name, |(_, member)| member.trim_end_matches(')')).to_string()
     };
-    program
-        .objects
-        .iter()
-        .map(|input| base(&input.object.name))
-        .collect()
+    program.objects.iter().map(|input| base(&input.object.name)).collect()
 }
 
 /// Name of the object that defines a global symbol.
@@ -37,10 +30,7 @@ fn definer(program: &Program<'_>, symbol: &str) -> String {
     match program.global(global).definition {
         Definition::In(object, index) => {
             assert_eq!(program.symbol(object, index).name, symbol);
-            assert_eq!(
-                program.definition(Resolved::Global(global)),
-                Some((object, index))
-            );
+            assert_eq!(program.definition(Resolved::Global(global)), Some((object, index)));
             names(program)[object.get()].clone()
         }
         other => format!("{other:?}"),
@@ -75,9 +65,7 @@ fn library_members_are_those_that_ld_takes() {
     for machine in MACHINES {
         for options in ["cDPrsT", "cDrs", "cDrS"] {
             let dir = Dir::new();
-            let all = [
-                "main", "strong", "back", "unneeded", "needed", "optional", "further",
-            ];
+            let all = ["main", "strong", "back", "unneeded", "needed", "optional", "further"];
             let mut files = compile(&dir, machine, &all);
             compile(&dir, machine, &["defines_common"]);
             files.truncate(2);
@@ -98,11 +86,7 @@ fn library_members_are_those_that_ld_takes() {
             if options != "cDrS" {
                 let group = ["--start-group", "one.a", "two.a", "--end-group"];
                 let arguments = [&["main.o", "strong.o"][..], &group].concat();
-                assert_eq!(
-                    names[2..],
-                    taken_by_ld(&dir, machine, &arguments),
-                    "{machine}"
-                );
+                assert_eq!(names[2..], taken_by_ld(&dir, machine, &arguments), "{machine}");
             }
         }
     }
@@ -135,11 +119,7 @@ fn symbol_maps_agree_with_the_members() {
 #[test]
 fn symbols_resolve_as_in_ld() {
     let dir = Dir::new();
-    let files = compile(
-        &dir,
-        Machine::X86_64,
-        &["main", "strong", "common", "back", "needed"],
-    );
+    let files = compile(&dir, Machine::X86_64, &["main", "strong", "common", "back", "needed"]);
     let inputs = InputFiles::of_objects(&files).unwrap();
     assert_eq!(inputs.len(), 5);
     let program = Program::link(&inputs).unwrap();
@@ -147,18 +127,9 @@ fn symbols_resolve_as_in_ld() {
     assert_eq!(definer(&program, "overridden"), "strong.o");
     assert!(!program.global(program.find("overridden").unwrap()).weak);
     let common = program.global(program.find("common_word").unwrap());
-    assert_eq!(
-        common.definition,
-        Definition::Common {
-            size: 64,
-            align: 64
-        }
-    );
+    assert_eq!(common.definition, Definition::Common { size: 64, align: 64 });
     let undefined = program.global(program.find("script_symbol").unwrap());
-    assert_eq!(
-        (undefined.definition, undefined.weak),
-        (Definition::Undefined, false)
-    );
+    assert_eq!((undefined.definition, undefined.weak), (Definition::Undefined, false));
     let weak = program.global(program.find("optional").unwrap());
     assert_eq!((weak.definition, weak.weak), (Definition::Undefined, true));
     // Every symbol resolves, and locals to themselves.
@@ -198,13 +169,9 @@ fn later_comdat_groups_are_dropped() {
         let inputs = InputFiles::of_objects(&[one, two]).unwrap();
         let program = Program::link(&inputs).unwrap();
         assert_eq!(definer(&program, "shared"), "one.o");
-        let [first, second] = &program.objects[..] else {
-            panic!("two objects")
-        };
+        let [first, second] = &program.objects[..] else { panic!("two objects") };
         assert!(first.discarded().is_empty());
-        let [dropped] = second.discarded() else {
-            panic!("{:?}", second.discarded())
-        };
+        let [dropped] = second.discarded() else { panic!("{:?}", second.discarded()) };
         assert_eq!(second.object.section(*dropped).name, ".text.shared");
         assert!(second.is_discarded(*dropped) && !first.is_discarded(*dropped));
         assert_eq!(definer(&program, "two"), "two.o");
@@ -221,15 +188,9 @@ fn duplicate_definitions_name_both_objects() {
     let error = Program::link(&inputs).unwrap_err();
     assert!(matches!(error, Error::DuplicateSymbol { .. }) && error.is_bad_input());
     let message = error.to_string();
-    assert!(
-        message.contains("symbol strong is defined in "),
-        "{message}"
-    );
+    assert!(message.contains("symbol strong is defined in "), "{message}");
     let (first, second) = message.split_once("and again in ").unwrap();
-    assert!(
-        first.contains("strong.o") && second.contains("duplicate.o"),
-        "{message}"
-    );
+    assert!(first.contains("strong.o") && second.contains("duplicate.o"), "{message}");
 }
 
 #[test]

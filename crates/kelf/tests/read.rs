@@ -27,16 +27,11 @@ fn relocations(machine: Machine) -> Vec<(String, i64)> {
     let bytes = fs::read(path).unwrap();
     let object = Object::read("a.o", &bytes).unwrap();
     let relocs = section(&object, ".text").relocs.iter();
-    relocs
-        .map(|r| (reloc::name(machine, r.r_type), r.addend))
-        .collect()
+    relocs.map(|r| (reloc::name(machine, r.r_type), r.addend)).collect()
 }
 
 fn expect(machine: Machine, expected: &[(&str, i64)]) {
-    let expected: Vec<_> = expected
-        .iter()
-        .map(|&(name, addend)| (name.into(), addend))
-        .collect();
+    let expected: Vec<_> = expected.iter().map(|&(name, addend)| (name.into(), addend)).collect();
     assert_eq!(relocations(machine), expected);
 }
 
@@ -154,21 +149,13 @@ fn what_a_compiler_writes() {
         assert_eq!(section(&object, ".data..page_aligned").align, 4096);
         let zeroed = section(&object, ".bss");
         assert!(zeroed.size >= 400 && zeroed.data.is_empty());
-        let strings = object
-            .sections
-            .iter()
-            .find(|s| s.name.starts_with(".rodata.str"))
-            .unwrap();
+        let strings = object.sections.iter().find(|s| s.name.starts_with(".rodata.str")).unwrap();
         assert_eq!(strings.entsize, 1);
         assert!(section(&object, ".init.text").is_code());
         let text = section(&object, ".text");
         assert!(text.is_code() && text.is_allocated());
         let relocs = &text.relocs;
-        assert!(
-            relocs
-                .windows(2)
-                .all(|pair| pair[0].offset <= pair[1].offset)
-        );
+        assert!(relocs.windows(2).all(|pair| pair[0].offset <= pair[1].offset));
         assert!(object.sections.iter().any(|s| s.name == ".note.GNU-stack"));
     }
 }
@@ -179,30 +166,18 @@ fn groups_and_order() {
         let dir = Dir::new();
         let bytes = fs::read(dir.compile(machine, "group.S", "a.o")).unwrap();
         let object = Object::read("a.o", &bytes).unwrap();
-        let [group] = &object.groups[..] else {
-            panic!("{:?}", object.groups)
-        };
+        let [group] = &object.groups[..] else { panic!("{:?}", object.groups) };
         assert_eq!(group.flags, kelf::GRP_COMDAT);
         assert_eq!(object.symbol(group.signature).name, "shared");
-        let members: Vec<_> = group
-            .members
-            .iter()
-            .map(|&m| object.section(m).name)
-            .collect();
+        let members: Vec<_> = group.members.iter().map(|&m| object.section(m).name).collect();
         assert_eq!(members, [".text.shared", ".data.shared"]);
-        let orders = object
-            .sections
-            .iter()
-            .filter_map(|section| section.link_order);
+        let orders = object.sections.iter().filter_map(|section| section.link_order);
         let orders: Vec<_> = orders.map(|target| object.section(target).name).collect();
         assert_eq!(orders, [".text.kept", ".text.shared"]);
         assert_eq!(symbol(&object, "absolute").place, Place::Absolute);
         let data = section(&object, ".data.absolute");
         let addends: Vec<_> = data.relocs.iter().map(|r| (r.class, r.addend)).collect();
-        assert_eq!(
-            addends[..2],
-            [(RelocClass::Absolute, 16), (RelocClass::Absolute, -4)]
-        );
+        assert_eq!(addends[..2], [(RelocClass::Absolute, 16), (RelocClass::Absolute, -4)]);
     }
 }
 
@@ -213,10 +188,7 @@ fn compressed_debug_sections_are_given_uncompressed() {
         let plain = dir.compile_with(machine, "features.c", "plain.o", &["-g", "-gz=none"]);
         let packed = dir.path("packed.o");
         let mut objcopy = Command::new("objcopy");
-        objcopy
-            .arg("--compress-debug-sections=zlib")
-            .arg(&plain)
-            .arg(&packed);
+        objcopy.arg("--compress-debug-sections=zlib").arg(&plain).arg(&packed);
         run(&mut objcopy);
         let (plain, packed) = (fs::read(plain).unwrap(), fs::read(packed).unwrap());
         let plain = Object::read("plain.o", &plain).unwrap();
@@ -277,9 +249,7 @@ fn no_damage_makes_the_reader_panic() {
     // A linear congruential generator: the same damage every time.
     let mut state = 12345u64;
     let mut random = move |limit: usize| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % limit
     };
     for machine in MACHINES {
@@ -310,19 +280,11 @@ fn no_damage_makes_the_reader_panic() {
 fn bad_references_are_named() {
     let dir = Dir::new();
     let bytes = fs::read(dir.compile(Machine::I386, "i386.S", "a.o")).unwrap();
-    let header = |bytes: &[u8], at: usize| {
-        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
-    };
+    let header = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     // The section header of the only REL section, found by its type.
-    let (table, count) = (
-        header(&bytes, 32),
-        u16::from_le_bytes([bytes[48], bytes[49]]),
-    );
+    let (table, count) = (header(&bytes, 32), u16::from_le_bytes([bytes[48], bytes[49]]));
     let rel = (0..usize::from(count)).map(|n| table + 40 * n);
-    let rel = rel
-        .into_iter()
-        .find(|&at| header(&bytes, at + 4) == 9)
-        .unwrap();
+    let rel = rel.into_iter().find(|&at| header(&bytes, at + 4) == 9).unwrap();
     let first = header(&bytes, rel + 16);
     let error = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut changed = bytes.clone();
@@ -332,21 +294,12 @@ fn bad_references_are_named() {
     let unknown = error(&|bytes| bytes[first + 4] = 200);
     assert!(matches!(unknown, Error::Unsupported { .. }));
     let message = unknown.to_string();
-    assert!(
-        message.contains("(.text), offset 0x0: relocation R_I386_200 (unknown)"),
-        "{message}"
-    );
+    assert!(message.contains("(.text), offset 0x0: relocation R_I386_200 (unknown)"), "{message}");
     let symbol = error(&|bytes| bytes[first + 6] = 9).to_string();
-    assert!(
-        symbol.contains("(.text), offset 0x0: a relocation names symbol"),
-        "{symbol}"
-    );
+    assert!(symbol.contains("(.text), offset 0x0: a relocation names symbol"), "{symbol}");
     let offset = error(&|bytes| bytes[first + 1] = 9).to_string();
     assert!(offset.contains("(.text), offset 0x900"), "{offset}");
     assert!(offset.contains("reaches beyond the"), "{offset}");
     let target = error(&|bytes| bytes[rel + 28] = 99).to_string();
-    assert!(
-        target.contains("(.rel.text): relocates section 99"),
-        "{target}"
-    );
+    assert!(target.contains("(.rel.text): relocates section 99"), "{target}");
 }

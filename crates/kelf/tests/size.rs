@@ -14,17 +14,7 @@ use kelf::{Machine, SizeTable};
 fn kernel(dir: &Dir, name: &str) -> PathBuf {
     dir.compile(Machine::X86_64, "size/kernel.S", "kernel.o");
     let script = fixture("size/kernel.lds").display().to_string();
-    dir.ld(
-        Machine::X86_64,
-        &[
-            "--no-warn-rwx-segments",
-            "-T",
-            &script,
-            "kernel.o",
-            "-o",
-            name,
-        ],
-    );
+    dir.ld(Machine::X86_64, &["--no-warn-rwx-segments", "-T", &script, "kernel.o", "-o", name]);
     dir.path(name)
 }
 
@@ -51,10 +41,7 @@ fn sections_are_counted_where_they_are_loaded() {
     assert!(table.compressed_image > 0 && table.compressed_image < table.image);
     assert_eq!(table.boot_image, None);
     assert_eq!(table.footprint, table.text + table.data);
-    assert_eq!(
-        table.init_footprint,
-        table.footprint + table.init_text + table.init_data
-    );
+    assert_eq!(table.init_footprint, table.footprint + table.init_text + table.init_data);
 }
 
 #[test]
@@ -64,10 +51,7 @@ fn one_file() {
     let output = kelf(&[&vmlinux]);
     assert!(output.status.success() && output.stderr.is_empty());
     let text = text(&output.stdout);
-    let lines: Vec<Vec<&str>> = text
-        .lines()
-        .map(|line| line.split("  ").collect())
-        .collect();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
     let names: Vec<&str> = lines.iter().map(|line| line[0]).collect();
     let expected = [
         "",
@@ -90,19 +74,10 @@ fn files_are_compared_with_the_first() {
     let before = kernel(&dir, "before");
     let after = dir.path("after");
     let mut objcopy = Command::new("objcopy");
-    objcopy
-        .args(["--remove-section=.rodata"])
-        .arg(&before)
-        .arg(&after);
+    objcopy.args(["--remove-section=.rodata"]).arg(&before).arg(&after);
     common::run(&mut objcopy);
     let output = text(&kelf(&[&before, &after]).stdout);
-    let line = |name: &str| {
-        output
-            .lines()
-            .find(|line| line.starts_with(name))
-            .unwrap()
-            .to_string()
-    };
+    let line = |name: &str| output.lines().find(|line| line.starts_with(name)).unwrap().to_string();
     assert!(line("text").ends_with(" 0.0 %"), "{output}");
     assert!(line("data").ends_with("1,024   -4.7 %"), "{output}");
 }
@@ -141,24 +116,12 @@ fn errors_name_the_file_and_set_the_exit_code() {
         assert!(output.stdout.is_empty());
     };
     check(&dir.path("missing"), 1, "No such file or directory");
-    check(
-        &dir.path("kernel.o"),
-        2,
-        "this is a relocatable object; expected a linked kernel",
-    );
+    check(&dir.path("kernel.o"), 2, "this is a relocatable object; expected a linked kernel");
     check(&dir.write("text", "hello"), 2, "not an ELF file");
     let bytes = fs::read(&vmlinux).unwrap();
-    check(
-        &dir.write("half", &bytes[..bytes.len() / 2]),
-        2,
-        "damaged or not finished",
-    );
+    check(&dir.write("half", &bytes[..bytes.len() / 2]), 2, "damaged or not finished");
     common::run(Command::new("strip").arg(&vmlinux));
-    check(
-        &vmlinux,
-        2,
-        "a kernel without the symbols __init_begin and __init_end",
-    );
+    check(&vmlinux, 2, "a kernel without the symbols __init_begin and __init_end");
     assert_eq!(kelf(&[]).status.code(), Some(2));
 }
 
@@ -168,10 +131,7 @@ fn every_truncation_is_an_error() {
     let bytes = fs::read(kernel(&dir, "vmlinux")).unwrap();
     let lengths = (0..64).chain((64..bytes.len()).step_by(37));
     for length in lengths {
-        assert!(
-            SizeTable::of(&dir.write("half", &bytes[..length])).is_err(),
-            "{length}"
-        );
+        assert!(SizeTable::of(&dir.write("half", &bytes[..length])).is_err(), "{length}");
     }
 }
 
@@ -196,19 +156,10 @@ fn closed_pipe_is_success() {
     // More than a pipe holds, so that a write finds it closed.
     let mut command = Command::new(env!("CARGO_BIN_EXE_kelf"));
     command.args(["size", "--json"]).args(vec![&vmlinux; 500]);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let mut message = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut message)
-        .unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
     assert_eq!(message, "");
     assert!(child.wait().unwrap().success());
 }

@@ -18,11 +18,7 @@ fn what_is_written_reads_the_same() {
             let object = Object::read("a.o", &bytes).unwrap();
             let written = object.write().unwrap();
             let again = Object::read("a.o", &written).unwrap();
-            assert_eq!(
-                normalised(&again),
-                normalised(&object),
-                "{machine} {source}"
-            );
+            assert_eq!(normalised(&again), normalised(&object), "{machine} {source}");
         }
     }
 }
@@ -37,14 +33,8 @@ fn ld_sees_no_difference() {
             dir.write("a.o", Object::read("a.o", &bytes).unwrap().write().unwrap());
             let after = dir.ld(machine, &["-r", "a.o", "-o", "after.o"]);
             assert_eq!(after, before, "{machine} {source}: what ld prints");
-            let (before, after) = (
-                fs::read(dir.path("before.o")),
-                fs::read(dir.path("after.o")),
-            );
-            assert!(
-                before.unwrap() == after.unwrap(),
-                "{machine} {source}: what ld writes"
-            );
+            let (before, after) = (fs::read(dir.path("before.o")), fs::read(dir.path("after.o")));
+            assert!(before.unwrap() == after.unwrap(), "{machine} {source}: what ld writes");
         }
     }
 }
@@ -55,11 +45,7 @@ fn fresh(machine: Machine) -> Object<'static> {
         name: "fresh.o".into(),
         machine,
         // EABI 5, without which ARM's ld refuses to link.
-        flags: if machine == Machine::Arm {
-            0x0500_0000
-        } else {
-            0
-        },
+        flags: if machine == Machine::Arm { 0x0500_0000 } else { 0 },
         sections: vec![Section::null()],
         symbols: vec![Symbol::null()],
         groups: Vec::new(),
@@ -69,39 +55,18 @@ fn fresh(machine: Machine) -> Object<'static> {
 fn text(data: Vec<u8>) -> Section<'static> {
     let size = data.len() as u64;
     // Allocated and executable, PROGBITS.
-    Section {
-        name: ".text",
-        kind: 1,
-        flags: 6,
-        size,
-        data: Cow::Owned(data),
-        ..Section::null()
-    }
+    Section { name: ".text", kind: 1, flags: 6, size, data: Cow::Owned(data), ..Section::null() }
 }
 
 fn function(name: &'static str, section: SectionIndex) -> Symbol<'static> {
     let place = Place::Section(section);
-    Symbol {
-        name,
-        binding: 1,
-        kind: 2,
-        size: 4,
-        place,
-        ..Symbol::null()
-    }
+    Symbol { name, binding: 1, kind: 2, size: 4, place, ..Symbol::null() }
 }
 
 fn word(machine: Machine, symbol: SymbolIndex, addend: i64) -> Reloc {
     let r_type = absolute_word(machine);
     let (class, width) = describe(machine, r_type).unwrap();
-    Reloc {
-        offset: 0,
-        r_type,
-        class,
-        width,
-        symbol,
-        addend,
-    }
+    Reloc { offset: 0, r_type, class, width, symbol, addend }
 }
 
 #[test]
@@ -116,10 +81,7 @@ fn sections_of_one_name_stay_in_order() {
         dir.ld(machine, &["-Ttext=0x10000", "-e0", "a.o", "-o", "a"]);
         let linked = fs::read(dir.path("a")).unwrap();
         let expected: Vec<u8> = (0..100).flat_map(|byte| [byte; 4]).collect();
-        assert!(
-            linked.windows(400).any(|window| window == expected),
-            "{machine}"
-        );
+        assert!(linked.windows(400).any(|window| window == expected), "{machine}");
     }
 }
 
@@ -138,28 +100,19 @@ fn more_sections_than_sixteen_bits_count() {
             section.relocs.push(word(machine, next, 1));
             object.sections.push(section);
             // Local symbols may share a name.
-            let local = Symbol {
-                binding: 0,
-                ..function("f", SectionIndex(number))
-            };
+            let local = Symbol { binding: 0, ..function("f", SectionIndex(number)) };
             object.symbols.push(local);
         }
         let bytes = object.write().unwrap();
         let again = Object::read("fresh.o", &bytes).unwrap();
         assert!(normalised(&again) == normalised(&object), "{machine}");
         dir.write("a.o", bytes);
-        assert_eq!(
-            dir.ld(machine, &["-Ttext=0x100000", "-e0", "a.o", "-o", "a"]),
-            ""
-        );
+        assert_eq!(dir.ld(machine, &["-Ttext=0x100000", "-e0", "a.o", "-o", "a"]), "");
         let linked = fs::read(dir.path("a")).unwrap();
         let first = (0x10_0008u64 + 1).to_le_bytes();
         let second = (0x10_0010u64 + 1).to_le_bytes();
         let words = [first, second].concat();
-        assert!(
-            linked.windows(16).any(|window| window == words),
-            "{machine}"
-        );
+        assert!(linked.windows(16).any(|window| window == words), "{machine}");
     }
 }
 
@@ -171,10 +124,7 @@ fn global_symbols_may_come_before_local_ones() {
         section.relocs.push(word(machine, SymbolIndex(1), 0));
         object.sections.push(section);
         object.symbols.push(function("global", SectionIndex(1)));
-        object.symbols.push(Symbol {
-            binding: 0,
-            ..function("local", SectionIndex(1))
-        });
+        object.symbols.push(Symbol { binding: 0, ..function("local", SectionIndex(1)) });
         let bytes = object.write().unwrap();
         let again = Object::read("a.o", &bytes).unwrap();
         let names: Vec<_> = again.symbols.iter().map(|symbol| symbol.name).collect();
@@ -188,17 +138,12 @@ fn global_symbols_may_come_before_local_ones() {
 fn addends_replace_what_is_in_place() {
     let mut object = fresh(Machine::I386);
     let mut section = text(vec![0xff; 8]);
-    section
-        .relocs
-        .push(word(Machine::I386, SymbolIndex(1), 0x1234));
+    section.relocs.push(word(Machine::I386, SymbolIndex(1), 0x1234));
     object.sections.push(section);
     object.symbols.push(function("f", SectionIndex(1)));
     let bytes = object.write().unwrap();
     let again = Object::read("a.o", &bytes).unwrap();
-    assert_eq!(
-        again.sections[1].data[..],
-        [0x34, 0x12, 0, 0, 0xff, 0xff, 0xff, 0xff]
-    );
+    assert_eq!(again.sections[1].data[..], [0x34, 0x12, 0, 0, 0xff, 0xff, 0xff, 0xff]);
     assert_eq!(again.sections[1].relocs[0].addend, 0x1234);
 }
 
@@ -221,40 +166,16 @@ fn what_elf_cannot_express_is_refused() {
         let message = error.to_string();
         assert!(message.contains(expected), "{message}");
     };
-    refused(
-        &|o| o.sections[1].relocs[0].symbol = SymbolIndex(7),
-        "R_386_32 at 0x0: names symbol 7",
-    );
-    refused(
-        &|o| o.sections[1].relocs[0].offset = 5,
-        "reaches beyond the 8 bytes",
-    );
-    refused(
-        &|o| o.sections[1].relocs[0].addend = 1 << 40,
-        "32 bits cannot hold the addend",
-    );
-    refused(
-        &|o| o.sections[1].relocs[0].r_type = 200,
-        "R_I386_200 (unknown)",
-    );
-    refused(
-        &|o| o.sections[1].size = 9,
-        "section 1 (.text): its size is 9, but it has 8 bytes",
-    );
+    refused(&|o| o.sections[1].relocs[0].symbol = SymbolIndex(7), "R_386_32 at 0x0: names symbol 7");
+    refused(&|o| o.sections[1].relocs[0].offset = 5, "reaches beyond the 8 bytes");
+    refused(&|o| o.sections[1].relocs[0].addend = 1 << 40, "32 bits cannot hold the addend");
+    refused(&|o| o.sections[1].relocs[0].r_type = 200, "R_I386_200 (unknown)");
+    refused(&|o| o.sections[1].size = 9, "section 1 (.text): its size is 9, but it has 8 bytes");
     refused(&|o| o.sections[1].align = 3, "alignment 3");
-    refused(
-        &|o| o.sections[1].link_order = Some(SectionIndex(5)),
-        "ordered by section 5",
-    );
-    refused(
-        &|o| o.symbols[1].place = Place::Section(SectionIndex(9)),
-        "symbol 1 (f): is in section 9",
-    );
+    refused(&|o| o.sections[1].link_order = Some(SectionIndex(5)), "ordered by section 5");
+    refused(&|o| o.symbols[1].place = Place::Section(SectionIndex(9)), "symbol 1 (f): is in section 9");
     refused(&|o| o.symbols[1].name = "a\0b", "contains a zero byte");
-    refused(
-        &|o| o.symbols[1].value = 1 << 33,
-        "value 0x200000000 in a 32-bit object",
-    );
+    refused(&|o| o.symbols[1].value = 1 << 33, "value 0x200000000 in a 32-bit object");
     refused(&|o| o.sections.clear(), "section 0");
     refused(&|o| o.symbols.clear(), "symbol 0");
 }

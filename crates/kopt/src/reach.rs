@@ -25,14 +25,17 @@ pub fn run(graph: &mut Graph) -> PassReport {
     }
     let gone = |function: &&kcfg::graph::Function| {
         let mut blocks = function.blocks.clone();
-        blocks.len() > 0 && !blocks.any(|block| reachable.contains(block as usize))
+        !blocks.is_empty() && !blocks.any(|block| reachable.contains(block as usize))
     };
     report.removed.functions = graph.functions.iter().filter(gone).count();
     for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node.get())) {
         report.keep(&opaque.name, format!("carried whole: {}", opaque.reason));
     }
     for &node in graph.unresolved_switches.iter().filter(|node| reachable.contains(node.get())) {
-        report.keep(graph.name_of(node), "every target of its jump table: the index is not bounded in a known way");
+        report.keep(
+            graph.name_of(node),
+            "every target of its jump table: the index is not bounded in a known way",
+        );
     }
     report
 }

@@ -88,9 +88,7 @@ impl Plan {
     /// One of [`Error`], each with the name and, where there is one, line and column.
     pub fn read(mut reader: impl Read, name: &str) -> Result<Plan, Error> {
         let mut text = String::new();
-        reader
-            .read_to_string(&mut text)
-            .map_err(|error| Error::Read { name: name.to_owned(), error })?;
+        reader.read_to_string(&mut text).map_err(|error| Error::Read { name: name.to_owned(), error })?;
         Plan::parse(&text, name)
     }
 

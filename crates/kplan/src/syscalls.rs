@@ -86,11 +86,7 @@ impl AbiCalls {
     /// Adds the calls of [`implicit_calls`] that are not listed yet.
     pub fn add_implicit(&mut self, abi: Abi) {
         for implicit in implicit_calls(abi) {
-            self.add(Call {
-                nr: implicit.nr,
-                name: Some(implicit.name.to_owned()),
-                via: Some(implicit.via),
-            });
+            self.add(Call { nr: implicit.nr, name: Some(implicit.name.to_owned()), via: Some(implicit.via) });
         }
     }
 

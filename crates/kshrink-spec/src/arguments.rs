@@ -12,7 +12,9 @@ use kopt::{Options, Pass};
 /// their control-flow graph; and has the kernel's own build, in a copy, link the result. The build
 /// directory itself is never written to.
 #[derive(Parser, Debug)]
-#[command(version, after_help = "\
+#[command(
+    version,
+    after_help = "\
 Examples:
   syscall-scan busybox | kshrink-spec build/vmlinux -o out
       remove the system calls that BusyBox cannot make, and whatever is unreachable then
@@ -26,7 +28,8 @@ Examples:
 Exit status:
   0  success
   1  the job failed: a file could not be read or written, the relink failed; nothing was written
-  2  usage error or bad input")]
+  2  usage error or bad input"
+)]
 pub struct Arguments {
     /// The kernel, in the directory where it was built
     #[arg(required_unless_present = "objects")]

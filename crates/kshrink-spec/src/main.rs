@@ -37,7 +37,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let program = input.link()?;
     phases.next("graph");
     let mut graph = input.lift(&program)?;
-    if arguments.strict && let Some(opaque) = graph.opaque.iter().find(|o| o.reason != "hand-written") {
+    if arguments.strict
+        && let Some(opaque) = graph.opaque.iter().find(|o| o.reason != "hand-written")
+    {
         let message = format!("{}: {}; leave out --strict to carry it whole", opaque.name, opaque.reason);
         return Err(Failure::bad_input(message));
     }

@@ -42,7 +42,12 @@ pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
 }
 
 /// Copies the build directory, puts the object in, and runs make.
-pub fn relink(build: &KernelBuild, object: &[u8], variables: &[String], out: &Path) -> Result<Staged, Failure> {
+pub fn relink(
+    build: &KernelBuild,
+    object: &[u8],
+    variables: &[String],
+    out: &Path,
+) -> Result<Staged, Failure> {
     let parent = existing_ancestor(out)?;
     let dir = tempfile::Builder::new()
         .prefix(".kshrink-relink-")

@@ -88,15 +88,23 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(sizes) = &self.sizes {
             let mut table = Table::new(["bytes", "before", "after", ""]);
-            for ((name, before), (_, after)) in sizes.before.columns().into_iter().zip(sizes.after.columns()) {
+            for ((name, before), (_, after)) in sizes.before.columns().into_iter().zip(sizes.after.columns())
+            {
                 if let (Some(before), Some(after)) = (before, after) {
                     table.row([name.to_owned(), human(before), human(after), percent(before, after)]);
                 }
             }
             writeln!(f, "{table}")?;
         }
-        let mut table =
-            Table::new(["pass", "functions", "blocks", "code bytes", "data chunks", "data bytes", "redirected"]);
+        let mut table = Table::new([
+            "pass",
+            "functions",
+            "blocks",
+            "code bytes",
+            "data chunks",
+            "data bytes",
+            "redirected",
+        ]);
         for pass in &self.passes {
             let removed = &pass.removed;
             table.row([

@@ -1,9 +1,7 @@
 //! What a machine's ABIs say: which registers a call keeps, where system calls take their number from.
 
 use kcfg::isa::Reg;
-use kcfg::isa::x86::registers::{
-    EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11,
-};
+use kcfg::isa::x86::registers::{EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11};
 use kelf::Machine;
 use kplan::Abi;
 
@@ -21,12 +19,8 @@ pub struct Convention {
     pub result: Reg,
 }
 
-const I386: Convention = Convention {
-    stack_pointer: ESP,
-    scratch: &[EAX, ECX, EDX],
-    arguments: &[EAX, EDX, ECX],
-    result: EAX,
-};
+const I386: Convention =
+    Convention { stack_pointer: ESP, scratch: &[EAX, ECX, EDX], arguments: &[EAX, EDX, ECX], result: EAX };
 
 const X86_64: Convention = Convention {
     stack_pointer: ESP,
@@ -79,11 +73,7 @@ pub fn argument_registers(abi: Abi) -> &'static [Reg] {
 
 /// How many arguments of a system call the kernel looks at, at most. `argument` knows some of them by their
 /// index.
-pub fn arguments_used(
-    abi: Abi,
-    number: u64,
-    argument: impl Fn(usize) -> Option<u64>,
-) -> usize {
+pub fn arguments_used(abi: Abi, number: u64, argument: impl Fn(usize) -> Option<u64>) -> usize {
     let name = u32::try_from(number).ok().and_then(|number| name(abi, number));
     match name.unwrap_or_default() {
         "getpid" | "gettid" | "getuid" | "geteuid" | "getgid" | "getegid" | "sched_yield" => 0,

@@ -14,7 +14,7 @@ use kcfg::isa::{Address, Effect, Value as Operand};
 use rustc_hash::FxHashSet;
 
 use crate::abi;
-use crate::code::{ExitId, ExitKind, Function, References};
+use crate::code::{Code, ExitId, ExitKind, Function, References};
 use crate::flow::{Flows, State, Visit, sign_extend};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
@@ -68,8 +68,7 @@ pub fn prove_unwritten(
     let word = flows.code.image.machine.word_size();
     let from = sign_extend(pointer.offset, word) as i64;
     let bytes = Bytes { from, to: from.saturating_add(width.into()) };
-    let mut search =
-        Search { flows, references, word, seen: FxHashSet::default(), arguments: usize::MAX };
+    let mut search = Search { flows, references, word, seen: FxHashSet::default(), arguments: usize::MAX };
     search.in_function(function, pointer.origin, bytes)?;
     Ok(Unwritten { arguments: search.arguments })
 }
@@ -78,11 +77,7 @@ pub fn prove_unwritten(
 ///
 /// # Errors
 /// If the variable may be written to through a pointer, or by an instruction that is not followed.
-pub fn stores_to(
-    flows: &mut Flows,
-    references: &References,
-    variable: Addr,
-) -> Result<Vec<Stored>, Lost> {
+pub fn stores_to(flows: &mut Flows, references: &References, variable: Addr) -> Result<Vec<Stored>, Lost> {
     if !references.is_variable(variable) {
         return Err(Lost(variable));
     }
@@ -136,14 +131,15 @@ impl Search<'_, '_> {
             word: self.word,
             passed_on: Vec::new(),
             arguments: self.arguments,
+            results: Vec::new(),
+            keeps_result: false,
         };
         self.flows.walk(&flow, &mut |flows: &mut Flows, visit| match visit {
-            Visit::Instruction { at, state, effects } => {
-                look.instruction(flows, at, state, effects)
-            }
+            Visit::Instruction { at, state, effects } => look.instruction(flows, at, state, effects),
             Visit::Exit { exit, state } => look.exit(flows, exit, state),
             Visit::End { next, state } => look.goes_on(flows, next, next, state),
         })?;
+        look.pass_results_on(self.flows.code)?;
         self.arguments = look.arguments;
         for next in look.passed_on {
             match next {
@@ -154,6 +150,17 @@ impl Search<'_, '_> {
                 PassedOn::Variable { variable, offset } => {
                     let bytes = self.behind(bytes, offset);
                     self.in_variable(variable, bytes)?;
+                }
+                PassedOn::Result { call, offset } => {
+                    let slot = self.flows.convention.result.0;
+                    let made = Origin::Made { at: call, slot };
+                    let (made, _) = self.flows.domain.origins.add(made).ok_or(Lost(call))?;
+                    let behind = self.behind(bytes, offset);
+                    for caller in self.flows.code.functions_of(call) {
+                        self.in_function(caller, made, behind)?;
+                        // A callee of a few instructions is followed as if it were part of the caller.
+                        self.in_function(caller, pointer, bytes)?;
+                    }
                 }
             }
         }
@@ -212,6 +219,8 @@ enum PassedOn {
     Argument { callee: Addr, origin: OriginId, offset: u64 },
     /// A variable.
     Variable { variable: Addr, offset: u64 },
+    /// The result of a call.
+    Result { call: Addr, offset: u64 },
 }
 
 /// A look at what one function does with the pointer.
@@ -222,6 +231,10 @@ struct Look<'a> {
     word: u8,
     passed_on: Vec<PassedOn>,
     arguments: usize,
+    /// The returns that may return the pointer, and what is added to it.
+    results: Vec<(Addr, u64)>,
+    /// Whether some return leaves the register of the result as the function found it.
+    keeps_result: bool,
 }
 
 impl Look<'_> {
@@ -261,14 +274,7 @@ impl Look<'_> {
     }
 
     /// `size` bytes are written to an address.
-    fn write(
-        &self,
-        flows: &mut Flows,
-        at: Addr,
-        state: &State,
-        to: &Address,
-        size: i64,
-    ) -> Result<(), Lost> {
+    fn write(&self, flows: &mut Flows, at: Addr, state: &State, to: &Address, size: i64) -> Result<(), Lost> {
         if to.segment {
             return Ok(());
         }
@@ -304,13 +310,7 @@ impl Look<'_> {
     }
 
     /// The kernel gets the pointer, if it looks at the register that holds it, and may write behind it.
-    fn system_call(
-        &mut self,
-        flows: &mut Flows,
-        at: Addr,
-        state: &State,
-        compat: bool,
-    ) -> Result<(), Lost> {
+    fn system_call(&mut self, flows: &mut Flows, at: Addr, state: &State, compat: bool) -> Result<(), Lost> {
         let abi = abi::abi(flows.code.image.machine, compat);
         let registers = abi::argument_registers(abi);
         let given = registers.iter().position(|&register| {
@@ -318,9 +318,8 @@ impl Look<'_> {
         });
         let Some(given) = given else { return Ok(()) };
         let numbers = state.register(abi::number_register(abi));
-        let argument = |index: usize| {
-            registers.get(index).and_then(|&register| state.register(register).as_number())
-        };
+        let argument =
+            |index: usize| registers.get(index).and_then(|&register| state.register(register).as_number());
         let ignores = |number: u64| abi::arguments_used(abi, number, argument) <= given;
         if numbers.is_numbers() && numbers.atoms().iter().all(|atom| ignores(atom.offset)) {
             return Ok(());
@@ -348,22 +347,49 @@ impl Look<'_> {
             ExitKind::Jump | ExitKind::IndirectJump => {
                 exit.successors.iter().try_for_each(|&next| self.goes_on(flows, exit.at, next, state))
             }
-            ExitKind::Return => {
-                let result = state.register(flows.convention.result);
-                if self.offsets(result).next().is_some() { Err(Lost(exit.at)) } else { Ok(()) }
-            }
+            ExitKind::Return => self.result(flows, exit.at, state),
             ExitKind::Stop => Ok(()),
         }
     }
 
+    /// The function returns, perhaps with the pointer.
+    fn result(&mut self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
+        let register = flows.convention.result;
+        let result = state.register(register);
+        let found = flows.domain.origins.add(Origin::Register(register));
+        self.keeps_result |= result.atoms().iter().any(|&atom| {
+            found.is_some_and(|(found, _)| atom == Atom::of(found))
+        });
+        for offset in self.offsets(result) {
+            if self.results.iter().all(|&(_, known)| known != offset) {
+                self.results.push((at, offset));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who gets the pointer as a result.
+    fn pass_results_on(&mut self, code: &Code) -> Result<(), Lost> {
+        let Some(&(at, _)) = self.results.first() else { return Ok(()) };
+        let entry = code.entry(self.function.entry).ok_or(Lost(at))?;
+        if entry.callers.is_empty() && self.keeps_result {
+            // A function that sometimes leaves the register as it found it has no result. (Arguments come
+            // in that register only where all callers are known.)
+            return Ok(());
+        }
+        if !entry.taken.is_empty() || self.results.len() > 1 {
+            return Err(Lost(at));
+        }
+        for &call in &entry.callers {
+            let call = code.exit(call).at;
+            let results = self.results.iter();
+            self.passed_on.extend(results.map(|&(_, offset)| PassedOn::Result { call, offset }));
+        }
+        Ok(())
+    }
+
     /// Control goes on at `next`, which may be another function.
-    fn goes_on(
-        &mut self,
-        flows: &mut Flows,
-        at: Addr,
-        next: Addr,
-        state: &State,
-    ) -> Result<(), Lost> {
+    fn goes_on(&mut self, flows: &mut Flows, at: Addr, next: Addr, state: &State) -> Result<(), Lost> {
         let leaves = self.function.entry != next && flows.code.entry(next).is_some();
         if leaves { self.arguments(flows, at, next, state) } else { Ok(()) }
     }
@@ -392,13 +418,7 @@ impl Look<'_> {
         visible
     }
 
-    fn arguments(
-        &mut self,
-        flows: &mut Flows,
-        at: Addr,
-        callee: Addr,
-        state: &State,
-    ) -> Result<(), Lost> {
+    fn arguments(&mut self, flows: &mut Flows, at: Addr, callee: Addr, state: &State) -> Result<(), Lost> {
         for (origin, offset) in self.visible(flows, state) {
             let (origin, _) = flows.domain.origins.add(origin).ok_or(Lost(at))?;
             self.passed_on.push(PassedOn::Argument { callee, origin, offset });

@@ -49,12 +49,8 @@ pub fn reach(image: &Image) -> Option<(Code<'_>, LostJumps)> {
         code.take_pointers();
         pointers_taken = true;
     }
-    let mut lost: Vec<Addr> = jumps
-        .jumps
-        .iter()
-        .filter(|(_, jump)| jump.lost)
-        .map(|(&id, _)| code.exit(id).at)
-        .collect();
+    let mut lost: Vec<Addr> =
+        jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at).collect();
     lost.sort_unstable();
     Some((code, lost))
 }
@@ -131,8 +127,15 @@ fn targets(flows: &mut Flows, at: Addr, jump: &mut Jump) -> Targets {
                 all.extend(targets);
             }
             None if within => {
-                if std::env::var_os("DBG").is_some() { eprintln!("unknown {at} in {entry} trust {} blocks {}", flow.trust_frame, flow.function.blocks.len()); }
-                return Targets::Unknown }
+                if std::env::var_os("DBG").is_some() {
+                    eprintln!(
+                        "unknown {at} in {entry} trust {} blocks {}",
+                        flow.trust_frame,
+                        flow.function.blocks.len()
+                    );
+                }
+                return Targets::Unknown;
+            }
             None => {}
         }
     }
@@ -154,7 +157,9 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
                     let entry = if signed { sign_extend(entry, width) } else { entry };
                     Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
                 });
-                if std::env::var_os("DBG").is_some() { eprintln!("unbounded {at} table {table} {:?} entries", entries.as_ref().map(|e| e.len())); }
+                if std::env::var_os("DBG").is_some() {
+                    eprintln!("unbounded {at} table {table} {:?} entries", entries.as_ref().map(|e| e.len()));
+                }
                 targets.extend(entries?);
             }
             _ => return None,

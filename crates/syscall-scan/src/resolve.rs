@@ -118,7 +118,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             Origin::Made { at, .. } | Origin::Frame { at } | Origin::Element { at, .. } => {
                 return Err(Reason::Computed(at));
             }
-            Origin::Number | Origin::Low { .. } => return Err(Reason::Computed(function)),
+            _ => return Err(Reason::Computed(function)),
         }
         let numbers = match origins.get(atom.origin) {
             Origin::Low { of, width } => {
@@ -126,9 +126,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 let numbers = self.of_callers(function, of)?;
                 numbers.into_iter().map(|number| number & mask).collect()
             }
-            Origin::Memory { at, width, when: When::Later(by) } => {
-                self.of_memory(function, at, width, by)?
-            }
+            Origin::Memory { at, width, when: When::Later(by) } => self.of_memory(function, at, width, by)?,
             _ => return Err(Reason::Computed(function)),
         };
         let domain = &self.flows.domain;
@@ -220,9 +218,10 @@ impl<'f, 'c> Resolver<'f, 'c> {
             }
             calls.extend(self.calls_through(&entry.taken));
         }
-        let jumps = code.incoming(function).iter().filter(|&&exit| {
-            !matches!(code.exit(exit).kind, ExitKind::Call(callee) if callee == function)
-        });
+        let jumps = code
+            .incoming(function)
+            .iter()
+            .filter(|&&exit| !matches!(code.exit(exit).kind, ExitKind::Call(callee) if callee == function));
         let mut callers = Vec::new();
         for exit in calls {
             let functions = code.functions_of(code.exit(exit).at);
@@ -244,8 +243,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         let code = self.flows.code;
         let next = code.length(function).map(|length| function.plus(length));
         let exit = next.and_then(|next| code.exit_at(next));
-        code.sites.contains(&function)
-            && exit.is_some_and(|exit| code.exit(exit).kind == ExitKind::Return)
+        code.sites.contains(&function) && exit.is_some_and(|exit| code.exit(exit).kind == ExitKind::Return)
     }
 
     /// The calls of what is in one of these variables (`call *_dl_sysinfo`).
@@ -257,9 +255,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
         let named = variables.flat_map(|word| self.references.to(word));
         let code = self.flows.code;
         let calls = named.filter_map(|reference| code.exit_at(reference.at));
-        let computed = |&exit: &ExitId| {
-            matches!(code.exit(exit).kind, ExitKind::IndirectCall | ExitKind::IndirectJump)
-        };
+        let computed =
+            |&exit: &ExitId| matches!(code.exit(exit).kind, ExitKind::IndirectCall | ExitKind::IndirectJump);
         calls.filter(computed).collect()
     }
 
@@ -288,7 +285,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                     domain.low(atom, width, range)
                 })
             }
-            Origin::Made { .. } | Origin::Frame { .. } | Origin::Element { .. } => Value::Any,
+            _ => Value::Any,
         }
     }
 

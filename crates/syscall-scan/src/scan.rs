@@ -69,10 +69,8 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
             Site { address, function: name(address), abi, numbers }
         })
         .collect();
-    let lost_jumps = lost_jumps
-        .into_iter()
-        .map(|address| Lost { address, function: name(address) })
-        .collect();
+    let lost_jumps =
+        lost_jumps.into_iter().map(|address| Lost { address, function: name(address) }).collect();
     let abi = abi::abi(image.machine, false);
     Ok(Scan { abi, sites, lost_jumps, instructions: code.instructions() })
 }

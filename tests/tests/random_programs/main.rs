@@ -54,7 +54,12 @@ const VARIANTS: &[Variant] = &[
         freestanding: false,
         csmith: &["--max-funcs", "20"],
     },
-    Variant { compile: &["-fPIE"], link: &["-static-pie"], freestanding: false, csmith: &["--inline-function"] },
+    Variant {
+        compile: &["-fPIE"],
+        link: &["-static-pie"],
+        freestanding: false,
+        csmith: &["--inline-function"],
+    },
     // As a 32-bit kernel is compiled.
     Variant {
         compile: &[
@@ -130,14 +135,17 @@ fn program(number: usize) -> Result<Figures, String> {
                 let mut figures = Figures { seeds_skipped: attempt, ..Figures::default() };
                 for (level, original) in LEVELS.iter().zip(&originals) {
                     if let Err(why) = rewrite_all(&mut chain, level, variant, original, &mut figures) {
-                        let what = format!("program {number} (seed {seed}), {level} {}", variant.compile.join(" "));
+                        let what =
+                            format!("program {number} (seed {seed}), {level} {}", variant.compile.join(" "));
                         return Err(chain.failed(&what, &why));
                     }
                 }
                 return Ok(figures);
             }
             Ok(None) => {}
-            Err(why) => return Err(chain.failed(&format!("program {number} (seed {seed}), before rewriting"), &why)),
+            Err(why) => {
+                return Err(chain.failed(&format!("program {number} (seed {seed}), before rewriting"), &why));
+            }
         }
     }
     Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
@@ -154,7 +162,8 @@ fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option
     write(chain, "random.c", &with_switches(&text)?)?;
     let mut outcomes = Vec::new();
     for level in LEVELS {
-        let flags: Vec<&str> = [level, "-w", "-I/usr/include/csmith"].iter().chain(variant.compile).copied().collect();
+        let flags: Vec<&str> =
+            [level, "-w", "-I/usr/include/csmith"].iter().chain(variant.compile).copied().collect();
         let runtime = fixture("programs/random/runtime.c");
         let mut sources = vec![("random.c".into(), "random"), ("switches.c".into(), "switches")];
         sources.extend(variant.freestanding.then_some((runtime, "runtime")));
@@ -186,7 +195,8 @@ fn with_switches(program: &str) -> Result<String, String> {
 }
 
 fn objects(level: &str, variant: &Variant) -> Vec<String> {
-    let names: &[&str] = if variant.freestanding { &["runtime", "random", "switches"] } else { &["random", "switches"] };
+    let names: &[&str] =
+        if variant.freestanding { &["runtime", "random", "switches"] } else { &["random", "switches"] };
     names.iter().map(|name| format!("{name}{level}.o")).collect()
 }
 
@@ -216,7 +226,9 @@ fn rewrite_all(
         chain.link(&program, &[&object], variant.link)?;
         let outcome = run(chain, &program, REWRITTEN_LIMIT);
         if !outcome.equals(original) {
-            return Err(format!("--passes {passes} changed what it does\n  before: {original}\n  after: {outcome}"));
+            return Err(format!(
+                "--passes {passes} changed what it does\n  before: {original}\n  after: {outcome}"
+            ));
         }
         match passes {
             "reach" => figures.code_bytes_after_reach += after.code_bytes,
@@ -270,7 +282,8 @@ impl Figures {
     }
 
     fn text(&self, programs: usize, time: Duration) -> String {
-        let opaque: String = self.opaque.iter().map(|(why, n)| format!("\n  carried whole: {n} × {why}")).collect();
+        let opaque: String =
+            self.opaque.iter().map(|(why, n)| format!("\n  carried whole: {n} × {why}")).collect();
         format!(
             "random programs: {programs} (and {} that do not end) in {} builds, in {:.0} s: {} functions, {} jump \
              tables, {} KiB of code, of which reach keeps {} KiB{opaque}",

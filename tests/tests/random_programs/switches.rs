@@ -64,7 +64,8 @@ pub fn generate(seed: u64) -> String {
     for number in 0..DEAD {
         writer.dead(number);
     }
-    let calls: String = (0..live).map(|i| format!("\t\tx = {}(x + i, i * 7);\n", writer.functions[i])).collect();
+    let calls: String =
+        (0..live).map(|i| format!("\t\tx = {}(x + i, i * 7);\n", writer.functions[i])).collect();
     let _ = write!(
         writer.text,
         "u32 kshrink_switches(u32 x)\n{{\n\tfor (u32 i = 0; i < {ROUNDS}; i++) {{\n\t\tfuel = 50;\n{calls}\t}}\n\
@@ -228,7 +229,8 @@ impl Writer {
 
     /// Values far apart: a tree of comparisons.
     fn sparse(&mut self) {
-        let mut values: Vec<i64> = (0..self.random.range(6, 16)).map(|_| i64::from(self.random.next())).collect();
+        let mut values: Vec<i64> =
+            (0..self.random.range(6, 16)).map(|_| i64::from(self.random.next())).collect();
         values.sort_unstable();
         values.dedup();
         let keys: String = values.iter().map(|value| format!("{value}u, ")).collect();

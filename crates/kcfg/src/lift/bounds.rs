@@ -70,7 +70,8 @@ impl Walk {
     ) -> Option<u64> {
         for _ in 0..MAX_BLOCKS {
             let effects = graph.effects(node);
-            for effect in effects[..before.min(effects.len())].iter().rev().flat_map(|insn| insn.iter().rev()) {
+            for effect in effects[..before.min(effects.len())].iter().rev().flat_map(|insn| insn.iter().rev())
+            {
                 if let Step::Bound(bound) = self.back_over(effect)? {
                     return Some(bound);
                 }
@@ -98,7 +99,8 @@ impl Walk {
     fn back_over(&mut self, effect: &Effect) -> Option<Step> {
         match *effect {
             Effect::Compare { left, right, width } => {
-                if let Some(bound) = self.condition.take().and_then(|c| self.compared(c, left, right, width)) {
+                if let Some(bound) = self.condition.take().and_then(|c| self.compared(c, left, right, width))
+                {
                     if width >= self.width {
                         return Some(Step::Bound(bound));
                     }
@@ -110,7 +112,9 @@ impl Walk {
                 self.condition = None;
                 Some(Step::On)
             }
-            Effect::Set { dst, value, width } if self.index == Place::Register(dst) => self.copied(value, width),
+            Effect::Set { dst, value, width } if self.index == Place::Register(dst) => {
+                self.copied(value, width)
+            }
             Effect::Binary { op: BinaryOp::And, dst, right: Value::Const(mask), width, .. }
                 if self.index == Place::Register(dst) && width >= self.width =>
             {

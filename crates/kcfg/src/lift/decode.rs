@@ -136,7 +136,11 @@ impl CodeSection {
                 placed.end() == span.end
                     && matches!(
                         placed.insn.flow,
-                        Flow::Next | Flow::Direct { branch: crate::isa::Branch { kind: crate::isa::BranchKind::Conditional, .. }, .. }
+                        Flow::Next
+                            | Flow::Direct {
+                                branch: crate::isa::Branch { kind: crate::isa::BranchKind::Conditional, .. },
+                                ..
+                            }
                     )
             });
             if short || (runs_on && i + 1 < self.spans.len()) {

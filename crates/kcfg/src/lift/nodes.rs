@@ -72,11 +72,7 @@ impl Lifted<'_> {
 }
 
 /// Creates the nodes of all sections.
-pub(super) fn create<'p>(
-    program: &Program<'_>,
-    plans: &'p [Vec<SectionPlan>],
-    cuts: &Cuts,
-) -> Lifted<'p> {
+pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], cuts: &Cuts) -> Lifted<'p> {
     let graph = Graph {
         machine: program.machine,
         nodes: Vec::new(),
@@ -90,7 +86,14 @@ pub(super) fn create<'p>(
         bytes: Vec::new(),
         refs: Vec::new(),
     };
-    let mut lifted = Lifted { graph, section_ids: Vec::new(), origins: Vec::new(), code: Vec::new(), ends: Vec::new(), static_jumps: FxHashSet::default() };
+    let mut lifted = Lifted {
+        graph,
+        section_ids: Vec::new(),
+        origins: Vec::new(),
+        code: Vec::new(),
+        ends: Vec::new(),
+        static_jumps: FxHashSet::default(),
+    };
     for (i, (input, object_plans)) in program.objects.iter().zip(plans).enumerate() {
         let object = &input.object;
         let mut ids = Vec::with_capacity(object_plans.len());
@@ -111,7 +114,8 @@ pub(super) fn create<'p>(
                 group: None,
                 nodes: first..first,
             });
-            let mut nodes = SectionNodes { lifted: &mut lifted, section, id, cuts: cuts.get(&id).map(Vec::as_slice) };
+            let mut nodes =
+                SectionNodes { lifted: &mut lifted, section, id, cuts: cuts.get(&id).map(Vec::as_slice) };
             let code = nodes.create(plan);
             lifted.graph.sections[id.get()].nodes.end = lifted.graph.nodes.len() as u32;
             lifted.code.push(code);

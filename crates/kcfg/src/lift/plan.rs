@@ -1,8 +1,7 @@
 //! Planning: how each section is cut, before there are nodes.
 
 use goblin::elf::section_header::{
-    SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
-    SHT_SYMTAB_SHNDX,
+    SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
 use kelf::{Definition, Object, ObjectIndex, Place, Program, RelocClass, Resolved, Section, SectionIndex};
 
@@ -18,7 +17,13 @@ pub(super) enum SectionPlan {
     /// Not part of the program.
     Skip,
     /// Chunks that begin at these offsets; the first is 0.
-    Chunks { starts: Vec<u32>, code: bool, life: Life, root: Option<RootReason>, opaque: Option<&'static str> },
+    Chunks {
+        starts: Vec<u32>,
+        code: bool,
+        life: Life,
+        root: Option<RootReason>,
+        opaque: Option<&'static str>,
+    },
     /// Blocks.
     Code { code: CodeSection, regions: Vec<FixedRegion>, resumes: Vec<u32> },
 }

@@ -1,8 +1,13 @@
 //! Relocations and branches become references and terminators; symbols get their places.
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
-use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION};
-use kelf::{Definition, GlobalIndex, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex, SymbolIndex};
+use goblin::elf::sym::{
+    STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
+};
+use kelf::{
+    Definition, GlobalIndex, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex,
+    SymbolIndex,
+};
 use rustc_hash::FxHashMap;
 
 use super::Error;
@@ -14,7 +19,8 @@ use crate::isa::{BranchKind, Flow};
 
 /// Fills in references, terminators and symbols.
 pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> Result<(), Error> {
-    let mut connector = Connector { program, lifted, globals: FxHashMap::default(), absolutes: FxHashMap::default() };
+    let mut connector =
+        Connector { program, lifted, globals: FxHashMap::default(), absolutes: FxHashMap::default() };
     connector.define_symbols();
     connector.groups();
     for i in 0..connector.lifted.origins.len() {
@@ -36,7 +42,10 @@ impl<'p> Connector<'_, 'p> {
         for (i, input) in self.program.objects.iter().enumerate() {
             let object_index = ObjectIndex::from(i);
             for (j, symbol) in input.object.symbols.iter().enumerate() {
-                if symbol.name.is_empty() || symbol.name.starts_with(".L") || matches!(symbol.kind, STT_SECTION | STT_FILE) {
+                if symbol.name.is_empty()
+                    || symbol.name.starts_with(".L")
+                    || matches!(symbol.kind, STT_SECTION | STT_FILE)
+                {
                     continue;
                 }
                 let place = match symbol.place {
@@ -44,7 +53,9 @@ impl<'p> Connector<'_, 'p> {
                     Place::Absolute => SymbolPlace::Absolute(symbol.value),
                     Place::Section(section) => {
                         let Some(id) = self.lifted.section(object_index, section) else { continue };
-                        let Some((node, offset)) = self.lifted.locate(id, symbol.value as i64) else { continue };
+                        let Some((node, offset)) = self.lifted.locate(id, symbol.value as i64) else {
+                            continue;
+                        };
                         SymbolPlace::Node(node, offset as u32)
                     }
                 };
@@ -166,7 +177,14 @@ impl<'p> Connector<'_, 'p> {
 
     /// Direct branches that the assembler resolved get a reference: calls, and every branch that leaves
     /// code that stays whole.
-    fn local_branches(&mut self, id: SectionId, node: NodeId, code: &CodeSection, relocs: &[Reloc], first: u32) {
+    fn local_branches(
+        &mut self,
+        id: SectionId,
+        node: NodeId,
+        code: &CodeSection,
+        relocs: &[Reloc],
+        first: u32,
+    ) {
         let (start, end) = {
             let node = self.lifted.graph.node(node);
             (node.offset, node.offset + node.size)
@@ -174,7 +192,9 @@ impl<'p> Connector<'_, 'p> {
         let from = code.insns.partition_point(|placed| placed.offset < start);
         let mut added = false;
         for placed in code.insns[from..].iter().take_while(|placed| placed.offset < end) {
-            let Flow::Direct { target, field_offset, field_width, branch } = placed.insn.flow else { continue };
+            let Flow::Direct { target, field_offset, field_width, branch } = placed.insn.flow else {
+                continue;
+            };
             let field = placed.offset + u32::from(field_offset);
             let leaves = !(start..end).contains(&(target as u32));
             let calls = branch.kind == BranchKind::Call && self.lifted.graph.block(node).is_some();

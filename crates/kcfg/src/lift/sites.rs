@@ -46,7 +46,10 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
         let entry = entry_size(object, index, kind);
         if section.size % u64::from(entry) != 0 {
             let size = section.size;
-            return Err((index, format!("its size, {size} bytes, is no multiple of an entry's, {entry} bytes")));
+            return Err((
+                index,
+                format!("its size, {size} bytes, is no multiple of an entry's, {entry} bytes"),
+            ));
         }
         for start in (0..section.size as u32).step_by(entry as usize) {
             let field = |offset: u32| local_place(object, index, start + offset);
@@ -126,8 +129,8 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], section: Secti
             continue;
         }
         code.leaders.push(end);
-        let static_jump = site.kind == TableKind::StaticKey
-            && matches!(insn.insn.flow, crate::isa::Flow::Direct { .. });
+        let static_jump =
+            site.kind == TableKind::StaticKey && matches!(insn.insn.flow, crate::isa::Flow::Direct { .. });
         regions.push(FixedRegion { start: insn.offset, end, static_jump });
     }
     regions.sort_unstable_by_key(|region| region.start);

@@ -91,7 +91,8 @@ fn own_slots(graph: &mut Graph) {
     for (i, table) in graph.tables.iter().enumerate() {
         let slots = graph.slots(TableId::from(i));
         let (first, last) = (slots[0], slots[slots.len() - 1]);
-        let span = (i64::from(first.offset), i64::from(last.offset) + i64::from(last.width), TableId::from(i));
+        let span =
+            (i64::from(first.offset), i64::from(last.offset) + i64::from(last.width), TableId::from(i));
         spans.entry(table.chunk).or_default().push(span);
     }
     let mut shared = FixedBitSet::with_capacity(graph.tables.len());

@@ -45,8 +45,9 @@ impl<'g> Emitter<'g> {
         };
         for i in 0..graph.sections.len() {
             let id = SectionId::from(i);
-            let placed = relax::place(isa, graph, id, relax, &mut emitter.offsets)
-                .map_err(|far| Error::TooFar { from: graph.name_of(far.node), displacement: far.displacement })?;
+            let placed = relax::place(isa, graph, id, relax, &mut emitter.offsets).map_err(|far| {
+                Error::TooFar { from: graph.name_of(far.node), displacement: far.displacement }
+            })?;
             if !placed.nodes.is_empty() {
                 emitter.placed.push((id, placed));
             }
@@ -64,8 +65,7 @@ impl<'g> Emitter<'g> {
             }
             emitter.section_symbols.push(emitter.symbols.add_section(index));
         }
-        let places =
-            Places { sections: &emitter.sections, offsets: &emitter.offsets, ends: &emitter.ends };
+        let places = Places { sections: &emitter.sections, offsets: &emitter.offsets, ends: &emitter.ends };
         emitter.symbols.add_defined(&places);
         Ok(emitter)
     }

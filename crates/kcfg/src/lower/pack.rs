@@ -29,7 +29,8 @@ pub(super) fn order(graph: &Graph, placed: &mut Vec<(SectionId, Placed)>) {
     }
     for run in runs.into_values() {
         let zero = section(run[0].0).kind == SHT_NOBITS;
-        let (wide, narrow): (Vec<_>, Vec<_>) = run.into_iter().partition(|(id, _)| section(*id).align > CACHE_LINE);
+        let (wide, narrow): (Vec<_>, Vec<_>) =
+            run.into_iter().partition(|(id, _)| section(*id).align > CACHE_LINE);
         let parts = if zero { [wide, narrow] } else { [narrow, wide] };
         for part in parts {
             pack(graph, part, placed);

@@ -159,10 +159,9 @@ fn branches(
         | Terminator::IndirectCall { next }
         | Terminator::Trap { next }
         | Terminator::Patched { next } => next.and_then(run_on).into_iter().collect(),
-        Terminator::Switch(_)
-        | Terminator::IndirectJump
-        | Terminator::Return
-        | Terminator::Unreachable => Vec::new(),
+        Terminator::Switch(_) | Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {
+            Vec::new()
+        }
     }
 }
 

@@ -61,8 +61,7 @@ impl<'g> SymbolTable<'g> {
             let Some(section) = places.sections[node.get()] else { continue };
             let input = self.graph.node(node);
             let behind = offset > 0 && offset >= input.size && matches!(input.kind, NodeKind::Block(_));
-            let value =
-                if behind { places.ends[node.get()] } else { places.offsets[node.get()] + offset };
+            let value = if behind { places.ends[node.get()] } else { places.offsets[node.get()] + offset };
             let size = match function_end(self.graph, node, places) {
                 Some(end) if symbol.kind == STT_FUNC && offset == 0 => u64::from(end - value),
                 _ => symbol.size,
@@ -137,5 +136,10 @@ fn function_end(graph: &Graph, node: NodeId, places: &Places<'_>) -> Option<u32>
     if function.blocks.start != node.0 {
         return None;
     }
-    function.blocks.clone().rev().find(|&block| graph.nodes[block as usize].live).map(|last| places.ends[last as usize])
+    function
+        .blocks
+        .clone()
+        .rev()
+        .find(|&block| graph.nodes[block as usize].live)
+        .map(|last| places.ends[last as usize])
 }

@@ -138,9 +138,8 @@ impl<'g> Printer<'g> {
             _ => None,
         };
         let forms = self.graph.isa().branch_forms(branch);
-        let reaches = |form: &&BranchForm| {
-            local.is_some_and(|to| form.reaches(to - from - i64::from(form.len)))
-        };
+        let reaches =
+            |form: &&BranchForm| local.is_some_and(|to| form.reaches(to - from - i64::from(form.len)));
         forms.iter().find(reaches).or(forms.last()).map_or(0, |form| u32::from(form.len))
     }
 

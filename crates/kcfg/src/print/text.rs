@@ -50,7 +50,9 @@ impl Printer<'_> {
 
     fn last_branch(&self, id: NodeId) -> Option<String> {
         match &self.graph.block(id)?.end {
-            Terminator::Jump(dest) => Some(self.branch(Branch { kind: BranchKind::Jump, condition: 0 }, dest)),
+            Terminator::Jump(dest) => {
+                Some(self.branch(Branch { kind: BranchKind::Jump, condition: 0 }, dest))
+            }
             Terminator::Branch { branch, taken, .. } => Some(self.branch(*branch, taken)),
             _ => None,
         }

@@ -7,9 +7,7 @@
 use std::borrow::Cow;
 
 use goblin::elf::header::ET_REL;
-use goblin::elf::section_header::{
-    SHF_GROUP, SHF_INFO_LINK, SHT_GROUP, SHT_NOBITS, SHT_REL, SHT_RELA,
-};
+use goblin::elf::section_header::{SHF_GROUP, SHF_INFO_LINK, SHT_GROUP, SHT_NOBITS, SHT_REL, SHT_RELA};
 use goblin::elf::sym::{STB_GNU_UNIQUE, STT_GNU_IFUNC};
 use object::Endianness;
 use object::write::StringId;
@@ -97,10 +95,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
                 return Err(object.unwritable(format!("group {number}"), problem));
             }
             for member in &group.members {
-                let known = object
-                    .sections
-                    .get(member.get())
-                    .is_some_and(|s| !s.is_table());
+                let known = object.sections.get(member.get()).is_some_and(|s| !s.is_table());
                 if !known {
                     let problem = format!("its member {} is no section", member.get());
                     return Err(object.unwritable(format!("group {number}"), problem));
@@ -154,20 +149,13 @@ impl<'o: 'w, 'w> File<'o, 'w> {
 
         self.writer.reserve_file_header();
         for group in &object.groups {
-            self.groups
-                .push(self.writer.reserve(4 * self.group_words(group).count(), 4));
+            self.groups.push(self.writer.reserve(4 * self.group_words(group).count(), 4));
         }
-        for (slot, (section, content)) in self
-            .sections
-            .iter_mut()
-            .zip(object.sections.iter().zip(self.contents))
+        for (slot, (section, content)) in
+            self.sections.iter_mut().zip(object.sections.iter().zip(self.contents))
         {
             if slot.name.is_some() {
-                let align = if section.kind == SHT_NOBITS {
-                    1
-                } else {
-                    section.align as usize
-                };
+                let align = if section.kind == SHT_NOBITS { 1 } else { section.align as usize };
                 slot.offset = self.writer.reserve(content.len(), align);
             }
         }
@@ -193,11 +181,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
     fn write(mut self, strings: &Strings) -> Result<()> {
         let object = self.object;
         let header = FileHeader {
-            os_abi: if uses_gnu_extensions(object) {
-                OSABI_GNU
-            } else {
-                0
-            },
+            os_abi: if uses_gnu_extensions(object) { OSABI_GNU } else { 0 },
             abi_version: 0,
             e_type: ET_REL,
             e_machine: object.machine.to_elf(),
@@ -249,19 +233,10 @@ impl<'o: 'w, 'w> File<'o, 'w> {
 
     fn write_symbol(&mut self, index: usize, name: Option<StringId>) -> Result<()> {
         let symbol = &self.object.symbols[index];
-        let limit = if self.object.machine.is_64() {
-            u64::MAX
-        } else {
-            u64::from(u32::MAX)
-        };
+        let limit = if self.object.machine.is_64() { u64::MAX } else { u64::from(u32::MAX) };
         if symbol.value > limit || symbol.size > limit {
-            let problem = format!(
-                "value {:#x} in a 32-bit object",
-                symbol.value.max(symbol.size)
-            );
-            return Err(self
-                .object
-                .unwritable(format!("symbol {index} ({})", symbol.name), problem));
+            let problem = format!("value {:#x} in a 32-bit object", symbol.value.max(symbol.size));
+            return Err(self.object.unwritable(format!("symbol {index} ({})", symbol.name), problem));
         }
         let section = self.symbol_section(index)?;
         self.writer.write_symbol(&Sym {
@@ -303,9 +278,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
             if slot.name.is_none() {
                 continue;
             }
-            let link_order = section
-                .link_order
-                .map_or(0, |s| self.sections[s.get()].index.0);
+            let link_order = section.link_order.map_or(0, |s| self.sections[s.get()].index.0);
             self.writer.write_section_header(&SectionHeader {
                 name: slot.name,
                 sh_type: section.kind,
@@ -321,11 +294,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
             });
         }
         let is_rela = self.is_rela();
-        let (kind, size) = if is_rela {
-            (SHT_RELA, 24)
-        } else {
-            (SHT_REL, 8)
-        };
+        let (kind, size) = if is_rela { (SHT_RELA, 24) } else { (SHT_REL, 8) };
         for (slot, section) in self.sections.iter().zip(&object.sections) {
             if slot.reloc_name.is_none() {
                 continue;
@@ -359,19 +328,14 @@ impl<'o: 'w, 'w> File<'o, 'w> {
             Some(slot) if slot.index.0 != 0 => Ok(Some(slot.index)),
             _ => {
                 let problem = format!("is in section {}, which is not written", section.get());
-                Err(self
-                    .object
-                    .unwritable(format!("symbol {index} ({})", symbol.name), problem))
+                Err(self.object.unwritable(format!("symbol {index} ({})", symbol.name), problem))
             }
         }
     }
 
     /// Content of a group: its flags, and its members with their relocation sections.
     fn group_words(&self, group: &Group) -> impl Iterator<Item = u32> {
-        let members = group
-            .members
-            .iter()
-            .map(|member| &self.sections[member.get()]);
+        let members = group.members.iter().map(|member| &self.sections[member.get()]);
         let numbers = members.flat_map(|slot| [slot.index.0, slot.reloc_index.0]);
         std::iter::once(group.flags).chain(numbers.filter(|&number| number != 0))
     }
@@ -406,7 +370,6 @@ fn check_string(object: &Object<'_>, string: &str) -> Result<()> {
 
 fn uses_gnu_extensions(object: &Object<'_>) -> bool {
     let retained = |section: &Section<'_>| section.flags & SHF_GNU_RETAIN != 0;
-    let special =
-        |symbol: &Symbol<'_>| symbol.binding == STB_GNU_UNIQUE || symbol.kind == STT_GNU_IFUNC;
+    let special = |symbol: &Symbol<'_>| symbol.binding == STB_GNU_UNIQUE || symbol.kind == STT_GNU_IFUNC;
     object.sections.iter().any(retained) || object.symbols.iter().any(special)
 }

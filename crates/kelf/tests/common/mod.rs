@@ -9,12 +9,7 @@ use std::process::Command;
 
 use kelf::{Group, Machine, Object, Place, Section, SectionIndex, SymbolIndex};
 
-pub const MACHINES: [Machine; 4] = [
-    Machine::I386,
-    Machine::X86_64,
-    Machine::Arm,
-    Machine::Aarch64,
-];
+pub const MACHINES: [Machine; 4] = [Machine::I386, Machine::X86_64, Machine::Arm, Machine::Aarch64];
 
 /// A directory for one test, removed at its end.
 pub struct Dir(tempfile::TempDir);
@@ -40,13 +35,7 @@ impl Dir {
         self.compile_with(machine, source, output, &[])
     }
 
-    pub fn compile_with(
-        &self,
-        machine: Machine,
-        source: &str,
-        output: &str,
-        options: &[&str],
-    ) -> PathBuf {
+    pub fn compile_with(&self, machine: Machine, source: &str, output: &str, options: &[&str]) -> PathBuf {
         let path = self.path(output);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let (compiler, mode): (_, &[&str]) = match machine {
@@ -56,10 +45,7 @@ impl Dir {
             Machine::Aarch64 => ("aarch64-linux-gnu-gcc", &[]),
         };
         let mut command = Command::new(compiler);
-        command
-            .args(mode)
-            .args(["-O2", "-ffreestanding", "-fno-pic", "-c"])
-            .args(options);
+        command.args(mode).args(["-O2", "-ffreestanding", "-fno-pic", "-c"]).args(options);
         command.arg(fixture(source)).arg("-o").arg(&path);
         run(&mut command);
         path
@@ -73,24 +59,17 @@ impl Dir {
             Machine::Arm => ("arm-linux-gnueabihf-ld", &[]),
             Machine::Aarch64 => ("aarch64-linux-gnu-ld", &[]),
         };
-        run(Command::new(linker)
-            .args(mode)
-            .args(arguments)
-            .current_dir(self.0.path()))
+        run(Command::new(linker).args(mode).args(arguments).current_dir(self.0.path()))
     }
 
     /// Runs `ar` in this directory.
     pub fn ar(&self, arguments: &[&str]) {
-        run(Command::new("ar")
-            .args(arguments)
-            .current_dir(self.0.path()));
+        run(Command::new("ar").args(arguments).current_dir(self.0.path()));
     }
 }
 
 pub fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/elf")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/elf").join(name)
 }
 
 /// Runs a command that has to succeed, and returns what it printed.
@@ -104,25 +83,17 @@ pub fn run(command: &mut Command) -> String {
         "aarch64-linux-gnu-ld" => "binutils-aarch64-linux-gnu",
         _ => "binutils",
     };
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}; install the package {package}"));
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output =
+        command.output().unwrap_or_else(|error| panic!("{program}: {error}; install the package {package}"));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} failed:\n{text}");
     text
 }
 
 /// The sources that every machine compiles, and one of its own with all kinds of relocations.
 pub fn sources(machine: Machine) -> [String; 3] {
-    [
-        "features.c".into(),
-        "group.S".into(),
-        format!("{machine}.S"),
-    ]
+    ["features.c".into(), "group.S".into(), format!("{machine}.S")]
 }
 
 /// The object with its tables removed and its local symbols first, numbers adapted: what the writer
@@ -166,11 +137,7 @@ pub fn normalised<'a>(object: &Object<'a>) -> Object<'a> {
     let groups = object.groups.iter().map(|group| Group {
         flags: group.flags,
         signature: renumbered(group.signature),
-        members: group
-            .members
-            .iter()
-            .map(|member| numbers[member.get()])
-            .collect(),
+        members: group.members.iter().map(|member| numbers[member.get()]).collect(),
     });
     Object {
         name: object.name.clone(),

@@ -157,7 +157,8 @@ impl Walker<'_> {
             self.instruction(&bytes[..usize::from(insn.len)]);
             bytes = &bytes[usize::from(insn.len)..];
         }
-        let same_function = |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
+        let same_function =
+            |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
         let to = |dest: &Dest| graph.resolve_node(dest.target).filter(|&to| same_function(to));
         match &block.end {
             Terminator::FallThrough(next) => Some((Way::Only, *next)),
@@ -200,7 +201,8 @@ impl Walker<'_> {
     fn effect(&mut self, effect: &Effect) {
         match *effect {
             Effect::Compare { left, right, width } => {
-                self.flags = self.value(left).zip(self.value(right)).map(|(left, right)| (left, right, width));
+                self.flags =
+                    self.value(left).zip(self.value(right)).map(|(left, right)| (left, right, width));
             }
             Effect::ClobberFlags => self.flags = None,
             Effect::Set { dst, value, width } => {
@@ -281,7 +283,9 @@ fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
     let dest = Dest { target: Target::Node(to), offset: 0 };
     match (&mut block.end, edge.way) {
         (Terminator::Branch { taken, .. }, Way::Taken) => *taken = dest,
-        (Terminator::Branch { next, .. } | Terminator::FallThrough(next), Way::Next | Way::Only) => *next = to,
+        (Terminator::Branch { next, .. } | Terminator::FallThrough(next), Way::Next | Way::Only) => {
+            *next = to
+        }
         (Terminator::Jump(target), Way::Only) => *target = dest,
         (Terminator::Switch(table), Way::Slot(slot)) => {
             let slots = graph.tables[table.get()].slots.clone();

@@ -193,9 +193,7 @@ impl<'a> Code<'a> {
                 self.go(exit, next);
                 exit
             }
-            Flow::IndirectJump => {
-                self.add_exit(at, next, ExitKind::IndirectJump, Returns::Somehow)
-            }
+            Flow::IndirectJump => self.add_exit(at, next, ExitKind::IndirectJump, Returns::Somehow),
             Flow::Return => {
                 let returns = Returns::Popping(self.popped_by_return(effects));
                 self.add_exit(at, next, ExitKind::Return, returns)

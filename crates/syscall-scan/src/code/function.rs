@@ -102,8 +102,7 @@ impl Code<'_> {
     pub fn functions_of(&self, at: Addr) -> Vec<Addr> {
         let mut functions = Vec::new();
         let mut seen = FxHashSet::default();
-        let mut stack: Vec<(ExitId, Addr)> =
-            self.exit_after(at).map(|exit| (exit, at)).into_iter().collect();
+        let mut stack: Vec<(ExitId, Addr)> = self.exit_after(at).map(|exit| (exit, at)).into_iter().collect();
         while let Some((exit, limit)) = stack.pop() {
             for &start in self.exit(exit).starts.iter().filter(|&&start| start <= limit) {
                 if !seen.insert(start) {

@@ -33,21 +33,12 @@ pub struct Reference {
 
 impl Recorder {
     pub(super) fn new(image: &Image) -> Recorder {
-        Recorder {
-            relative: image.machine == Machine::I386,
-            absolute: Vec::new(),
-            distances: Vec::new(),
-        }
+        Recorder { relative: image.machine == Machine::I386, absolute: Vec::new(), distances: Vec::new() }
     }
 
     /// Notes the addresses that an instruction names. `operand` finds its memory operand, if its effects do
     /// not tell (it may be a vector's).
-    pub(super) fn note(
-        &mut self,
-        at: Addr,
-        effects: &[Effect],
-        operand: impl FnOnce() -> Option<Address>,
-    ) {
+    pub(super) fn note(&mut self, at: Addr, effects: &[Effect], operand: impl FnOnce() -> Option<Address>) {
         if effects.iter().all(|effect| matches!(effect, Effect::Clobber(_) | Effect::ClobberFlags)) {
             if let Some(address) = operand() {
                 self.address(at, &address, true);
@@ -111,18 +102,18 @@ pub struct References {
 impl References {
     /// Those of all code that can run.
     pub fn new(code: &Code) -> References {
-        let is_data = |reference: &Reference| {
-            !code.image.is_code(reference.to) && code.image.is_loaded(reference.to)
-        };
+        let is_data =
+            |reference: &Reference| !code.image.is_code(reference.to) && code.image.is_loaded(reference.to);
         let table = code.global_offset_table();
         let relative = code.references.distances.iter().filter_map(|&(distance, reference)| {
             let to = code.image.wrap(table?.0.wrapping_add_signed(distance));
             Some(Reference { to: Addr(to), ..reference })
         });
-        let absolute = code.references.absolute.iter().map(|&reference| Reference {
-            to: Addr(code.image.wrap(reference.to.0)),
-            ..reference
-        });
+        let absolute = code
+            .references
+            .absolute
+            .iter()
+            .map(|&reference| Reference { to: Addr(code.image.wrap(reference.to.0)), ..reference });
         let mut references: Vec<Reference> = absolute.chain(relative).filter(is_data).collect();
         references.sort_unstable();
         references.dedup();

@@ -82,9 +82,7 @@ impl Code<'_> {
             }
         }
         let (isa, bytes) = (self.isa, self.image.bytes(at));
-        self.references.note(at, effects, || {
-            isa.memory_operand(bytes, at.0).map(|operand| operand.address)
-        });
+        self.references.note(at, effects, || isa.memory_operand(bytes, at.0).map(|operand| operand.address));
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known

@@ -13,13 +13,7 @@ const MAX_LEAF: usize = 8;
 impl Flows<'_> {
     /// Applies a call: the callee itself if it is a few straight instructions (which is how
     /// position-independent code reads the program counter), what the ABI says otherwise.
-    pub(super) fn call(
-        &mut self,
-        state: &mut State,
-        at: Addr,
-        callee: Option<Addr>,
-        trust_frame: bool,
-    ) {
+    pub(super) fn call(&mut self, state: &mut State, at: Addr, callee: Option<Addr>, trust_frame: bool) {
         let stack_pointer = self.convention.stack_pointer;
         let before = state.register(stack_pointer).clone();
         if self.instruction(state, at, trust_frame).is_none() {
@@ -54,9 +48,7 @@ impl Flows<'_> {
         }
         step.apply(&Effect::ClobberFlags);
         let after = match popped {
-            Some(popped) => {
-                before.map(|atom| Some(step.domain.plus(atom, popped.into())))
-            }
+            Some(popped) => before.map(|atom| Some(step.domain.plus(atom, popped.into()))),
             None => crate::values::Value::Any,
         };
         state.set_register(stack_pointer, after);

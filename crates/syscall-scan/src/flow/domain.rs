@@ -68,7 +68,11 @@ impl Domain {
         if parts.is_empty() {
             return name;
         }
-        if name == Value::Any || parts.len() > MAX_BLENDED {
+        let name = match name {
+            Value::Any => Value::One(Atom::of(OriginId::UNKNOWN)),
+            name => name,
+        };
+        if parts.len() > MAX_BLENDED {
             self.lost.set(Some(self.at));
         }
         name.join(&Value::of(parts))
@@ -88,8 +92,8 @@ impl Domain {
 
     /// The place in the frame that an address names, if it names one.
     pub fn place(&self, address: Atom) -> Option<Place> {
-        let in_frame = address.origin == self.frame
-            || matches!(self.origins.get(address.origin), Origin::Frame { .. });
+        let in_frame =
+            address.origin == self.frame || matches!(self.origins.get(address.origin), Origin::Frame { .. });
         // Offsets are modulo the word; a frame grows down.
         let offset = if self.mask == u64::MAX {
             address.offset as i64
@@ -134,13 +138,7 @@ impl Domain {
     }
 
     /// The low `from` bytes of an atom, which lies in the given range, sign-extended to `width` bytes.
-    pub fn sign_extend(
-        &mut self,
-        atom: Atom,
-        from: u8,
-        width: u8,
-        (_, high): (u64, u64),
-    ) -> Option<Atom> {
+    pub fn sign_extend(&mut self, atom: Atom, from: u8, width: u8, (_, high): (u64, u64)) -> Option<Atom> {
         if let Some(number) = atom.as_number() {
             return Some(Atom::number(sign_extend(number, from) & low_mask(width) & self.mask));
         }
@@ -148,9 +146,7 @@ impl Domain {
             return Some(atom);
         }
         match self.origins.get(atom.origin) {
-            Origin::Element { table, stride, width: size, at, .. }
-                if size == from && atom.offset == 0 =>
-            {
+            Origin::Element { table, stride, width: size, at, .. } if size == from && atom.offset == 0 => {
                 let element = Origin::Element { table, stride, width: size, signed: true, at };
                 self.origins.add(element).map(|(id, _)| Atom::of(id))
             }

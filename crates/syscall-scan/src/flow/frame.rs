@@ -68,9 +68,7 @@ impl Frame {
         });
         let count = self.cells[first..]
             .iter()
-            .take_while(|cell| {
-                cell.place.frame == place.frame && cell.place.offset < place.plus(width)
-            })
+            .take_while(|cell| cell.place.frame == place.frame && cell.place.offset < place.plus(width))
             .count();
         first..first + count
     }
@@ -149,9 +147,10 @@ impl Frame {
     /// Others get to know the address of this place.
     pub fn expose(&mut self, place: Place, domain: &Domain) {
         let argument = domain.is_argument(place);
-        let known = self.exposed.iter_mut().find(|exposed| {
-            exposed.frame == place.frame && domain.is_argument(**exposed) == argument
-        });
+        let known = self
+            .exposed
+            .iter_mut()
+            .find(|exposed| exposed.frame == place.frame && domain.is_argument(**exposed) == argument);
         match known {
             Some(exposed) => exposed.offset = exposed.offset.min(place.offset),
             None => self.exposed.push(place),
@@ -207,10 +206,8 @@ impl Frame {
         mut unite: impl FnMut(&Value, &Value) -> Value,
     ) {
         let mut cells = Vec::with_capacity(self.cells.len());
-        let only_theirs = other
-            .cells
-            .iter()
-            .filter(|cell| self.overlapping(cell.place, cell.width).is_empty());
+        let only_theirs =
+            other.cells.iter().filter(|cell| self.overlapping(cell.place, cell.width).is_empty());
         for cell in self.cells.iter().chain(only_theirs) {
             let mine = self.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
             let theirs = other.load(cell.place, cell.width, domain).unwrap_or(Value::Any);

@@ -179,7 +179,10 @@ impl Step<'_> {
     fn load_from_outside(&mut self, address: Atom, width: u8) -> Value {
         // What the function itself made up leads nowhere that a caller could tell.
         let root = self.domain.origins.root(address.origin);
-        if matches!(self.domain.origins.get(root), Origin::Made { .. } | Origin::Element { .. }) {
+        if matches!(
+            self.domain.origins.get(root),
+            Origin::Made { .. } | Origin::Element { .. } | Origin::Unknown
+        ) {
             return self.make_loaded(width);
         }
         let outside = address.as_number().is_none();

@@ -274,12 +274,7 @@ impl<'c> Flows<'c> {
     }
 
     /// Applies one instruction. Returns the address of the next.
-    fn instruction(
-        &mut self,
-        state: &mut State,
-        at: Addr,
-        trust_frame: bool,
-    ) -> Option<(Addr, Outcome)> {
+    fn instruction(&mut self, state: &mut State, at: Addr, trust_frame: bool) -> Option<(Addr, Outcome)> {
         let length = self.code.length(at)?;
         let mut effects = Vec::new();
         self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
@@ -299,8 +294,7 @@ impl<'c> Flows<'c> {
         let Some(&Effect::SystemCall { compat }) = effects.first() else { return false };
         let abi = abi::abi(self.code.image.machine, compat);
         let numbers = state.register(abi::number_register(abi));
-        numbers.is_numbers()
-            && numbers.atoms().iter().all(|atom| abi::ends(abi, atom.offset))
+        numbers.is_numbers() && numbers.atoms().iter().all(|atom| abi::ends(abi, atom.offset))
     }
 }
 

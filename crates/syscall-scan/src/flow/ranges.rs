@@ -82,7 +82,8 @@ impl Ranges {
         if low > high {
             return false;
         }
-        if of.as_number().is_some() || (low, high) == (from, to) {
+        let nameless = of.as_number().is_some() || of.origin == OriginId::UNKNOWN;
+        if nameless || (low, high) == (from, to) {
             return true;
         }
         self.ranges.retain(|range| range.of != of);
@@ -94,8 +95,7 @@ impl Ranges {
         if let (Origin::Low { of: inner, width }, 0) = (domain.origins.get(of.origin), of.offset) {
             let mask = low_mask(width) & domain.mask;
             let whole = Atom::of(inner.origin);
-            let (from, to) =
-                (low.wrapping_sub(inner.offset) & mask, high.wrapping_sub(inner.offset) & mask);
+            let (from, to) = (low.wrapping_sub(inner.offset) & mask, high.wrapping_sub(inner.offset) & mask);
             if from <= to && self.get(whole, domain).1 <= mask {
                 return self.limit(whole, (from, to), domain);
             }

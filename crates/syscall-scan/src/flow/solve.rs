@@ -22,11 +22,7 @@ impl Flows<'_> {
     /// Computes the state in front of each block; `None` where control does not get. Also returns whether
     /// every return was reached with the stack pointer at the return address, so that what was read from
     /// the frame can be believed.
-    pub(super) fn solve(
-        &mut self,
-        function: &Function,
-        trust_frame: bool,
-    ) -> (Vec<Option<State>>, bool) {
+    pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> (Vec<Option<State>>, bool) {
         let order = Order::of(function);
         let count = function.blocks.len();
         let mut front: Vec<Option<State>> = vec![None; count];
@@ -73,9 +69,7 @@ impl Flows<'_> {
             } else {
                 unbalanced.insert(block);
             }
-            pending.extend(
-                function.blocks[block.get()].successors.iter().map(|next| order.rank[next.get()]),
-            );
+            pending.extend(function.blocks[block.get()].successors.iter().map(|next| order.rank[next.get()]));
             behind[block.get()] = after;
         }
         (front, unbalanced.is_empty())

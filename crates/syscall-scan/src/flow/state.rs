@@ -40,9 +40,7 @@ impl State {
     /// The state in which every register holds an unknown of its own.
     pub fn at_entry(domain: &mut Domain) -> State {
         State {
-            registers: std::array::from_fn(|number| {
-                domain.value(Origin::Register(Reg(number as u8)))
-            }),
+            registers: std::array::from_fn(|number| domain.value(Origin::Register(Reg(number as u8)))),
             frame: Frame::new(),
             ranges: Ranges::default(),
             dirty: false,
@@ -108,10 +106,7 @@ impl State {
         self.ranges.forget(|atom| from_it(&atom));
         self.loaded.retain(|(at, _, value)| !from_it(at) && !value.atoms().iter().any(from_it));
         self.compared = self.compared.filter(|compared| !from_it(&compared.left));
-        self.partial = self
-            .partial
-            .take()
-            .filter(|partial| !partial.value.atoms().iter().any(from_it));
+        self.partial = self.partial.take().filter(|partial| !partial.value.atoms().iter().any(from_it));
     }
 
     /// Makes this state hold for `other` too. Returns whether anything changed.

@@ -6,7 +6,7 @@ use super::domain::{Domain, low_mask};
 use super::ranges::Compared;
 use super::state::{Partial, State};
 use crate::image::{Addr, Image};
-use crate::values::{Atom, Origin, Value};
+use crate::values::{Atom, Origin, OriginId, Value};
 
 /// The results of one instruction are told apart by slots: registers that it writes have their own numbers,
 /// registers that it reads follow from here,
@@ -45,17 +45,7 @@ impl<'a> Step<'a> {
         trust_frame: bool,
     ) -> Step<'a> {
         domain.at = at;
-        Step {
-            image,
-            domain,
-            state,
-            at,
-            trust_frame,
-            target: None,
-            condition: None,
-            stack_pointer,
-            loads: 0,
-        }
+        Step { image, domain, state, at, trust_frame, target: None, condition: None, stack_pointer, loads: 0 }
     }
 
     /// Applies one effect.
@@ -89,8 +79,7 @@ impl<'a> Step<'a> {
             Effect::ClobberMemory => self.state.written_by_others(self.domain),
             Effect::ClobberRange(from) => self.clobber_from(&from),
             Effect::Swap(a, b) => {
-                let (left, right) =
-                    (self.state.register(a).clone(), self.state.register(b).clone());
+                let (left, right) = (self.state.register(a).clone(), self.state.register(b).clone());
                 self.state.set_register(a, right);
                 self.state.set_register(b, left);
             }
@@ -198,9 +187,8 @@ impl<'a> Step<'a> {
         }
         let keep = !low_mask(width) & self.domain.mask;
         let old = self.state.register(dst).clone();
-        let whole = old.zip(&value, |old, new| {
-            Some(Atom::number(old.as_number()? & keep | new.as_number()?))
-        });
+        let whole =
+            old.zip(&value, |old, new| Some(Atom::number(old.as_number()? & keep | new.as_number()?)));
         let whole = if whole == Value::Any { self.make(dst.0) } else { whole };
         self.state.set_register(dst, whole);
         self.state.partial = Some(Partial { reg: dst, width, value });
@@ -303,7 +291,7 @@ impl<'a> Step<'a> {
     fn difference(&mut self, left: &Value, right: &Value) -> Value {
         left.zip(right, |a, b| match b.as_number() {
             Some(number) => Some(self.domain.plus(a, number.wrapping_neg())),
-            None if a.origin == b.origin => {
+            None if a.origin == b.origin && a.origin != OriginId::UNKNOWN => {
                 let number = a.offset.wrapping_sub(b.offset) & self.domain.mask;
                 Some(Atom::number(number))
             }

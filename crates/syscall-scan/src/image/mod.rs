@@ -87,9 +87,9 @@ impl Image {
 
     /// Whether an address is in a segment, its zeros included.
     pub fn is_loaded(&self, address: Addr) -> bool {
-        self.segments.iter().any(|segment| {
-            address.0 >= segment.address && address.0 - segment.address < segment.memory_size
-        })
+        self.segments
+            .iter()
+            .any(|segment| address.0 >= segment.address && address.0 - segment.address < segment.memory_size)
     }
 
     /// Where code lies, by rising address.
@@ -99,8 +99,8 @@ impl Image {
 
     /// The number of `width` bytes (at most 8) at an address whose content never changes.
     pub fn constant(&self, address: Addr, width: u8) -> Option<u64> {
-        let known = contains(&self.constant, address.0, u64::from(width))
-            && !self.computed.contains(&address);
+        let known =
+            contains(&self.constant, address.0, u64::from(width)) && !self.computed.contains(&address);
         if known { self.initial(address, width) } else { None }
     }
 

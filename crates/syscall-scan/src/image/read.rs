@@ -128,8 +128,7 @@ fn parse(bytes: &[u8]) -> Result<Parts<'_>, Error> {
     let container = if is_64 { Container::Big } else { Container::Little };
     let ctx = Ctx::new(container, Endian::Little);
     let programs =
-        ProgramHeader::parse(bytes, header.e_phoff as usize, header.e_phnum.into(), ctx)
-            .map_err(damaged)?;
+        ProgramHeader::parse(bytes, header.e_phoff as usize, header.e_phnum.into(), ctx).map_err(damaged)?;
     if programs.iter().any(|program| program.p_type == PT_INTERP) {
         return Err(Error::Dynamic);
     }
@@ -139,16 +138,13 @@ fn parse(bytes: &[u8]) -> Result<Parts<'_>, Error> {
         if has(DT_NEEDED) {
             return Err(Error::Dynamic);
         }
-        let pie = |entry: &goblin::elf::Dyn| {
-            entry.d_tag == DT_FLAGS_1 && entry.d_val & DF_1_PIE != 0
-        };
+        let pie = |entry: &goblin::elf::Dyn| entry.d_tag == DT_FLAGS_1 && entry.d_val & DF_1_PIE != 0;
         if header.e_type == ET_DYN && !dynamic.dyns.iter().any(pie) {
             return Err(Error::NotExecutable { what: "a shared object" });
         }
     }
     let sections =
-        SectionHeader::parse(bytes, header.e_shoff as usize, header.e_shnum.into(), ctx)
-            .unwrap_or_default();
+        SectionHeader::parse(bytes, header.e_shoff as usize, header.e_shnum.into(), ctx).unwrap_or_default();
     let names = sections
         .get(usize::from(header.e_shstrndx))
         .and_then(|section| file_range(bytes, section.sh_offset, section.sh_size))
@@ -189,11 +185,7 @@ pub(super) fn code_ranges(parts: &Parts) -> Vec<Range<u64>> {
     let within = |section: &Range<u64>| {
         super::contains(&segments, section.start, section.end.wrapping_sub(section.start))
     };
-    if !sections.is_empty() && sections.iter().all(within) {
-        normalize(sections)
-    } else {
-        segments
-    }
+    if !sections.is_empty() && sections.iter().all(within) { normalize(sections) } else { segments }
 }
 
 /// The unwinding table: its address and bytes.

@@ -12,11 +12,13 @@ const MAX_DEPTH: u8 = 6;
 
 /// The number of an [`Origin`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct OriginId(pub u32);
+pub struct OriginId(u32);
 
 impl OriginId {
     /// No unknown part: the atom is a number.
     pub const NUMBER: OriginId = OriginId(0);
+    /// See [`Origin::Unknown`].
+    pub const UNKNOWN: OriginId = OriginId(1);
 }
 
 /// Where an unknown value comes from. Everything is meant relative to one function.
@@ -24,6 +26,9 @@ impl OriginId {
 pub enum Origin {
     /// Nowhere: the placeholder behind [`OriginId::NUMBER`].
     Number,
+    /// It is not known, and no two values of this origin need be equal. A value that may be anything is
+    /// [`super::Value::Any`]; this one stands beside a watched pointer in a value that may be either.
+    Unknown,
     /// The content of a register when the function was entered.
     Register(Reg),
     /// The content of memory.
@@ -95,10 +100,11 @@ pub struct Origins {
 impl Origins {
     /// None but the placeholder.
     pub fn new() -> Origins {
+        let fixed = [(Origin::Number, OriginId::NUMBER), (Origin::Unknown, OriginId::UNKNOWN)];
         Origins {
-            origins: vec![Origin::Number],
-            info: vec![Info { root: OriginId::NUMBER, depth: 0 }],
-            index: FxHashMap::from_iter([(Origin::Number, OriginId::NUMBER)]),
+            origins: fixed.map(|(origin, _)| origin).to_vec(),
+            info: fixed.map(|(_, root)| Info { root, depth: 0 }).to_vec(),
+            index: fixed.into_iter().collect(),
         }
     }
 
@@ -166,9 +172,7 @@ mod tests {
         let mut origins = Origins::new();
         let mut at = Atom::of(origins.add(Origin::Register(Reg(0))).unwrap().0);
         let mut length = 0;
-        while let Some((id, _)) =
-            origins.add(Origin::Memory { at, width: 4, when: When::Later(Addr(0)) })
-        {
+        while let Some((id, _)) = origins.add(Origin::Memory { at, width: 4, when: When::Later(Addr(0)) }) {
             assert_eq!(origins.root(id), id);
             at = Atom::of(id);
             length += 1;

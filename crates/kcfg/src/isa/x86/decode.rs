@@ -9,11 +9,7 @@ use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
 use crate::isa::{Branch, BranchKind, Flow, Insn};
 
 /// Decodes one instruction and the places of its constants.
-pub(super) fn instruction(
-    bits: u32,
-    bytes: &[u8],
-    address: u64,
-) -> Option<(Instruction, ConstantOffsets)> {
+pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<(Instruction, ConstantOffsets)> {
     let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
     let instruction = decoder.decode();
     if instruction.is_invalid() {
@@ -88,10 +84,7 @@ pub(super) fn padding_len(bits: u32, bytes: &[u8]) -> Option<usize> {
 }
 
 fn is_near(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.op0_kind(),
-        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
-    )
+    matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
 }
 
 fn is_far_call(instruction: &Instruction) -> bool {

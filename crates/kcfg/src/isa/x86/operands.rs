@@ -29,10 +29,7 @@ pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
     }
     let mut factory = InstructionInfoFactory::new();
     let reads = |access| {
-        matches!(
-            access,
-            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        )
+        matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
     };
     let used = factory.info(&instruction).used_registers();
     let read = used.iter().filter(|used| reads(used.access()));

@@ -14,7 +14,7 @@
 //!   leaves the stack pointer alone.
 
 use iced_x86::{
-    Code, ConditionCode, InstructionInfoFactory, Instruction, Mnemonic, OpAccess, OpKind, Register,
+    Code, ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use super::decode;
@@ -152,16 +152,12 @@ impl Model<'_> {
             OpKind::Register => {
                 let register = self.instruction.op_register(operand);
                 match general(register) {
-                    Some(reg) if !is_high_byte(register) => {
-                        Value::Reg { reg, width: register.size() as u8 }
-                    }
+                    Some(reg) if !is_high_byte(register) => Value::Reg { reg, width: register.size() as u8 },
                     _ => Value::Unknown,
                 }
             }
             OpKind::Memory => match self.address() {
-                Some(from) if self.width(operand) <= 8 => {
-                    Value::Load { from, width: self.width(operand) }
-                }
+                Some(from) if self.width(operand) <= 8 => Value::Load { from, width: self.width(operand) },
                 _ => Value::Unknown,
             },
             _ => match self.instruction.try_immediate(operand) {
@@ -221,9 +217,7 @@ impl Model<'_> {
     fn sign_extend(&mut self) {
         let (from, width) = (self.width(1), self.width(0));
         match self.destination() {
-            Some(dst) => {
-                self.out.push(Effect::SetSigned { dst, value: self.operand(1), from, width })
-            }
+            Some(dst) => self.out.push(Effect::SetSigned { dst, value: self.operand(1), from, width }),
             None => self.forget(),
         }
     }
@@ -369,11 +363,7 @@ impl Model<'_> {
     fn transfer(&mut self) {
         if matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory) {
             let target = match self.operand(0) {
-                value @ (Value::Reg { width, .. } | Value::Load { width, .. })
-                    if width == self.word =>
-                {
-                    value
-                }
+                value @ (Value::Reg { width, .. } | Value::Load { width, .. }) if width == self.word => value,
                 _ => Value::Unknown,
             };
             self.out.push(Effect::Transfer(target));
@@ -578,27 +568,19 @@ pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
     Some(Address {
         base,
         index: index.map(|reg| (reg, instruction.memory_index_scale() as u8)),
-        displacement: if bits == 32 {
-            i64::from(displacement as u32 as i32)
-        } else {
-            displacement as i64
-        },
+        displacement: if bits == 32 { i64::from(displacement as u32 as i32) } else { displacement as i64 },
         segment,
     })
 }
 
 /// Whether the only memory that the instruction touches is its explicit operand.
 fn is_operand_memory(instruction: &Instruction) -> bool {
-    let explicit = (0..instruction.op_count())
-        .any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let explicit = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     explicit && !instruction.is_stack_instruction() && !instruction.is_vsib()
 }
 
 fn writes(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
+    matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 
 /// The general register that this is (a part of), by its encoding number.
@@ -768,9 +750,7 @@ mod tests {
         // notrack jmp *%rax
         assert_eq!(model(64, b"\x3e\xff\xe0"), [Effect::Transfer(reg(EAX, 8))]);
         // call *%gs:0x10
-        let entered = |compat| {
-            [Effect::SystemCall { compat }, Effect::Clobber(EAX), Effect::ClobberMemory]
-        };
+        let entered = |compat| [Effect::SystemCall { compat }, Effect::Clobber(EAX), Effect::ClobberMemory];
         assert_eq!(model(32, b"\x65\xff\x15\x10\0\0\0"), entered(false));
         assert_eq!(model(32, b"\xcd\x80"), entered(false));
         assert_eq!(model(64, b"\xcd\x80"), entered(true));

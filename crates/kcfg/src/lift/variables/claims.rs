@@ -143,7 +143,8 @@ impl Prover<'_> {
         };
         // What is reached from the pointer without an index is part of the variable.
         let start = reference.addend;
-        match escapes.iter().map(|range| (range.start, range.end)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
+        match escapes.iter().map(|range| (range.start, range.end)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        {
             Some((first, last)) => {
                 let touched = start.checked_add(first)?.min(start)..start.checked_add(last)?;
                 Some(Claim::Access(touched))

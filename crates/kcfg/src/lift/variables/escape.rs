@@ -123,7 +123,9 @@ impl Search<'_> {
                 }
                 // A conditional move over it leaves it there.
                 Effect::MaybeSet { dst, .. } => read &= !(1 << dst.0),
-                Effect::Store { to, value, width } if holds(value) && width == self.graph.machine.word_size() => {
+                Effect::Store { to, value, width }
+                    if holds(value) && width == self.graph.machine.word_size() =>
+                {
                     if !leaves_frame(self.graph, node, &to, &effects) {
                         return None;
                     }
@@ -175,13 +177,7 @@ impl Search<'_> {
 
     /// A jump within the function goes on; one to another function passes the address. The cold part of a
     /// function is no other function.
-    fn jump(
-        &self,
-        node: NodeId,
-        dest: &Dest,
-        held: u64,
-        go: &mut impl FnMut(NodeId, u64),
-    ) -> Option<()> {
+    fn jump(&self, node: NodeId, dest: &Dest, held: u64, go: &mut impl FnMut(NodeId, u64)) -> Option<()> {
         let graph = self.graph;
         let Some(to) = graph.resolve_node(dest.target) else { return Some(()) };
         let Some(block) = graph.block(to) else { return Some(()) };
