@@ -1,7 +1,7 @@
 //! Compiles, rewrites, links and runs i386 programs, and remembers how, so that a failure can be repeated by
 //! hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
@@ -64,14 +64,16 @@ impl Chain {
         self.step(run).map(drop)
     }
 
-    /// Links a program.
+    /// Links a program; archives among its objects may need one another. Returns the linker's warnings
+    /// without the places that they are about, which rewriting changes.
     ///
     /// # Errors
-    /// The outcome as text if the linker fails or warns.
-    pub fn link(&mut self, program: &str, objects: &[&str], flags: &[&str]) -> Result<(), String> {
-        let run = Run::new(GCC).args(["-m32", "-o", program]).args(objects).args(flags);
-        let outcome = self.step(run)?;
-        if outcome.stderr.is_empty() { Ok(()) } else { Err(outcome.to_string()) }
+    /// The outcome as text if the linker fails.
+    pub fn link(&mut self, program: &str, objects: &[&str], flags: &[&str]) -> Result<BTreeSet<String>, String> {
+        let run = Run::new(GCC).args(["-m32", "-o", program, "-Wl,--start-group"]).args(objects);
+        let outcome = self.step(run.arg("-Wl,--end-group").args(flags))?;
+        let warnings = outcome.stderr.lines().filter_map(|line| line.split_once("warning: "));
+        Ok(warnings.map(|(_, warning)| warning.to_owned()).collect())
     }
 
     /// Rewrites the objects of a program into one.

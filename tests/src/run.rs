@@ -160,6 +160,25 @@ impl Outcome {
         self.status == other.status && self.stdout == other.stdout && self.stderr == other.stderr
     }
 
+    /// Where another run first does something else than this one.
+    pub fn difference(&self, other: &Outcome) -> String {
+        let streams = [
+            ("standard output", self.text(), other.text()),
+            ("standard error", self.stderr.clone(), other.stderr.clone()),
+        ];
+        for (name, here, there) in streams {
+            let mut lines = here.lines().zip(there.lines()).enumerate();
+            if let Some((number, (here, there))) = lines.find(|(_, (here, there))| here != there) {
+                return format!("line {} of {name} was {here:?} and is {there:?}", number + 1);
+            }
+            if here != there {
+                let (before, after) = (here.lines().count(), there.lines().count());
+                return format!("{name} had {before} lines and has {after}");
+            }
+        }
+        format!("{} before, {} now", self.status_text(), other.status_text())
+    }
+
     fn status_text(&self) -> String {
         match self.status {
             Some(status @ 129..) => format!("signal {}", status - 128),

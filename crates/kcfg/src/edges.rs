@@ -84,7 +84,7 @@ impl<'g> Edges<'g> {
                     refs = refs.get(1..).unwrap_or_default();
                 }
                 for reference in refs.iter().filter(|reference| reference.slot_of.is_none()) {
-                    f(self.to(EdgeKind::Data, reference.target));
+                    self.reference(reference, &mut f);
                 }
             }
         }
@@ -135,7 +135,18 @@ impl<'g> Edges<'g> {
             | Terminator::Unreachable => {}
         }
         for reference in refs {
-            f(self.to(EdgeKind::Data, reference.target));
+            self.reference(reference, f);
+        }
+    }
+
+    /// A reference leads to its target, and to whatever ends there too.
+    fn reference(&self, reference: &Ref, f: &mut impl FnMut(Edge)) {
+        f(self.to(EdgeKind::Data, reference.target));
+        if let Target::Node(to) = reference.target
+            && reference.addend == 0
+            && self.graph.node(to).follows
+        {
+            f(Edge { kind: EdgeKind::Data, to: Destination::Node(NodeId(to.0 - 1)) });
         }
     }
 

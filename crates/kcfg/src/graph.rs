@@ -12,7 +12,7 @@ to the arenas and moves the node's ranges.
 
 use std::ops::Range;
 
-use kelf::{Machine, RelocClass};
+use kelf::{Machine, ObjectIndex, RelocClass};
 
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
 use crate::isa::{Branch, Effect, Isa, Reg, Value};
@@ -59,8 +59,8 @@ pub struct Node {
     pub refs: Range<u32>,
     /// Alignment in bytes.
     pub align: u32,
-    /// Whether it has to lie directly behind the node before it, at the same place relative to its
-    /// alignment as in the input, as long as that node is alive.
+    /// Whether a reference to its first byte may mean the end of the node before it: such a reference keeps
+    /// both alive, and both keep their places relative to one another.
     pub follows: bool,
     /// Block or chunk.
     pub kind: NodeKind,
@@ -203,6 +203,10 @@ pub struct Section {
     pub name: String,
     /// The object: a path, or `archive(member)`.
     pub object: String,
+    /// Which object of the program that is.
+    pub origin: ObjectIndex,
+    /// Size in bytes in the input.
+    pub size: u32,
     /// `sh_type`.
     pub kind: u32,
     /// `sh_flags`.

@@ -1,7 +1,7 @@
 /*!
 The augmented whole-program control-flow graph of the kshrink tools.
 
-[`lift::lift`] turns a linked program's objects into a [`graph::Graph`] of basic blocks and data chunks;
+[`lift::Lifter`] turns a linked program's objects into a [`graph::Graph`] of basic blocks and data chunks;
 [`edges::Edges`] derives its control-flow and data reachability edges; [`lower::lower`] turns it back into
 one relocatable object. The key decision is that a node's *contents* are the only truth and edges are
 derived: a pass edits code and data, and cannot leave an edge that says otherwise.

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use kcfg::graph::Graph;
+use kcfg::lift::{self, Lifter};
 use kcfg::print::{Printer, Selection, dot, json};
 use kcfg::summary::Summary;
-use kcfg::{lift, roots};
 use kcli::{Failure, OrBadInput, Output, Progress, Table, human};
 use kelf::{InputFiles, KernelBuild, Program};
 
@@ -26,14 +26,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let build = arguments.vmlinux.as_deref().map(KernelBuild::find).transpose().map_err(of_elf)?;
     let files = match &build {
         Some(build) => InputFiles::of_kernel(build),
-        None => InputFiles::of_objects(&arguments.objects),
+        None => InputFiles::of_objects(&arguments.objects).map(|files| files.entered_by(&arguments.entry)),
     };
     let files = files.map_err(of_elf)?;
     let program = Program::link(&files).map_err(of_elf)?;
     progress.message("building the graph");
     let graph = match &build {
-        Some(build) => roots::lift_kernel(build, &program),
-        None => roots::lift_objects(&program, &arguments.entry),
+        Some(build) => Lifter::of_kernel(build, &program).and_then(Lifter::fine_graph),
+        None => Lifter::of_objects(&program, &arguments.entry).and_then(Lifter::fine_graph),
     };
     let graph = graph.map_err(of_lift)?;
     progress.message("printing");

@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct InputFiles {
     pub(crate) files: Vec<InputFile>,
+    /// Symbols that the link needs besides those that objects name.
+    pub(crate) entries: Vec<String>,
 }
 
 /// One object file.
@@ -121,7 +123,14 @@ impl InputFiles {
 
     fn read(jobs: Vec<Job>) -> Result<InputFiles> {
         let files = jobs.into_par_iter().map(Job::run).collect::<Result<_>>()?;
-        Ok(InputFiles { files })
+        Ok(InputFiles { files, entries: Vec::new() })
+    }
+
+    /// The same, with symbols that something outside refers to (`ld --undefined`), as the start-up code
+    /// does to `main`: they too take members from libraries.
+    pub fn entered_by(mut self, entries: &[String]) -> InputFiles {
+        self.entries.extend_from_slice(entries);
+        self
     }
 }
 

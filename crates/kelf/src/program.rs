@@ -126,6 +126,7 @@ impl<'a> Program<'a> {
             .collect::<Result<_>>()?;
         let machine = common_machine(&parsed)?;
         let mut link = Link::default();
+        files.entries.iter().for_each(|entry| link.resolver.need(entry));
         let mut libraries: Vec<Vec<Member<'a>>> = Vec::new();
         for (object, file) in parsed.into_iter().zip(&files.files) {
             let source = file.source.clone();

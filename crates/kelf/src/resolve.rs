@@ -48,6 +48,13 @@ pub(crate) struct Entered {
 }
 
 impl<'a> Resolver<'a> {
+    /// Something outside refers to this name.
+    pub fn need(&mut self, name: &'a str) {
+        let needed =
+            Global { definition: Definition::Undefined, weak: false, visibility: 0, used_beside: true };
+        self.globals.insert(name, needed);
+    }
+
     /// Enters an object, or gives the symbol that it defines for the second time.
     pub fn enter(&mut self, object: &Object<'a>, definer: Definer) -> Result<Entered, GlobalIndex> {
         let discarded = self.enter_groups(object);

@@ -112,11 +112,6 @@ impl Arguments {
     pub fn options(&self) -> Options {
         Options { assume_complete: self.assume_complete }
     }
-
-    /// The passes in front of the first removal: what `--explain` looks at the result of.
-    pub fn passes_before_reach(&self) -> Vec<Pass> {
-        self.passes.iter().copied().take_while(|&pass| pass != Pass::Reach).collect()
-    }
 }
 
 fn parse_passes(list: &str) -> Result<PassList, String> {

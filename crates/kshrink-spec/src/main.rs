@@ -35,20 +35,18 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         relink::check_output(build, out)?;
     }
     let program = input.link()?;
-    phases.next("graph");
-    let mut graph = input.lift(&program)?;
+    let lifter = input.lifter(&program)?;
+    let (graph, passes) =
+        rewrite::run_passes(lifter, &plan, &arguments.passes, arguments.options(), &mut phases)?;
     if arguments.strict
-        && let Some(opaque) = graph.opaque.iter().find(|o| o.reason != "hand-written")
+        && let Some(opaque) = graph.opaque.iter().find(|opaque| opaque.reason != "hand-written")
     {
         let message = format!("{}: {}; leave out --strict to carry it whole", opaque.name, opaque.reason);
         return Err(Failure::bad_input(message));
     }
     if let Task::Explain(symbol) = &task {
-        let passes = arguments.passes_before_reach();
-        rewrite::run_passes(&mut graph, &plan, &passes, arguments.options(), &mut phases);
         return explain::print(&graph, symbol);
     }
-    let passes = rewrite::run_passes(&mut graph, &plan, &arguments.passes, arguments.options(), &mut phases);
     phases.next("emit");
     let object = rewrite::emit(&graph, &arguments.passes)?;
     match &task {

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct Phase {
     /// Its name: `read`, `graph`, a pass, `emit`, `relink`.
     pub name: String,
-    /// Wall-clock time in seconds.
+    /// Wall-clock time in seconds, of all rounds together.
     pub seconds: f64,
     /// Peak resident memory of the process at its end, in KiB; absent where `/proc` does not say.
     pub peak_memory_kib: Option<u64>,
@@ -45,11 +45,16 @@ impl Phases {
     }
 
     fn end(&mut self) {
-        self.done.push(Phase {
-            name: std::mem::take(&mut self.current),
-            seconds: self.since.elapsed().as_secs_f64(),
-            peak_memory_kib: peak_memory_kib(),
-        });
+        let name = std::mem::take(&mut self.current);
+        let seconds = self.since.elapsed().as_secs_f64();
+        let peak_memory_kib = peak_memory_kib();
+        match self.done.iter_mut().find(|phase| phase.name == name) {
+            Some(phase) => {
+                phase.seconds += seconds;
+                phase.peak_memory_kib = peak_memory_kib;
+            }
+            None => self.done.push(Phase { name, seconds, peak_memory_kib }),
+        }
     }
 }
 

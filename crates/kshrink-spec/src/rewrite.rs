@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use kcfg::graph::Graph;
+use kcfg::lift::{self, Lifter};
 use kcfg::lower::{self, Relax};
-use kcfg::{lift, roots};
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Program};
 use kopt::{Options, Pass, PassReport};
@@ -47,7 +47,7 @@ impl Input {
 
     /// Reads the objects of a program.
     pub fn objects(paths: &[PathBuf], entries: &[String]) -> Result<Input, Failure> {
-        let files = InputFiles::of_objects(paths).map_err(of_elf)?;
+        let files = InputFiles::of_objects(paths).map_err(of_elf)?.entered_by(entries);
         Ok(Input::Objects { files, entries: entries.to_vec() })
     }
 
@@ -62,33 +62,42 @@ impl Input {
         Program::link(self.files()).map_err(of_elf)
     }
 
-    /// Builds the graph.
-    pub fn lift(&self, program: &Program<'_>) -> Result<Graph, Failure> {
-        let graph = match self {
-            Input::Kernel { build, .. } => roots::lift_kernel(build, program),
-            Input::Objects { entries, .. } => roots::lift_objects(program, entries),
+    /// Plans how to take the program apart.
+    pub fn lifter<'p>(&self, program: &'p Program<'p>) -> Result<Lifter<'p>, Failure> {
+        let lifter = match self {
+            Input::Kernel { build, .. } => Lifter::of_kernel(build, program),
+            Input::Objects { entries, .. } => Lifter::of_objects(program, entries),
         };
-        graph.map_err(|error| match error {
-            lift::Error::Script { .. } => Failure::job(error),
-            _ => Failure::bad_input(error),
-        })
+        lifter.map_err(of_lift)
     }
 }
 
-/// Runs the passes in order.
+/// How often the program is lifted again because what was removed allows a finer graph.
+const MAX_ROUNDS: usize = 4;
+
+/// Runs the passes in order, on finer and finer graphs, until that brings nothing more.
 pub fn run_passes(
-    graph: &mut Graph,
+    mut lifter: Lifter<'_>,
     plan: &Plan,
     passes: &[Pass],
     options: Options,
     phases: &mut Phases,
-) -> Vec<PassReport> {
-    let mut reports = Vec::new();
-    for pass in passes {
-        phases.next(pass.name());
-        reports.push(pass.run(graph, plan, options));
+) -> Result<(Graph, Vec<PassReport>), Failure> {
+    let mut round = 1;
+    loop {
+        phases.next("graph");
+        let mut graph = lifter.graph().map_err(of_lift)?;
+        let mut reports = Vec::new();
+        for pass in passes {
+            phases.next(pass.name());
+            reports.push(pass.run(&mut graph, plan, options));
+        }
+        phases.next("refine");
+        if passes.is_empty() || round == MAX_ROUNDS || !lifter.refine(&graph) {
+            return Ok((graph, reports));
+        }
+        round += 1;
     }
-    reports
 }
 
 /// Lowers the graph and encodes the object. With no pass, branches stay as assembled, so that every section
@@ -97,6 +106,13 @@ pub fn emit(graph: &Graph, passes: &[Pass]) -> Result<Vec<u8>, Failure> {
     let relax = if passes.is_empty() { Relax::AsAssembled } else { Relax::Shortest };
     let object = lower::lower(graph, relax)?;
     object.write().map_err(of_elf)
+}
+
+fn of_lift(error: lift::Error) -> Failure {
+    match error {
+        lift::Error::Script { .. } => Failure::job(error),
+        _ => Failure::bad_input(error),
+    }
 }
 
 /// Whose fault an error of kelf is.

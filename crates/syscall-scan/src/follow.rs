@@ -357,9 +357,8 @@ impl Look<'_> {
         let register = flows.convention.result;
         let result = state.register(register);
         let found = flows.domain.origins.add(Origin::Register(register));
-        self.keeps_result |= result.atoms().iter().any(|&atom| {
-            found.is_some_and(|(found, _)| atom == Atom::of(found))
-        });
+        self.keeps_result |=
+            result.atoms().iter().any(|&atom| found.is_some_and(|(found, _)| atom == Atom::of(found)));
         for offset in self.offsets(result) {
             if self.results.iter().all(|&(_, known)| known != offset) {
                 self.results.push((at, offset));

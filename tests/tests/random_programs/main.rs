@@ -172,7 +172,8 @@ fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option
         }
         let program = format!("original{level}");
         let objects = objects(level, variant);
-        chain.link(&program, &objects.iter().map(String::as_str).collect::<Vec<_>>(), variant.link)?;
+        let warnings = chain.link(&program, &objects.iter().map(String::as_str).collect::<Vec<_>>(), variant.link)?;
+        assert!(warnings.is_empty(), "the original must link without warnings: {warnings:?}");
         let outcome = run(chain, &program, ORIGINAL_LIMIT);
         if outcome.status.is_none() {
             return Ok(None);
@@ -223,7 +224,10 @@ fn rewrite_all(
         let after = Contents::of(&chain.dir().join(&object));
         check_contents(passes, &before, &after)?;
         let program = format!("{passes}{level}");
-        chain.link(&program, &[&object], variant.link)?;
+        let warnings = chain.link(&program, &[&object], variant.link)?;
+        if !warnings.is_empty() {
+            return Err(format!("--passes {passes} made the linker warn: {warnings:?}"));
+        }
         let outcome = run(chain, &program, REWRITTEN_LIMIT);
         if !outcome.equals(original) {
             return Err(format!(

@@ -104,6 +104,18 @@ impl CodeSection {
         }
     }
 
+    /// Whether a branch that is too short to follow its target leads out of `start..end`.
+    pub fn has_short_exit(&self, start: u32, end: u32) -> bool {
+        let from = self.insns.partition_point(|placed| placed.offset < start);
+        let inside = self.insns[from..].iter().take_while(|placed| placed.offset < end);
+        inside.into_iter().any(|placed| match placed.insn.flow {
+            Flow::Direct { target, field_width, .. } => {
+                field_width < 4 && !(start..end).contains(&(target as u32))
+            }
+            _ => false,
+        })
+    }
+
     /// The span has to stay whole.
     pub fn make_opaque(&mut self, span: usize, reason: &'static str) {
         self.spans[span].opaque.get_or_insert(reason);
@@ -111,7 +123,7 @@ impl CodeSection {
 
     /// Sorts the leaders and spreads opacity to the whole section where a function cannot stay whole by
     /// itself.
-    pub fn settle(&mut self, relocs: &[Reloc]) {
+    pub fn settle(&mut self) {
         self.leaders.sort_unstable();
         self.leaders.dedup();
         self.branch_targets.sort_unstable();
@@ -122,16 +134,7 @@ impl CodeSection {
             let from = self.insns.partition_point(|placed| placed.offset < span.start);
             let to = self.insns.partition_point(|placed| placed.offset < span.end);
             let insns = &self.insns[from..to];
-            // A short branch out of it could not follow its target.
-            let short = insns.iter().any(|placed| match placed.insn.flow {
-                Flow::Direct { target, field_offset, field_width, .. } => {
-                    let outside = !(span.start..span.end).contains(&(target as u32));
-                    outside
-                        && field_width < 4
-                        && reloc_at(relocs, placed.offset + u32::from(field_offset)).is_none()
-                }
-                _ => false,
-            });
+            let short = self.has_short_exit(span.start, span.end);
             let runs_on = insns.last().is_some_and(|placed| {
                 placed.end() == span.end
                     && matches!(

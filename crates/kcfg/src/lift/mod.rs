@@ -9,7 +9,8 @@ Lifting: a linked program's objects become one graph.
    their places.
 4. *Switches* ([`switches`]): indirect jumps are matched with their jump tables.
 5. *Variables* ([`variables`]): with all references known, data sections are found that may be cut at their
-   variables; if there are any, steps 2 to 4 are done again with these cuts.
+   variables, and steps 2 to 4 are done again with these cuts. References from code that a pass has removed
+   need no proof, so that a [`Lifter`] goes round as long as that brings something.
 
 What does not fit is carried as it is and listed in [`Graph::opaque`], never guessed.
 */
@@ -25,12 +26,13 @@ mod variables;
 
 use std::path::PathBuf;
 
-use kelf::Program;
+use kelf::{KernelBuild, Program};
 
 use crate::graph::Graph;
 use crate::isa;
 
-use nodes::{Cuts, Lifted};
+use crate::roots::Roots;
+use nodes::Cuts;
 use plan::SectionPlan;
 
 /// What lifting needs to know besides the objects.
@@ -85,27 +87,65 @@ pub enum Error {
     },
 }
 
-/// Builds the graph of a program.
-pub fn lift(program: &Program<'_>, options: Options) -> Result<Graph, Error> {
-    let isa = isa::isa(program.machine).ok_or(Error::Machine(program.machine))?;
-    let plans = plan::plan(isa, program, options)?;
-    let whole = build(program, &plans, &Cuts::default())?;
-    let cuts = variables::cuts(program, &whole);
-    if cuts.is_empty() {
-        return Ok(whole.graph);
-    }
-    drop(whole);
-    Ok(build(program, &plans, &cuts)?.graph)
+/// Lifts one program, as often as it takes: what passes find out about a graph can make the next one finer.
+pub struct Lifter<'p> {
+    program: &'p Program<'p>,
+    plans: Vec<Vec<SectionPlan>>,
+    roots: Roots,
+    cuts: Cuts,
 }
 
-/// Steps 2 to 4.
-fn build<'p>(
-    program: &'p Program<'p>,
-    plans: &'p [Vec<SectionPlan>],
-    cuts: &Cuts,
-) -> Result<Lifted<'p>, Error> {
-    let mut lifted = nodes::create(program, plans, cuts);
-    references::connect(program, &mut lifted)?;
-    switches::resolve(&mut lifted.graph);
-    Ok(lifted)
+impl<'p> Lifter<'p> {
+    /// Plans a kernel.
+    ///
+    /// # Errors
+    /// Whatever about the program is not understood.
+    pub fn of_kernel(build: &KernelBuild, program: &'p Program<'p>) -> Result<Lifter<'p>, Error> {
+        let options = Options { keep_exports: build.is_enabled("CONFIG_MODULES") };
+        Lifter::new(program, options, Roots::of_kernel(build, program)?)
+    }
+
+    /// Plans a user program that is entered by these functions.
+    ///
+    /// # Errors
+    /// Whatever about the program is not understood.
+    pub fn of_objects(program: &'p Program<'p>, entries: &[String]) -> Result<Lifter<'p>, Error> {
+        Lifter::new(program, Options::default(), Roots::of_entries(entries))
+    }
+
+    fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
+        let isa = isa::isa(program.machine).ok_or(Error::Machine(program.machine))?;
+        let plans = plan::plan(isa, program, options)?;
+        Ok(Lifter { program, plans, roots, cuts: Cuts::default() })
+    }
+
+    /// Builds the graph: steps 2 to 4.
+    ///
+    /// # Errors
+    /// Whatever about the program is not understood.
+    pub fn graph(&self) -> Result<Graph, Error> {
+        let mut lifted = nodes::create(self.program, &self.plans, &self.cuts);
+        references::connect(self.program, &mut lifted)?;
+        switches::resolve(&mut lifted.graph);
+        self.roots.add_to(&mut lifted.graph)?;
+        Ok(lifted.graph)
+    }
+
+    /// Step 5, with the references that are alive in a graph of this lifter. Says whether
+    /// [`Lifter::graph`] would now build a finer one.
+    pub fn refine(&mut self, graph: &Graph) -> bool {
+        let cuts = variables::cuts(self.program, graph);
+        let finer = cuts != self.cuts;
+        self.cuts = cuts;
+        finer
+    }
+
+    /// Builds the finest graph in which everything is alive.
+    ///
+    /// # Errors
+    /// Whatever about the program is not understood.
+    pub fn fine_graph(mut self) -> Result<Graph, Error> {
+        let whole = self.graph()?;
+        if self.refine(&whole) { self.graph() } else { Ok(whole) }
+    }
 }

@@ -19,7 +19,7 @@ use crate::isa::{BranchKind, Flow};
 pub(super) type Cuts = FxHashMap<SectionId, Vec<Cut>>;
 
 /// A piece of a section that is cut.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
     /// Where it begins, in bytes from the start of the section.
     pub start: u32,
@@ -107,6 +107,8 @@ pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], c
             lifted.graph.sections.push(Section {
                 name: section.name.to_owned(),
                 object: object.name.clone(),
+                origin: ObjectIndex::from(i),
+                size: section.size as u32,
                 kind: section.kind,
                 flags: section.flags,
                 align: section.align as u32,

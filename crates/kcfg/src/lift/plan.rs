@@ -56,8 +56,8 @@ pub(super) fn plan(
         sites.push(object_sites);
     }
     collect_references(program, &mut plans);
-    for ((input, plan), sites) in program.objects.iter().zip(&mut plans).zip(&sites) {
-        settle(&input.object, plan, sites);
+    for (plan, sites) in plans.iter_mut().zip(&sites) {
+        settle(plan, sites);
     }
     Ok(plans)
 }
@@ -71,13 +71,15 @@ fn plan_section(
     options: Options,
 ) -> SectionPlan {
     let section = object.section(index);
-    if is_structure(section) || section.size == 0 && section.relocs.is_empty() && !is_named(object, index) {
+    let empty = section.size == 0;
+    if is_structure(section) || empty && !is_named(object, index) {
         return SectionPlan::Skip;
     }
     let chunks = |starts, code, life, root, opaque| SectionPlan::Chunks { starts, code, life, root, opaque };
     let whole = |code, root, opaque| chunks(vec![0], code, Life::Referenced, root, opaque);
     match special::rule(section.name, section.kind, section.flags) {
         Rule::Dropped => SectionPlan::Skip,
+        _ if empty => whole(is_code(section), None, None),
         Rule::Exports if !options.keep_exports => SectionPlan::Skip,
         Rule::Exports => whole(false, Some(RootReason::Exported), None),
         Rule::Root(reason) => {
@@ -202,7 +204,7 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
 }
 
 /// Fixes patch sites and decides what stays whole.
-fn settle(object: &Object<'_>, plan: &mut [SectionPlan], sites: &Sites) {
+fn settle(plan: &mut [SectionPlan], sites: &Sites) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
         let SectionPlan::Code { code, regions, resumes } = section_plan else { continue };
         let index = SectionIndex::from(i);
@@ -214,7 +216,7 @@ fn settle(object: &Object<'_>, plan: &mut [SectionPlan], sites: &Sites) {
             .map(|site| site.offset)
             .collect();
         resumes.sort_unstable();
-        code.settle(&object.section(index).relocs);
+        code.settle();
         if let Some(reason) = code.opaque {
             *section_plan = SectionPlan::Chunks {
                 starts: vec![0],
@@ -239,7 +241,10 @@ fn is_structure(section: &Section<'_>) -> bool {
     )
 }
 
-/// Whether a symbol with a name is in the section, however empty it is.
+/// Whether something names the section, however empty it is.
 fn is_named(object: &Object<'_>, index: SectionIndex) -> bool {
-    object.symbols.iter().any(|symbol| symbol.place == Place::Section(index) && !symbol.name.is_empty())
+    let inside = |symbol: &kelf::Symbol<'_>| symbol.place == Place::Section(index);
+    let mut relocs = object.sections.iter().flat_map(|section| &section.relocs);
+    object.symbols.iter().any(|symbol| inside(symbol) && !symbol.name.is_empty())
+        || relocs.any(|reloc| inside(&object.symbols[reloc.symbol.get()]))
 }

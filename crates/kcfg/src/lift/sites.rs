@@ -144,10 +144,10 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], section: Secti
     });
     for region in &regions {
         let inside = region.start + 1..region.end;
-        if code.branch_targets.iter().any(|target| inside.contains(target)) {
-            if let Some(span) = code.span_containing(region.start) {
-                code.make_opaque(span, "a branch into a patch site");
-            }
+        let entered = code.branch_targets.iter().any(|target| inside.contains(target));
+        let bound = !region.static_jump && code.has_short_exit(region.start, region.end);
+        if let Some(span) = code.span_containing(region.start).filter(|_| entered || bound) {
+            code.make_opaque(span, "a patch site with a branch into it, or a short one out of it");
         }
     }
     // What only a table names inside of a region is found by offset, not by a block.

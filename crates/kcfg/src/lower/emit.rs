@@ -206,6 +206,10 @@ impl<'g> Emitter<'g> {
             let value = i64::from(self.offsets[to.get()]) + reference.addend
                 - i64::from(reference.bias)
                 - place as i64;
+            let bits = 8 * u32::from(reference.width);
+            if bits < 64 && !(-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&value) {
+                return Err(Error::TooFar { from: self.graph.name_of(placed.node), displacement: value });
+            }
             data[field].copy_from_slice(&value.to_le_bytes()[..usize::from(reference.width)]);
             return Ok(());
         }

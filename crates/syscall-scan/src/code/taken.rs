@@ -5,6 +5,8 @@
 //! address a register holds; the distance alone is evidence enough, since it matters only if it leads to
 //! the first byte of an instruction.
 
+use std::cell::RefCell;
+
 use kcfg::isa::{Address, BinaryOp, Effect, Value};
 use kelf::Machine;
 use rustc_hash::FxHashMap;
@@ -29,6 +31,8 @@ pub(super) struct Candidates {
     distances: Vec<(Addr, i64)>,
     /// Where the global offset table is.
     base: Option<Addr>,
+    /// The instructions of functions that somebody asked about, by the function's first address.
+    swept: RefCell<FxHashMap<Addr, Vec<Addr>>>,
 }
 
 impl Candidates {
@@ -38,6 +42,7 @@ impl Candidates {
             relative: image.machine == Machine::I386,
             distances: Vec::new(),
             base: None,
+            swept: RefCell::default(),
         }
     }
 }
@@ -105,18 +110,28 @@ impl Code<'_> {
 
     /// Whether an instruction may start at this address: not if it is known to be in the middle of one.
     pub fn is_instruction(&self, target: Addr) -> bool {
-        let Some((start, _)) = self.image.extents.around(target) else { return true };
+        let Some((start, end)) = self.image.extents.around(target) else { return true };
         if start == target || self.length(target).is_some() {
             return true;
         }
+        let mut swept = self.taken.swept.borrow_mut();
+        let sweep = swept.entry(start).or_insert_with(|| self.sweep(start, end));
+        // What cannot be decoded is data between instructions, and anything may follow it.
+        sweep.last().is_none_or(|&last| target > last) || sweep.binary_search(&target).is_ok()
+    }
+
+    /// The instructions between two addresses, one after the other as far as they can be decoded.
+    fn sweep(&self, start: Addr, end: Addr) -> Vec<Addr> {
+        let mut instructions = Vec::new();
         let mut at = start;
-        while at < target {
+        while at < end {
+            instructions.push(at);
             match self.isa.decode(self.image.bytes(at), at.0) {
                 Some(insn) => at = at.plus(insn.len.into()),
-                None => return true,
+                None => break,
             }
         }
-        at == target
+        instructions
     }
 
     /// The address that most functions compute from their program counter.

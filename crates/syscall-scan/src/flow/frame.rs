@@ -5,9 +5,12 @@
 //! its part of the frame: objects are passed by their first byte, and where they end is not known. Local
 //! variables are one part, the arguments above the return address another.
 
+use std::ops::Range;
+use std::rc::Rc;
+
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
-use super::domain::Domain;
+use super::domain::{Domain, low_mask};
 
 /// A place in a stack frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,23 +41,39 @@ impl Cell {
     fn end(&self) -> i64 {
         self.place.plus(self.width)
     }
+
+    /// A cell of unknown content between two offsets, if there is anything between them.
+    fn unknown(frame: OriginId, from: i64, to: i64) -> Option<Cell> {
+        let width = to.saturating_sub(from).clamp(0, 255) as u8;
+        let place = Place { frame, offset: from };
+        (width > 0).then_some(Cell { place, width, value: Value::Any })
+    }
 }
 
-/// What is known about a function's frame.
-#[derive(Clone, PartialEq, Debug)]
+/// What is known about a function's frame. Copies share their cells until one of them is changed.
+#[derive(Clone, Debug)]
 pub struct Frame {
-    /// Sorted by place, without overlaps.
-    cells: Vec<Cell>,
+    /// Sorted by place, without overlaps. A cell whose content is not known is kept among the arguments
+    /// only, where it says that the argument is no longer what the caller put there.
+    cells: Rc<Vec<Cell>>,
     /// From each of these places to the end of its part of the frame, others may write.
     exposed: Vec<Place>,
     /// The arguments, from this offset on, may have changed since the function was entered.
     arguments_lost: i64,
 }
 
+impl PartialEq for Frame {
+    fn eq(&self, other: &Frame) -> bool {
+        self.exposed == other.exposed
+            && self.arguments_lost == other.arguments_lost
+            && (Rc::ptr_eq(&self.cells, &other.cells) || self.cells == other.cells)
+    }
+}
+
 impl Frame {
     /// The frame of a function that has not done anything yet.
     pub fn new() -> Frame {
-        Frame { cells: Vec::new(), exposed: Vec::new(), arguments_lost: i64::MAX }
+        Frame { cells: Rc::default(), exposed: Vec::new(), arguments_lost: i64::MAX }
     }
 
     /// The frame of which nothing is known.
@@ -62,34 +81,35 @@ impl Frame {
         Frame { arguments_lost: 0, ..Frame::new() }
     }
 
-    fn overlapping(&self, place: Place, width: u8) -> std::ops::Range<usize> {
+    fn overlapping(&self, place: Place, width: u8) -> Range<usize> {
         let first = self.cells.partition_point(|cell| {
             (cell.place.frame, cell.end().saturating_sub(1)) < (place.frame, place.offset)
         });
+        let end = place.plus(width);
         let count = self.cells[first..]
             .iter()
-            .take_while(|cell| cell.place.frame == place.frame && cell.place.offset < place.plus(width))
+            .take_while(|cell| cell.place.frame == place.frame && cell.place.offset < end)
             .count();
         first..first + count
     }
 
-    /// The `width` bytes at a place: `None` if the function has not written there since it was entered and
-    /// they are not an argument.
+    /// The `width` bytes at a place: `None` if it is not known what is there.
     pub fn load(&self, place: Place, width: u8, domain: &mut Domain) -> Option<Value> {
         let cells = &self.cells[self.overlapping(place, width)];
         let Some(cell) = cells.first() else { return self.argument(place, width, domain) };
         if cells.len() > 1 || cell.place.offset > place.offset || cell.end() < place.plus(width) {
-            return Some(Value::Any); // pieces of several values
+            return None; // pieces of several values
         }
         if cell.place == place && cell.width == width {
-            return Some(cell.value.clone());
+            return Some(cell.value.clone()).filter(|value| *value != Value::Any);
         }
         let shift = 8 * (place.offset - cell.place.offset) as u32;
-        Some(cell.value.map(|atom| match atom.as_number() {
-            Some(number) => Some(Atom::number((number >> shift) & super::domain::low_mask(width))),
+        let part = cell.value.map(|atom| match atom.as_number() {
+            Some(number) => Some(Atom::number((number >> shift) & low_mask(width))),
             None if shift == 0 => domain.low(atom, width, (0, u64::MAX)),
             None => None,
-        }))
+        });
+        Some(part).filter(|value| *value != Value::Any)
     }
 
     /// What the caller left at a place.
@@ -100,39 +120,49 @@ impl Frame {
     }
 
     /// Writes to a place.
-    pub fn store(&mut self, place: Place, width: u8, value: Value) {
+    pub fn store(&mut self, place: Place, width: u8, value: Value, domain: &Domain) {
         let range = self.overlapping(place, width);
-        // What is left of a cell that is partly overwritten is forgotten, but stays written.
-        let rests: Vec<Cell> = self.cells[range.clone()]
-            .iter()
-            .flat_map(|cell| {
-                let part = |from: i64, to: i64| Cell {
-                    place: Place { offset: from, ..place },
-                    width: (to - from).clamp(0, 255) as u8,
-                    value: Value::Any,
-                };
-                [part(cell.place.offset, place.offset), part(place.plus(width), cell.end())]
-            })
-            .filter(|cell| cell.width > 0)
-            .collect();
-        self.cells.splice(range, rests.into_iter().chain([Cell { place, width, value }]));
-        self.cells.sort_unstable_by_key(|cell| cell.place);
+        let known = value != Value::Any;
+        let argument = domain.is_argument(place);
+        if range.is_empty() && !known && !argument {
+            return;
+        }
+        // What is left of a cell that is partly overwritten is forgotten.
+        let mut new = Vec::with_capacity(3);
+        if argument {
+            for cell in &self.cells[range.clone()] {
+                new.extend(Cell::unknown(place.frame, cell.place.offset, place.offset));
+                new.extend(Cell::unknown(place.frame, place.plus(width), cell.end()));
+            }
+        }
+        if known || argument {
+            new.push(Cell { place, width, value });
+        }
+        new.sort_unstable_by_key(|cell| cell.place);
+        Rc::make_mut(&mut self.cells).splice(range, new);
     }
 
     /// Forgets everything from a place to the end of its part of the frame.
     pub fn forget_from(&mut self, from: Place, domain: &Domain) {
         let argument = domain.is_argument(from);
-        for cell in &mut self.cells {
+        let touched = |cell: &Cell| {
             let number = cell.value.as_number();
             let spilled = number.is_some() && number == domain.global_offset_table;
-            if cell.place.frame == from.frame
+            cell.place.frame == from.frame
                 && cell.end() > from.offset
                 && domain.is_argument(cell.place) == argument
                 && !spilled
-            {
+        };
+        if self.cells.iter().any(touched) {
+            for cell in self.cells.iter().filter(|cell| touched(cell)) {
                 domain.lose(&cell.value);
-                cell.value = Value::Any;
             }
+            Rc::make_mut(&mut self.cells).retain_mut(|cell| {
+                if touched(cell) {
+                    cell.value = Value::Any;
+                }
+                argument || cell.value != Value::Any
+            });
         }
         if argument {
             self.arguments_lost = self.arguments_lost.min(from.offset);
@@ -141,7 +171,10 @@ impl Frame {
 
     /// Forgets what lies below the stack pointer, where a callee has its frame.
     pub fn forget_below(&mut self, place: Place) {
-        self.cells.retain(|cell| cell.place.frame != place.frame || cell.end() > place.offset);
+        let below = |cell: &Cell| cell.place.frame == place.frame && cell.end() <= place.offset;
+        if self.cells.iter().any(below) {
+            Rc::make_mut(&mut self.cells).retain(|cell| !below(cell));
+        }
     }
 
     /// Others get to know the address of this place.
@@ -172,9 +205,9 @@ impl Frame {
 
     /// Others get to know every address in the frame that is kept in it.
     pub fn expose_contents(&mut self, domain: &Domain) {
-        let values: Vec<Value> = self.cells.iter().map(|cell| cell.value.clone()).collect();
-        for value in &values {
-            self.expose_value(value, domain);
+        let cells = Rc::clone(&self.cells);
+        for cell in cells.iter() {
+            self.expose_value(&cell.value, domain);
         }
     }
 
@@ -187,14 +220,21 @@ impl Frame {
 
     /// See `State::forget_origin`.
     pub(super) fn forget_origin(&mut self, origin: OriginId, domain: &Domain) {
-        let from_it = |atom: &Atom| domain.origins.root(atom.origin) == origin;
-        self.cells.retain(|cell| cell.place.frame != origin);
         self.exposed.retain(|place| place.frame != origin);
-        for cell in &mut self.cells {
-            if cell.value.atoms().iter().any(from_it) {
+        let from_it = |cell: &Cell| {
+            let mut atoms = cell.value.atoms().iter();
+            atoms.any(|atom| domain.origins.root(atom.origin) == origin)
+        };
+        if !self.cells.iter().any(|cell| cell.place.frame == origin || from_it(cell)) {
+            return;
+        }
+        Rc::make_mut(&mut self.cells).retain_mut(|cell| {
+            if from_it(cell) {
                 cell.value = Value::Any;
             }
-        }
+            let needed = cell.value != Value::Any || domain.is_argument(cell.place);
+            needed && cell.place.frame != origin
+        });
     }
 
     /// Makes this frame hold for `other` too, see `State::join`. `unite` joins two values.
@@ -205,31 +245,9 @@ impl Frame {
         domain: &mut Domain,
         mut unite: impl FnMut(&Value, &Value) -> Value,
     ) {
-        let mut cells = Vec::with_capacity(self.cells.len());
-        let only_theirs =
-            other.cells.iter().filter(|cell| self.overlapping(cell.place, cell.width).is_empty());
-        for cell in self.cells.iter().chain(only_theirs) {
-            let mine = self.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
-            let theirs = other.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
-            // What is written on one way only stays a cell, lest an argument seem untouched.
-            cells.push(Cell { value: unite(&mine, &theirs), ..cell.clone() });
+        if !Rc::ptr_eq(&self.cells, &other.cells) && self.cells != other.cells {
+            self.join_cells(other, domain, &mut unite);
         }
-        cells.sort_unstable_by_key(|cell| cell.place);
-        // Theirs that overlap mine in part make both unknown.
-        for cell in &other.cells {
-            for mine in &self.cells[self.overlapping(cell.place, cell.width)] {
-                let same = mine.place == cell.place && mine.width == cell.width;
-                if !same {
-                    let from = cell.place.offset.min(mine.place.offset);
-                    let width = cell.end().max(mine.end()) - from;
-                    let place = Place { offset: from, ..cell.place };
-                    let mut joined = Frame { cells, exposed: Vec::new(), arguments_lost: 0 };
-                    joined.store(place, width.clamp(0, 255) as u8, Value::Any);
-                    cells = joined.cells;
-                }
-            }
-        }
-        self.cells = cells;
         for &place in &other.exposed {
             let known = self.exposed.contains(&place);
             self.expose(place, domain);
@@ -239,5 +257,90 @@ impl Frame {
             }
         }
         self.arguments_lost = self.arguments_lost.min(other.arguments_lost);
+    }
+
+    fn join_cells(
+        &mut self,
+        other: &Frame,
+        domain: &mut Domain,
+        unite: &mut impl FnMut(&Value, &Value) -> Value,
+    ) {
+        let mut joined = Frame { cells: Rc::default(), ..Frame::new() };
+        let mut cells = Vec::with_capacity(self.cells.len());
+        let only_theirs =
+            other.cells.iter().filter(|cell| self.overlapping(cell.place, cell.width).is_empty());
+        for cell in self.cells.iter().chain(only_theirs) {
+            let mine = self.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
+            let theirs = other.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
+            let value = if mine == theirs { mine } else { unite(&mine, &theirs) };
+            if value != Value::Any || domain.is_argument(cell.place) {
+                cells.push(Cell { value, ..cell.clone() });
+            }
+        }
+        cells.sort_unstable_by_key(|cell| cell.place);
+        joined.cells = Rc::new(cells);
+        // Arguments that were written in other pieces there: all of it is unknown.
+        for cell in other.cells.iter().filter(|cell| domain.is_argument(cell.place)) {
+            for mine in &self.cells[self.overlapping(cell.place, cell.width)] {
+                if (mine.place, mine.width) != (cell.place, cell.width) {
+                    joined.store(mine.place, mine.width, Value::Any, domain);
+                    joined.store(cell.place, cell.width, Value::Any, domain);
+                }
+            }
+        }
+        self.cells = joined.cells;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kcfg::isa::Reg;
+
+    use super::*;
+
+    fn local(domain: &Domain, offset: i64) -> Place {
+        Place { frame: domain.frame, offset }
+    }
+
+    #[test]
+    fn cells_hold_what_was_stored() {
+        let mut domain = Domain::new(4, Reg(4));
+        let mut frame = Frame::new();
+        let place = local(&domain, -8);
+        frame.store(place, 4, Value::number(0x1234_5678), &domain);
+        assert_eq!(frame.load(place, 4, &mut domain), Some(Value::number(0x1234_5678)));
+        assert_eq!(frame.load(local(&domain, -7), 1, &mut domain), Some(Value::number(0x56)));
+        assert_eq!(frame.load(local(&domain, -6), 4, &mut domain), None);
+        frame.store(local(&domain, -5), 1, Value::number(0), &domain);
+        assert_eq!(frame.load(place, 4, &mut domain), None);
+    }
+
+    #[test]
+    fn arguments_are_what_they_were_until_they_are_written() {
+        let mut domain = Domain::new(4, Reg(4));
+        let mut frame = Frame::new();
+        let place = local(&domain, 4);
+        let argument = frame.load(place, 4, &mut domain).unwrap();
+        let mut other = frame.clone();
+        other.store(place, 4, Value::number(1), &domain);
+        frame.join(&other, false, &mut domain, |a, b| a.join(b));
+        assert_eq!(frame.load(place, 4, &mut domain), Some(argument.join(&Value::number(1))));
+        frame.store(place, 4, Value::Any, &domain);
+        assert_eq!(frame.load(place, 4, &mut domain), None);
+    }
+
+    #[test]
+    fn exposed_parts_are_written_by_others() {
+        let mut domain = Domain::new(4, Reg(4));
+        let mut frame = Frame::new();
+        for offset in [-12, -8, -4] {
+            frame.store(local(&domain, offset), 4, Value::number(7), &domain);
+        }
+        frame.expose(local(&domain, -8), &domain);
+        frame.written_by_others(&domain);
+        assert!(frame.load(local(&domain, -12), 4, &mut domain).is_some());
+        assert!(frame.load(local(&domain, -8), 4, &mut domain).is_none());
+        assert!(frame.load(local(&domain, -4), 4, &mut domain).is_none());
+        assert!(frame.load(local(&domain, 4), 4, &mut domain).is_some());
     }
 }

@@ -4,9 +4,12 @@
 //! which is read from the file; and everything else, of which only is said *where* a value was loaded from,
 //! so that whoever needs it can go and look who may have stored it there.
 
+use std::rc::Rc;
+
 use kcfg::isa::Address;
 
 use super::frame::Place;
+use super::state::Loaded;
 use super::step::{SLOT_INDEX, Step};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, Value, When};
@@ -164,15 +167,16 @@ impl Step<'_> {
             }
         }
         // `cmpb $5,mode; ja …; movzbl mode,%eax` reads a variable twice and means one value.
-        let known = self.state.loaded.iter().find(|(at, of, _)| *at == address && *of == width);
-        if let Some((_, _, value)) = known {
-            return value.clone();
+        let mut loaded = self.state.loaded.iter();
+        if let Some(known) = loaded.find(|known| known.at == address && known.width == width) {
+            return known.value.clone();
         }
         let value = self.load_from_outside(address, width);
-        if self.state.loaded.len() >= MAX_LOADED {
-            self.state.loaded.remove(0);
+        let loaded = Rc::make_mut(&mut self.state.loaded);
+        if loaded.len() >= MAX_LOADED {
+            loaded.remove(0);
         }
-        self.state.loaded.push((address, width, value.clone()));
+        loaded.push(Loaded { at: address, width, value: value.clone() });
         value
     }
 
@@ -196,10 +200,10 @@ impl Step<'_> {
             return Value::Any;
         }
         match self.state.frame.load(place, width, self.domain) {
-            Some(Value::Any) | None => {
+            None => {
                 let value = self.make_loaded(width);
                 if !self.domain.is_argument(place) {
-                    self.state.frame.store(place, width, value.clone());
+                    self.state.frame.store(place, width, value.clone(), self.domain);
                 }
                 value
             }
@@ -215,7 +219,7 @@ impl Step<'_> {
         if let Some(value) = value.filter(|value| self.is_mixed(value)) {
             self.state.frame.lose(&value, self.domain);
             let named = self.make_loaded(width);
-            self.state.frame.store(place, width, named);
+            self.state.frame.store(place, width, named, self.domain);
         }
     }
 
@@ -244,10 +248,10 @@ impl Step<'_> {
                 let places: Option<Vec<Place>> =
                     addresses.atoms().iter().map(|&atom| self.domain.place(atom)).collect();
                 match places.as_deref() {
-                    Some(&[place]) => return self.state.frame.store(place, width, value),
+                    Some(&[place]) => return self.state.frame.store(place, width, value, self.domain),
                     Some(places) => {
                         for &place in places {
-                            self.state.frame.store(place, width, Value::Any);
+                            self.state.frame.store(place, width, Value::Any, self.domain);
                         }
                         self.state.frame.expose_value(&value, self.domain);
                         return;
@@ -255,7 +259,7 @@ impl Step<'_> {
                     None => {
                         for &atom in addresses.atoms() {
                             if let Some(place) = self.domain.place(atom) {
-                                self.state.frame.store(place, width, Value::Any);
+                                self.state.frame.store(place, width, Value::Any, self.domain);
                             }
                         }
                     }

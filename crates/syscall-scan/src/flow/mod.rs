@@ -26,7 +26,7 @@ use kcfg::isa::{Effect, Value as Operand};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
-use crate::code::{BlockIndex, Code, ExitId, ExitKind, Function};
+use crate::code::{Code, ExitId, Function};
 use crate::image::Addr;
 use crate::values::{Atom, OriginId, Value};
 
@@ -45,6 +45,8 @@ pub struct Flows<'c> {
     /// The calling convention of the machine.
     pub convention: &'static Convention,
     flows: FxHashMap<Addr, Rc<Flow>>,
+    /// A buffer for the effects of one instruction.
+    effects: Vec<Effect>,
 }
 
 /// The result for one function.
@@ -52,7 +54,7 @@ pub struct Flow {
     /// The function.
     pub function: Function,
     /// The state in front of each block; `None` if control does not get there.
-    states: Vec<Option<State>>,
+    states: Vec<Option<Rc<State>>>,
     /// Whether what was read from the frame is believed.
     pub trust_frame: bool,
 }
@@ -98,7 +100,8 @@ impl<'c> Flows<'c> {
         let convention = Convention::of(code.image.machine)?;
         let mut domain = Domain::new(code.image.machine.word_size(), convention.stack_pointer);
         domain.global_offset_table = code.global_offset_table().map(|table| table.0);
-        Some(Flows { code, domain, convention, flows: FxHashMap::default() })
+        let flows = FxHashMap::default();
+        Some(Flows { code, domain, convention, flows, effects: Vec::new() })
     }
 
     /// The analysis of the function that begins at an address.
@@ -126,7 +129,7 @@ impl<'c> Flows<'c> {
     /// The state in front of an instruction; `None` if control does not get there.
     pub fn before(&mut self, flow: &Flow, at: Addr) -> Option<State> {
         let block = flow.function.block_at(at)?;
-        let mut state = flow.states[block.get()].clone()?;
+        let mut state = flow.states[block.get()].as_deref()?.clone();
         let mut here = flow.function.blocks[block.get()].start;
         while here < at {
             let (next, _) = self.instruction(&mut state, here, flow.trust_frame)?;
@@ -168,7 +171,7 @@ impl<'c> Flows<'c> {
         visit: &mut impl FnMut(&mut Self, Visit<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         for (index, block) in flow.function.blocks.iter().enumerate() {
-            let Some(mut state) = flow.states[index].clone() else { continue };
+            let Some(mut state) = flow.states[index].as_deref().cloned() else { continue };
             let mut at = block.start;
             while at < block.end {
                 let mut effects = Vec::new();
@@ -217,76 +220,27 @@ impl<'c> Flows<'c> {
         }
     }
 
-    /// Applies a block. Returns the states behind it by successor; and whether the stack pointer is where
-    /// it should be, if the block returns.
-    fn block(
-        &mut self,
-        function: &Function,
-        index: BlockIndex,
-        mut state: State,
-        trust_frame: bool,
-    ) -> (Vec<(BlockIndex, State)>, bool) {
-        let block = &function.blocks[index.get()];
-        let mut at = block.start;
-        let mut condition = None;
-        while at < block.end {
-            let exit = block.exit.map(|id| self.code.exit(id)).filter(|exit| exit.at == at);
-            match exit.map(|exit| exit.kind) {
-                Some(ExitKind::Return) => {
-                    return (Vec::new(), self.is_at_return(&state));
-                }
-                Some(ExitKind::Call(callee)) => {
-                    self.call(&mut state, at, Some(callee), trust_frame);
-                }
-                Some(ExitKind::IndirectCall) => self.call(&mut state, at, None, trust_frame),
-                Some(ExitKind::Stop) => return (Vec::new(), true),
-                _ => match self.instruction(&mut state, at, trust_frame) {
-                    Some((_, step)) if !step.ends => condition = step.condition,
-                    _ => return (Vec::new(), true),
-                },
-            }
-            match exit {
-                Some(exit) => at = exit.next.max(at.plus(1)),
-                None => match self.code.length(at) {
-                    Some(length) => at = at.plus(length),
-                    None => return (Vec::new(), true),
-                },
-            }
-        }
-        let taken = block.exit.map(|id| self.code.exit(id)).and_then(|exit| {
-            // A conditional jump goes to the next instruction first, see exploration.
-            (exit.successors.len() == 2 && exit.successors[0] != exit.successors[1])
-                .then(|| exit.successors[1])
-        });
-        let mut behind = Vec::with_capacity(block.successors.len());
-        for &successor in &block.successors {
-            let mut state = state.clone();
-            if let (Some(condition), Some(taken)) = (condition, taken) {
-                let is_taken = function.blocks[successor.get()].start == taken;
-                let condition = if is_taken { condition } else { condition.inverse() };
-                if !state.assume(condition, &self.domain) {
-                    continue;
-                }
-            }
-            behind.push((successor, state));
-        }
-        (behind, true)
-    }
-
     /// Applies one instruction. Returns the address of the next.
     fn instruction(&mut self, state: &mut State, at: Addr, trust_frame: bool) -> Option<(Addr, Outcome)> {
         let length = self.code.length(at)?;
-        let mut effects = Vec::new();
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.clear();
         self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
-        let ends = self.ends(state, &effects);
+        let outcome = self.apply(state, at, &effects, trust_frame);
+        self.effects = effects;
+        Some((at.plus(length), outcome))
+    }
+
+    /// Applies the effects of one instruction.
+    fn apply(&mut self, state: &mut State, at: Addr, effects: &[Effect], trust_frame: bool) -> Outcome {
+        let ends = self.ends(state, effects);
         let stack_pointer = self.convention.stack_pointer;
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
-        for effect in &effects {
+        for effect in effects {
             step.apply(effect);
         }
-        let outcome = Outcome { target: step.target, condition: step.condition, ends };
-        Some((at.plus(length), outcome))
+        Outcome { target: step.target, condition: step.condition, ends }
     }
 
     /// Whether this is a system call that does not come back.

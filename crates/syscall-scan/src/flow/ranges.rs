@@ -1,5 +1,7 @@
 //! Ranges of unknown values, learnt from comparisons. They bound the index of a jump table.
 
+use std::rc::Rc;
+
 use kcfg::isa::Condition;
 
 use super::domain::{Domain, low_mask};
@@ -27,7 +29,8 @@ pub(super) struct Compared {
 /// The ranges that are known at one point.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Ranges {
-    ranges: Vec<Range>,
+    /// Shared among the states that know the same.
+    ranges: Rc<Vec<Range>>,
 }
 
 impl Ranges {
@@ -86,11 +89,12 @@ impl Ranges {
         if nameless || (low, high) == (from, to) {
             return true;
         }
-        self.ranges.retain(|range| range.of != of);
-        if self.ranges.len() >= MAX_RANGES {
-            self.ranges.remove(0);
+        let ranges = Rc::make_mut(&mut self.ranges);
+        ranges.retain(|range| range.of != of);
+        if ranges.len() >= MAX_RANGES {
+            ranges.remove(0);
         }
-        self.ranges.push(Range { of, low, high });
+        ranges.push(Range { of, low, high });
         // `sub $0x20,%eax; cmp $0x5a,%al` also says something about the `%eax` before, if that was a byte.
         if let (Origin::Low { of: inner, width }, 0) = (domain.origins.get(of.origin), of.offset) {
             let mask = low_mask(width) & domain.mask;
@@ -136,12 +140,17 @@ impl Ranges {
 
     /// Forgets the ranges of some atoms.
     pub(super) fn forget(&mut self, which: impl Fn(Atom) -> bool) {
-        self.ranges.retain(|range| !which(range.of));
+        if self.ranges.iter().any(|range| which(range.of)) {
+            Rc::make_mut(&mut self.ranges).retain(|range| !which(range.of));
+        }
     }
 
     /// Keeps what holds on both ways. With `widen`, what differs is forgotten at once.
     pub(super) fn join(&mut self, other: &Ranges, widen: bool) {
-        self.ranges.retain_mut(|range| {
+        if Rc::ptr_eq(&self.ranges, &other.ranges) || self.ranges == other.ranges {
+            return;
+        }
+        Rc::make_mut(&mut self.ranges).retain_mut(|range| {
             let Some(theirs) = other.ranges.iter().find(|theirs| theirs.of == range.of) else {
                 return false;
             };

@@ -7,9 +7,13 @@
 //! an early round took for a value in a loop is left in the end.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use kcfg::isa::Effect;
 
 use super::{Flows, State};
-use crate::code::{BlockIndex, Function};
+use crate::code::{Block, BlockIndex, Code, ExitKind, Function};
+use crate::image::Addr;
 
 /// How often the head of a loop is visited before what still changes is unknown. Variables that the loop
 /// sets to a few numbers have settled by then; counters never do.
@@ -22,11 +26,12 @@ impl Flows<'_> {
     /// Computes the state in front of each block; `None` where control does not get. Also returns whether
     /// every return was reached with the stack pointer at the return address, so that what was read from
     /// the frame can be believed.
-    pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> (Vec<Option<State>>, bool) {
+    pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> (Vec<Option<Rc<State>>>, bool) {
         let order = Order::of(function);
         let count = function.blocks.len();
-        let mut front: Vec<Option<State>> = vec![None; count];
-        let mut behind: Vec<Vec<(BlockIndex, State)>> = vec![Vec::new(); count];
+        let mut decoded: Vec<Option<Decoded>> = (0..count).map(|_| None).collect();
+        let mut front: Vec<Option<Rc<State>>> = vec![None; count];
+        let mut behind: Vec<Vec<(BlockIndex, Rc<State>)>> = vec![Vec::new(); count];
         let mut visits = vec![0u32; count];
         let mut pending = BTreeSet::from([0u32]);
         let mut unbalanced = BTreeSet::new();
@@ -34,34 +39,38 @@ impl Flows<'_> {
             let block = order.blocks[rank as usize];
             visits[block.get()] += 1;
             if visits[block.get()] > MAX_VISITS {
-                let nothing = State::nothing_known();
+                let nothing = Rc::new(State::nothing_known());
                 return (vec![Some(nothing); count], false);
             }
-            let mut state = (rank == 0).then(|| State::at_entry(&mut self.domain));
+            let mut state = (rank == 0).then(|| Rc::new(State::at_entry(&mut self.domain)));
             for predecessor in &order.predecessors[block.get()] {
                 let arriving = behind[predecessor.get()].iter();
                 for (_, arriving) in arriving.filter(|(successor, _)| *successor == block) {
                     match &mut state {
-                        Some(state) => _ = state.join(arriving, None, &mut self.domain),
-                        None => state = Some(arriving.clone()),
+                        Some(state) if Rc::ptr_eq(state, arriving) => {}
+                        Some(state) => Rc::make_mut(state).join(arriving, None, &mut self.domain),
+                        None => state = Some(Rc::clone(arriving)),
                     }
                 }
             }
             if let (true, Some(state), Some(before)) =
                 (order.is_head[block.get()], &mut state, &front[block.get()])
             {
-                let mut kept = before.clone();
                 let late = visits[block.get()] > MAX_ROUNDS;
                 let widen = late.then_some(function.blocks[block.get()].start);
-                kept.join(state, widen, &mut self.domain);
-                *state = kept;
+                let arriving = std::mem::replace(state, Rc::clone(before));
+                Rc::make_mut(state).join(&arriving, widen, &mut self.domain);
             }
             if state == front[block.get()] {
                 continue;
             }
             front[block.get()] = state.clone();
             let (after, balanced) = match state {
-                Some(state) => self.block(function, block, state, trust_frame),
+                Some(state) => {
+                    let decoded = decoded[block.get()]
+                        .get_or_insert_with(|| Decoded::new(self.code, &function.blocks[block.get()]));
+                    self.block(function, block, decoded, Rc::unwrap_or_clone(state), trust_frame)
+                }
                 None => (Vec::new(), true),
             };
             if balanced {
@@ -73,6 +82,87 @@ impl Flows<'_> {
             behind[block.get()] = after;
         }
         (front, unbalanced.is_empty())
+    }
+
+    /// Applies a block. Returns the states behind it by successor; and whether the stack pointer is where
+    /// it should be, if the block returns.
+    fn block(
+        &mut self,
+        function: &Function,
+        index: BlockIndex,
+        decoded: &Decoded,
+        mut state: State,
+        trust_frame: bool,
+    ) -> (Vec<(BlockIndex, Rc<State>)>, bool) {
+        let block = &function.blocks[index.get()];
+        let exit = block.exit.map(|id| self.code.exit(id));
+        let mut condition = None;
+        for (at, effects) in decoded.instructions() {
+            let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
+            match kind {
+                Some(ExitKind::Return) => return (Vec::new(), self.is_at_return(&state)),
+                Some(ExitKind::Call(callee)) => {
+                    self.call(&mut state, at, effects, Some(callee), trust_frame);
+                }
+                Some(ExitKind::IndirectCall) => {
+                    self.call(&mut state, at, effects, None, trust_frame);
+                }
+                Some(ExitKind::Stop) => return (Vec::new(), true),
+                _ => {
+                    let outcome = self.apply(&mut state, at, effects, trust_frame);
+                    if outcome.ends {
+                        return (Vec::new(), true);
+                    }
+                    condition = outcome.condition;
+                }
+            }
+        }
+        let taken = exit.and_then(|exit| {
+            // A conditional jump goes to the next instruction first, see exploration.
+            (exit.successors.len() == 2 && exit.successors[0] != exit.successors[1])
+                .then(|| exit.successors[1])
+        });
+        let mut behind = Vec::with_capacity(block.successors.len());
+        let state = Rc::new(state);
+        for &successor in &block.successors {
+            let mut state = Rc::clone(&state);
+            if let (Some(condition), Some(taken)) = (condition, taken) {
+                let is_taken = function.blocks[successor.get()].start == taken;
+                let condition = if is_taken { condition } else { condition.inverse() };
+                if state.compared.is_some() && !Rc::make_mut(&mut state).assume(condition, &self.domain) {
+                    continue;
+                }
+            }
+            behind.push((successor, state));
+        }
+        (behind, true)
+    }
+}
+
+/// A block's instructions and their effects, decoded once for all visits.
+struct Decoded {
+    /// Where each instruction is, and where its effects end.
+    instructions: Vec<(Addr, usize)>,
+    effects: Vec<Effect>,
+}
+
+impl Decoded {
+    fn new(code: &Code, block: &Block) -> Decoded {
+        let mut decoded = Decoded { instructions: Vec::new(), effects: Vec::new() };
+        let mut at = block.start;
+        while at < block.end {
+            code.isa.effects(code.image.bytes(at), at.0, &mut decoded.effects);
+            decoded.instructions.push((at, decoded.effects.len()));
+            // What is no instruction ends the block.
+            at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));
+        }
+        decoded
+    }
+
+    fn instructions(&self) -> impl Iterator<Item = (Addr, &[Effect])> {
+        let starts = std::iter::once(0).chain(self.instructions.iter().map(|&(_, end)| end));
+        let instructions = self.instructions.iter().zip(starts);
+        instructions.map(|(&(at, end), start)| (at, &self.effects[start..end]))
     }
 }
 

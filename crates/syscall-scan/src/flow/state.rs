@@ -1,5 +1,7 @@
 //! What is known at one point of a function.
 
+use std::rc::Rc;
+
 use kcfg::isa::{Condition, Reg};
 
 use super::domain::{Domain, REGISTERS};
@@ -19,13 +21,22 @@ pub struct State {
     pub ranges: Ranges,
     /// Memory outside of the frame may have changed since the function was entered.
     pub dirty: bool,
-    /// What was read from memory outside of the frame since it was last written to: address, width in
-    /// bytes, value.
-    pub(super) loaded: Vec<(Atom, u8, Value)>,
+    /// What was read from memory outside of the frame since it was last written to.
+    pub(super) loaded: Rc<Vec<Loaded>>,
     /// The last write to a part of a register.
     pub(super) partial: Option<Partial>,
     /// What the flags compare.
     pub(super) compared: Option<Compared>,
+}
+
+/// A value that was read from memory.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Loaded {
+    /// The address.
+    pub(super) at: Atom,
+    /// How many bytes.
+    pub(super) width: u8,
+    pub(super) value: Value,
 }
 
 /// The low bytes of a register, where they are known and the rest is not.
@@ -44,7 +55,7 @@ impl State {
             frame: Frame::new(),
             ranges: Ranges::default(),
             dirty: false,
-            loaded: Vec::new(),
+            loaded: Rc::default(),
             partial: None,
             compared: None,
         }
@@ -57,7 +68,7 @@ impl State {
             frame: Frame::lost(),
             ranges: Ranges::default(),
             dirty: true,
-            loaded: Vec::new(),
+            loaded: Rc::default(),
             partial: None,
             compared: None,
         }
@@ -81,7 +92,7 @@ impl State {
     /// Others wrote to memory, not known where.
     pub(super) fn written_by_others(&mut self, domain: &Domain) {
         self.dirty = true;
-        self.loaded.clear();
+        self.loaded = Rc::default();
         self.frame.written_by_others(domain);
     }
 
@@ -104,74 +115,74 @@ impl State {
         }
         self.frame.forget_origin(origin, domain);
         self.ranges.forget(|atom| from_it(&atom));
-        self.loaded.retain(|(at, _, value)| !from_it(at) && !value.atoms().iter().any(from_it));
+        let stale = |loaded: &Loaded| from_it(&loaded.at) || loaded.value.atoms().iter().any(from_it);
+        if self.loaded.iter().any(stale) {
+            Rc::make_mut(&mut self.loaded).retain(|loaded| !stale(loaded));
+        }
         self.compared = self.compared.filter(|compared| !from_it(&compared.left));
         self.partial = self.partial.take().filter(|partial| !partial.value.atoms().iter().any(from_it));
     }
 
-    /// Makes this state hold for `other` too. Returns whether anything changed.
+    /// Makes this state hold for `other` too.
     ///
     /// `widen` is the head of a loop, where what differs becomes unknown at once, so that loops come to an
     /// end. A register that does gets a name, being one and the same value throughout a round.
-    pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) -> bool {
-        let before = self.clone();
+    pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) {
         // An address that is lost among unknown values may still be used.
         let mut lost = Vec::new();
-        let mut unite = |mine: &Value, theirs: &Value| {
-            let joined = mine.join(theirs);
-            if joined == Value::Any || (widen.is_some() && joined != *mine) {
-                lost.extend([mine.clone(), theirs.clone()]);
-                return Value::Any;
-            }
-            joined
-        };
         let mut named = Vec::new();
         for (number, theirs) in other.registers.iter().enumerate() {
-            let mine = &before.registers[number];
-            if mine != theirs {
-                let width = before.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
-                self.registers[number] = unite(mine, theirs);
-                if self.registers[number] == Value::Any {
-                    named.push((number as u8, width));
-                }
+            let mine = &self.registers[number];
+            if mine == theirs {
+                continue;
+            }
+            let joined = mine.join(theirs);
+            if joined == Value::Any || (widen.is_some() && joined != *mine) {
+                let width = self.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
+                lost.push((mine.clone(), theirs.clone()));
+                named.push((number, width));
+                self.registers[number] = Value::Any;
+            } else {
+                self.registers[number] = joined;
             }
         }
-        for value in &lost {
-            self.frame.expose_value(value, domain);
+        for (mine, theirs) in &lost {
+            self.frame.expose_value(mine, domain);
+            self.frame.expose_value(theirs, domain);
         }
-        lost.clear();
+        let mut forgotten = Vec::new();
         self.frame.join(&other.frame, widen.is_some(), domain, |mine, theirs| {
             let joined = mine.join(theirs);
             if joined == Value::Any || (widen.is_some() && joined != *mine) {
-                lost.extend([mine.clone(), theirs.clone()]);
+                forgotten.extend([mine.clone(), theirs.clone()]);
                 return Value::Any;
             }
             joined
         });
-        for value in &lost {
+        for value in &forgotten {
             self.frame.lose(value, domain);
         }
         self.ranges.join(&other.ranges, widen.is_some());
         self.dirty |= other.dirty;
-        self.loaded.retain(|loaded| other.loaded.contains(loaded));
+        if self.loaded != other.loaded {
+            Rc::make_mut(&mut self.loaded).retain(|loaded| other.loaded.contains(loaded));
+        }
         self.partial = self.partial.take().filter(|mine| other.partial.as_ref() == Some(mine));
         self.compared = self.compared.filter(|mine| other.compared == Some(*mine));
         if let Some(at) = widen {
             self.name_joined(at, &named, domain);
         }
-        for &(number, _) in &named {
-            let number = usize::from(number);
-            let others = [&before.registers[number], &other.registers[number]];
-            self.registers[number] = domain.blend(self.registers[number].clone(), others);
+        for (&(number, _), (mine, theirs)) in named.iter().zip(&lost) {
+            let blended = domain.blend(self.registers[number].clone(), [mine, theirs]);
+            self.registers[number] = blended;
         }
-        *self != before
     }
 
     /// Names registers that hold something else in every round of a loop that begins at `at`.
-    fn name_joined(&mut self, at: Addr, named: &[(u8, u8)], domain: &mut Domain) {
+    fn name_joined(&mut self, at: Addr, named: &[(usize, u8)], domain: &mut Domain) {
         let mut names = Vec::new();
         for &(register, width) in named {
-            let made = Origin::Made { at, slot: SLOT_JOINED + register };
+            let made = Origin::Made { at, slot: SLOT_JOINED + register as u8 };
             if let Some((origin, _)) = domain.origins.add(made) {
                 self.forget_origin(origin, domain);
                 names.push((register, origin, width));
@@ -179,7 +190,7 @@ impl State {
         }
         for (register, origin, width) in names {
             let named = domain.low(Atom::of(origin), width, (0, domain.mask));
-            self.set_register(Reg(register), named.map_or(Value::Any, Value::One));
+            self.set_register(Reg(register as u8), named.map_or(Value::Any, Value::One));
         }
     }
 }

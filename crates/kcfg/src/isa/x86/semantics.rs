@@ -14,7 +14,8 @@
 //!   leaves the stack pointer alone.
 
 use iced_x86::{
-    Code, ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    Code, ConditionCode, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
 use super::decode;
@@ -62,7 +63,8 @@ use registers::{EAX, EBP, ECX, EDI, EDX, ESP, R11};
 
 /// See [`crate::isa::Isa::effects`].
 pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
-    if let Some((instruction, _)) = decode::instruction(bits, bytes, address) {
+    let instruction = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
+    if !instruction.is_invalid() {
         Model { bits, word: (bits / 8) as u8, instruction: &instruction, out }.run();
     }
 }

@@ -146,8 +146,9 @@ impl Prover<'_> {
         match escapes.iter().map(|range| (range.start, range.end)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
         {
             Some((first, last)) => {
-                let touched = start.checked_add(first)?.min(start)..start.checked_add(last)?;
-                Some(Claim::Access(touched))
+                // The byte at the pointer itself is among them, because that is where the reference is
+                // found to lead.
+                Some(Claim::Access(start.checked_add(first.min(0))?..start.checked_add(last.max(1))?))
             }
             None => Some(Claim::Pointer(start)),
         }

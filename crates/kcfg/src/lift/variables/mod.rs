@@ -15,9 +15,8 @@ variable that its offset lies in. Three facts prove it ([`claims`]):
   byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame.
 - A reference by a global symbol's name means that symbol's variable.
 
-A pointer to the first byte of a variable that another one touches may also point just behind that other one.
-Whichever it is, whoever uses the other one's end also refers to the other one itself; so that the pointer
-needs to keep only the variable at its place alive, and the two stay side by side as long as both are
+A pointer to the first byte of a variable that another one touches may also point just behind that other one,
+as that of an empty stack that grows down does. It keeps both alive, and the two stay side by side
 ([`crate::graph::Node::follows`]). If a single reference cannot be proved, the section stays whole.
 */
 
@@ -31,67 +30,63 @@ use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
 use kelf::Program;
 use rustc_hash::FxHashMap;
 
-use super::nodes::{Cut, Cuts, Lifted};
+use super::nodes::{Cut, Cuts};
 use crate::edges::Predecessors;
-use crate::graph::{Life, SymbolPlace, Target};
-use crate::index::NodeId;
+use crate::graph::{Graph, Life, SymbolPlace, Target};
+use crate::index::{NodeId, SectionId};
 use crate::special::{Rule, rule};
 
 pub(super) use claims::Claim;
 
-/// Where the sections of a program that is lifted in whole sections may be cut.
-pub(super) fn cuts(program: &Program<'_>, lifted: &Lifted<'_>) -> Cuts {
-    let graph = &lifted.graph;
-    let mut sections = candidates(program, lifted);
+/// Where the data sections of a program may be cut, given a graph of it: only what is alive there counts.
+pub(super) fn cuts(program: &Program<'_>, graph: &Graph) -> Cuts {
+    let mut sections = candidates(program, graph);
     let prover = claims::Prover { graph, predecessors: Predecessors::of(graph) };
-    for node in graph.node_ids() {
+    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         for reference in graph.refs_of(node) {
             let Target::Node(to) = reference.target else { continue };
-            let Some(variables) = sections.get_mut(&to) else { continue };
+            let Some(variables) = sections.get_mut(&graph.node(to).section) else { continue };
             // Once lost, a section needs no more proofs.
             if !variables.lost {
-                variables.add(prover.claim(node, reference));
+                variables.add(prover.claim(node, reference), i64::from(graph.node(to).offset));
             }
         }
     }
-    let cuts = sections.into_iter().filter_map(|(node, variables)| {
-        let cuts = variables.cuts()?;
-        Some((graph.node(node).section, cuts))
-    });
+    let cuts = sections.into_iter().filter_map(|(id, variables)| Some((id, variables.cuts()?)));
     cuts.collect()
 }
 
-/// The chunks that are a whole section with more than one variable in it.
-fn candidates(program: &Program<'_>, lifted: &Lifted<'_>) -> FxHashMap<NodeId, Variables> {
-    let graph = &lifted.graph;
-    let mut found: FxHashMap<NodeId, Vec<Range<u32>>> = FxHashMap::default();
+/// The sections with more than one variable in them.
+fn candidates(program: &Program<'_>, graph: &Graph) -> FxHashMap<SectionId, Variables> {
+    let mut found: FxHashMap<SectionId, Vec<Range<u32>>> = FxHashMap::default();
     for symbol in &graph.symbols {
-        if let SymbolPlace::Node(node, start) = symbol.place
+        if let SymbolPlace::Node(node, offset) = symbol.place
             && matches!(symbol.kind, STT_OBJECT | STT_NOTYPE)
             && symbol.size > 0
-            && is_candidate(program, lifted, node)
+            && is_candidate(program, graph, node)
         {
-            let end = u64::from(start).saturating_add(symbol.size).min(u64::from(graph.node(node).size));
-            found.entry(node).or_default().push(start..end as u32);
+            let start = graph.node(node).offset + offset;
+            let end = u64::from(start).saturating_add(symbol.size).min(graph.section_of(node).size.into());
+            found.entry(graph.node(node).section).or_default().push(start..end as u32);
         }
     }
     let variables = found
         .into_iter()
-        .map(|(node, ranges)| (node, Variables::new(ranges, graph.node(node).size)))
+        .map(|(id, ranges)| (id, Variables::new(ranges, graph.sections[id.get()].size)))
         .filter(|(_, variables)| variables.pieces.len() > 1);
     variables.collect()
 }
 
-fn is_candidate(program: &Program<'_>, lifted: &Lifted<'_>, node: NodeId) -> bool {
-    let graph = &lifted.graph;
+fn is_candidate(program: &Program<'_>, graph: &Graph, node: NodeId) -> bool {
     let Some(chunk) = graph.chunk(node) else { return false };
-    let id = graph.node(node).section;
     let section = graph.section_of(node);
     let plain = rule(&section.name, section.kind, section.flags) == Rule::Data
         && section.flags & u64::from(SHF_MERGE) == 0
         && section.flags & u64::from(SHF_ALLOC) != 0;
-    let (object, _) = lifted.origins[id.get()];
-    plain && !chunk.code && chunk.life == Life::Referenced && !program.objects[object.get()].hand_written
+    plain
+        && !chunk.code
+        && chunk.life == Life::Referenced
+        && !program.objects[section.origin.get()].hand_written
 }
 
 /// The variables of one section, and what is known of the references into it.
@@ -132,14 +127,18 @@ impl Variables {
         Variables { pieces, joined, follows, lost: false }
     }
 
-    fn add(&mut self, claim: Claim) {
+    /// Takes a claim about places counted from `base`.
+    fn add(&mut self, claim: Claim, base: i64) {
         let size = i64::from(self.pieces[self.pieces.len() - 1].end);
         match claim {
-            Claim::Access(range) if 0 <= range.start && range.end <= size && range.start < range.end => {
-                let (first, last) = (self.piece(range.start), self.piece(range.end - 1));
+            Claim::Access(range)
+                if -base <= range.start && range.end <= size - base && range.start < range.end =>
+            {
+                let (first, last) = (self.piece(base + range.start), self.piece(base + range.end - 1));
                 self.joined[first + 1..=last].fill(true);
             }
-            Claim::Pointer(at) if (0..=size).contains(&at) => {
+            Claim::Pointer(at) if (-base..=size - base).contains(&at) => {
+                let at = base + at;
                 let piece = self.piece(at.min(size - 1));
                 if i64::from(self.pieces[piece].start) == at {
                     self.follows[piece] = piece > 0;

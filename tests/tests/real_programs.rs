@@ -1,0 +1,151 @@
+/*!
+Real programs, compiled for i386 from Debian's sources, go through the rewriter as lists of objects and must
+do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each put to work by a script of
+`fixtures/programs/workloads/`, which is the project's own test suite wherever it has one.
+
+The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked three times:
+from its objects, from what `--passes none` makes of them, and from what `--passes reach` makes of them.
+*/
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use kshrink_tests::elf::Contents;
+use kshrink_tests::{Chain, Outcome, Rewritten, Run, fixture, parallel, recipe};
+
+/// BusyBox's test suite takes 40 s on a quiet machine, the others less.
+const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
+/// As the objects are compiled.
+const LINK: &[&str] = &["-static", "-no-pie"];
+const ORIGINAL: &str = "original";
+/// A directory for each: what the linker is given, and what `--passes` is given.
+const VARIANTS: [&str; 3] = [ORIGINAL, "none", "reach"];
+
+#[test]
+fn zlib() {
+    does_what_it_did_before("zlib", 20);
+}
+
+#[test]
+fn bzip2() {
+    does_what_it_did_before("bzip2", 100);
+}
+
+#[test]
+fn lua() {
+    does_what_it_did_before("lua", 2000);
+}
+
+#[test]
+fn sqlite() {
+    does_what_it_did_before("sqlite", 400);
+}
+
+#[test]
+fn busybox() {
+    does_what_it_did_before("busybox", 700);
+}
+
+/// Links and runs all variants of the programs of a build, and compares. The workload has to print some
+/// lines, or it tests nothing.
+fn does_what_it_did_before(name: &str, least_lines: usize) {
+    let build = recipe("programs/build.sh", &[name]);
+    let mut chain = Chain::new();
+    let result = link_all(&mut chain, name, &build).and_then(|()| {
+        let outcomes = parallel(VARIANTS.len(), |i| (i, work(chain.dir(), VARIANTS[i], name, &build)));
+        compare(outcomes, least_lines)
+    });
+    if let Err(why) = result {
+        panic!("{}", chain.failed(name, &why));
+    }
+}
+
+/// Links every program of a build in every variant.
+fn link_all(chain: &mut Chain, name: &str, build: &Path) -> Result<(), String> {
+    for variant in VARIANTS {
+        for dir in ["bin", "work"] {
+            fs::create_dir_all(chain.dir().join(variant).join(dir)).map_err(|error| error.to_string())?;
+        }
+    }
+    let mut programs: Vec<String> = fs::read_dir(build)
+        .map_err(|error| format!("{}: {error}", build.display()))?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".objects").map(str::to_owned))
+        .collect();
+    programs.sort_unstable();
+    assert!(!programs.is_empty(), "{} holds no list of objects", build.display());
+    for program in programs {
+        let figures = link(chain, build, &program).map_err(|why| format!("{program}: {why}"))?;
+        // Past the harness, which shows the output of failures only.
+        let _ = writeln!(std::io::stderr(), "real programs: {name}: {program}: {figures}");
+    }
+    Ok(())
+}
+
+/// Links a program in every variant, and returns what became of its code.
+fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String> {
+    let list = |suffix: &str| {
+        let path = build.join(format!("{program}.{suffix}"));
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let objects: Vec<String> =
+        list("objects")?.lines().map(|line| build.join(line).display().to_string()).collect();
+    let libraries = list("libraries")?;
+    let flags: Vec<&str> = LINK.iter().copied().chain(libraries.split_whitespace()).collect();
+    let path = |variant: &str| format!("{variant}/bin/{program}");
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let warnings = chain.link(&path(ORIGINAL), &objects, &flags)?;
+
+    let mut rewrite = |passes: &str| -> Result<(Contents, Rewritten), String> {
+        let object = format!("{program}-{passes}.o");
+        let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
+        let now = chain.link(&path(passes), &[&object], &flags)?;
+        match now.difference(&warnings).next() {
+            Some(warning) => Err(format!("--passes {passes} made the linker warn: {warning}")),
+            None => Ok((Contents::of(&chain.dir().join(&object)), rewritten)),
+        }
+    };
+    let (before, rewritten) = rewrite("none")?;
+    let (after, _) = rewrite("reach")?;
+    if after.code_bytes > before.code_bytes {
+        return Err(format!("reach made the code larger: {} B, then {} B", before.code_bytes, after.code_bytes));
+    }
+    let removed = before.code_bytes - after.code_bytes;
+    let mut text = format!(
+        "{} functions, {} jump tables, {} B of code, of which reach removed {removed} B ({:.1} %), {} functions",
+        before.functions.len(),
+        before.jump_tables,
+        before.code_bytes,
+        100.0 * removed as f64 / before.code_bytes as f64,
+        before.functions.len() - after.functions.len(),
+    );
+    for (reason, count) in &rewritten.opaque {
+        text += &format!("; carried whole: {count} × {reason}");
+    }
+    Ok(text)
+}
+
+/// Puts the programs of one variant to work, which their paths do not tell apart.
+fn work(dir: &Path, variant: &str, name: &str, build: &Path) -> Outcome {
+    let script = fixture(&format!("programs/workloads/{name}.sh"));
+    let run = Run::new("sh").arg(script).arg("../bin").arg(build);
+    run.dir(&dir.join(variant).join("work")).limit(WORKLOAD_LIMIT).outcome()
+}
+
+fn compare(mut outcomes: Vec<(usize, Outcome)>, least_lines: usize) -> Result<(), String> {
+    outcomes.sort_by_key(|(variant, _)| *variant);
+    let (_, original) = &outcomes[0];
+    let lines = original.text().lines().count();
+    if original.status != Some(0) || lines < least_lines {
+        return Err(format!("the original does not do its work, {least_lines} lines of it: {original}"));
+    }
+    for (variant, outcome) in &outcomes[1..] {
+        if !outcome.equals(original) {
+            let passes = VARIANTS[*variant];
+            let difference = original.difference(outcome);
+            return Err(format!("--passes {passes} changed what it does: {difference}\n  after: {outcome}"));
+        }
+    }
+    Ok(())
+}
