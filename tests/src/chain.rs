@@ -69,7 +69,12 @@ impl Chain {
     ///
     /// # Errors
     /// The outcome as text if the linker fails.
-    pub fn link(&mut self, program: &str, objects: &[&str], flags: &[&str]) -> Result<BTreeSet<String>, String> {
+    pub fn link(
+        &mut self,
+        program: &str,
+        objects: &[&str],
+        flags: &[&str],
+    ) -> Result<BTreeSet<String>, String> {
         let run = Run::new(GCC).args(["-m32", "-o", program, "-Wl,--start-group"]).args(objects);
         let outcome = self.step(run.arg("-Wl,--end-group").args(flags))?;
         let warnings = outcome.stderr.lines().filter_map(|line| line.split_once("warning: "));

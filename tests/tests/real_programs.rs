@@ -109,7 +109,10 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     let (before, rewritten) = rewrite("none")?;
     let (after, _) = rewrite("reach")?;
     if after.code_bytes > before.code_bytes {
-        return Err(format!("reach made the code larger: {} B, then {} B", before.code_bytes, after.code_bytes));
+        return Err(format!(
+            "reach made the code larger: {} B, then {} B",
+            before.code_bytes, after.code_bytes
+        ));
     }
     let removed = before.code_bytes - after.code_bytes;
     let mut text = format!(

@@ -37,6 +37,8 @@ struct Solver<'g> {
     pending: Vec<NodeId>,
     /// For each node, who has to be looked at again once it may return.
     waiting: Vec<Vec<NodeId>>,
+    /// Blocks that reach their return point without the call as well: a fault's fixup is there.
+    skips_call: FixedBitSet,
 }
 
 impl<'g> Solver<'g> {
@@ -46,6 +48,7 @@ impl<'g> Solver<'g> {
             may_return: FixedBitSet::with_capacity(graph.nodes.len()),
             pending: Vec::new(),
             waiting: vec![Vec::new(); graph.nodes.len()],
+            skips_call: FixedBitSet::with_capacity(graph.nodes.len()),
         };
         for node in graph.node_ids() {
             match &graph.node(node).kind {
@@ -93,6 +96,9 @@ impl<'g> Solver<'g> {
             for reference in &graph.refs_of(entry)[1..] {
                 if let Some(to) = graph.resolve_node(reference.target) {
                     self.waiting[to.get()].push(node);
+                    if matches!(end, Terminator::Call { next } if *next == Some(to)) {
+                        self.skips_call.insert(node.get());
+                    }
                 }
             }
         }
@@ -130,8 +136,11 @@ impl<'g> Solver<'g> {
         let Terminator::Call { next } = block.end else { return true };
         let callee = self.graph.callee(waiter).expect("a direct call names its callee").target;
         let callee = self.graph.resolve_node(callee);
-        // Reached through an entry of a table that is about the call.
+        // Reached through an entry of a table that is about the block.
         if Some(node) != callee && Some(node) != next {
+            return true;
+        }
+        if Some(node) == next && self.skips_call.contains(waiter.get()) {
             return true;
         }
         let may_return = |node: NodeId| self.may_return.contains(node.get());

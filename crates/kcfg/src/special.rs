@@ -96,8 +96,10 @@ pub enum TableKind {
     RuntimeConst,
     /// `__bug_table` (`struct bug_entry`).
     Bug,
-    /// `_kprobe_blacklist`, `_error_injection_whitelist`: functions, by their first byte.
+    /// `_kprobe_blacklist`: functions, by their first byte.
     FunctionList,
+    /// `_error_injection_whitelist` (`struct error_injection_entry`): functions and a kind.
+    ErrorInjection,
 }
 
 impl TableKind {
@@ -112,17 +114,20 @@ impl TableKind {
             TableKind::StaticCall => 8,
             TableKind::Paravirt => 2 * word,
             TableKind::PatchSite | TableKind::LockPrefix | TableKind::RuntimeConst => 4,
-            TableKind::Mcount => word,
+            TableKind::Mcount | TableKind::FunctionList => word,
+            TableKind::ErrorInjection => 2 * word,
             TableKind::Bug if second => 12,
             TableKind::Bug => 8,
-            TableKind::FunctionList => word,
         }
     }
 
     /// Whether the kernel writes over the code at the site, or compares its bytes, so that it has to
     /// stay as it is.
     pub fn fixes_code(self) -> bool {
-        !matches!(self, TableKind::ExceptionTable | TableKind::Bug | TableKind::FunctionList)
+        !matches!(
+            self,
+            TableKind::ExceptionTable | TableKind::Bug | TableKind::FunctionList | TableKind::ErrorInjection
+        )
     }
 }
 
@@ -159,7 +164,8 @@ pub fn rule(name: &str, kind: u32, flags: u64) -> Rule {
         ".smp_locks" => Some(TableKind::LockPrefix),
         "__mcount_loc" => Some(TableKind::Mcount),
         "__bug_table" => Some(TableKind::Bug),
-        "_kprobe_blacklist" | "_error_injection_whitelist" => Some(TableKind::FunctionList),
+        "_kprobe_blacklist" => Some(TableKind::FunctionList),
+        "_error_injection_whitelist" => Some(TableKind::ErrorInjection),
         _ if name.starts_with("runtime_ptr_") || name.starts_with("runtime_shift_") => {
             Some(TableKind::RuntimeConst)
         }

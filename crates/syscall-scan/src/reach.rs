@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::code::{Code, ExitId, ExitKind};
 use crate::flow::{Flows, sign_extend};
-use crate::image::{Addr, Image};
+use crate::image::{Addr, Extent, Image};
 use crate::values::{Origin, Value};
 
 /// The most entries of a jump table whose index has no known bound.
@@ -43,11 +43,13 @@ pub fn reach(image: &Image) -> Option<(Code<'_>, LostJumps)> {
         if jumps.follow(&mut code)? {
             continue;
         }
-        if pointers_taken {
+        if pointers_taken && !code.take_landing_pads() {
             break;
         }
-        code.take_pointers();
-        pointers_taken = true;
+        if !pointers_taken {
+            code.take_pointers();
+            pointers_taken = true;
+        }
     }
     let mut lost: Vec<Addr> =
         jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at).collect();
@@ -108,7 +110,7 @@ impl Jumps {
 /// Where a computed jump goes, over all functions that it is in.
 fn targets(flows: &mut Flows, at: Addr, jump: &mut Jump) -> Targets {
     let functions = flows.code.functions_of(at);
-    let blocks = functions.iter().map(|&entry| flows.size(entry)).sum();
+    let blocks = functions.iter().map(|&entry| flows.function(entry).blocks.len()).sum();
     if jump.blocks == blocks {
         return Targets::Unchanged;
     }
@@ -181,7 +183,7 @@ fn unbounded(
     let own = code.image.extents.around(at)?;
     let is_target = |&target: &Addr| {
         let extent = code.image.extents.around(target);
-        let part = |(start, _)| target != start && code.entry(start).is_none();
+        let part = |extent: Extent| target != extent.start && code.entry(extent.start).is_none();
         code.image.is_code(target)
             && (extent == Some(own) || extent.is_some_and(part))
             && code.is_instruction(target)

@@ -316,6 +316,7 @@ impl fmt::Display for Reason {
                 write!(f, "the number is an argument of {function}, ")?;
                 match taken {
                     Taken::Start => f.write_str("where the program starts"),
+                    Taken::Unwinder => f.write_str("where exceptions are handled"),
                     Taken::Code(at) => write!(f, "whose address is taken at {at}"),
                     Taken::Data(at) => write!(f, "whose address is in data at {at}"),
                 }

@@ -172,7 +172,8 @@ fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option
         }
         let program = format!("original{level}");
         let objects = objects(level, variant);
-        let warnings = chain.link(&program, &objects.iter().map(String::as_str).collect::<Vec<_>>(), variant.link)?;
+        let warnings =
+            chain.link(&program, &objects.iter().map(String::as_str).collect::<Vec<_>>(), variant.link)?;
         assert!(warnings.is_empty(), "the original must link without warnings: {warnings:?}");
         let outcome = run(chain, &program, ORIGINAL_LIMIT);
         if outcome.status.is_none() {

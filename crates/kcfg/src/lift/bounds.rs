@@ -26,6 +26,7 @@ pub(super) fn upper_bound(
     reg: Reg,
 ) -> Option<u64> {
     let mut walk = Walk {
+        stack_pointer: graph.isa().stack_pointer(),
         index: Place::Register(reg),
         width: graph.machine.word_size(),
         condition: None,
@@ -43,6 +44,7 @@ enum Place {
 }
 
 struct Walk {
+    stack_pointer: Reg,
     index: Place,
     /// The index is the low bytes of its place, so many of them, zero-extended.
     width: u8,
@@ -126,7 +128,11 @@ impl Walk {
             | Effect::Binary { dst, .. }
             | Effect::Clobber(dst) => (!self.depends_on(dst)).then_some(Step::On),
             Effect::Swap(a, b) => (!self.depends_on(a) && !self.depends_on(b)).then_some(Step::On),
-            Effect::Store { .. } | Effect::ClobberMemory | Effect::ClobberRange(_) => {
+            Effect::Store { to, width, .. } => match self.index {
+                Place::Memory(from) if !self.apart(from, to, width) => None,
+                _ => Some(Step::On),
+            },
+            Effect::ClobberMemory | Effect::ClobberRange(_) => {
                 matches!(self.index, Place::Register(_)).then_some(Step::On)
             }
             Effect::Transfer(_) | Effect::BranchIf(_) => Some(Step::On),
@@ -174,6 +180,20 @@ impl Walk {
             self.narrowest = Some((1 << (8 * self.width)) - 1);
         }
         Some(Step::On)
+    }
+
+    /// Whether a store of `width` bytes leaves the index in memory alone: it goes to other bytes of the same
+    /// object, or one of the two is in the frame and the other at a fixed address.
+    fn apart(&self, index: Address, store: Address, width: u8) -> bool {
+        let same = (index.base, index.index, index.segment) == (store.base, store.index, store.segment);
+        let (index_end, store_end) =
+            (index.displacement + i64::from(self.width), store.displacement + i64::from(width));
+        if same {
+            return index_end <= store.displacement || store_end <= index.displacement;
+        }
+        let fixed = |address: Address| address.base.is_none() && address.index.is_none();
+        let framed = |address: Address| address.base == Some(self.stack_pointer);
+        fixed(index) && framed(store) || framed(index) && fixed(store)
     }
 
     fn depends_on(&self, reg: Reg) -> bool {

@@ -1,8 +1,8 @@
 //! Decoding the code sections of one object: where instructions begin, which functions there are, and
 //! where blocks have to begin.
 
-use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC};
-use kelf::{Object, Place, Reloc, RelocClass, SectionIndex};
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
+use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 
 use crate::isa::{Flow, Insn, Isa};
 
@@ -61,16 +61,32 @@ impl CodeSection {
                 span.opaque = Some("a trampoline that is patched at run time");
             }
             if !decode_span(isa, &section.data, span, &mut code.insns) {
-                span.opaque = span.opaque.or(Some("bytes that are no instructions"));
+                // Whatever comes behind them may name its neighbours without a relocation.
+                code.opaque = Some("bytes that are no instructions");
             }
         }
         code.collect_branches(&section.relocs);
         for symbol in &object.symbols {
             if symbol.place == Place::Section(index) && !symbol.name.is_empty() {
                 code.add_reference(symbol.value as u32);
+                code.add_label(symbol, trampolines);
             }
         }
         code
+    }
+
+    /// Compilers give functions their type. A label without one is from inline `asm`, or, where a function
+    /// begins, from `asm` at the top level of the file, which may compute with the distances between labels.
+    fn add_label(&mut self, symbol: &Symbol<'_>, trampolines: bool) {
+        if symbol.kind != STT_NOTYPE || trampolines {
+            return;
+        }
+        match self.span_containing(symbol.value as u32) {
+            Some(span) if u64::from(self.spans[span].start) < symbol.value => {
+                self.make_opaque(span, "a label of inline asm");
+            }
+            _ => self.opaque = Some("labels of top-level asm"),
+        }
     }
 
     /// The instruction that contains the byte at `offset`.

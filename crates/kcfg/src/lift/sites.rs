@@ -54,7 +54,7 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
         for start in (0..section.size as u32).step_by(entry as usize) {
             let field = |offset: u32| local_place(object, index, start + offset);
             let Some((site_section, offset)) = field(0) else {
-                if kind == TableKind::FunctionList {
+                if matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection) {
                     continue;
                 }
                 return Err((index, format!("the entry at {start:#x} names no code of this object")));
@@ -69,7 +69,7 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
                         out.replacements.push(Replacement { section, start: at, end: at + len });
                     }
                 }
-                TableKind::Paravirt => site.len = u32::from(byte(object.machine.word_size().into()) + 1),
+                TableKind::Paravirt => site.len = u32::from(byte(u32::from(object.machine.word_size()) + 1)),
                 TableKind::Bug => {
                     let at = if entry == 12 { 10 } else { 4 };
                     site.resumes = u16::from_le_bytes([byte(at), byte(at + 1)]) & BUGFLAG_WARNING != 0;

@@ -20,7 +20,7 @@ pub(super) struct Emitter<'g> {
     graph: &'g Graph,
     isa: &'g dyn Isa,
     /// The sections of which something is alive, with their nodes placed.
-    placed: Vec<(SectionId, Placed)>,
+    placed: Vec<Placed>,
     sections: Vec<Option<SectionIndex>>,
     offsets: Vec<u32>,
     ends: Vec<u32>,
@@ -49,13 +49,13 @@ impl<'g> Emitter<'g> {
                 Error::TooFar { from: graph.name_of(far.node), displacement: far.displacement }
             })?;
             if !placed.nodes.is_empty() {
-                emitter.placed.push((id, placed));
+                emitter.placed.push(placed);
             }
         }
         if relax == Relax::Shortest {
             pack::order(graph, &mut emitter.placed);
         }
-        for (i, (_, placed)) in emitter.placed.iter().enumerate() {
+        for (i, placed) in emitter.placed.iter().enumerate() {
             let index = SectionIndex::from(i + 1);
             for node in &placed.nodes {
                 emitter.sections[node.node.get()] = Some(index);
@@ -84,8 +84,8 @@ impl<'g> Emitter<'g> {
             link_order: None,
         };
         let mut sections = vec![null];
-        for (id, placed) in std::mem::take(&mut self.placed) {
-            sections.push(self.section(id, &placed)?);
+        for placed in std::mem::take(&mut self.placed) {
+            sections.push(self.section(&placed)?);
         }
         let groups = self.groups();
         sections.push(Section {
@@ -109,8 +109,9 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    fn section(&mut self, id: SectionId, placed: &Placed) -> Result<Section<'g>, Error> {
+    fn section(&mut self, placed: &Placed) -> Result<Section<'g>, Error> {
         let graph = self.graph;
+        let id = placed.section;
         let input = &graph.sections[id.get()];
         let mut data = Vec::new();
         let mut relocs = Vec::new();
@@ -125,7 +126,7 @@ impl<'g> Emitter<'g> {
             name: output_name(&input.name),
             kind: input.kind,
             flags: input.flags & !u64::from(SHF_GROUP | SHF_LINK_ORDER),
-            align: u64::from(input.align),
+            align: u64::from(placed.align),
             entsize: input.entsize,
             size: u64::from(placed.size),
             data: data.into(),

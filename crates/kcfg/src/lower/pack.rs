@@ -1,53 +1,48 @@
 //! Which data section comes after which, so that little is lost to alignment between them.
 //!
 //! The linker puts sections of one name behind one another in the order in which the object has them. Nothing
-//! depends on that order for plain data. The rule is greedy: next comes the most aligned section that fits
-//! without padding, and only if there is none, the most aligned of all. Sections that are aligned to more
-//! than a cache line come first where the image begins their kind on a page (zero-initialised data), and
-//! last where it does not.
+//! depends on that order for plain data. Those that are aligned to more than a cache line come first. For the
+//! others the rule is greedy: next comes, of the sections that fit without padding, the one that leaves the
+//! most even end for the next.
 
-use goblin::elf::section_header::{SHF_MERGE, SHT_NOBITS};
+use goblin::elf::section_header::SHF_MERGE;
 use indexmap::IndexMap;
 
 use super::relax::Placed;
 use crate::graph::{Graph, Section};
-use crate::index::SectionId;
 use crate::special::{Rule, output_name, rule};
 
 /// The largest alignment in bytes that the place where a run of sections begins can be trusted with.
 const CACHE_LINE: u32 = 64;
 
 /// Reorders plain data among itself; everything else keeps its place.
-pub(super) fn order(graph: &Graph, placed: &mut Vec<(SectionId, Placed)>) {
-    let section = |id: SectionId| &graph.sections[id.get()];
-    let (plain, others) = std::mem::take(placed).into_iter().partition(|(id, _)| is_plain(section(*id)));
+pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
+    let section = |placed: &Placed| &graph.sections[placed.section.get()];
+    let (plain, others): (Vec<_>, Vec<_>) =
+        std::mem::take(placed).into_iter().partition(|placed| is_plain(section(placed)));
     *placed = others;
-    let plain: Vec<(SectionId, Placed)> = plain;
-    let mut runs: IndexMap<&str, Vec<(SectionId, Placed)>> = IndexMap::new();
-    for (id, nodes) in plain {
-        runs.entry(output_name(&section(id).name)).or_default().push((id, nodes));
+    let mut runs: IndexMap<&str, Vec<Placed>> = IndexMap::new();
+    for piece in plain {
+        runs.entry(output_name(&section(&piece).name)).or_default().push(piece);
     }
     for run in runs.into_values() {
-        let zero = section(run[0].0).kind == SHT_NOBITS;
-        let (wide, narrow): (Vec<_>, Vec<_>) =
-            run.into_iter().partition(|(id, _)| section(*id).align > CACHE_LINE);
-        let parts = if zero { [wide, narrow] } else { [narrow, wide] };
-        for part in parts {
-            pack(graph, part, placed);
-        }
+        let (wide, narrow): (Vec<_>, Vec<_>) = run.into_iter().partition(|piece| piece.align > CACHE_LINE);
+        pack(wide, placed);
+        pack(narrow, placed);
     }
 }
 
-fn pack(graph: &Graph, mut rest: Vec<(SectionId, Placed)>, out: &mut Vec<(SectionId, Placed)>) {
-    let align = |id: SectionId| graph.sections[id.get()].align.max(1);
-    // The most aligned last, so that it is the first to be found from behind.
-    rest.sort_by_key(|(id, nodes)| (align(*id), nodes.size % align(*id) == 0));
+fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
+    rest.sort_by_key(|piece| piece.align);
     let mut at = 0u32;
     while !rest.is_empty() {
-        let fits = rest.iter().rposition(|(id, _)| at % align(*id) == 0);
-        let (id, nodes) = rest.remove(fits.unwrap_or(rest.len() - 1));
-        at = at.next_multiple_of(align(id)) + nodes.size;
-        out.push((id, nodes));
+        let evenness = |size: u32| (at + size).trailing_zeros().min(CACHE_LINE.trailing_zeros());
+        let fitting = rest.iter().enumerate().filter(|(_, piece)| at % piece.align == 0);
+        let best = fitting.max_by_key(|(_, piece)| (evenness(piece.size), piece.align));
+        let best = best.map_or(rest.len() - 1, |(i, _)| i);
+        let piece = rest.remove(best);
+        at = at.next_multiple_of(piece.align) + piece.size;
+        out.push(piece);
     }
 }
 

@@ -13,11 +13,15 @@ pub enum Relax {
     Shortest,
 }
 
-/// A section's live nodes with their places.
+/// The live nodes of an input section with their places: an output section.
 pub(super) struct Placed {
+    /// The input section.
+    pub section: SectionId,
     pub nodes: Vec<PlacedNode>,
     /// Size in bytes.
     pub size: u32,
+    /// Alignment in bytes.
+    pub align: u32,
 }
 
 /// A node with its place in the output section.
@@ -63,7 +67,12 @@ pub(super) fn place(
     loop {
         let size = assign_offsets(graph, &mut nodes, offsets);
         if !grow(isa, graph, &mut nodes, offsets)? {
-            return Ok(Placed { nodes, size });
+            let align = match relax {
+                Relax::AsAssembled => graph.sections[section.get()].align,
+                // What asked for more may be gone.
+                Relax::Shortest => live.iter().map(|&node| graph.node(node).align).max().unwrap_or(1),
+            };
+            return Ok(Placed { section, nodes, size, align: align.max(1) });
         }
     }
 }

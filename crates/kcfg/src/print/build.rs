@@ -77,9 +77,6 @@ impl Printer<'_> {
             Life::Referenced => (LifeRecord::Referenced, None),
             Life::Site(kind) => (LifeRecord::Site(kind), site(self.graph, id)),
         };
-        let strings = u64::from(SHF_MERGE | SHF_STRINGS);
-        let is_string = section.flags & strings == strings && section.entsize == 1;
-        let string = self.graph.bytes_of(id).split(|&byte| byte == 0).next().filter(|_| is_string);
         Some(ChunkRecord {
             id,
             object: &section.object,
@@ -91,12 +88,21 @@ impl Printer<'_> {
             life,
             site: site.map(|site| self.to(site.target)),
             root: self.roots_of(id),
-            string: string.and_then(|bytes| std::str::from_utf8(bytes).ok()),
+            string: self.string(id),
             symbols: self.symbol_records(id).collect(),
             edges: self.edge_records(id),
             refs: self.graph.refs_of(id).iter().map(|reference| self.ref_record(reference)).collect(),
             text: if text { self.instructions(id) } else { Vec::new() },
         })
+    }
+
+    /// The text of a chunk that is one string of a section that the linker merges.
+    fn string(&self, id: NodeId) -> Option<&str> {
+        let section = self.graph.section_of(id);
+        let mergeable = u64::from(SHF_MERGE | SHF_STRINGS);
+        let text = self.graph.bytes_of(id).strip_suffix(&[0])?;
+        let one = section.flags & mergeable == mergeable && section.entsize == 1 && !text.contains(&0);
+        std::str::from_utf8(text).ok().filter(|_| one)
     }
 
     /// A jump table.

@@ -3,8 +3,8 @@
 use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, references, taken};
-use crate::image::{Addr, Image};
+use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, length, references, taken};
+use crate::image::{Addr, Image, landing_pads};
 
 /// Something that leads to code.
 pub(super) enum Work {
@@ -36,6 +36,7 @@ impl<'a> Code<'a> {
             taken: taken::Candidates::new(image),
             references: references::Recorder::new(image),
             claimed: FxHashSet::default(),
+            landed: FxHashSet::default(),
         })
     }
 
@@ -79,12 +80,29 @@ impl<'a> Code<'a> {
     /// and those into the middle of a function.
     pub fn take_pointers(&mut self) {
         for &(word, target) in &self.image.code_pointers {
-            let middle = self.image.extents.around(target).is_some_and(|(start, _)| start != target);
+            let middle = self.image.extents.around(target).is_some_and(|extent| extent.start != target);
             let function = !middle || self.image.symbols.is_function(target);
             if function && !self.claimed.contains(&word) {
                 self.work.push(Work::Taken(target, Taken::Data(word)));
             }
         }
+    }
+
+    /// Takes the landing pads of the functions that can run. Returns whether any are new.
+    pub fn take_landing_pads(&mut self) -> bool {
+        let image = self.image;
+        let before = self.work.len();
+        for extent in image.extents.iter().filter(|extent| extent.handlers.is_some()) {
+            let runs = self.marks.any(extent.start, extent.end);
+            if runs && self.landed.insert(extent.start) {
+                for pad in landing_pads(image, *extent) {
+                    if image.is_code(pad) {
+                        self.take(pad, Taken::Unwinder);
+                    }
+                }
+            }
+        }
+        self.work.len() > before
     }
 
     pub(super) fn take(&mut self, target: Addr, by: Taken) {
@@ -135,10 +153,11 @@ impl<'a> Code<'a> {
         let mut at = start;
         let mut effects = Vec::new();
         loop {
-            if let Some(&exit) = self.exit_at.get(&at).filter(|_| self.marks.is_exit(at)) {
+            let mark = self.marks.get(at);
+            if let Some(exit) = (mark & EXIT != 0).then(|| self.exit_at(at)).flatten() {
                 return exit;
             }
-            if let Some(length) = self.marks.length(at) {
+            if let Some(length) = length(mark) {
                 at = at.plus(length);
                 continue;
             }

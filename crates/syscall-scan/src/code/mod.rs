@@ -97,6 +97,8 @@ pub enum Taken {
     Code(Addr),
     /// This word of data holds it.
     Data(Addr),
+    /// The unwinder jumps there.
+    Unwinder,
 }
 
 /// A place where functions begin.
@@ -129,6 +131,8 @@ pub struct Code<'a> {
     references: references::Recorder,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,
+    /// Pieces of functions whose landing pads are taken, by their first address.
+    landed: FxHashSet<Addr>,
 }
 
 impl Code<'_> {
@@ -189,6 +193,11 @@ const LENGTH: u8 = 0x0f;
 const EXIT: u8 = 0x10;
 const START: u8 = 0x20;
 
+/// The length of the instruction that a mark is of, if there is one.
+fn length(mark: u8) -> Option<u64> {
+    Some(u64::from(mark & LENGTH)).filter(|&length| length > 0)
+}
+
 impl Marks {
     fn new(image: &Image) -> Marks {
         let marks = |range: &std::ops::Range<u64>| {
@@ -215,7 +224,15 @@ impl Marks {
     }
 
     fn length(&self, at: Addr) -> Option<u64> {
-        Some(u64::from(self.get(at) & LENGTH)).filter(|&length| length > 0)
+        length(self.get(at))
+    }
+
+    /// Whether any instruction starts between two addresses.
+    fn any(&self, start: Addr, end: Addr) -> bool {
+        let Some((range, offset)) = self.place(start) else { return false };
+        let marks = &self.ranges[range].1[offset..];
+        let size = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
+        marks.iter().take(size).any(|&mark| length(mark).is_some())
     }
 
     fn is_exit(&self, at: Addr) -> bool {

@@ -12,7 +12,7 @@ use kelf::Machine;
 use rustc_hash::FxHashMap;
 
 use super::{Code, ExitKind, Taken};
-use crate::image::{Addr, Image};
+use crate::image::{Addr, Extent, Image};
 
 /// Distances below this are fields of structures, not functions.
 const MIN_DISTANCE: i64 = 0x1000;
@@ -110,7 +110,7 @@ impl Code<'_> {
 
     /// Whether an instruction may start at this address: not if it is known to be in the middle of one.
     pub fn is_instruction(&self, target: Addr) -> bool {
-        let Some((start, end)) = self.image.extents.around(target) else { return true };
+        let Some(Extent { start, end, .. }) = self.image.extents.around(target) else { return true };
         if start == target || self.length(target).is_some() {
             return true;
         }

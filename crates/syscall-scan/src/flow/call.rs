@@ -13,7 +13,14 @@ const MAX_LEAF: usize = 8;
 impl Flows<'_> {
     /// Applies a call: the callee itself if it is a few straight instructions (which is how
     /// position-independent code reads the program counter), what the ABI says otherwise.
-    pub(super) fn call(&mut self, state: &mut State, at: Addr, effects: &[Effect], callee: Option<Addr>, trust_frame: bool) {
+    pub(super) fn call(
+        &mut self,
+        state: &mut State,
+        at: Addr,
+        effects: &[Effect],
+        callee: Option<Addr>,
+        trust_frame: bool,
+    ) {
         let stack_pointer = self.convention.stack_pointer;
         let before = state.register(stack_pointer).clone();
         self.apply(state, at, effects, trust_frame);

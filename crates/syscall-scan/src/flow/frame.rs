@@ -259,26 +259,49 @@ impl Frame {
         self.arguments_lost = self.arguments_lost.min(other.arguments_lost);
     }
 
+    /// One cell of either frame, joined with what the other one has in its place.
+    fn with_theirs(
+        &self,
+        other: &Frame,
+        cell: Option<&Cell>,
+        domain: &mut Domain,
+        unite: &mut impl FnMut(&Value, &Value) -> Value,
+    ) -> Option<Cell> {
+        let Cell { place, width, .. } = *cell?;
+        let mine = self.load(place, width, domain).unwrap_or(Value::Any);
+        let theirs = other.load(place, width, domain).unwrap_or(Value::Any);
+        let value = if mine == theirs { mine } else { unite(&mine, &theirs) };
+        Some(Cell { place, width, value })
+    }
+
     fn join_cells(
         &mut self,
         other: &Frame,
         domain: &mut Domain,
         unite: &mut impl FnMut(&Value, &Value) -> Value,
     ) {
-        let mut joined = Frame { cells: Rc::default(), ..Frame::new() };
+        let key = |cell: &Cell| (cell.place, cell.width);
         let mut cells = Vec::with_capacity(self.cells.len());
-        let only_theirs =
-            other.cells.iter().filter(|cell| self.overlapping(cell.place, cell.width).is_empty());
-        for cell in self.cells.iter().chain(only_theirs) {
-            let mine = self.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
-            let theirs = other.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
-            let value = if mine == theirs { mine } else { unite(&mine, &theirs) };
-            if value != Value::Any || domain.is_argument(cell.place) {
-                cells.push(Cell { value, ..cell.clone() });
+        let mut theirs = other.cells.iter().peekable();
+        let mut mine = self.cells.iter().peekable();
+        while let Some(cell) = match (mine.peek(), theirs.peek()) {
+            (Some(a), Some(b)) if key(a) == key(b) => {
+                let value = if a.value == b.value { a.value.clone() } else { unite(&a.value, &b.value) };
+                let cell = Cell { value, ..**a };
+                (mine.next(), theirs.next());
+                Some(cell)
+            }
+            // Written on one way only, or in other pieces: what is there on the other way?
+            (Some(a), Some(b)) if key(a) > key(b) => self.with_theirs(other, theirs.next(), domain, unite),
+            (Some(_), _) => self.with_theirs(other, mine.next(), domain, unite),
+            (None, _) => self.with_theirs(other, theirs.next(), domain, unite),
+        } {
+            if cell.value != Value::Any || domain.is_argument(cell.place) {
+                cells.push(cell);
             }
         }
-        cells.sort_unstable_by_key(|cell| cell.place);
-        joined.cells = Rc::new(cells);
+        cells.dedup_by(|next, cell| next.place.frame == cell.place.frame && next.place.offset < cell.end());
+        let mut joined = Frame { cells: Rc::new(cells), ..Frame::new() };
         // Arguments that were written in other pieces there: all of it is unknown.
         for cell in other.cells.iter().filter(|cell| domain.is_argument(cell.place)) {
             for mine in &self.cells[self.overlapping(cell.place, cell.width)] {

@@ -44,6 +44,7 @@ pub struct Flows<'c> {
     pub domain: Domain,
     /// The calling convention of the machine.
     pub convention: &'static Convention,
+    functions: FxHashMap<Addr, Rc<Function>>,
     flows: FxHashMap<Addr, Rc<Flow>>,
     /// A buffer for the effects of one instruction.
     effects: Vec<Effect>,
@@ -52,7 +53,7 @@ pub struct Flows<'c> {
 /// The result for one function.
 pub struct Flow {
     /// The function.
-    pub function: Function,
+    pub function: Rc<Function>,
     /// The state in front of each block; `None` if control does not get there.
     states: Vec<Option<Rc<State>>>,
     /// Whether what was read from the frame is believed.
@@ -100,8 +101,14 @@ impl<'c> Flows<'c> {
         let convention = Convention::of(code.image.machine)?;
         let mut domain = Domain::new(code.image.machine.word_size(), convention.stack_pointer);
         domain.global_offset_table = code.global_offset_table().map(|table| table.0);
-        let flows = FxHashMap::default();
-        Some(Flows { code, domain, convention, flows, effects: Vec::new() })
+        Some(Flows {
+            code,
+            domain,
+            convention,
+            functions: FxHashMap::default(),
+            flows: FxHashMap::default(),
+            effects: Vec::new(),
+        })
     }
 
     /// The analysis of the function that begins at an address.
@@ -109,7 +116,7 @@ impl<'c> Flows<'c> {
         if let Some(flow) = self.flows.get(&entry) {
             return Rc::clone(flow);
         }
-        let function = Function::new(self.code, entry);
+        let function = self.function(entry);
         let (mut states, balanced) = self.solve(&function, true);
         if !balanced {
             states = self.solve(&function, false).0;
@@ -119,11 +126,10 @@ impl<'c> Flows<'c> {
         flow
     }
 
-    /// The number of blocks of the function that begins at an address.
-    pub fn size(&self, entry: Addr) -> usize {
-        self.flows
-            .get(&entry)
-            .map_or_else(|| Function::new(self.code, entry).blocks.len(), |flow| flow.function.blocks.len())
+    /// The blocks of the function that begins at an address.
+    pub fn function(&mut self, entry: Addr) -> Rc<Function> {
+        let new = || Rc::new(Function::new(self.code, entry));
+        Rc::clone(self.functions.entry(entry).or_insert_with(new))
     }
 
     /// The state in front of an instruction; `None` if control does not get there.
@@ -151,7 +157,7 @@ impl<'c> Flows<'c> {
     /// # Errors
     /// Where the value cannot be followed any further.
     pub fn watch(&mut self, entry: Addr, watched: OriginId) -> Result<Flow, Addr> {
-        let function = Function::new(self.code, entry);
+        let function = self.function(entry);
         self.domain.watch(Some(watched));
         let (states, balanced) = self.solve(&function, true);
         let lost = self.domain.lost();

@@ -16,7 +16,7 @@ use kelf::Machine;
 use rustc_hash::FxHashSet;
 
 pub use symbols::Symbols;
-pub use unwind::Extents;
+pub use unwind::{Extent, Extents, landing_pads};
 
 /// A virtual address of the program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

@@ -11,9 +11,12 @@ use std::rc::Rc;
 
 pub use origin::{Origin, OriginId, Origins, When};
 
-/// How many atoms a value may have after a join; a value with more is unknown. A switch over system calls
-/// (`ipc`, `socketcall`) stays well below.
-const MAX_ATOMS: usize = 64;
+/// How many numbers a value may be one of after a join; a value with more is unknown. A switch over system
+/// calls (`ipc`, `socketcall`) stays well below.
+const MAX_NUMBERS: usize = 64;
+
+/// The same for values that are not all numbers. Few wrappers get a number in more than two ways.
+const MAX_ATOMS: usize = 8;
 
 /// A number, or an unknown plus a number, modulo the machine's word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -103,11 +106,20 @@ impl Value {
         }
         match (self, other) {
             (Value::Any, _) | (_, Value::Any) => Value::Any,
+            _ if self.has_all(other) => self.clone(),
+            _ if other.has_all(self) => other.clone(),
             _ => {
                 let value = Value::of([self.atoms(), other.atoms()].concat());
-                if value.atoms().len() > MAX_ATOMS { Value::Any } else { value }
+                let max = if value.is_numbers() { MAX_NUMBERS } else { MAX_ATOMS };
+                if value.atoms().len() > max { Value::Any } else { value }
             }
         }
+    }
+
+    fn has_all(&self, other: &Value) -> bool {
+        let atoms = self.atoms();
+        other.atoms().len() <= atoms.len()
+            && other.atoms().iter().all(|atom| atoms.binary_search(atom).is_ok())
     }
 
     /// Every atom made into another one; anything if one of them is.
@@ -127,7 +139,7 @@ impl Value {
         match (self, other) {
             (_, Value::One(right)) => self.map(|left| f(left, *right)),
             (Value::One(left), _) => other.map(|right| f(*left, right)),
-            _ if self.atoms().len() * other.atoms().len() > MAX_ATOMS => Value::Any,
+            _ if self.atoms().len() * other.atoms().len() > MAX_NUMBERS => Value::Any,
             _ => {
                 let mut atoms = Vec::new();
                 for &left in self.atoms() {

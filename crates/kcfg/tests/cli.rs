@@ -1,0 +1,445 @@
+//! The command `kcfg`, run as a process: what it prints, for whom, and how it fails.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use common::Dir;
+use serde_json::Value;
+
+fn kcfg() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kcfg"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs it; gives its status, output and messages.
+#[track_caller]
+fn finish(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().expect("no signal"), text(stdout), text(stderr))
+}
+
+/// Runs it on objects; it has to succeed without a word on standard error.
+#[track_caller]
+fn on_objects(objects: &[PathBuf], arguments: &[&str]) -> String {
+    let (status, output, messages) = finish(kcfg().args(arguments).arg("--objects").args(objects));
+    assert_eq!((status, messages.as_str()), (0, ""));
+    output
+}
+
+/// Runs it and expects a failure with one line that says this.
+#[track_caller]
+fn fails(command: &mut Command, status: i32, words: &str) {
+    let (found, output, messages) = finish(command);
+    assert_eq!((found, output.as_str()), (status, ""), "{messages}");
+    assert!(messages.starts_with("kcfg: error: ") && messages.contains(words), "{messages}");
+    assert_eq!(messages.lines().count(), 1, "{messages}");
+}
+
+fn program(dir: &Dir) -> Vec<PathBuf> {
+    ["main", "control", "data", "labels", "sites"]
+        .iter()
+        .map(|part| dir.compile(&format!("run/{part}.c"), &["-Os"]))
+        .collect()
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+fn array<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value[name].as_array().unwrap_or_else(|| panic!("no array {name} in {value}"))
+}
+
+/// Every block and chunk of a document.
+fn nodes(document: &Value) -> Vec<&Value> {
+    let blocks = array(document, "functions").iter().flat_map(|function| array(function, "blocks"));
+    blocks.chain(array(document, "chunks")).collect()
+}
+
+#[test]
+fn the_document_is_whole() {
+    let dir = Dir::new();
+    let document = parse(&on_objects(&program(&dir), &[]));
+    assert_eq!(document["schema"], "kshrink-cfg/1");
+    assert_eq!(document["machine"], "i386");
+    assert_eq!(array(&document, "input").len(), 5);
+    let nodes = nodes(&document);
+    let mut ids: Vec<u64> = nodes.iter().map(|node| node["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..nodes.len() as u64).collect::<Vec<_>>());
+    // Every edge leads somewhere that the document knows.
+    let outside: Vec<&Value> = array(&document, "outside").iter().map(|symbol| &symbol["name"]).collect();
+    for node in &nodes {
+        let refs = node["refs"].as_array().into_iter().flatten().map(|reference| &reference["to"]);
+        for to in array(node, "edges").iter().map(|edge| &edge["to"]).chain(refs) {
+            let known = match to {
+                Value::Number(id) => (id.as_u64().unwrap() as usize) < nodes.len(),
+                Value::String(text) => text == "unknown",
+                other => outside.contains(&&other["symbol"]),
+            };
+            assert!(known, "{to} in {node}");
+        }
+    }
+    assert_eq!(array(&document, "elsewhere").len(), 0);
+}
+
+#[test]
+fn blocks_cover_their_function() {
+    let dir = Dir::new();
+    let document = parse(&on_objects(&program(&dir), &[]));
+    for function in array(&document, "functions") {
+        let mut at = function["offset"].as_u64().unwrap();
+        let end = at + function["size"].as_u64().unwrap();
+        for block in array(function, "blocks") {
+            assert_eq!(block["offset"].as_u64(), Some(at), "{function}");
+            at += block["size"].as_u64().unwrap();
+        }
+        assert_eq!(at, end, "{function}");
+    }
+}
+
+#[test]
+fn every_function_and_chunk_is_a_line() {
+    let dir = Dir::new();
+    let output = on_objects(&program(&dir), &[]);
+    let document = parse(&output);
+    let records: Vec<Value> = output
+        .lines()
+        .filter_map(|line| line.strip_suffix(',').or(Some(line)).filter(|line| line.starts_with("{\"id\"")))
+        .map(parse)
+        .collect();
+    for name in ["functions", "chunks", "tables"] {
+        for record in array(&document, name) {
+            assert!(records.contains(record), "{record}");
+        }
+    }
+}
+
+#[test]
+fn jump_tables_are_in_the_document() {
+    let dir = Dir::new();
+    let document = parse(&on_objects(&[dir.compile("switch.c", &["-Os"])], &[]));
+    let function = array(&document, "functions").iter().find(|function| function["name"] == "compared");
+    let blocks = array(function.unwrap(), "blocks");
+    let jump = blocks.iter().find(|block| block["end"] == "switch").unwrap();
+    let table = array(&document, "tables").iter().find(|table| table["id"] == jump["table"]).unwrap();
+    let targets: Vec<&Value> = array(jump, "edges")
+        .iter()
+        .filter(|edge| edge["kind"] == "switch")
+        .map(|edge| &edge["to"])
+        .collect();
+    assert_eq!(array(table, "slots").iter().collect::<Vec<_>>(), targets);
+    assert_eq!(targets.len(), 7);
+    assert_eq!(array(&document, "unresolved_switches").len(), 1);
+}
+
+#[test]
+fn one_function() {
+    let dir = Dir::new();
+    let objects = program(&dir);
+    let whole = parse(&on_objects(&objects, &[]));
+    let one = parse(&on_objects(&objects, &["--function", "fibonacci"]));
+    assert_eq!(one["selected"], serde_json::json!(["fibonacci"]));
+    let find = |document: &Value| {
+        array(document, "functions").iter().find(|f| f["name"] == "fibonacci").cloned().unwrap()
+    };
+    assert_eq!(array(&one, "functions"), [find(&whole)]);
+    assert_eq!(array(&one, "chunks").len(), 0);
+    // What it leads to is named.
+    let elsewhere = |document: &Value| -> Vec<String> {
+        array(document, "elsewhere").iter().map(|node| node["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let one = parse(&on_objects(&objects, &["--function", "mostly", "--function", "only_weak"]));
+    assert_eq!(array(&one, "functions").len(), 2);
+    assert_eq!(elsewhere(&one), ["rare"]);
+}
+
+#[test]
+fn all_functions_of_a_name() {
+    let dir = Dir::new();
+    let source = dir.path("local.c");
+    fs::write(&source, "static __attribute__((noinline)) int same(int x) { return x + N; }\n\
+        int NAME(int x) { return same(x) * 2; }\n").unwrap();
+    let objects: Vec<PathBuf> = (1..3)
+        .map(|n| {
+            let object = dir.path(&format!("local{n}.o"));
+            let defines = [format!("-DN={n}"), format!("-DNAME=outer{n}")];
+            let mut gcc = Command::new("gcc");
+            common::run(gcc.args(["-m32", "-Os", "-fno-pic", "-fno-inline", "-fno-ipa-cp", "-c"])
+                .args(defines).arg(&source).arg("-o").arg(&object));
+            object
+        })
+        .collect();
+    let document = parse(&on_objects(&objects, &["--function", "same"]));
+    assert_eq!(array(&document, "functions").len(), 2);
+}
+
+#[test]
+fn opaque_code_can_be_selected() {
+    let dir = Dir::new();
+    let objects = [dir.compile("opaque.c", &["-Os"]), dir.compile("hand_written.S", &[])];
+    let document = parse(&on_objects(&objects, &["--function", "by_hand", "--instructions"]));
+    let [chunk] = array(&document, "chunks") else { panic!("one chunk") };
+    assert_eq!((&chunk["opaque"], &chunk["code"]), (&"hand-written".into(), &true.into()));
+    let text: Vec<&str> = array(chunk, "text").iter().filter_map(Value::as_str).collect();
+    assert_eq!(text[0], "test %eax,%eax");
+    assert!(text.contains(&"jmp outside"), "{text:?}");
+    assert_eq!(array(&document, "opaque").len(), 1);
+}
+
+#[test]
+fn instructions_name_what_they_refer_to() {
+    let dir = Dir::new();
+    let objects = [dir.compile("calls.c", &["-Os"])];
+    let plain = parse(&on_objects(&objects, &["--function", "loops"]));
+    let text = parse(&on_objects(&objects, &["--function", "loops", "--instructions"]));
+    let mut lines = Vec::new();
+    for block in array(&array(&text, "functions")[0], "blocks") {
+        assert_eq!(block["instructions"].as_u64(), Some(array(block, "text").len() as u64), "{block}");
+        lines.extend(array(block, "text").iter().filter_map(Value::as_str));
+    }
+    assert!(lines.contains(&"call outside"), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("jmp loops+0x")), "{lines:?}");
+    assert!(array(&array(&plain, "functions")[0], "blocks").iter().all(|block| block.get("text").is_none()));
+    let spins = parse(&on_objects(&objects, &["--function", "spins", "--instructions"]));
+    assert!(spins.to_string().contains("# flag"), "{spins}");
+}
+
+#[test]
+fn drawings_are_graphviz() {
+    let dir = Dir::new();
+    let objects = program(&dir);
+    for arguments in [&["--dot", "--function", "choose", "--function", "print"][..], &["--dot"]] {
+        let drawing = on_objects(&objects, arguments);
+        assert!(drawing.starts_with("digraph kcfg {\n") && drawing.ends_with("}\n"));
+        assert_eq!(drawing.matches('{').count(), drawing.matches('}').count());
+        for kind in ["label = \"choose\"", "shape = box", "call print\\l", " -> "] {
+            assert!(drawing.contains(kind), "{kind} in {drawing}");
+        }
+        graphviz(&drawing);
+    }
+}
+
+/// Lets Graphviz read a drawing, where it is installed.
+fn graphviz(drawing: &str) {
+    let dot = Command::new("dot").args(["-Tcanon", "-o", "/dev/null"]).stdin(Stdio::piped()).spawn();
+    let Ok(mut dot) = dot else { return };
+    dot.stdin.take().unwrap().write_all(drawing.as_bytes()).unwrap();
+    assert!(dot.wait().unwrap().success());
+}
+
+#[test]
+fn names_do_not_break_drawings_or_documents() {
+    let dir = Dir::new();
+    let source = dir.path("names.c");
+    fs::write(&source, "int odd(void) __asm__(\"a\\\\\\\\b c\"); int odd(void) { return 1; }\n").unwrap();
+    let object = dir.path("names.o");
+    let finished =
+        Command::new("gcc").args(["-m32", "-Os", "-c"]).arg(&source).arg("-o").arg(&object).output().unwrap();
+    if finished.status.success() {
+        parse(&on_objects(std::slice::from_ref(&object), &[]));
+        graphviz(&on_objects(&[object], &["--dot"]));
+    }
+}
+
+#[test]
+fn counts_agree_with_the_document() {
+    let dir = Dir::new();
+    let objects = program(&dir);
+    let document = parse(&on_objects(&objects, &[]));
+    let summary = parse(&on_objects(&objects, &["--summary", "--json"]));
+    assert_eq!(summary["schema"], "kshrink-cfg-summary/1");
+    let blocks: Vec<&Value> =
+        array(&document, "functions").iter().flat_map(|function| array(function, "blocks")).collect();
+    let instructions: u64 = blocks.iter().map(|block| block["instructions"].as_u64().unwrap()).sum();
+    let edges = nodes(&document).iter().map(|node| array(node, "edges").len() as u64).sum::<u64>();
+    let by_kind: u64 = summary["edges"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!(summary["functions"], array(&document, "functions").len());
+    assert_eq!(summary["blocks"], blocks.len());
+    assert_eq!(summary["instructions"], instructions);
+    assert_eq!(by_kind, edges);
+    assert_eq!(summary["jump_tables"], array(&document, "tables").len());
+
+    let table = on_objects(&objects, &["--summary"]);
+    for (label, count) in [("functions", &summary["functions"]), ("call", &summary["edges"]["call"])] {
+        let line = table.lines().find(|line| line.trim_start().starts_with(&format!("{label} "))).unwrap();
+        assert_eq!(line.split_whitespace().last().unwrap().replace(',', ""), count.to_string());
+    }
+}
+
+#[test]
+fn opaque_code_is_listed_with_its_reason() {
+    let dir = Dir::new();
+    let objects = [dir.compile("opaque.c", &["-Os"]), dir.compile("hand_written.S", &[])];
+    let list = on_objects(&objects, &["--opaque"]);
+    assert!(list.lines().any(|line| line == "no_code\tbytes that are no instructions"), "{list}");
+    assert!(list.lines().any(|line| line.ends_with("hand_written.S.o:.text\thand-written")), "{list}");
+    let document = parse(&on_objects(&objects, &["--opaque", "--json"]));
+    assert_eq!(document["schema"], "kshrink-cfg/1");
+    assert_eq!(array(&document, "opaque").len(), list.lines().count());
+    assert!(document.get("functions").is_none());
+}
+
+#[test]
+fn entries_are_roots() {
+    let dir = Dir::new();
+    let objects = program(&dir);
+    let document = parse(&on_objects(&objects, &["--entry", "_start", "--function", "_start"]));
+    let entry = &array(&array(&document, "functions")[0], "blocks")[0];
+    assert_eq!(entry["root"], serde_json::json!(["entry"]));
+    fails(kcfg().args(["--entry", "start", "--objects"]).args(&objects), 2, "entry point start");
+}
+
+#[test]
+fn a_file_appears_whole_or_not_at_all() {
+    let dir = Dir::new();
+    let objects = program(&dir);
+    let path = dir.path("graph.json");
+    let printed = on_objects(&objects, &[]);
+    on_objects(&objects, &["-o", path.to_str().unwrap()]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), printed);
+    fs::remove_file(&path).unwrap();
+    let mut command = kcfg();
+    command.args(["-o", path.to_str().unwrap(), "--function", "nothing", "--objects"]);
+    fails(command.args(&objects), 2, "no function is called nothing");
+    assert!(!path.exists());
+    let unwritable = dir.path("missing/graph.json");
+    fails(kcfg().arg("-o").arg(&unwritable).arg("--objects").args(&objects), 1, unwritable.to_str().unwrap());
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let dir = Dir::new();
+    // More than fits into a pipe.
+    let objects = program(&dir);
+    let mut running = kcfg()
+        .args(["--instructions", "--objects"])
+        .args(&objects)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    running.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let finished = running.wait_with_output().unwrap();
+    assert!(finished.status.success() && finished.stderr.is_empty(), "{finished:?}");
+}
+
+#[test]
+fn names_that_are_nearly_right() {
+    let dir = Dir::new();
+    let objects = program(&dir);
+    let with = |name: &str| {
+        let mut command = kcfg();
+        command.args(["--function", name, "--objects"]).args(&objects);
+        command
+    };
+    fails(&mut with("fibonaci"), 2, "did you mean fibonacci?");
+    fails(&mut with("stack_pointer"), 2, "stack_pointer is data");
+    fails(&mut with("xyzzyxyzzy"), 2, "no function is called xyzzyxyzzy");
+}
+
+#[test]
+fn bad_input_is_one_clear_error() {
+    let dir = Dir::new();
+    let object = dir.compile("calls.c", &["-Os"]);
+    let bytes = fs::read(&object).unwrap();
+    let truncated = dir.path("truncated.o");
+    fs::write(&truncated, &bytes[..bytes.len() / 2]).unwrap();
+    fails(kcfg().arg("--objects").arg(&truncated), 2, "truncated.o");
+    let text = dir.path("text.o");
+    fs::write(&text, "no object\n").unwrap();
+    fails(kcfg().arg("--objects").arg(&text), 2, "text.o");
+    fails(kcfg().arg("--objects").arg(dir.path("missing.o")), 1, "missing.o");
+    // An object of another machine: e_machine is at byte 18.
+    let other = dir.path("sparc.o");
+    let mut sparc = bytes.clone();
+    sparc[18] = 2;
+    fs::write(&other, sparc).unwrap();
+    fails(kcfg().arg("--objects").arg(&other), 2, "sparc.o");
+    let long = dir.compile_64("calls.c", &["-Os"]);
+    fails(kcfg().arg("--objects").args([&object, &long]), 2, "i386");
+    // A kernel without its build.
+    fails(kcfg().arg(&object), 2, "calls.c.o");
+    let vmlinux = dir.link(&program(&dir), "vmlinux");
+    fails(kcfg().arg(&vmlinux), 2, "vmlinux");
+}
+
+#[test]
+fn damaged_objects_do_not_panic() {
+    let dir = Dir::new();
+    let object = dir.compile("run/sites.c", &["-Os"]);
+    let bytes = fs::read(&object).unwrap();
+    let damaged = dir.path("damaged.o");
+    // Every header field of the file, and some of every table.
+    for at in (0..bytes.len()).step_by(1 + bytes.len() / 300) {
+        for value in [0x00, 0xff] {
+            let mut copy = bytes.clone();
+            copy[at] = value;
+            fs::write(&damaged, copy).unwrap();
+            let (status, _, messages) = finish(kcfg().arg("--objects").arg(&damaged));
+            assert!(status <= 2, "byte {at} = {value:#x}: {messages}");
+        }
+    }
+}
+
+#[test]
+fn help_shows_examples_and_exit_codes() {
+    let (status, help, _) = finish(kcfg().arg("--help"));
+    assert_eq!(status, 0);
+    for words in ["kcfg build/vmlinux --summary", "--dot | dot -Tsvg", "Exit status:"] {
+        assert!(help.contains(words), "{words} in {help}");
+    }
+    let (status, version, _) = finish(kcfg().arg("--version"));
+    assert_eq!((status, version.trim_end()), (0, concat!("kcfg ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn options_that_contradict_are_refused() {
+    for arguments in [
+        &["vmlinux", "--dot", "--summary"][..],
+        &["vmlinux", "--summary", "--function", "main"],
+        &["vmlinux", "--dot", "--json"],
+        &["vmlinux", "--entry", "main"],
+        &["vmlinux", "--objects", "main.o"],
+        &[],
+    ] {
+        let (status, output, _) = finish(kcfg().args(arguments));
+        assert_eq!((status, output.as_str()), (2, ""), "{arguments:?}");
+    }
+}
+
+/// The example in the documentation is what the command prints.
+#[test]
+fn the_documentation_tells_the_truth() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kcfg-json.md")).unwrap();
+    let example = text.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut documented = parse(example);
+    let dir = Dir::new();
+    let object = dir.compile("example.S", &[]);
+    let printed = on_objects(&[object], &[]);
+    let mut printed = parse(&printed);
+    for document in [&mut documented, &mut printed] {
+        document["input"] = Value::Null;
+        drop_paths(document);
+    }
+    assert_eq!(documented, printed);
+}
+
+/// Takes out what depends on where the test runs.
+fn drop_paths(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("object");
+            fields.values_mut().for_each(drop_paths);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_paths),
+        _ => {}
+    }
+}

@@ -1,0 +1,220 @@
+//! Compiles fixtures, lifts them, and asks short questions of the graph.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::graph::{Graph, Opaque, SymbolPlace};
+use kcfg::index::NodeId;
+use kcfg::lift::Lifter;
+use kelf::{InputFiles, Program};
+
+/// A directory for one test, removed at its end.
+pub struct Dir(tempfile::TempDir);
+
+impl Dir {
+    pub fn new() -> Dir {
+        Dir(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Compiles `fixtures/cfg/<source>` as the kernel does for i386, with the options after that.
+    pub fn compile(&self, source: &str, options: &[&str]) -> PathBuf {
+        let name = source.replace('/', "-");
+        let output = self.path(&format!("{name}.o"));
+        let kernel = ["-m32", "-mregparm=3", "-march=i686", "-fno-pic"];
+        self.gcc(&fixture(source), &output, &[&kernel, options].concat());
+        output
+    }
+
+    /// Compiles a fixture for x86-64, as a position-dependent kernel.
+    pub fn compile_64(&self, source: &str, options: &[&str]) -> PathBuf {
+        let output = self.path(&format!("{source}.64.o"));
+        let kernel = ["-m64", "-mcmodel=kernel", "-fno-pic"];
+        self.gcc(&fixture(source), &output, &[&kernel, options].concat());
+        output
+    }
+
+    fn gcc(&self, source: &Path, output: &Path, options: &[&str]) {
+        let mut command = Command::new("gcc");
+        command.args(["-ffreestanding", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"]);
+        command.args(["-fcf-protection=none", "-c"]).args(options);
+        run(command.arg(source).arg("-o").arg(output));
+    }
+
+    /// Links a freestanding program for i386.
+    pub fn link(&self, objects: &[PathBuf], output: &str) -> PathBuf {
+        let output = self.path(output);
+        run(Command::new("ld")
+            .args(["-m", "elf_i386", "-z", "noexecstack", "-o"])
+            .arg(&output)
+            .args(objects));
+        output
+    }
+}
+
+/// A fixture's path.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg").join(name)
+}
+
+/// Runs a command that has to succeed, and returns what it printed.
+pub fn run(command: &mut Command) -> String {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let package = if program == "gcc" { "gcc" } else { "binutils" };
+    let output =
+        command.output().unwrap_or_else(|error| panic!("{program}: {error}; install the package {package}"));
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{command:?} failed:\n{text}");
+    text
+}
+
+/// The finest graph of some objects in which everything is alive.
+pub fn lift(objects: &[PathBuf]) -> Graph {
+    let files = InputFiles::of_objects(objects).unwrap();
+    let program = Program::link(&files).unwrap();
+    Lifter::of_objects(&program, &[]).unwrap().fine_graph().unwrap()
+}
+
+/// The finest graph of some objects in which only what `entry` reaches is alive.
+pub fn lift_reachable(objects: &[PathBuf], entry: &str) -> Graph {
+    let entries = [entry.to_owned()];
+    let files = InputFiles::of_objects(objects).unwrap().entered_by(&entries);
+    let program = Program::link(&files).unwrap();
+    let mut lifter = Lifter::of_objects(&program, &entries).unwrap();
+    for _ in 0..5 {
+        let mut graph = lifter.graph().unwrap();
+        let reachable = View::of(&graph).reachable();
+        for (node, reachable) in graph.nodes.iter_mut().zip(reachable) {
+            node.live = reachable;
+        }
+        if !lifter.refine(&graph) {
+            return graph;
+        }
+    }
+    panic!("cutting data at variables goes on and on");
+}
+
+/// Compiles and lifts one fixture.
+pub fn lift_fixture(source: &str) -> Graph {
+    let dir = Dir::new();
+    lift(&[dir.compile(source, &["-Os"])])
+}
+
+/// A graph with the names that tests use.
+pub struct View<'g> {
+    pub graph: &'g Graph,
+    edges: Edges<'g>,
+}
+
+/// An edge, by the names of its ends.
+pub type NamedEdge = (EdgeKind, String);
+
+impl<'g> View<'g> {
+    pub fn of(graph: &'g Graph) -> View<'g> {
+        View { graph, edges: Edges::of(graph) }
+    }
+
+    /// The blocks of the function of this name, in order.
+    pub fn blocks(&self, function: &str) -> Vec<NodeId> {
+        let found = self.graph.functions.iter().find(|f| f.name == function);
+        let found = found.unwrap_or_else(|| panic!("no function {function}: {:?}", self.names()));
+        found.blocks.clone().map(NodeId).collect()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.graph.functions.iter().map(|function| function.name.as_str()).collect()
+    }
+
+    /// The edges out of a node.
+    pub fn edges(&self, node: NodeId) -> Vec<(EdgeKind, Destination)> {
+        let mut edges = Vec::new();
+        self.edges.for_each(node, |edge| edges.push((edge.kind, edge.to)));
+        edges
+    }
+
+    /// The edges of one kind out of a node that lead to nodes.
+    pub fn to(&self, node: NodeId, kind: EdgeKind) -> Vec<NodeId> {
+        let edges = self.edges(node).into_iter().filter(|(other, _)| *other == kind);
+        edges
+            .filter_map(|(_, to)| match to {
+                Destination::Node(to) => Some(to),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The edges out of a node, without data, by name.
+    pub fn control(&self, node: NodeId) -> Vec<NamedEdge> {
+        let control = |kind| !matches!(kind, EdgeKind::Data | EdgeKind::Site);
+        self.edges(node).into_iter().filter(|(kind, _)| control(*kind)).map(|edge| self.named(edge)).collect()
+    }
+
+    pub fn named(&self, (kind, to): (EdgeKind, Destination)) -> NamedEdge {
+        let name = match to {
+            Destination::Node(node) => self.name(node),
+            Destination::Unknown => "unknown".to_owned(),
+            Destination::Outside(symbol) => self.graph.symbols[symbol.get()].name.clone(),
+        };
+        (kind, name)
+    }
+
+    /// A node's name without the path of its object.
+    pub fn name(&self, node: NodeId) -> String {
+        let name = self.graph.name_of(node);
+        match name.rsplit_once(".o:") {
+            Some((_, rest)) => rest.to_owned(),
+            None => name,
+        }
+    }
+
+    /// Who a call names, for blocks that end with one.
+    pub fn callees(&self, function: &str) -> Vec<String> {
+        let calls = |edge: &NamedEdge| matches!(edge.0, EdgeKind::Call | EdgeKind::NoReturn);
+        let blocks = self.blocks(function);
+        blocks.into_iter().flat_map(|node| self.control(node)).filter(calls).map(|(_, name)| name).collect()
+    }
+
+    /// The node and offset of a symbol.
+    pub fn symbol(&self, name: &str) -> (NodeId, u32) {
+        let symbol = self.graph.symbols.iter().find(|symbol| symbol.name == name);
+        match symbol.unwrap_or_else(|| panic!("no symbol {name}")).place {
+            SymbolPlace::Node(node, offset) => (node, offset),
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// The chunks of a section.
+    pub fn chunks(&self, section: &str) -> Vec<NodeId> {
+        let nodes = self.graph.node_ids();
+        nodes.filter(|&n| self.graph.section_of(n).name == section && self.graph.chunk(n).is_some()).collect()
+    }
+
+    /// The opaque entry of a name.
+    pub fn opaque(&self, name: &str) -> Option<&'g Opaque> {
+        self.graph.opaque.iter().find(|opaque| opaque.name == name)
+    }
+
+    /// The nodes that some root reaches.
+    pub fn reachable(&self) -> Vec<bool> {
+        let mut reached = vec![false; self.graph.nodes.len()];
+        let mut pending: Vec<NodeId> = self.graph.roots.iter().map(|root| root.node).collect();
+        while let Some(node) = pending.pop() {
+            if std::mem::replace(&mut reached[node.get()], true) {
+                continue;
+            }
+            self.edges.for_each(node, |edge| {
+                if let Destination::Node(to) = edge.to {
+                    pending.push(to);
+                }
+            });
+        }
+        reached
+    }
+}

@@ -1,0 +1,346 @@
+//! Lifting small programs: what the graph says of them.
+//!
+//! Each test compiles a fixture of `fixtures/cfg/` with `gcc -m32`, as the kernel is compiled, and looks for
+//! the edges that have to be there and for those that must not.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Dir, View, lift, lift_fixture};
+use kcfg::edges::{Destination, EdgeKind};
+use kcfg::graph::{Life, SymbolPlace, Terminator};
+use kcfg::index::NodeId;
+use kcfg::isa::BranchKind;
+use kcfg::special::TableKind;
+
+/// The blocks of `function` that end with a jump through a resolved table.
+fn switch(view: &View<'_>, function: &str) -> NodeId {
+    let ends = |node: &NodeId| matches!(view.graph.block(*node).unwrap().end, Terminator::Switch(_));
+    let found: Vec<NodeId> = view.blocks(function).into_iter().filter(ends).collect();
+    assert_eq!(found.len(), 1, "{function} has one jump table");
+    found[0]
+}
+
+/// The function that a block begins by calling.
+fn first_callee(view: &View<'_>, node: NodeId) -> String {
+    let control = view.control(node);
+    assert!(matches!(control[0].0, EdgeKind::Call), "{control:?}");
+    control[0].1.clone()
+}
+
+#[test]
+fn switch_goes_where_its_table_says() {
+    let graph = lift_fixture("switch.c");
+    let view = View::of(&graph);
+    let node = switch(&view, "compared");
+    let cases: Vec<String> =
+        view.to(node, EdgeKind::Switch).iter().map(|&to| first_callee(&view, to)).collect();
+    assert_eq!(cases, ["case_0", "case_1", "case_2", "otherwise", "case_4", "case_5", "case_6"]);
+
+    let node = switch(&view, "covered");
+    let cases: BTreeSet<String> =
+        view.to(node, EdgeKind::Switch).iter().map(|&to| first_callee(&view, to)).collect();
+    // One of the eight is the default, and reached by a branch.
+    assert!(cases.len() >= 7 && cases.iter().all(|case| case.starts_with("case_")), "{cases:?}");
+}
+
+#[test]
+fn resolved_tables_keep_nothing_alive_by_themselves() {
+    let graph = lift_fixture("switch.c");
+    let view = View::of(&graph);
+    let resolved: BTreeSet<NodeId> =
+        ["compared", "covered"].iter().flat_map(|function| view.blocks(function)).collect();
+    for chunk in view.chunks(".rodata") {
+        let kept = view.to(chunk, EdgeKind::Data);
+        assert!(kept.iter().all(|node| !resolved.contains(node)), "{}", view.name(chunk));
+    }
+}
+
+#[test]
+fn switch_without_a_bound_keeps_every_case() {
+    let graph = lift_fixture("switch.c");
+    let view = View::of(&graph);
+    let blocks = view.blocks("unbounded");
+    let unresolved: Vec<NodeId> =
+        graph.unresolved_switches.iter().copied().filter(|node| blocks.contains(node)).collect();
+    assert_eq!(unresolved.len(), 1);
+    assert!(view.edges(unresolved[0]).contains(&(EdgeKind::Jump, Destination::Unknown)));
+    let tables = view.to(unresolved[0], EdgeKind::Data);
+    let kept: BTreeSet<NodeId> = tables
+        .iter()
+        .flat_map(|&table| view.to(table, EdgeKind::Data))
+        .filter(|n| blocks.contains(n))
+        .collect();
+    let cases: Vec<String> = kept.iter().map(|&node| first_callee(&view, node)).collect();
+    assert_eq!(cases, ["case_0", "case_1", "case_2", "case_3", "case_4", "case_5"]);
+}
+
+#[test]
+fn calls_that_do_not_come_back() {
+    let graph = lift_fixture("calls.c");
+    let view = View::of(&graph);
+    for (function, callee) in [
+        ("calls_spins", "spins"),
+        ("calls_ping", "ping"),
+        ("ping", "pong"),
+        ("calls_noreturn", "outside_noreturn"),
+    ] {
+        let entry = view.blocks(function)[0];
+        assert_eq!(view.control(entry), [(EdgeKind::NoReturn, callee.to_owned())], "{function}");
+    }
+    // The block behind such a call has no edge to it.
+    let behind = view.blocks("calls_spins")[1];
+    let leads = |node: NodeId| view.edges(node).iter().any(|(_, to)| *to == Destination::Node(behind));
+    assert!(!graph.node_ids().any(leads));
+}
+
+#[test]
+fn calls_that_come_back() {
+    let graph = lift_fixture("calls.c");
+    let view = View::of(&graph);
+    for (function, callee) in
+        [("calls_perhaps", "perhaps"), ("calls_outside", "outside"), ("calls_pointer", "unknown")]
+    {
+        let blocks = view.blocks(function);
+        let expected = [(EdgeKind::Call, callee.to_owned()), (EdgeKind::Return, view.name(blocks[1]))];
+        assert_eq!(view.control(blocks[0]), expected, "{function}");
+    }
+}
+
+#[test]
+fn tail_calls_are_no_loops() {
+    let graph = lift_fixture("calls.c");
+    let view = View::of(&graph);
+    let last = |function| view.control(*view.blocks(function).last().unwrap());
+    assert_eq!(last("tail_local"), [(EdgeKind::TailCall, "local".to_owned())]);
+    assert_eq!(last("tail_outside"), [(EdgeKind::TailCall, "outside".to_owned())]);
+    assert_eq!(last("tail_pointer"), [(EdgeKind::Jump, "unknown".to_owned())]);
+    let kinds: BTreeSet<EdgeKind> =
+        view.blocks("loops").iter().flat_map(|&node| view.control(node)).map(|(kind, _)| kind).collect();
+    assert!(kinds.contains(&EdgeKind::Jump) && !kinds.contains(&EdgeKind::TailCall), "{kinds:?}");
+}
+
+/// The block of `function` that ends with a trap, and the edges out of it.
+fn trap(view: &View<'_>, function: &str) -> (NodeId, Vec<EdgeKind>) {
+    let ends = |node: &NodeId| matches!(view.graph.block(*node).unwrap().end, Terminator::Trap { .. });
+    let node = view.blocks(function).into_iter().find(ends).unwrap();
+    (node, view.edges(node).into_iter().map(|(kind, _)| kind).collect())
+}
+
+#[test]
+fn warnings_resume_and_bugs_do_not() {
+    let graph = lift_fixture("traps.c");
+    let view = View::of(&graph);
+    assert_eq!(trap(&view, "warns").1, [EdgeKind::FallThrough, EdgeKind::Site]);
+    assert_eq!(trap(&view, "bugs").1, [EdgeKind::Site]);
+    assert_eq!(trap(&view, "traps").1, []);
+}
+
+#[test]
+fn a_bug_entry_lives_with_its_trap_and_keeps_its_file_name() {
+    let graph = lift_fixture("traps.c");
+    let view = View::of(&graph);
+    let (node, _) = trap(&view, "warns");
+    let [entry] = view.to(node, EdgeKind::Site)[..] else { panic!("one entry") };
+    assert_eq!(graph.chunk(entry).unwrap().life, Life::Site(TableKind::Bug));
+    assert_eq!(graph.node(entry).size, 12);
+    let [name] = view.to(entry, EdgeKind::Data)[..] else { panic!("the entry names its file, not its code") };
+    assert!(graph.bytes_of(name).ends_with(b"fixtures/cfg/traps.c\0"));
+}
+
+#[test]
+fn faults_lead_to_their_fixups() {
+    let graph = lift_fixture("faults.c");
+    let view = View::of(&graph);
+    let blocks = view.blocks("reads");
+    let site = blocks.iter().copied().find(|&node| !view.to(node, EdgeKind::Site).is_empty()).unwrap();
+    let [entry] = view.to(site, EdgeKind::Site)[..] else { panic!("one entry") };
+    assert_eq!(graph.chunk(entry).unwrap().life, Life::Site(TableKind::ExceptionTable));
+    let [fixup] = view.to(entry, EdgeKind::Data)[..] else { panic!("the entry keeps its fixup alone") };
+    let goes = view.control(fixup);
+    assert!(goes.iter().any(|(_, name)| name == "handled"), "{goes:?}");
+    // Nothing else leads there, so that the fixup lives and dies with the instruction.
+    let leads = |node: NodeId| view.edges(node).iter().any(|(_, to)| *to == Destination::Node(fixup));
+    let leading: Vec<NodeId> = graph.node_ids().filter(|&node| leads(node)).collect();
+    assert_eq!(leading, [entry]);
+}
+
+#[test]
+fn static_keys() {
+    let graph = lift_fixture("keys.c");
+    let view = View::of(&graph);
+    let site = |function: &str| {
+        let blocks = view.blocks(function);
+        blocks.into_iter().find(|&node| !view.to(node, EdgeKind::Site).is_empty()).unwrap()
+    };
+    // The `nop` has the length that the kernel patches.
+    let node = site("with_nop");
+    let block = graph.block(node).unwrap();
+    assert!(block.fixed && matches!(block.end, Terminator::Patched { next: Some(_) }));
+    assert_eq!(graph.bytes_of(node), [0x0f, 0x1f, 0x44, 0, 0]);
+    // The `jmp` may change its length, which the kernel reads from its opcode, but stays where it falls
+    // through when it is patched away.
+    let node = site("with_jmp");
+    let block = graph.block(node).unwrap();
+    let Terminator::Branch { branch, next, .. } = block.end else { panic!("{:?}", block.end) };
+    assert_eq!(branch.kind, BranchKind::Jump);
+    assert!(!block.fixed);
+    assert_eq!(next, NodeId(node.0 + 1));
+
+    for (function, callee) in [("with_nop", "unlikely"), ("with_jmp", "likely")] {
+        let [entry] = view.to(site(function), EdgeKind::Site)[..] else { panic!("one entry") };
+        let kept = view.to(entry, EdgeKind::Data);
+        let target = kept.iter().find(|&&node| graph.block(node).is_some()).unwrap();
+        assert_eq!(first_callee(&view, *target), callee);
+        let key = if function == "with_nop" { "off" } else { "on" };
+        assert!(kept.contains(&view.symbol(key).0), "{function} keeps its key");
+    }
+}
+
+#[test]
+fn alternatives_live_with_their_originals() {
+    let graph = lift_fixture("alternatives.c");
+    let view = View::of(&graph);
+    // The original and its padding are one block that keeps its bytes.
+    let fence = view.blocks("fences")[1];
+    assert!(graph.block(fence).unwrap().fixed);
+    assert_eq!(graph.bytes_of(fence), b"\xf0\x83\x44\x24\xfc\0\x90\x90\x90");
+    let replacement = |node: NodeId| {
+        let [entry] = view.to(node, EdgeKind::Site)[..] else { panic!("one entry") };
+        assert_eq!(graph.chunk(entry).unwrap().life, Life::Site(TableKind::Alternative));
+        assert_eq!(graph.node(entry).size, 14);
+        let [replacement] = view.to(entry, EdgeKind::Data)[..] else { panic!("one replacement") };
+        replacement
+    };
+    assert_eq!(graph.bytes_of(replacement(fence)), b"\x0f\xae\xf0\x0f\xae\xe8\x0f\xae\xf0");
+    // A call keeps both callees.
+    let call = view.blocks("calls")[0];
+    let named = |node: NodeId| -> Vec<String> {
+        view.edges(node).into_iter().map(|edge| view.named(edge).1).collect()
+    };
+    assert!(named(call).contains(&"helper".to_owned()));
+    assert_eq!(named(replacement(call)), ["replaced_helper"]);
+    // Nothing for something: there is an entry all the same.
+    let nothing = view.blocks("nothing")[0];
+    replacement(nothing);
+}
+
+#[test]
+fn static_cpu_has_goes_four_ways() {
+    let graph = lift_fixture("alternatives.c");
+    let view = View::of(&graph);
+    let blocks = view.blocks("has_feature");
+    let site = *blocks.iter().find(|&&node| graph.block(node).unwrap().fixed).unwrap();
+    // Through the table, through the code behind the functions, and behind itself.
+    let mut reached: BTreeSet<NodeId> = BTreeSet::new();
+    let mut pending = vec![site];
+    while let Some(node) = pending.pop() {
+        if reached.insert(node) {
+            for kind in
+                [EdgeKind::Data, EdgeKind::Site, EdgeKind::FallThrough, EdgeKind::Jump, EdgeKind::TailCall]
+            {
+                pending.extend(view.to(node, kind));
+            }
+        }
+    }
+    for callee in ["fast", "slow"] {
+        let calls = |node: &NodeId| view.control(*node).contains(&(EdgeKind::Call, callee.to_owned()));
+        assert!(reached.iter().any(calls), "{callee}");
+    }
+    // The test of the feature, out of line, is ordinary code.
+    let aux = reached.iter().find(|&&node| graph.section_of(node).name == ".altinstr_aux").unwrap();
+    assert!(graph.block(*aux).is_some());
+}
+
+#[test]
+fn what_does_not_fit_is_opaque_by_reason() {
+    let dir = Dir::new();
+    let objects = [dir.compile("opaque.c", &["-Os"]), dir.compile("hand_written.S", &[])];
+    let graph = lift(&objects);
+    let view = View::of(&graph);
+    for (symbol, reason) in [
+        ("no_function", "code outside of any function"),
+        ("no_code", "bytes that are no instructions"),
+        ("middle", "something names the middle of an instruction"),
+        ("__SCT__call", "a trampoline that is patched at run time"),
+        ("by_hand", "hand-written"),
+    ] {
+        let (node, _) = view.symbol(symbol);
+        assert!(graph.chunk(node).is_some_and(|chunk| chunk.code), "{symbol}");
+        let opaque = graph.opaque.iter().find(|opaque| opaque.node == node);
+        assert_eq!(opaque.map(|opaque| opaque.reason), Some(reason), "{symbol}");
+    }
+    // Its neighbours are not.
+    assert!(view.blocks("plain").len() > 1);
+    // Opaque code keeps what it names.
+    for (symbol, named) in [("middle", "outside"), ("by_hand", "outside"), ("into_middle", "middle")] {
+        let (node, _) = view.symbol(symbol);
+        let mut names: Vec<String> = view.edges(node).into_iter().map(|edge| view.named(edge).1).collect();
+        if named == "middle" {
+            names = view.to(node, EdgeKind::Data).iter().map(|&to| view.graph.opaque_name(to)).collect();
+        }
+        assert!(names.iter().any(|name| name == named), "{symbol}: {names:?}");
+    }
+}
+
+/// The name of opaque code.
+trait OpaqueName {
+    fn opaque_name(&self, node: NodeId) -> String;
+}
+
+impl OpaqueName for kcfg::graph::Graph {
+    fn opaque_name(&self, node: NodeId) -> String {
+        let opaque = self.opaque.iter().find(|opaque| opaque.node == node);
+        opaque.map(|opaque| opaque.name.clone()).unwrap_or_default()
+    }
+}
+
+#[test]
+fn strings_are_apart() {
+    let graph = lift_fixture("strings.c");
+    let view = View::of(&graph);
+    let string = |function: &str| {
+        let entry = view.blocks(function)[0];
+        let [string] = view.to(entry, EdgeKind::Data)[..] else { panic!("{function} names one thing") };
+        graph.bytes_of(string)
+    };
+    assert_eq!(string("first"), b"first string\0");
+    assert_eq!(string("second"), b"second string\0");
+    // From its middle on, and still the whole of it.
+    assert_eq!(string("tail"), b"third string\0");
+    // A constant that the linker may merge, of 2.5.
+    assert_eq!(string("number"), 2.5f32.to_le_bytes());
+}
+
+#[test]
+fn the_strong_definition_is_called() {
+    let dir = Dir::new();
+    let objects = [dir.compile("weak.c", &["-Os"]), dir.compile("strong.c", &["-Os"])];
+    let graph = lift(&objects);
+    let view = View::of(&graph);
+    let calls: Vec<NodeId> =
+        view.blocks("use_weak").into_iter().flat_map(|node| view.to(node, EdgeKind::Call)).collect();
+    let objects: Vec<&str> =
+        calls.iter().map(|&node| graph.section_of(node).object.rsplit('/').next().unwrap()).collect();
+    assert_eq!(objects, ["strong.c.o", "weak.c.o"]);
+    assert!(view.callees("use_weak").contains(&"nowhere".to_owned()));
+    let nowhere = graph.symbols.iter().find(|symbol| symbol.name == "nowhere").unwrap();
+    assert_eq!((nowhere.place, nowhere.binding), (SymbolPlace::Undefined, goblin::elf::sym::STB_WEAK));
+}
+
+#[test]
+fn x86_64_lifts_the_same_fixtures() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile_64("switch.c", &["-Os"])]);
+    let view = View::of(&graph);
+    let node = switch(&view, "compared");
+    let cases: Vec<String> =
+        view.to(node, EdgeKind::Switch).iter().map(|&to| first_callee(&view, to)).collect();
+    assert_eq!(cases, ["case_0", "case_1", "case_2", "otherwise", "case_4", "case_5", "case_6"]);
+
+    let graph = lift(&[dir.compile_64("calls.c", &["-Os"])]);
+    let view = View::of(&graph);
+    let entry = view.blocks("calls_spins")[0];
+    assert_eq!(view.control(entry), [(EdgeKind::NoReturn, "spins".to_owned())]);
+}

@@ -1,0 +1,138 @@
+//! Lowering: the program that comes out does what the program that went in did.
+//!
+//! The program of `fixtures/cfg/run/` is freestanding, prints what it computes and runs natively. It goes
+//! through lifting and lowering in three ways: as assembled, which must give the same image; with branches
+//! relaxed; and with everything removed that its entry does not reach, which is where a missing edge shows.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Dir, View, lift, lift_reachable};
+use goblin::elf::Elf;
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
+use goblin::elf::sym::STT_FUNC;
+use kcfg::graph::Graph;
+use kcfg::lower::{Relax, lower};
+
+const PARTS: [&str; 5] = ["main", "control", "data", "labels", "sites"];
+
+/// The levels of optimization that the program is compiled at.
+const LEVELS: [&str; 3] = ["-Os", "-O2", "-O0"];
+
+fn compile(dir: &Dir, level: &str) -> Vec<PathBuf> {
+    PARTS.iter().map(|part| dir.compile(&format!("run/{part}.c"), &[level])).collect()
+}
+
+/// Lowers and links; gives the path of the program.
+fn relink(dir: &Dir, graph: &Graph, relax: Relax, name: &str) -> PathBuf {
+    let object = dir.path(&format!("{name}.o"));
+    fs::write(&object, lower(graph, relax).unwrap().write().unwrap()).unwrap();
+    dir.link(&[object], name)
+}
+
+/// What a program prints, line by line; it ends with status 42.
+fn output(program: &Path) -> Vec<String> {
+    let finished = Command::new(program).output().unwrap();
+    let text = String::from_utf8_lossy(&finished.stdout);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.push(format!("{}", finished.status));
+    lines
+}
+
+fn expected(dir: &Dir, objects: &[PathBuf]) -> Vec<String> {
+    let expected = output(&dir.link(objects, "original"));
+    assert_eq!(expected.last().unwrap(), "exit status: 42", "{expected:?}");
+    expected
+}
+
+/// The addresses of the functions of a program.
+fn functions(program: &Path) -> Vec<Range<u64>> {
+    let bytes = fs::read(program).unwrap();
+    let elf = Elf::parse(&bytes).unwrap();
+    let functions = elf.syms.iter().filter(|symbol| symbol.st_type() == STT_FUNC);
+    functions.map(|symbol| symbol.st_value..symbol.st_value + symbol.st_size).collect()
+}
+
+/// What is loaded of a program: data, and code that is part of these functions and no padding, by address.
+fn image(program: &Path, functions: &[Range<u64>]) -> BTreeMap<u64, u8> {
+    let bytes = fs::read(program).unwrap();
+    let elf = Elf::parse(&bytes).unwrap();
+    let mut image = BTreeMap::new();
+    for section in &elf.section_headers {
+        if section.sh_flags & u64::from(SHF_ALLOC) == 0 || section.sh_type == SHT_NOBITS {
+            continue;
+        }
+        let code = section.sh_flags & u64::from(SHF_EXECINSTR) != 0;
+        let content = &bytes[section.file_range().unwrap()];
+        for (address, &byte) in (section.sh_addr..).zip(content) {
+            if !code || functions.iter().any(|function| function.contains(&address)) {
+                image.insert(address, byte);
+            }
+        }
+    }
+    image
+}
+
+#[test]
+fn as_assembled_is_the_identity() {
+    let dir = Dir::new();
+    for level in LEVELS {
+        let objects = compile(&dir, level);
+        let expected = expected(&dir, &objects);
+        let graph = lift(&objects);
+        let program = relink(&dir, &graph, Relax::AsAssembled, "identity");
+        let functions = functions(&dir.path("original"));
+        let (before, after) = (image(&dir.path("original"), &functions), image(&program, &functions));
+        let changed = before.iter().find(|&(address, byte)| after.get(address) != Some(byte));
+        assert_eq!(changed, None, "{level}: first byte that is not the same");
+        assert_eq!(before.len(), after.len(), "{level}");
+        assert_eq!(output(&program), expected, "{level}");
+    }
+}
+
+#[test]
+fn relaxed_branches_go_where_they_went() {
+    let dir = Dir::new();
+    for level in LEVELS {
+        let objects = compile(&dir, level);
+        let expected = expected(&dir, &objects);
+        let graph = lift(&objects);
+        let program = relink(&dir, &graph, Relax::Shortest, "relaxed");
+        assert_eq!(output(&program), expected, "{level}");
+    }
+}
+
+#[test]
+fn what_the_entry_does_not_reach_is_not_needed() {
+    let dir = Dir::new();
+    for level in LEVELS {
+        let objects = compile(&dir, level);
+        let expected = expected(&dir, &objects);
+        let graph = lift_reachable(&objects, "_start");
+        for name in ["dead", "choose_dead", "checked_dead"] {
+            let (node, _) = View::of(&graph).symbol(name);
+            assert!(!graph.node(node).live, "{level}: {name} is dead");
+        }
+        let program = relink(&dir, &graph, Relax::Shortest, "reached");
+        assert_eq!(output(&program), expected, "{level}");
+    }
+}
+
+#[test]
+fn dead_entries_of_weak_tables_go() {
+    let dir = Dir::new();
+    let objects = compile(&dir, "-Os");
+    let graph = lift_reachable(&objects, "_start");
+    let view = View::of(&graph);
+    let entries = |section: &str| {
+        let entries = view.chunks(section);
+        (entries.len(), entries.iter().filter(|&&node| graph.node(node).live).count())
+    };
+    assert_eq!(entries("__bug_table"), (2, 1));
+    assert_eq!(entries("__ex_table"), (1, 1));
+}

@@ -1,0 +1,157 @@
+//! The cases in which an edge is easily missed.
+//!
+//! A missing edge is the worst defect that the graph can have: what only it leads to is removed, and the
+//! program fails long after. Each fixture here reaches something in a way that neither a plain relocation nor a
+//! plain branch shows. The tests ask that it is reached, and leave open whether by taking the function apart
+//! or by carrying it whole.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Dir, View, lift, lift_fixture};
+use kcfg::edges::{Destination, EdgeKind};
+use kcfg::index::NodeId;
+use kcfg::lower::{Relax, lower};
+use kelf::{Object, RelocClass};
+
+/// The names outside of the program that are reached from a symbol.
+fn outside(view: &View<'_>, symbol: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut pending: Vec<NodeId> = vec![view.symbol(symbol).0];
+    while let Some(node) = pending.pop() {
+        if !seen.insert(node) {
+            continue;
+        }
+        for edge in view.edges(node) {
+            match edge.1 {
+                Destination::Node(to) => pending.push(to),
+                Destination::Outside(_) => {
+                    names.insert(view.named(edge).1);
+                }
+                Destination::Unknown => {}
+            }
+        }
+    }
+    names
+}
+
+#[track_caller]
+fn assert_reaches(view: &View<'_>, symbol: &str, expected: &[&str]) {
+    let names = outside(view, symbol);
+    for name in expected {
+        assert!(names.contains(*name), "{symbol} does not reach {name}, only {names:?}");
+    }
+}
+
+#[test]
+fn differences_of_labels() {
+    let graph = lift_fixture("hard.c");
+    assert_reaches(&View::of(&graph), "by_difference", &["at_a", "at_b", "at_c"]);
+}
+
+#[test]
+fn transactions() {
+    let graph = lift_fixture("hard.c");
+    assert_reaches(&View::of(&graph), "transaction", &["at_start", "at_abort"]);
+}
+
+#[test]
+fn a_symbol_and_a_distance() {
+    let graph = lift_fixture("hard.c");
+    let view = View::of(&graph);
+    assert_reaches(&view, "late", &["at_late"]);
+    // The block there is not the entry, if there are blocks.
+    let (entry, _) = view.symbol("early");
+    let (data, _) = view.symbol("late");
+    if graph.block(entry).is_some() {
+        assert!(!view.to(data, EdgeKind::Data).contains(&entry));
+    }
+}
+
+#[test]
+fn odd_branches_keep_their_encoding() {
+    let dir = Dir::new();
+    let path = dir.compile("hard.c", &["-Os"]);
+    let bytes = std::fs::read(&path).unwrap();
+    let original = Object::read("hard.o", &bytes).unwrap();
+    let graph = lift(&[path]);
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap();
+    let text = |object: &Object<'_>, symbol: &str| {
+        let symbol = object.symbols.iter().find(|s| s.name == symbol).unwrap();
+        let kelf::Place::Section(section) = symbol.place else { panic!("{symbol:?}") };
+        let start = symbol.value as usize;
+        object.section(section).data[start..start + symbol.size as usize].to_vec()
+    };
+    for function in ["half_counter", "transaction"] {
+        // The opcodes in front; the fields of calls hold addends.
+        assert_eq!(text(&lowered, function)[..3], text(&original, function)[..3], "{function}");
+        assert_eq!(text(&lowered, function).len(), text(&original, function).len(), "{function}");
+    }
+}
+
+#[test]
+fn ends_of_variables() {
+    let dir = Dir::new();
+    for level in ["-Os", "-O1", "-O2", "-O3"] {
+        let graph = lift(&[dir.compile("ends.c", &[level])]);
+        let view = View::of(&graph);
+        let data: BTreeSet<NodeId> =
+            view.blocks("down").iter().flat_map(|&block| view.to(block, EdgeKind::Data)).collect();
+        assert!(data.contains(&view.symbol("downward").0), "{level}: down() needs its table");
+        let (pointer, _) = view.symbol("stack_pointer");
+        let kept = view.to(pointer, EdgeKind::Data);
+        assert!(kept.contains(&view.symbol("stack").0), "{level}: the pointer needs its stack");
+    }
+}
+
+#[test]
+fn addresses_that_the_assembler_resolved() {
+    let dir = Dir::new();
+    for options in [&["-Os"][..], &["-Os", "-mcmodel=small", "-fPIE"]] {
+        let graph = lift(&[dir.compile_64("hard_64.c", options)]);
+        let view = View::of(&graph);
+        let taken: Vec<NodeId> =
+            view.blocks("takes_address").iter().flat_map(|&block| view.to(block, EdgeKind::Data)).collect();
+        assert!(taken.contains(&view.symbol("callback").0), "{options:?}");
+    }
+}
+
+#[test]
+fn tables_of_position_independent_code() {
+    let dir = Dir::new();
+    let cases = ["case_0", "case_1", "case_2", "otherwise", "case_4", "case_5", "case_6"];
+    for options in [&["-O2", "-fPIC"][..], &["-Os", "-fPIC"]] {
+        let graph = lift(&[dir.compile("switch.c", options)]);
+        assert_reaches(&View::of(&graph), "compared", &cases);
+    }
+    for options in [&["-O2", "-mcmodel=small", "-fPIE"][..], &["-Os", "-mcmodel=small", "-fPIE"]] {
+        let graph = lift(&[dir.compile_64("switch.c", options)]);
+        assert_reaches(&View::of(&graph), "compared", &cases);
+    }
+}
+
+#[test]
+fn tables_of_distances() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile_64("hard_64.c", &["-Os"])]);
+    assert_reaches(&View::of(&graph), "by_table", &["at_a", "at_b"]);
+}
+
+#[test]
+fn variables_of_threads_keep_their_entries() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile("tls.c", &["-Os", "-fPIC"])]);
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap();
+    let relocs = lowered.sections.iter().flat_map(|section| &section.relocs);
+    let entries: BTreeSet<_> = relocs
+        .filter(|reloc| reloc.class == RelocClass::Tls && reloc.r_type == goblin::elf::reloc::R_386_TLS_GD)
+        .map(|reloc| {
+            // The linker gives an entry to a symbol, and takes no notice of a distance from it.
+            assert_eq!(reloc.addend, 0);
+            lowered.symbols[reloc.symbol.get()].value
+        })
+        .collect();
+    assert_eq!(entries.len(), 3, "{entries:?}");
+}
