@@ -129,11 +129,8 @@ fn jump_tables_are_in_the_document() {
     let blocks = array(function.unwrap(), "blocks");
     let jump = blocks.iter().find(|block| block["end"] == "switch").unwrap();
     let table = array(&document, "tables").iter().find(|table| table["id"] == jump["table"]).unwrap();
-    let targets: Vec<&Value> = array(jump, "edges")
-        .iter()
-        .filter(|edge| edge["kind"] == "switch")
-        .map(|edge| &edge["to"])
-        .collect();
+    let targets: Vec<&Value> =
+        array(jump, "edges").iter().filter(|edge| edge["kind"] == "switch").map(|edge| &edge["to"]).collect();
     assert_eq!(array(table, "slots").iter().collect::<Vec<_>>(), targets);
     assert_eq!(targets.len(), 7);
     assert_eq!(array(&document, "unresolved_switches").len(), 1);
@@ -164,15 +161,24 @@ fn one_function() {
 fn all_functions_of_a_name() {
     let dir = Dir::new();
     let source = dir.path("local.c");
-    fs::write(&source, "static __attribute__((noinline)) int same(int x) { return x + N; }\n\
-        int NAME(int x) { return same(x) * 2; }\n").unwrap();
+    fs::write(
+        &source,
+        "static __attribute__((noinline)) int same(int x) { return x + N; }\n\
+        int NAME(int x) { return same(x) * 2; }\n",
+    )
+    .unwrap();
     let objects: Vec<PathBuf> = (1..3)
         .map(|n| {
             let object = dir.path(&format!("local{n}.o"));
             let defines = [format!("-DN={n}"), format!("-DNAME=outer{n}")];
             let mut gcc = Command::new("gcc");
-            common::run(gcc.args(["-m32", "-Os", "-fno-pic", "-fno-inline", "-fno-ipa-cp", "-c"])
-                .args(defines).arg(&source).arg("-o").arg(&object));
+            common::run(
+                gcc.args(["-m32", "-Os", "-fno-pic", "-fno-inline", "-fno-ipa-cp", "-c"])
+                    .args(defines)
+                    .arg(&source)
+                    .arg("-o")
+                    .arg(&object),
+            );
             object
         })
         .collect();
@@ -418,7 +424,8 @@ fn options_that_contradict_are_refused() {
 /// The example in the documentation is what the command prints.
 #[test]
 fn the_documentation_tells_the_truth() {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kcfg-json.md")).unwrap();
+    let text =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kcfg-json.md")).unwrap();
     let example = text.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
     let mut documented = parse(example);
     let dir = Dir::new();

@@ -44,4 +44,4 @@ mod syscalls;
 
 pub use implicit::{ImplicitCall, implicit_calls};
 pub use plan::{Error, Plan, SCHEMA};
-pub use syscalls::{Abi, AbiCalls, Call, Syscalls, Unresolved, Via};
+pub use syscalls::{Abi, AbiCalls, Call, Site, Syscalls, Unresolved, Via};

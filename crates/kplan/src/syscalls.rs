@@ -75,6 +75,9 @@ pub struct AbiCalls {
     pub calls: Vec<Call>,
     /// The places whose calls are not known.
     pub unresolved: Vec<Unresolved>,
+    /// Every place that makes a call and the calls that it makes, if the scanner was asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<Site>,
 }
 
 impl AbiCalls {
@@ -120,6 +123,11 @@ impl AbiCalls {
                 self.unresolved.push(unresolved);
             }
         }
+        for site in other.sites {
+            if !self.sites.contains(&site) {
+                self.sites.push(site);
+            }
+        }
     }
 }
 
@@ -144,6 +152,20 @@ pub enum Via {
     Kernel,
     /// The code of the vDSO, which the kernel maps into the program.
     Vdso,
+}
+
+/// A place in a program that makes system calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// The program, by path.
+    pub file: String,
+    /// The instruction, as a hexadecimal virtual address (`0x804aa12`).
+    pub address: String,
+    /// The function that it is in, where the program has symbols.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The numbers of the calls.
+    pub calls: Vec<u32>,
 }
 
 /// A place in a program whose system calls are not known.
@@ -171,6 +193,7 @@ mod tests {
             programs: vec!["a".into()],
             calls: numbers.iter().map(call).collect(),
             unresolved: Vec::new(),
+            sites: Vec::new(),
         }
     }
 

@@ -6,7 +6,6 @@
 //! has callers that are not known, and its arguments can be anything.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use rustc_hash::FxHashSet;
 
@@ -14,7 +13,7 @@ use crate::abi;
 use crate::code::{ExitId, ExitKind, References, Taken};
 use crate::flow::{Flows, State, low_mask};
 use crate::follow::{Lost, Stored, prove_unwritten, stores_to};
-use crate::image::Addr;
+use crate::image::{Addr, Symbols};
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
 /// The most values that a range may stand for.
@@ -308,24 +307,31 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Reason {
+    /// The reason in words. Functions are called by their names, where the program has symbols.
+    pub fn describe(&self, symbols: &Symbols) -> String {
+        let name = |at: &Addr| match symbols.function_at(*at) {
+            Some(function) => format!("{function} ({at})"),
+            None => at.to_string(),
+        };
         match self {
-            Reason::Computed(at) => write!(f, "the number is computed at {at}"),
+            Reason::Computed(at) => format!("the number is computed in {}", name(at)),
             Reason::Callable { function, taken } => {
-                write!(f, "the number is an argument of {function}, ")?;
-                match taken {
-                    Taken::Start => f.write_str("where the program starts"),
-                    Taken::Unwinder => f.write_str("where exceptions are handled"),
-                    Taken::Code(at) => write!(f, "whose address is taken at {at}"),
-                    Taken::Data(at) => write!(f, "whose address is in data at {at}"),
-                }
+                let how = match taken {
+                    Taken::Start => "where the program starts".to_owned(),
+                    Taken::Code(at) => format!("whose address is taken in {}", name(at)),
+                    Taken::Data(at) => format!("whose address is in data at {at}"),
+                    Taken::Unwinder => "where exceptions are handled".to_owned(),
+                };
+                format!("the number is an argument of {}, {how}", name(function))
             }
-            Reason::Memory(at) => write!(f, "the number is read from memory at {at}"),
-            Reason::Written { read, lost } => {
-                write!(f, "the number is read at {read} from memory whose address is lost at {lost}")
-            }
-            Reason::Deep => f.write_str("the number comes through too many functions"),
+            Reason::Memory(at) => format!("the number is read from memory in {}", name(at)),
+            Reason::Written { read, lost } => format!(
+                "the number is read in {} from memory that may be written to, see {}",
+                name(read),
+                name(lost)
+            ),
+            Reason::Deep => "the number comes through too many functions".to_owned(),
         }
     }
 }

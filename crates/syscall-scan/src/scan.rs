@@ -36,7 +36,7 @@ pub struct Site {
     /// The ABI that it uses.
     pub abi: Abi,
     /// The numbers of the calls that it can make, or why they are not known.
-    pub numbers: Result<BTreeSet<u64>, String>,
+    pub numbers: Result<BTreeSet<u32>, String>,
 }
 
 /// A computed jump whose targets are not known.
@@ -65,7 +65,11 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
         .into_iter()
         .map(|address| {
             let (abi, numbers) = site(&mut flows, &references, address);
-            let numbers = numbers.map_err(|reason| reason.to_string());
+            let numbers = match numbers {
+                // The kernel looks at the low 32 bits.
+                Ok(numbers) => Ok(numbers.into_iter().map(|number| number as u32).collect()),
+                Err(reason) => Err(reason.describe(&image.symbols)),
+            };
             Site { address, function: name(address), abi, numbers }
         })
         .collect();
@@ -79,8 +83,7 @@ fn site(flows: &mut Flows, references: &References, at: Addr) -> (Abi, Numbers) 
     let abi = abi::abi(flows.code.image.machine, is_compat(flows.code, at));
     let number = abi::number_register(abi);
     let numbers = Resolver::new(flows, references).numbers(at, |state| state.register(number).clone());
-    // The kernel looks at the low 32 bits.
-    (abi, numbers.map(|numbers| numbers.into_iter().map(|nr| nr & 0xffff_ffff).collect()))
+    (abi, numbers)
 }
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine.

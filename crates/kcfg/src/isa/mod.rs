@@ -47,6 +47,10 @@ pub trait Isa: Sync {
     /// The memory operand of the instruction at the start of `bytes`, if it has one that is written out.
     fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand>;
 
+    /// The registers through which the instruction at the start of `bytes` reaches memory without saying so
+    /// (string instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
+    fn string_registers(&self, bytes: &[u8]) -> u64;
+
     /// The registers that the instruction at the start of `bytes` reads, as a set of bits by [`Reg`]; all of
     /// them if it is not understood.
     fn registers_read(&self, bytes: &[u8]) -> u64;

@@ -97,7 +97,7 @@ impl Printer<'_> {
     }
 
     /// The text of a chunk that is one string of a section that the linker merges.
-    fn string(&self, id: NodeId) -> Option<&str> {
+    pub(super) fn string(&self, id: NodeId) -> Option<&str> {
         let section = self.graph.section_of(id);
         let mergeable = u64::from(SHF_MERGE | SHF_STRINGS);
         let text = self.graph.bytes_of(id).strip_suffix(&[0])?;

@@ -70,7 +70,7 @@ impl<'g> Printer<'g> {
         self.symbols[from..to].iter().map(|&(_, offset, id)| (offset, &self.graph.symbols[id.get()]))
     }
 
-    /// A place in a node, for people: `jiffies+0x4`, where a symbol covers it, else as
+    /// A place in a node, for people: `jiffies+0x4` where a symbol covers it, the text of a string, else as
     /// [`Graph::name_of`].
     fn name_of_place(&self, node: NodeId, offset: i64) -> String {
         if self.graph.block(node).is_none() {
@@ -80,6 +80,9 @@ impl<'g> Printer<'g> {
             };
             if let Some((start, symbol)) = self.symbols_in(node).rev().find(covers) {
                 return with_offset(symbol.name.clone(), offset - i64::from(start));
+            }
+            if let Some(text) = self.string(node) {
+                return with_offset(quoted(text), offset);
             }
             let input = self.graph.node(node);
             let section = self.graph.section_of(node);
@@ -155,6 +158,14 @@ pub fn spelling(variant: impl Serialize) -> String {
         Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),
     }
+}
+
+/// A string as C spells it, cut off where it gets long.
+fn quoted(text: &str) -> String {
+    const LONGEST: usize = 40;
+    let cut = text.char_indices().nth(LONGEST).map_or(text.len(), |(at, _)| at);
+    let more = if cut < text.len() { "…" } else { "" };
+    format!("\"{}{more}\"", text[..cut].escape_debug())
 }
 
 fn with_offset(name: String, offset: i64) -> String {

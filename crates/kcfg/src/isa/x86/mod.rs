@@ -61,6 +61,10 @@ impl Isa for X86 {
         operands::memory(self.bits, bytes, address)
     }
 
+    fn string_registers(&self, bytes: &[u8]) -> u64 {
+        operands::string_registers(self.bits, bytes)
+    }
+
     fn registers_read(&self, bytes: &[u8]) -> u64 {
         operands::registers_read(self.bits, bytes)
     }

@@ -3,6 +3,7 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::decode;
+use super::semantics::registers::{EDI, ESI};
 use super::semantics::{address, general};
 use crate::isa::MemoryOperand;
 
@@ -19,6 +20,17 @@ pub(super) fn memory(bits: u32, bytes: &[u8], at: u64) -> Option<MemoryOperand> 
     };
     let displacement_offset = constants.has_displacement().then_some(constants.displacement_offset() as u8);
     Some(MemoryOperand { address: address(bits, &instruction)?, width, displacement_offset })
+}
+
+/// See [`crate::isa::Isa::string_registers`].
+pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
+    let Some((instruction, _)) = decode::instruction(bits, bytes, 0) else { return 0 };
+    let registers = instruction.op_kinds().filter_map(|kind| match kind {
+        OpKind::MemorySegESI | OpKind::MemorySegRSI => Some(ESI),
+        OpKind::MemoryESEDI | OpKind::MemoryESRDI => Some(EDI),
+        _ => None,
+    });
+    registers.fold(0, |set, reg| set | 1 << reg.0)
 }
 
 /// See [`crate::isa::Isa::registers_read`].

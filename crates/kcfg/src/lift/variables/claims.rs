@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use kelf::RelocClass;
+use rustc_hash::FxHashMap;
 
 use super::escape;
 use crate::edges::Predecessors;
 use crate::graph::{Graph, Ref, Terminator};
 use crate::index::NodeId;
-use crate::isa::{Effect, MemoryOperand, Value};
+use crate::isa::{Address, Effect, MemoryOperand, Reg, Value};
 use crate::lift::bounds;
 
 /// What is known of a reference, in offsets from the start of its target.
@@ -27,11 +28,29 @@ const MARKER: u32 = 0x5ac3_96e1;
 
 /// Proves claims over one graph.
 pub(super) struct Prover<'g> {
-    pub graph: &'g Graph,
-    pub predecessors: Predecessors,
+    graph: &'g Graph,
+    predecessors: Predecessors,
+    /// The blocks that always go on to a block.
+    runs_into: FxHashMap<NodeId, Vec<NodeId>>,
 }
 
-impl Prover<'_> {
+impl<'g> Prover<'g> {
+    /// Looks at how the blocks of a graph hang together.
+    pub fn of(graph: &'g Graph) -> Prover<'g> {
+        let mut runs_into: FxHashMap<NodeId, Vec<NodeId>> = FxHashMap::default();
+        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+            let next = match graph.block(node).map(|block| &block.end) {
+                Some(Terminator::FallThrough(next)) => Some(*next),
+                Some(Terminator::Jump(dest)) => graph.resolve_node(dest.target),
+                _ => None,
+            };
+            if let Some(next) = next {
+                runs_into.entry(next).or_default().push(node);
+            }
+        }
+        Prover { graph, predecessors: Predecessors::of(graph), runs_into }
+    }
+
     /// What the reference of this node proves.
     pub fn claim(&self, node: NodeId, reference: &Ref) -> Claim {
         if self.graph.block(node).is_some() {
@@ -83,29 +102,50 @@ impl Prover<'_> {
 
     fn memory(&self, node: NodeId, number: usize, reference: &Ref, operand: &MemoryOperand) -> Option<Claim> {
         let start = reference.addend;
-        let address = &operand.address;
-        let (reg, scale) = match (address.base, address.index) {
-            // A program-counter-relative address has no registers either.
-            (None, None) if operand.width > 0 => {
-                return Some(Claim::Access(start..start + i64::from(operand.width)));
-            }
-            (Some(reg), None) => (reg, 1),
-            (None, Some((reg, scale))) => (reg, i64::from(scale)),
-            _ => return None,
-        };
-        if operand.width == 0 {
+        let width = i64::from(operand.width);
+        if width == 0 {
             return None;
         }
         if let Some(Terminator::Switch(table)) = self.graph.block(node).map(|block| &block.end)
             && self.graph.refs_of(node).last() == Some(reference)
         {
             let slots = self.graph.slots(*table);
-            let width = i64::from(slots[0].width);
-            return Some(Claim::Access(start..start + slots.len() as i64 * width));
+            return Some(Claim::Access(start..start + slots.len() as i64 * i64::from(slots[0].width)));
         }
+        if let Some(first) = self.first_index(node, number, &operand.address) {
+            let at = start.checked_add(first)?;
+            return Some(Claim::Access(start.min(at)..at.checked_add(width)?.max(start + 1)));
+        }
+        let (reg, scale) = match (operand.address.base, operand.address.index) {
+            (Some(reg), None) => (reg, 1),
+            (None, Some((reg, scale))) => (reg, i64::from(scale)),
+            _ => return None,
+        };
         let bound = bounds::upper_bound(self.graph, &self.predecessors, node, number, reg)?;
         let last = i64::try_from(bound).ok()?.checked_mul(scale)?.checked_add(start)?;
-        Some(Claim::Access(start..last.checked_add(i64::from(operand.width))?))
+        Some(Claim::Access(start..last.checked_add(width)?))
+    }
+
+    /// How far from its displacement an operand reaches whenever control comes in one certain way: the first
+    /// time round a loop, for one. What it touches then belongs to the variable that is meant, as whatever it
+    /// touches later does.
+    fn first_index(&self, node: NodeId, number: usize, address: &Address) -> Option<i64> {
+        let registers = address.base.into_iter().chain(address.index.map(|(reg, _)| reg));
+        let mut ways: Vec<Vec<Vec<Effect>>> = Vec::new();
+        let before = self.graph.effects(node)[..number].to_vec();
+        ways.push(before.clone());
+        for &previous in self.runs_into.get(&node).into_iter().flatten() {
+            ways.push([self.graph.effects(previous), before.clone()].concat());
+        }
+        let known = ways.iter().find_map(|way| {
+            registers
+                .clone()
+                .map(|reg| last_constant(way, reg).map(|value| (reg, value)))
+                .collect::<Option<Vec<_>>>()
+        })?;
+        let value = |reg: Reg| known.iter().find(|(known, _)| *known == reg).map_or(0, |(_, value)| *value);
+        let index = address.index.map_or(0, |(reg, scale)| value(reg) * i64::from(scale));
+        Some(address.base.map_or(0, value) + index)
     }
 
     /// The address itself goes somewhere: where?
@@ -152,5 +192,26 @@ impl Prover<'_> {
             }
             None => Some(Claim::Pointer(start)),
         }
+    }
+}
+
+/// The value of a register behind these instructions, if a constant was moved there last. Small ones only:
+/// they are indices.
+fn last_constant(effects: &[Vec<Effect>], reg: Reg) -> Option<i64> {
+    let writes = |effect: &&Effect| match **effect {
+        Effect::Set { dst, .. }
+        | Effect::MaybeSet { dst, .. }
+        | Effect::SetSigned { dst, .. }
+        | Effect::Binary { dst, .. }
+        | Effect::Clobber(dst) => dst == reg,
+        Effect::Swap(a, b) => a == reg || b == reg,
+        Effect::SystemCall { .. } => true,
+        _ => false,
+    };
+    match effects.iter().flatten().rev().find(writes)? {
+        Effect::Set { value: Value::Const(value), width, .. } if *width >= 4 => {
+            i32::try_from(*value).ok().map(i64::from)
+        }
+        _ => None,
     }
 }

@@ -91,6 +91,10 @@ impl Search<'_> {
     fn instruction(&mut self, node: NodeId, bytes: &[u8], held: u64) -> Option<u64> {
         let mut effects = Vec::new();
         self.isa.effects(bytes, 0, &mut effects);
+        if self.isa.string_registers(bytes) & held != 0 {
+            self.accesses.push(0..1);
+            return Some(0);
+        }
         let mut read = self.isa.registers_read(bytes) & held;
         let mut after = held;
         if let Some(operand) = self.isa.memory_operand(bytes, 0)

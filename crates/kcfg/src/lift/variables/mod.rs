@@ -31,7 +31,6 @@ use kelf::Program;
 use rustc_hash::FxHashMap;
 
 use super::nodes::{Cut, Cuts};
-use crate::edges::Predecessors;
 use crate::graph::{Graph, Life, SymbolPlace, Target};
 use crate::index::{NodeId, SectionId};
 use crate::special::{Rule, rule};
@@ -41,7 +40,7 @@ pub(super) use claims::Claim;
 /// Where the data sections of a program may be cut, given a graph of it: only what is alive there counts.
 pub(super) fn cuts(program: &Program<'_>, graph: &Graph) -> Cuts {
     let mut sections = candidates(program, graph);
-    let prover = claims::Prover { graph, predecessors: Predecessors::of(graph) };
+    let prover = claims::Prover::of(graph);
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         for reference in graph.refs_of(node) {
             let Target::Node(to) = reference.target else { continue };
