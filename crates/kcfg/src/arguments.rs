@@ -21,7 +21,7 @@ pub struct Arguments {
     pub objects: Vec<PathBuf>,
 
     /// A function that enters the user program, to be shown as a root; repeatable
-    #[arg(long, value_name = "SYMBOL", requires = "objects")]
+    #[arg(long, value_name = "SYMBOL", requires = "objects", conflicts_with = "vmlinux")]
     pub entry: Vec<String>,
 
     /// Print only the functions of this name; repeatable

@@ -16,5 +16,6 @@ pub mod lower;
 pub mod print;
 pub mod returns;
 pub mod roots;
+pub mod script;
 pub mod special;
 pub mod summary;

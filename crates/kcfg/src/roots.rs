@@ -1,13 +1,12 @@
 //! What is alive because something outside of the graph names it.
 
-use std::fs;
-
-use kelf::{KernelBuild, Place, Program};
+use kelf::{Place, Program};
 use rustc_hash::FxHashMap;
 
 use crate::graph::{Graph, Root, SymbolPlace};
 use crate::index::NodeId;
 use crate::lift::Error;
+use crate::script::LinkerScript;
 use crate::special::RootReason;
 
 /// Names of global symbols that are roots.
@@ -19,18 +18,13 @@ pub struct Roots {
 impl Roots {
     /// The roots of a kernel: what the linker script names, and what the objects that its final link adds
     /// refer to, which with loadable modules is every export.
-    ///
-    /// # Errors
-    /// [`Error::Script`] if the linker script cannot be read.
-    pub fn of_kernel(build: &KernelBuild, program: &Program<'_>) -> Result<Roots, Error> {
-        let script = fs::read_to_string(&build.linker_script)
-            .map_err(|source| Error::Script { path: build.linker_script.clone(), source })?;
-        let script = words(&script).map(|word| (word.to_owned(), RootReason::LinkerScript));
+    pub fn of_kernel(script: &LinkerScript, program: &Program<'_>) -> Roots {
+        let script = script.words().map(|word| (word.to_owned(), RootReason::LinkerScript));
         let beside = program.beside.iter().flat_map(|object| &object.symbols);
         let beside = beside
             .filter(|symbol| symbol.place == Place::Undefined)
             .map(|symbol| (symbol.name.to_owned(), RootReason::LinkedBeside));
-        Ok(Roots { names: script.chain(beside).collect() })
+        Roots { names: script.chain(beside).collect() }
     }
 
     /// The roots of a user program: the functions that enter it.
@@ -61,12 +55,4 @@ impl Roots {
         }
         Ok(())
     }
-}
-
-/// Every word of a linker script that could be a symbol. The script's own keywords and section names are
-/// among them, and harmless.
-fn words(script: &str) -> impl Iterator<Item = &str> {
-    script
-        .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$')))
-        .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{Chain, Outcome, Rewritten, Run, fixture, parallel, recipe};
+use serde_json::Value;
 
 /// How many programs, numbered from 0. Program N has the seed N, or if that does not end, N + [`PROGRAMS`],
 /// and so on.
@@ -91,6 +92,9 @@ struct Figures {
     builds: usize,
     functions: usize,
     jump_tables: usize,
+    /// As `kcfg` has it: jumps through tables of which it knows the targets, and others.
+    resolved: u64,
+    unresolved: u64,
     code_bytes: u64,
     code_bytes_after_reach: u64,
     seeds_skipped: usize,
@@ -219,6 +223,12 @@ fn rewrite_all(
     let paths: Vec<&str> = objects.iter().map(String::as_str).collect();
     let before: Vec<Contents> = objects.iter().map(|name| Contents::of(&chain.dir().join(name))).collect();
     let entry = if variant.freestanding { "_start" } else { "main" };
+    let summary =
+        Run::kshrink("kcfg").arg("--objects").args(&paths).args(["--entry", entry, "--summary", "--json"]);
+    let summary: Value =
+        serde_json::from_slice(&chain.step(summary)?.stdout).map_err(|error| error.to_string())?;
+    figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
+    figures.unresolved += summary["unresolved_switches"].as_u64().ok_or("kcfg counts no unresolved jumps")?;
     for passes in PASSES {
         let object = format!("{passes}{level}.o");
         let rewritten = chain.rewrite(&object, &paths, entry, passes)?;
@@ -278,6 +288,8 @@ impl Figures {
         self.builds += other.builds;
         self.functions += other.functions;
         self.jump_tables += other.jump_tables;
+        self.resolved += other.resolved;
+        self.unresolved += other.unresolved;
         self.code_bytes += other.code_bytes;
         self.code_bytes_after_reach += other.code_bytes_after_reach;
         self.seeds_skipped += other.seeds_skipped;
@@ -291,12 +303,14 @@ impl Figures {
             self.opaque.iter().map(|(why, n)| format!("\n  carried whole: {n} × {why}")).collect();
         format!(
             "random programs: {programs} (and {} that do not end) in {} builds, in {:.0} s: {} functions, {} jump \
-             tables, {} KiB of code, of which reach keeps {} KiB{opaque}",
+             tables (kcfg resolves {}, and leaves {} jumps), {} KiB of code, of which reach keeps {} KiB{opaque}",
             self.seeds_skipped,
             self.builds,
             time.as_secs_f64(),
             self.functions,
             self.jump_tables,
+            self.resolved,
+            self.unresolved,
             self.code_bytes / 1024,
             self.code_bytes_after_reach / 1024,
         )

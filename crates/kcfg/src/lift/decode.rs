@@ -247,7 +247,9 @@ fn spans(isa: &dyn Isa, object: &Object<'_>, index: SectionIndex) -> Vec<Span> {
 /// Adds what lies between two functions, unless it is padding.
 fn push_gap(isa: &dyn Isa, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
     let bytes = &section.data[start as usize..end as usize];
-    if bytes.is_empty() || is_padding(isa, bytes) {
+    let inside = u64::from(start)..u64::from(end);
+    let named = section.relocs.iter().any(|reloc| inside.contains(&reloc.offset));
+    if bytes.is_empty() || !named && is_padding(isa, bytes) {
         return;
     }
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be

@@ -32,12 +32,15 @@ use crate::graph::Graph;
 use crate::isa;
 
 use crate::roots::Roots;
+use crate::script::LinkerScript;
 use nodes::Cuts;
 use plan::SectionPlan;
 
 /// What lifting needs to know besides the objects.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// What the final link leaves out.
+    pub script: LinkerScript,
     /// Carry `.export_symbol`: the kernel has loadable modules, and its build reads the exports from the
     /// objects.
     pub keep_exports: bool,
@@ -101,8 +104,9 @@ impl<'p> Lifter<'p> {
     /// # Errors
     /// Whatever about the program is not understood.
     pub fn of_kernel(build: &KernelBuild, program: &'p Program<'p>) -> Result<Lifter<'p>, Error> {
-        let options = Options { keep_exports: build.is_enabled("CONFIG_MODULES") };
-        Lifter::new(program, options, Roots::of_kernel(build, program)?)
+        let script = LinkerScript::read(&build.linker_script)?;
+        let roots = Roots::of_kernel(&script, program);
+        Lifter::new(program, Options { keep_exports: build.is_enabled("CONFIG_MODULES"), script }, roots)
     }
 
     /// Plans a user program that is entered by these functions.
@@ -115,7 +119,7 @@ impl<'p> Lifter<'p> {
 
     fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
         let isa = isa::isa(program.machine).ok_or(Error::Machine(program.machine))?;
-        let plans = plan::plan(isa, program, options)?;
+        let plans = plan::plan(isa, program, &options)?;
         Ok(Lifter { program, plans, roots, cuts: Cuts::default() })
     }
 

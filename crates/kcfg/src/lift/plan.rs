@@ -32,7 +32,7 @@ pub(super) enum SectionPlan {
 pub(super) fn plan(
     isa: &dyn Isa,
     program: &Program<'_>,
-    options: Options,
+    options: &Options,
 ) -> Result<Vec<Vec<SectionPlan>>, Error> {
     let mut plans = Vec::with_capacity(program.objects.len());
     let mut sites = Vec::with_capacity(program.objects.len());
@@ -68,11 +68,14 @@ fn plan_section(
     index: SectionIndex,
     hand_written: bool,
     sites: &Sites,
-    options: Options,
+    options: &Options,
 ) -> SectionPlan {
     let section = object.section(index);
     let empty = section.size == 0;
     if is_structure(section) || empty && !is_named(object, index) {
+        return SectionPlan::Skip;
+    }
+    if options.script.discards(section.name) && section.name != ".export_symbol" {
         return SectionPlan::Skip;
     }
     let chunks = |starts, code, life, root, opaque| SectionPlan::Chunks { starts, code, life, root, opaque };

@@ -45,12 +45,15 @@ impl<'g> Emitter<'g> {
         };
         for i in 0..graph.sections.len() {
             let id = SectionId::from(i);
-            let placed = relax::place(isa, graph, id, relax, &mut emitter.offsets).map_err(|far| {
-                Error::TooFar { from: graph.name_of(far.node), displacement: far.displacement }
-            })?;
-            if !placed.nodes.is_empty() {
-                emitter.placed.push(placed);
+            let (offsets, placed) = (&mut emitter.offsets, &mut emitter.placed);
+            if relax == Relax::Shortest && pack::fills_gaps(&graph.sections[i]) {
+                relax::place_apart(graph, id, offsets, placed);
+                continue;
             }
+            relax::place(isa, graph, id, relax, offsets, placed).map_err(|far| Error::TooFar {
+                from: graph.name_of(far.node),
+                displacement: far.displacement,
+            })?;
         }
         if relax == Relax::Shortest {
             pack::order(graph, &mut emitter.placed);
@@ -236,7 +239,8 @@ impl<'g> Emitter<'g> {
         let Target::Node(to) = reference.target else { return None };
         let section = self.graph.section_of(to);
         let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
-        let merged = section.flags & u64::from(SHF_MERGE) != 0 && outside;
+        // The linker would take the bias of a relative field for part of the offset, too.
+        let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || reference.bias != 0);
         if reference.class != RelocClass::Got && !merged {
             return None;
         }

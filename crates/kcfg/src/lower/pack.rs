@@ -15,6 +15,9 @@ use crate::special::{Rule, output_name, rule};
 /// The largest alignment in bytes that the place where a run of sections begins can be trusted with.
 const CACHE_LINE: u32 = 64;
 
+/// The largest alignment in bytes of sections whose pieces are placed one by one.
+const FILLER: u32 = 8;
+
 /// Reorders plain data among itself; everything else keeps its place.
 pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
     let section = |placed: &Placed| &graph.sections[placed.section.get()];
@@ -44,6 +47,12 @@ fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
         at = at.next_multiple_of(piece.align) + piece.size;
         out.push(piece);
     }
+}
+
+/// Whether the pieces of a section fit between those of others: what is aligned to more wastes more apart
+/// than together.
+pub(super) fn fills_gaps(section: &Section) -> bool {
+    is_plain(section) && section.align <= FILLER
 }
 
 fn is_plain(section: &Section) -> bool {

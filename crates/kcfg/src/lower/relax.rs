@@ -49,32 +49,56 @@ pub(super) struct TooFar {
     pub displacement: i64,
 }
 
-/// Places the nodes of a section in their order. `offsets` receives where each begins.
+/// Places the live nodes of a section in their order, as one output section, and adds it to `out`. `offsets`
+/// receives where each node begins.
 pub(super) fn place(
     isa: &dyn Isa,
     graph: &Graph,
     section: SectionId,
     relax: Relax,
     offsets: &mut [u32],
-) -> Result<Placed, TooFar> {
-    let range = graph.sections[section.get()].nodes.clone();
-    let live: Vec<NodeId> = range.map(NodeId).filter(|&node| graph.node(node).live).collect();
+    out: &mut Vec<Placed>,
+) -> Result<(), TooFar> {
+    let live = live_nodes(graph, section);
     let mut nodes: Vec<PlacedNode> = Vec::with_capacity(live.len());
     for (i, &node) in live.iter().enumerate() {
         let branches = branches(isa, graph, section, relax, node, live.get(i + 1).copied());
         nodes.push(PlacedNode { node, offset: 0, branches });
     }
-    loop {
-        let size = assign_offsets(graph, &mut nodes, offsets);
-        if !grow(isa, graph, &mut nodes, offsets)? {
-            let align = match relax {
-                Relax::AsAssembled => graph.sections[section.get()].align,
-                // What asked for more may be gone.
-                Relax::Shortest => live.iter().map(|&node| graph.node(node).align).max().unwrap_or(1),
-            };
-            return Ok(Placed { section, nodes, size, align: align.max(1) });
-        }
+    let mut size = assign_offsets(graph, &mut nodes, offsets);
+    while grow(isa, graph, &mut nodes, offsets)? {
+        size = assign_offsets(graph, &mut nodes, offsets);
     }
+    if !nodes.is_empty() {
+        let align = match relax {
+            Relax::AsAssembled => graph.sections[section.get()].align.max(1),
+            // What asked for more may be gone.
+            Relax::Shortest => widest(graph, &live),
+        };
+        out.push(Placed { section, nodes, size, align });
+    }
+    Ok(())
+}
+
+/// Places every piece of a section of plain data by itself, or with those that have to stay beside it, as
+/// output sections of their own.
+pub(super) fn place_apart(graph: &Graph, section: SectionId, offsets: &mut [u32], out: &mut Vec<Placed>) {
+    let live = live_nodes(graph, section);
+    for run in live.chunk_by(|&before, &after| graph.node(after).follows && after.0 == before.0 + 1) {
+        let place = |&node: &NodeId| PlacedNode { node, offset: 0, branches: Vec::new() };
+        let mut nodes: Vec<PlacedNode> = run.iter().map(place).collect();
+        let size = assign_offsets(graph, &mut nodes, offsets);
+        out.push(Placed { section, nodes, size, align: widest(graph, run) });
+    }
+}
+
+fn live_nodes(graph: &Graph, section: SectionId) -> Vec<NodeId> {
+    let nodes = graph.sections[section.get()].nodes.clone().map(NodeId);
+    nodes.filter(|&node| graph.node(node).live).collect()
+}
+
+fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
+    nodes.iter().map(|&node| graph.node(node).align).max().unwrap_or(1).max(1)
 }
 
 fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], offsets: &mut [u32]) -> u32 {

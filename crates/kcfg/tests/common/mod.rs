@@ -3,6 +3,8 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
+pub mod command;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

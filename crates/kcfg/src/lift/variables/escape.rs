@@ -59,7 +59,12 @@ fn is_frame_pointer(graph: &Graph, node: NodeId, reg: Reg) -> bool {
         Effect::Set { dst, value: Value::Reg { reg: from, .. }, .. } => dst == reg && from == stack,
         _ => false,
     };
-    let mut blocks = graph.functions[block.function.get()].blocks.clone();
+    let function = &graph.functions[block.function.get()];
+    // A cold part shares the frame of the function that it was cut from.
+    if function.name.contains(".cold") {
+        return true;
+    }
+    let mut blocks = function.blocks.clone();
     blocks.any(|block| graph.effects(NodeId(block)).iter().flatten().any(copies))
 }
 
@@ -161,8 +166,10 @@ impl Search<'_> {
                 self.jump(node, taken, held, &mut go)?;
                 go(*next, held);
             }
+            // A compiler that knows the callee may keep values in registers that the callee could change but
+            // does not (`-fipa-ra`).
             Terminator::Call { next } | Terminator::IndirectCall { next } => {
-                next.iter().for_each(|&next| go(next, kept));
+                next.iter().for_each(|&next| go(next, held));
             }
             Terminator::Switch(table) => {
                 for slot in graph.slots(*table) {
@@ -170,8 +177,9 @@ impl Search<'_> {
                 }
             }
             Terminator::Trap { next } => next.iter().for_each(|&next| go(next, held)),
-            // To another function, or a `switch` that is not resolved.
-            Terminator::IndirectJump if graph.table_index(node).is_some() => return None,
+            // To another function, if all that belongs to the caller has been given back to it; else a computed
+            // `goto`, or a `switch` that is not resolved.
+            Terminator::IndirectJump if kept != 0 || graph.table_index(node).is_some() => return None,
             Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {}
             // Code that is patched may do anything.
             Terminator::Patched { .. } => return None,
@@ -190,6 +198,9 @@ impl Search<'_> {
         let entry = function.blocks.start == to.0;
         if same || !entry || function.name.contains(".cold") {
             go(to, held);
+        } else if held & !self.isa.call_clobbered() != 0 {
+            // No tail call: that would have given back what belongs to the caller.
+            return None;
         }
         Some(())
     }

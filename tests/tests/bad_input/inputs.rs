@@ -1,0 +1,146 @@
+//! Files with something wrong with them, and the good ones that they are made from.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use kshrink_tests::{Run, recipe};
+
+/// Offsets in the header of a 32-bit ELF file (System V ABI, chapter 4).
+const EI_DATA: usize = 5;
+const E_MACHINE: usize = 18;
+const E_TYPE: usize = 16;
+const HALF_FIELDS: [usize; 8] = [E_TYPE, E_MACHINE, 40, 42, 44, 46, 48, 50];
+const WORD_FIELDS: [usize; 5] = [20, 24, 28, 32, 36];
+/// SPARC, which is big-endian, and MIPS, which can be either.
+const EM_SPARC: u8 = 2;
+const EM_MIPS: u8 = 8;
+
+/// Copies of a build, for what is wrong with them; `victim` is whole.
+const COPIES: &[&str] = &[
+    "victim",
+    "no-archive",
+    "truncated-archive",
+    "lost-object",
+    "truncated-object",
+    "foreign-object",
+    "no-script",
+];
+
+const PLANS: &[(&str, &str)] = &[
+    ("not-json.json", "{\"schema\": \"kshrink/1\","),
+    ("empty.json", ""),
+    ("no-schema.json", "{}"),
+    ("other-schema.json", r#"{"schema": "kshrink/999"}"#),
+    (
+        "other-machine.json",
+        r#"{"schema": "kshrink/1", "syscalls": {"x86_64": {"complete": true, "programs": [], "calls": [],
+           "unresolved": []}}}"#,
+    ),
+    (
+        "misspelt.json",
+        r#"{"schema": "kshrink/1",
+            "syscalls": {"i386": {"compleat": true, "programs": [], "calls": [], "unresolved": []}}}"#,
+    ),
+];
+
+/// Objects, archives and programs.
+pub fn objects(dir: &Path) {
+    let compile = |name: &str, source: &str| {
+        let flags = ["-m32", "-Os", "-fno-pie", "-xc", "-", "-c", "-o"];
+        Run::new("i686-linux-gnu-gcc").dir(dir).args(flags).arg(name).stdin(source).succeed();
+    };
+    let archive = |flags: &str, name: &str, member: &str| {
+        Run::new("i686-linux-gnu-ar").dir(dir).args([flags, name, member]).succeed();
+    };
+    compile("good.o", "int helper(int); int main(void) { return helper(3); }");
+    compile("helper.o", "int table[64]; int helper(int i) { return table[i]; }");
+    compile("again.o", "int main(void) { return 1; }");
+    let link =
+        ["-m32", "-nostdlib", "-static", "-no-pie", "-Wl,-e,main", "good.o", "helper.o", "-o", "program"];
+    Run::new("i686-linux-gnu-gcc").dir(dir).args(link).succeed();
+    let assemble = Run::new("i686-linux-gnu-as").dir(dir).args(["--64", "-o", "x86_64.o", "-"]);
+    assemble.stdin(".globl start\nstart: ret\n").succeed();
+
+    let good = read(dir, "good.o");
+    write(dir, "truncated.o", &good[..good.len() / 2]);
+    let mut mips = good.clone();
+    mips[E_MACHINE] = EM_MIPS;
+    write(dir, "mips.o", &mips);
+    write(dir, "big-endian.o", &big_endian(&good));
+
+    archive("rcs", "library.a", "helper.o");
+    let library = read(dir, "library.a");
+    write(dir, "truncated.a", &library[..library.len() / 2]);
+    let mut damaged = library;
+    let magic = damaged.windows(2).position(|bytes| bytes == b"`\n").expect("a member");
+    damaged[magic] = b'?';
+    write(dir, "damaged.a", &damaged);
+    fs::copy(dir.join("helper.o"), dir.join("absent.o")).expect("a copy");
+    archive("rcsT", "thin.a", "absent.o");
+    fs::remove_file(dir.join("absent.o")).expect("the copy");
+
+    write(dir, "text", b"not an ELF file\n");
+    write(dir, "empty", b"");
+    fs::create_dir(dir.join("directory")).expect("a directory");
+    for (name, text) in PLANS {
+        write(dir, name, text.as_bytes());
+    }
+}
+
+/// `build`, a copy of the build of a kernel with further files beside `vmlinux`, and copies of that in which
+/// something is wrong. They are real copies of what the cache holds: nothing can reach the cache from here.
+pub fn kernels(dir: &Path) {
+    let kernel = recipe("kernels/build.sh", &["web-i386"]);
+    Run::new("cp").args(["-a", "--reflink=auto"]).arg(kernel).arg(dir.join("build")).succeed();
+    let build = dir.join("build");
+    Run::new("i686-linux-gnu-strip").dir(&build).args(["vmlinux", "-o", "stripped"]).succeed();
+    let vmlinux = read(&build, "vmlinux");
+    write(&build, "truncated", &vmlinux[..vmlinux.len() / 3]);
+    write(&build, "big-endian", &big_endian(&vmlinux));
+    let elf_x86_64 = ["-m", "elf_x86_64", "-e", "start", "x86_64.o", "-o", "build/x86_64"];
+    Run::new("i686-linux-gnu-ld").dir(dir).args(elf_x86_64).succeed();
+    symlink("build", dir.join("link")).expect("a link");
+
+    for name in COPIES {
+        // Links to the files of the first copy: what differs is removed before it is written.
+        Run::new("cp").args(["-al", "build", *name]).dir(dir).succeed();
+    }
+    let replace = |name: &str, bytes: &[u8]| {
+        fs::remove_file(dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        write(dir, name, bytes);
+    };
+    let remove = |name: &str| {
+        fs::remove_file(dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    };
+    remove("no-archive/vmlinux.a");
+    let archive = read(&build, "vmlinux.a");
+    replace("truncated-archive/vmlinux.a", &archive[..archive.len() / 2]);
+    remove("lost-object/kernel/fork.o");
+    let object = read(&build, "kernel/fork.o");
+    replace("truncated-object/kernel/fork.o", &object[..object.len() / 2]);
+    replace("foreign-object/kernel/fork.o", &read(dir, "x86_64.o"));
+    remove("no-script/arch/x86/kernel/vmlinux.lds");
+}
+
+/// The file with every field of its header in the other order of bytes.
+fn big_endian(file: &[u8]) -> Vec<u8> {
+    let mut swapped = file.to_vec();
+    swapped[EI_DATA] = 2;
+    for field in HALF_FIELDS {
+        swapped[field..field + 2].reverse();
+    }
+    for field in WORD_FIELDS {
+        swapped[field..field + 4].reverse();
+    }
+    swapped[E_MACHINE + 1] = EM_SPARC;
+    swapped
+}
+
+fn read(dir: &Path, name: &str) -> Vec<u8> {
+    fs::read(dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) {
+    fs::write(dir.join(name), bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+}
