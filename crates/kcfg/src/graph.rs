@@ -369,9 +369,25 @@ impl Graph {
         crate::isa::isa(self.machine).expect("lifting needed it already")
     }
 
+    /// The node's bytes with a number of its own in every relocated field, so that no two fields, and no
+    /// field and a constant, look alike.
+    pub fn masked_bytes(&self, id: NodeId) -> Vec<u8> {
+        let mut bytes = self.bytes_of(id).to_vec();
+        let first = self.node(id).refs.start;
+        for (i, reference) in self.refs_of(id).iter().enumerate() {
+            let mark = (0x6000_0000 + first + i as u32).to_le_bytes();
+            let start = reference.offset as usize;
+            let width = usize::from(reference.width).min(mark.len());
+            if let Some(field) = bytes.get_mut(start..start + width) {
+                field.copy_from_slice(&mark[..width]);
+            }
+        }
+        bytes
+    }
+
     /// What each instruction of a node computes; empty if the node holds something else than instructions.
     pub fn effects(&self, id: NodeId) -> Vec<Vec<Effect>> {
-        let (isa, bytes) = (self.isa(), self.bytes_of(id));
+        let (isa, bytes) = (self.isa(), &self.masked_bytes(id));
         let mut all = Vec::new();
         let mut at = 0;
         while at < bytes.len() {

@@ -222,9 +222,6 @@ const CODE_PREFIXES: &[&str] = &[
     ".altinstr_aux",
     ".fixup",
     ".gnu.linkonce.t",
-    // User programs.
-    ".init",
-    ".fini",
 ];
 
 const DATA_PREFIXES: &[&str] = &[
@@ -291,6 +288,8 @@ const LINKER_TABLES: &[&str] = &[
     // The page that the vDSO reads, laid out by the script.
     ".vvar",
     // User programs.
+    ".init",
+    ".fini",
     ".init_array",
     ".fini_array",
     ".preinit_array",

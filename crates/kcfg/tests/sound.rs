@@ -9,7 +9,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{Dir, View, lift, lift_fixture};
+use common::{Dir, View, lift, lift_fixture, lift_reachable};
 use kcfg::edges::{Destination, EdgeKind};
 use kcfg::index::NodeId;
 use kcfg::lower::{Relax, lower};
@@ -104,6 +104,20 @@ fn ends_of_variables() {
         let kept = view.to(pointer, EdgeKind::Data);
         assert!(kept.contains(&view.symbol("stack").0), "{level}: the pointer needs its stack");
     }
+}
+
+#[test]
+fn labels_behind_data() {
+    let dir = Dir::new();
+    let graph = lift_reachable(&[dir.compile("blob.c", &["-Os", "-fno-toplevel-reorder"])], "entry");
+    let lowered = lower(&graph, Relax::Shortest).unwrap();
+    let symbol = |name: &str| lowered.symbols.iter().find(|symbol| symbol.name == name).unwrap();
+    let (start, end) = (symbol("blob"), symbol("blob_end"));
+    assert_eq!(start.place, end.place);
+    assert_eq!(end.value - start.value, 12);
+    let kelf::Place::Section(section) = start.place else { panic!("{start:?}") };
+    let data = &lowered.section(section).data;
+    assert_eq!(&data[start.value as usize..end.value as usize], b"123456789012");
 }
 
 #[test]

@@ -71,22 +71,6 @@ pub fn argument_registers(abi: Abi) -> &'static [Reg] {
     }
 }
 
-/// How many arguments of a system call the kernel looks at, at most. `argument` knows some of them by their
-/// index.
-pub fn arguments_used(abi: Abi, number: u64, argument: impl Fn(usize) -> Option<u64>) -> usize {
-    let name = u32::try_from(number).ok().and_then(|number| name(abi, number));
-    match name.unwrap_or_default() {
-        "getpid" | "gettid" | "getuid" | "geteuid" | "getgid" | "getegid" | "sched_yield" => 0,
-        "setuid" | "setgid" | "setuid32" | "setgid32" | "exit" | "exit_group" | "close" => 1,
-        "setreuid" | "setregid" | "setreuid32" | "setregid32" | "kill" | "tkill" => 2,
-        "setgroups" | "setgroups32" | "munmap" => 2,
-        "setresuid" | "setresgid" | "setresuid32" | "setresgid32" | "tgkill" => 3,
-        // FUTEX_WAIT and FUTEX_WAKE, the private flag aside.
-        "futex" if argument(1).is_some_and(|operation| matches!(operation & 0x7f, 0 | 1)) => 4,
-        _ => 6,
-    }
-}
-
 /// The name of a system call, as in `<asm/unistd.h>`.
 pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
     let number = usize::try_from(number).ok()?;

@@ -14,6 +14,7 @@ use kcfg::isa::{Address, Effect, Value as Operand};
 use rustc_hash::FxHashSet;
 
 use crate::abi;
+use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, Function, References};
 use crate::flow::{Flows, State, Visit, sign_extend};
 use crate::image::Addr;
@@ -159,12 +160,19 @@ impl Search<'_, '_> {
                     for caller in self.flows.code.functions_of(call) {
                         self.in_function(caller, made, behind)?;
                         // A callee of a few instructions is followed as if it were part of the caller.
-                        self.in_function(caller, pointer, bytes)?;
+                        if self.is_read_from_variable(pointer) {
+                            self.in_function(caller, pointer, bytes)?;
+                        }
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    fn is_read_from_variable(&self, pointer: OriginId) -> bool {
+        let origin = self.flows.domain.origins.get(pointer);
+        matches!(origin, Origin::Memory { when: When::Later(_), .. })
     }
 
     /// The same bytes behind a pointer that is so many bytes further on.
@@ -320,7 +328,7 @@ impl Look<'_> {
         let numbers = state.register(abi::number_register(abi));
         let argument =
             |index: usize| registers.get(index).and_then(|&register| state.register(register).as_number());
-        let ignores = |number: u64| abi::arguments_used(abi, number, argument) <= given;
+        let ignores = |number: u64| arguments_used(abi, number, argument) <= given;
         if numbers.is_numbers() && numbers.atoms().iter().all(|atom| ignores(atom.offset)) {
             return Ok(());
         }

@@ -15,6 +15,7 @@ numbers, or it is listed as unresolved with the reason, and then the result says
 */
 
 pub mod abi;
+pub mod arguments;
 pub mod code;
 mod error;
 pub mod flow;

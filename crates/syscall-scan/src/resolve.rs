@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashSet;
 
 use crate::abi;
+use crate::arguments::arguments_used;
 use crate::code::{ExitId, ExitKind, References, Taken};
 use crate::flow::{Flows, State, low_mask};
 use crate::follow::{Lost, Stored, prove_unwritten, stores_to};
@@ -85,9 +86,9 @@ impl<'f, 'c> Resolver<'f, 'c> {
         }
         let mut all = BTreeSet::new();
         for &atom in value.atoms() {
-            let (low, high) = state.ranges.get(atom, &self.flows.domain);
-            if high - low < MAX_RANGE {
-                all.extend(low..=high);
+            let span = state.ranges.get(atom, &self.flows.domain);
+            if span.steps() < MAX_RANGE {
+                all.extend(span.iter());
             } else {
                 all.extend(self.of_callers(function, atom)?);
             }
@@ -182,7 +183,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 let (origin, _) = self.flows.domain.origins.add(memory).ok_or(Reason::Deep)?;
                 let numbers = self.of_callers(function, Atom::of(origin))?;
                 let abi = abi::abi(self.flows.code.image.machine, false);
-                let fits = |&nr: &u64| abi::arguments_used(abi, nr, |_| None) <= unwritten.arguments;
+                let fits = |&nr: &u64| arguments_used(abi, nr, |_| None) <= unwritten.arguments;
                 if numbers.iter().all(fits) { Ok(numbers) } else { Err(unknown()) }
             }
             _ => Err(unknown()),

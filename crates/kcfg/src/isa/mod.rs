@@ -47,6 +47,11 @@ pub trait Isa: Sync {
     /// The memory operand of the instruction at the start of `bytes`, if it has one that is written out.
     fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand>;
 
+    /// Whether the instruction at the start of `bytes` does the same elsewhere once its direct target is
+    /// encoded anew, and says all that it does: not so the odd branches that compilers do not make (loop
+    /// instructions, transactions, branches with prefixes).
+    fn can_move(&self, bytes: &[u8]) -> bool;
+
     /// The registers through which the instruction at the start of `bytes` reaches memory without saying so
     /// (string instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
     fn string_registers(&self, bytes: &[u8]) -> u64;
@@ -121,8 +126,7 @@ pub enum Flow {
 pub struct Branch {
     /// Jump, conditional or call.
     pub kind: BranchKind,
-    /// The machine's own number of the condition or of the odd instruction (`jcc`: 0 to 15; `loop`,
-    /// `jecxz`: their own); 0 for jumps and calls.
+    /// The machine's own number of the condition (`jcc`: 0 to 15); 0 for jumps and calls.
     pub condition: u8,
 }
 

@@ -62,7 +62,7 @@ impl CodeSection {
             }
             if !decode_span(isa, &section.data, span, &mut code.insns) {
                 // Whatever comes behind them may name its neighbours without a relocation.
-                code.opaque = Some("bytes that are no instructions");
+                code.opaque = Some("bytes that are no instructions, or odd ones");
             }
         }
         code.collect_branches(&section.relocs);
@@ -203,11 +203,11 @@ fn decode_span(isa: &dyn Isa, data: &[u8], span: &Span, insns: &mut Vec<PlacedIn
     let mut offset = span.start as usize;
     while offset < end {
         match isa.decode(&data[offset..end], offset as u64) {
-            Some(insn) => {
+            Some(insn) if isa.can_move(&data[offset..end]) => {
                 insns.push(PlacedInsn { offset: offset as u32, insn });
                 offset += usize::from(insn.len);
             }
-            None => return false,
+            _ => return false,
         }
     }
     true
@@ -262,7 +262,7 @@ fn is_padding(isa: &dyn Isa, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match isa.padding_len(bytes) {
             Some(len) => bytes = &bytes[len..],
-            None => return false,
+            _ => return false,
         }
     }
     true

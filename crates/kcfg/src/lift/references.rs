@@ -288,7 +288,10 @@ impl<'p> Connector<'_, 'p> {
         let (object_index, _) = self.lifted.origins[id.get()];
         let addend = reloc.addend + i64::from(bias);
         let (object_index, symbol) = match self.program.resolve(object_index, reloc.symbol) {
-            Resolved::Global(global) => return Ok((Target::Symbol(self.global(global)), addend)),
+            Resolved::Global(global) => {
+                let symbol = self.global(global);
+                return Ok(self.into_code(symbol, addend).unwrap_or((Target::Symbol(symbol), addend)));
+            }
             Resolved::Local(object_index, symbol) => (object_index, symbol),
         };
         let object = &self.program.objects[object_index.get()].object;
@@ -308,6 +311,18 @@ impl<'p> Connector<'_, 'p> {
             return Err(self.discarded(id, reloc, object, section));
         };
         Ok((Target::Node(node), offset + point - at))
+    }
+
+    /// A place within a function, named by a global symbol and an offset: the block that begins there.
+    fn into_code(&self, symbol: SymbolId, addend: i64) -> Option<(Target, i64)> {
+        let SymbolPlace::Node(node, inside) = self.lifted.graph.symbols[symbol.get()].place else {
+            return None;
+        };
+        self.lifted.graph.block(node).filter(|_| addend != 0)?;
+        let node = self.lifted.graph.node(node);
+        let at = i64::from(node.offset) + i64::from(inside) + addend;
+        let (to, 0) = self.lifted.locate(node.section, at)? else { return None };
+        Some((Target::Node(to), 0))
     }
 
     fn discarded(&self, id: SectionId, reloc: &Reloc, object: &Object<'_>, target: SectionIndex) -> Error {

@@ -241,7 +241,7 @@ impl<'g> Emitter<'g> {
         let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
         // The linker would take the bias of a relative field for part of the offset, too.
         let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || reference.bias != 0);
-        if reference.class != RelocClass::Got && !merged {
+        if !matches!(reference.class, RelocClass::Got | RelocClass::Tls) && !merged {
             return None;
         }
         let places = Places { sections: &self.sections, offsets: &self.offsets, ends: &self.ends };

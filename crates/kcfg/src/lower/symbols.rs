@@ -1,6 +1,7 @@
 //! The symbol table of the lowered object.
 
-use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_SECTION};
+use goblin::elf::section_header::SHF_TLS;
+use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
 use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
 use rustc_hash::FxHashMap;
 
@@ -111,12 +112,13 @@ impl<'g> SymbolTable<'g> {
             return Some(index);
         }
         let section = places.sections[node.get()]?;
+        let tls = self.graph.section_of(node).flags & u64::from(SHF_TLS) != 0;
         let index = self.push(Symbol {
             name: ".Lkshrink",
             value: u64::from(places.offsets[node.get()]),
             size: 0,
             binding: STB_LOCAL,
-            kind: STT_NOTYPE,
+            kind: if tls { STT_TLS } else { STT_NOTYPE },
             other: 0,
             place: Place::Section(section),
         });

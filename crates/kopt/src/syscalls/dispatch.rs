@@ -12,7 +12,7 @@ calls a handler, where each arrives.
 */
 
 use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, TableId};
 use kcfg::isa::{BinaryOp, Effect, Isa, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -28,8 +28,9 @@ pub(super) struct Outcome {
 
 /// Turns every dispatch of an unused number. `Err` says what about the dispatcher is not understood.
 pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> Result<Outcome, &'static str> {
-    let walks: Vec<Walk> = (0..NUMBERS).map(|nr| walk(graph, entry, nr)).collect();
-    let default = walk(graph, entry, NO_CALL);
+    let shared = shared_tables(graph);
+    let walks: Vec<Walk> = (0..NUMBERS).map(|nr| walk(graph, &shared, entry, nr)).collect();
+    let default = walk(graph, &shared, entry, NO_CALL);
     let ni = handler(graph, default.leaf).ok_or("its default does not call a handler")?;
     if !is_ni_syscall(graph, ni) {
         return Err("its default does not call sys_ni_syscall");
@@ -109,9 +110,20 @@ struct Walk {
     state: History,
 }
 
-fn walk(graph: &Graph, entry: NodeId, nr: u32) -> Walk {
+/// The jump tables of more than one jump.
+fn shared_tables(graph: &Graph) -> FxHashSet<TableId> {
+    let mut seen = FxHashSet::default();
+    let tables = graph.node_ids().filter_map(|node| match graph.block(node)?.end {
+        Terminator::Switch(table) => Some(table),
+        _ => None,
+    });
+    tables.filter(|&table| !seen.insert(table)).collect()
+}
+
+fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> Walk {
     let isa = graph.isa();
-    let mut walker = Walker { isa, registers: FxHashMap::default(), flags: None, history: Vec::new() };
+    let mut walker =
+        Walker { isa, shared, registers: FxHashMap::default(), flags: None, history: Vec::new() };
     if let Some(number) = isa.argument(1) {
         walker.registers.insert(number, u64::from(nr));
     }
@@ -138,6 +150,7 @@ fn walk(graph: &Graph, entry: NodeId, nr: u32) -> Walk {
 
 struct Walker<'i> {
     isa: &'i dyn Isa,
+    shared: &'i FxHashSet<TableId>,
     registers: FxHashMap<Reg, u64>,
     flags: Option<(u64, u64, u8)>,
     history: History,
@@ -151,7 +164,8 @@ impl Walker<'_> {
             // The function tracer's call comes back with everything as it was.
             return next.filter(|_| entry).map(|next| (Way::Only, next));
         }
-        let mut bytes = graph.bytes_of(node);
+        let masked = graph.masked_bytes(node);
+        let mut bytes = masked.as_slice();
         while !bytes.is_empty() {
             let insn = self.isa.decode(bytes, 0)?;
             self.instruction(&bytes[..usize::from(insn.len)]);
@@ -169,6 +183,10 @@ impl Walker<'_> {
                 if holds { to(taken).map(|to| (Way::Taken, to)) } else { Some((Way::Next, *next)) }
             }
             Terminator::Switch(table) => {
+                // A slot that another jump uses too cannot be turned for this one alone.
+                if self.shared.contains(table) {
+                    return None;
+                }
                 let slots = graph.slots(*table);
                 let slot = self.slot(graph, node)?;
                 let to = graph.resolve_node(slots.get(slot as usize)?.target)?;

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use kcfg::isa::Reg;
 
 use super::frame::Place;
+use super::ranges::Span;
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Origins, Value};
 
@@ -121,7 +122,7 @@ impl Domain {
 
     /// An atom's low `width` bytes, zero-extended, as an atom. The range that it is known to lie in may
     /// say that this is the atom itself.
-    pub fn low(&mut self, atom: Atom, width: u8, (_, high): (u64, u64)) -> Option<Atom> {
+    pub fn low(&mut self, atom: Atom, width: u8, Span { high, .. }: Span) -> Option<Atom> {
         let mask = low_mask(width) & self.mask;
         match atom.as_number() {
             Some(number) => Some(Atom::number(number & mask)),
@@ -138,7 +139,7 @@ impl Domain {
     }
 
     /// The low `from` bytes of an atom, which lies in the given range, sign-extended to `width` bytes.
-    pub fn sign_extend(&mut self, atom: Atom, from: u8, width: u8, (_, high): (u64, u64)) -> Option<Atom> {
+    pub fn sign_extend(&mut self, atom: Atom, from: u8, width: u8, Span { high, .. }: Span) -> Option<Atom> {
         if let Some(number) = atom.as_number() {
             return Some(Atom::number(sign_extend(number, from) & low_mask(width) & self.mask));
         }
@@ -188,10 +189,10 @@ mod tests {
         assert_eq!(sign_extend(0x1_7fff_ffff, 4), 0x7fff_ffff);
         let mut domain = Domain::new(8, Reg(4));
         let atom = Atom::of(domain.frame);
-        let low = domain.low(atom, 4, (0, u64::MAX)).unwrap();
+        let low = domain.low(atom, 4, Span::new(0, u64::MAX)).unwrap();
         assert_ne!(low, atom);
-        assert_eq!(domain.low(low, 4, (0, 0xffff_ffff)), Some(low));
-        assert_eq!(domain.sign_extend(low, 4, 8, (0, 5)), Some(low));
-        assert_eq!(domain.sign_extend(low, 4, 8, (0, 0xffff_ffff)), None);
+        assert_eq!(domain.low(low, 4, Span::new(0, 0xffff_ffff)), Some(low));
+        assert_eq!(domain.sign_extend(low, 4, 8, Span::new(0, 5)), Some(low));
+        assert_eq!(domain.sign_extend(low, 4, 8, Span::new(0, 0xffff_ffff)), None);
     }
 }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
 use super::domain::{Domain, low_mask};
+use super::ranges::Span;
 
 /// A place in a stack frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -106,7 +107,7 @@ impl Frame {
         let shift = 8 * (place.offset - cell.place.offset) as u32;
         let part = cell.value.map(|atom| match atom.as_number() {
             Some(number) => Some(Atom::number((number >> shift) & low_mask(width))),
-            None if shift == 0 => domain.low(atom, width, (0, u64::MAX)),
+            None if shift == 0 => domain.low(atom, width, Span::new(0, u64::MAX)),
             None => None,
         });
         Some(part).filter(|value| *value != Value::Any)

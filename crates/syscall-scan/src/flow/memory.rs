@@ -71,6 +71,14 @@ impl Step<'_> {
         if let Some(place) = place(&base).or_else(|| place(&scaled)) {
             return Pointer::Within(place);
         }
+        // `table(%eax,%eax,1)` has entries of two bytes.
+        if let (Some(one), Some(other)) = (base.single(), index.single()) {
+            if one.origin == other.origin && one.as_number().is_none() {
+                let table = one.offset.wrapping_add(other.offset.wrapping_mul(stride.into()));
+                let table = Addr(self.image.wrap(table));
+                return Pointer::Indexed { table, index: Atom::of(one.origin), stride: stride + 1 };
+            }
+        }
         let Some(table) = base.as_number().map(Addr) else { return Pointer::Unknown };
         let index = match index {
             Value::One(index) => Value::One(index),
@@ -113,8 +121,8 @@ impl Step<'_> {
             Some(base) => self.read(base).single() == Some(atom),
             None => false,
         };
-        let (low, high) = self.state.ranges.get(atom, self.domain);
-        if !same && address.base.is_some() || high - low > MAX_FEW {
+        let span = self.state.ranges.get(atom, self.domain);
+        if !same && address.base.is_some() || span.steps() > MAX_FEW {
             return Value::Any;
         }
         let factor = u64::from(stride) + u64::from(same);
@@ -122,7 +130,7 @@ impl Step<'_> {
             let sum = number.wrapping_mul(factor).wrapping_add(address.displacement as u64);
             Atom::number(sum & self.domain.mask)
         };
-        Value::of((low..=high).map(number).collect())
+        Value::of(span.iter().map(number).collect())
     }
 
     pub(super) fn load(&mut self, from: &Address, width: u8) -> Value {
@@ -148,9 +156,10 @@ impl Step<'_> {
     fn load_unknown_plus_table(&mut self, atom: Atom, width: u8) -> Value {
         let index = Atom::of(atom.origin);
         if atom.as_number().is_none() && self.domain.place(atom).is_none() {
-            let (low, high) = self.state.ranges.get(index, self.domain);
+            let span = self.state.ranges.get(index, self.domain);
             let table = Addr(atom.offset);
-            if high - low <= MAX_ENTRIES && self.image.constant(table.plus(low), width).is_some() {
+            let first = table.plus(span.low);
+            if span.steps() <= MAX_ENTRIES && self.image.constant(first, width).is_some() {
                 return self.load_entry(table, index, 1, width);
             }
         }
@@ -225,16 +234,17 @@ impl Step<'_> {
 
     /// An entry of a table: the set of all that the index can reach, or an unknown one.
     fn load_entry(&mut self, table: Addr, index: Atom, stride: u8, width: u8) -> Value {
-        let (low, high) = self.state.ranges.get(index, self.domain);
+        let span = self.state.ranges.get(index, self.domain);
         // A byte of which nothing is known is no bound: few tables have 256 entries.
-        if high - low <= MAX_ENTRIES && high - low != 0xff {
+        if span.steps() <= MAX_ENTRIES && span.steps() != 0xff {
             let entry = |index: u64| {
                 let at = table.0.wrapping_add(index.wrapping_mul(stride.into()));
                 self.image.constant(Addr(self.image.wrap(at)), width).map(Atom::number)
             };
-            let entries: Option<Vec<Atom>> = (low..=high).map(entry).collect();
+            let entries: Option<Vec<Atom>> = span.iter().map(entry).collect();
             return entries.map_or(Value::Any, Value::of);
         }
+        let stride = u8::try_from(u64::from(stride).saturating_mul(span.step)).unwrap_or(stride);
         if self.image.constant(table, width).is_none() {
             return Value::Any;
         }

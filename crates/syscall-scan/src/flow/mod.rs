@@ -33,6 +33,7 @@ use crate::values::{Atom, OriginId, Value};
 pub use domain::Domain;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
+pub use ranges::Span;
 pub use state::State;
 use step::Step;
 

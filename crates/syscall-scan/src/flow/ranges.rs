@@ -10,12 +10,64 @@ use crate::values::{Atom, Origin, OriginId, Value};
 /// How many ranges are remembered; the oldest goes first.
 const MAX_RANGES: usize = 12;
 
-/// An atom lies within `low..=high`.
+/// Numbers from `low` to `high`, both included, `step` apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// The least.
+    pub low: u64,
+    /// The greatest.
+    pub high: u64,
+    /// From one to the next; 1 unless more is known.
+    pub step: u64,
+}
+
+impl Span {
+    /// One number after the other.
+    pub fn new(low: u64, high: u64) -> Span {
+        Span { low, high, step: 1 }
+    }
+
+    /// How many steps there are from the least to the greatest.
+    pub fn steps(self) -> u64 {
+        (self.high - self.low) / self.step
+    }
+
+    /// The numbers.
+    pub fn iter(self) -> impl Iterator<Item = u64> {
+        (0..=self.steps()).map(move |index| self.low + index * self.step)
+    }
+
+    /// The numbers that are in both; `None` if there are none.
+    fn meet(self, other: Span) -> Option<Span> {
+        let (coarse, fine) = if self.step >= other.step { (self, other) } else { (other, self) };
+        // Steps are powers of two: every other number of the coarse one is in the fine one, or none that
+        // this can tell.
+        let low = match coarse.low >= fine.low {
+            true => coarse.low,
+            false => coarse.low + (fine.low - coarse.low).next_multiple_of(coarse.step),
+        };
+        let high = coarse.high.min(fine.high);
+        let high = high.checked_sub(low)? / coarse.step * coarse.step + low;
+        Some(Span { low, high, step: coarse.step })
+    }
+
+    /// The numbers that are in either, and perhaps more.
+    fn join(self, other: Span) -> Span {
+        let step = self.step.min(other.step);
+        let aligned = self.low.abs_diff(other.low) % step == 0;
+        Span {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+            step: if aligned { step } else { 1 },
+        }
+    }
+}
+
+/// What an atom is one of.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Range {
     of: Atom,
-    low: u64,
-    high: u64,
+    span: Span,
 }
 
 /// The flags compare `left` with `right`.
@@ -34,59 +86,56 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// The range that an atom lies in, both ends included.
-    pub fn get(&self, atom: Atom, domain: &Domain) -> (u64, u64) {
+    /// The numbers that an atom can be.
+    pub fn get(&self, atom: Atom, domain: &Domain) -> Span {
         if let Some(number) = atom.as_number() {
-            return (number, number);
+            return Span::new(number, number);
         }
         let mask = domain.mask;
-        let (mut low, mut high) = (0, mask);
-        let mut learn = |range: Range| {
-            let shift = atom.offset.wrapping_sub(range.of.offset);
-            let from = range.low.wrapping_add(shift) & mask;
-            let to = range.high.wrapping_add(shift) & mask;
+        let mut known = Span::new(0, mask);
+        let mut learn = |Range { of, span }: Range| {
+            let shift = atom.offset.wrapping_sub(of.offset);
+            let low = span.low.wrapping_add(shift) & mask;
+            let high = span.high.wrapping_add(shift) & mask;
             // A range that wraps around is none.
-            if from <= to && to - from == range.high - range.low {
-                (low, high) = (low.max(from), high.min(to));
+            if low <= high && high - low == span.high - span.low {
+                known = known.meet(Span { low, high, ..span }).unwrap_or(known);
             }
         };
-        let (from, to) = self.by_origin(atom.origin, domain);
-        learn(Range { of: Atom::of(atom.origin), low: from, high: to });
+        let of = Atom::of(atom.origin);
+        learn(Range { of, span: self.by_origin(atom.origin, domain) });
         self.ranges.iter().filter(|range| range.of.origin == atom.origin).for_each(|&r| learn(r));
-        (low, high)
+        known
     }
 
     /// The least power of two of bytes that a value fits into.
     pub fn width(&self, value: &Value, domain: &Domain) -> u8 {
-        let high = value.atoms().iter().map(|&atom| self.get(atom, domain).1).max();
+        let high = value.atoms().iter().map(|&atom| self.get(atom, domain).high).max();
         let high = high.unwrap_or(u64::MAX);
         [1, 2, 4].into_iter().find(|&width| high <= low_mask(width)).unwrap_or(8)
     }
 
-    /// The range that follows from where a value comes from.
-    fn by_origin(&self, origin: OriginId, domain: &Domain) -> (u64, u64) {
+    /// What follows from where a value comes from.
+    fn by_origin(&self, origin: OriginId, domain: &Domain) -> Span {
         match domain.origins.get(origin) {
             Origin::Low { of, width } => {
                 let mask = low_mask(width) & domain.mask;
-                let (low, high) = self.get(of, domain);
-                if high <= mask { (low, high) } else { (0, mask) }
+                let span = self.get(of, domain);
+                if span.high <= mask { span } else { Span::new(0, mask) }
             }
             Origin::Memory { width, .. } | Origin::Element { width, signed: false, .. } => {
-                (0, low_mask(width) & domain.mask)
+                Span::new(0, low_mask(width) & domain.mask)
             }
-            _ => (0, domain.mask),
+            _ => Span::new(0, domain.mask),
         }
     }
 
-    /// Learns that an atom lies in a range. Returns whether that is possible.
-    pub fn limit(&mut self, of: Atom, (low, high): (u64, u64), domain: &Domain) -> bool {
-        let (from, to) = self.get(of, domain);
-        let (low, high) = (low.max(from), high.min(to));
-        if low > high {
-            return false;
-        }
+    /// Learns that an atom is one of these numbers. Returns whether that is possible.
+    pub fn limit(&mut self, of: Atom, span: Span, domain: &Domain) -> bool {
+        let known = self.get(of, domain);
+        let Some(span) = known.meet(span) else { return false };
         let nameless = of.as_number().is_some() || of.origin == OriginId::UNKNOWN;
-        if nameless || (low, high) == (from, to) {
+        if nameless || span == known {
             return true;
         }
         let ranges = Rc::make_mut(&mut self.ranges);
@@ -94,14 +143,15 @@ impl Ranges {
         if ranges.len() >= MAX_RANGES {
             ranges.remove(0);
         }
-        ranges.push(Range { of, low, high });
+        ranges.push(Range { of, span });
         // `sub $0x20,%eax; cmp $0x5a,%al` also says something about the `%eax` before, if that was a byte.
         if let (Origin::Low { of: inner, width }, 0) = (domain.origins.get(of.origin), of.offset) {
             let mask = low_mask(width) & domain.mask;
             let whole = Atom::of(inner.origin);
-            let (from, to) = (low.wrapping_sub(inner.offset) & mask, high.wrapping_sub(inner.offset) & mask);
-            if from <= to && self.get(whole, domain).1 <= mask {
-                return self.limit(whole, (from, to), domain);
+            let back = |number: u64| number.wrapping_sub(inner.offset) & mask;
+            let (low, high) = (back(span.low), back(span.high));
+            if low <= high && self.get(whole, domain).high <= mask {
+                return self.limit(whole, Span { low, high, ..span }, domain);
             }
         }
         true
@@ -111,7 +161,7 @@ impl Ranges {
     pub(super) fn assume(&mut self, compared: Compared, condition: Condition, domain: &Domain) -> bool {
         let Compared { left, right, width } = compared;
         let top = low_mask(width) & domain.mask;
-        let (low, high) = self.get(left, domain);
+        let Span { low, high, .. } = self.get(left, domain);
         if high > top {
             return true;
         }
@@ -135,7 +185,7 @@ impl Ranges {
             Condition::GreaterOrEqual if same_order => (right, top),
             _ => return true,
         };
-        self.limit(left, limit, domain)
+        self.limit(left, Span::new(limit.0, limit.1), domain)
     }
 
     /// Forgets the ranges of some atoms.
@@ -154,9 +204,9 @@ impl Ranges {
             let Some(theirs) = other.ranges.iter().find(|theirs| theirs.of == range.of) else {
                 return false;
             };
-            let (low, high) = (range.low.min(theirs.low), range.high.max(theirs.high));
-            let changed = (low, high) != (range.low, range.high);
-            (range.low, range.high) = (low, high);
+            let joined = range.span.join(theirs.span);
+            let changed = joined != range.span;
+            range.span = joined;
             !(changed && widen)
         });
     }
@@ -180,12 +230,12 @@ mod tests {
         let mut ranges = Ranges::default();
         let compared = Compared { left: atom, right: 5, width: 4 };
         assert!(ranges.assume(compared, Condition::BelowOrEqual, &domain));
-        assert_eq!(ranges.get(atom, &domain), (0, 5));
-        assert_eq!(ranges.get(domain.plus(atom, 3), &domain), (3, 8));
+        assert_eq!(ranges.get(atom, &domain), Span::new(0, 5));
+        assert_eq!(ranges.get(domain.plus(atom, 3), &domain), Span::new(3, 8));
         // The range of the atom minus 1 wraps around.
-        assert_eq!(ranges.get(domain.plus(atom, 0xffff_ffff), &domain), (0, 0xffff_ffff));
+        assert_eq!(ranges.get(domain.plus(atom, 0xffff_ffff), &domain), Span::new(0, 0xffff_ffff));
         assert!(ranges.assume(compared, Condition::NotEqual, &domain));
-        assert_eq!(ranges.get(atom, &domain), (0, 4));
+        assert_eq!(ranges.get(atom, &domain), Span::new(0, 4));
         assert!(!ranges.assume(compared, Condition::Above, &domain));
     }
 
@@ -195,21 +245,32 @@ mod tests {
         let mut ranges = Ranges::default();
         let compared = Compared { left: atom, right: 5, width: 4 };
         assert!(ranges.assume(compared, Condition::Less, &domain));
-        assert_eq!(ranges.get(atom, &domain), (0, 0xffff_ffff));
-        ranges.limit(atom, (0, 100), &domain);
+        assert_eq!(ranges.get(atom, &domain), Span::new(0, 0xffff_ffff));
+        ranges.limit(atom, Span::new(0, 100), &domain);
         assert!(ranges.assume(compared, Condition::Less, &domain));
-        assert_eq!(ranges.get(atom, &domain), (0, 4));
+        assert_eq!(ranges.get(atom, &domain), Span::new(0, 4));
+    }
+
+    #[test]
+    fn spans_step() {
+        let fours = Span { low: 0, high: 28, step: 4 };
+        assert_eq!(fours.steps(), 7);
+        assert_eq!(fours.meet(Span::new(5, 17)), Some(Span { low: 8, high: 16, step: 4 }));
+        assert_eq!(fours.meet(Span::new(29, 40)), None);
+        assert_eq!(fours.join(Span { low: 32, high: 40, step: 8 }).step, 4);
+        assert_eq!(fours.join(Span::new(1, 1)), Span::new(0, 28));
+        assert_eq!(fours.iter().collect::<Vec<_>>(), [0, 4, 8, 12, 16, 20, 24, 28]);
     }
 
     #[test]
     fn joins_unite() {
         let (domain, atom) = domain();
         let (mut one, mut two) = (Ranges::default(), Ranges::default());
-        one.limit(atom, (0, 4), &domain);
-        two.limit(atom, (3, 9), &domain);
+        one.limit(atom, Span::new(0, 4), &domain);
+        two.limit(atom, Span::new(3, 9), &domain);
         one.join(&two, false);
-        assert_eq!(one.get(atom, &domain), (0, 9));
+        assert_eq!(one.get(atom, &domain), Span::new(0, 9));
         one.join(&Ranges::default(), false);
-        assert_eq!(one.get(atom, &domain), (0, 0xffff_ffff));
+        assert_eq!(one.get(atom, &domain), Span::new(0, 0xffff_ffff));
     }
 }

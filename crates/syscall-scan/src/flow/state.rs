@@ -6,7 +6,7 @@ use kcfg::isa::{Condition, Reg};
 
 use super::domain::{Domain, REGISTERS};
 use super::frame::Frame;
-use super::ranges::{Compared, Ranges};
+use super::ranges::{Compared, Ranges, Span};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value};
 
@@ -189,7 +189,7 @@ impl State {
             }
         }
         for (register, origin, width) in names {
-            let named = domain.low(Atom::of(origin), width, (0, domain.mask));
+            let named = domain.low(Atom::of(origin), width, Span::new(0, domain.mask));
             self.set_register(Reg(register as u8), named.map_or(Value::Any, Value::One));
         }
     }

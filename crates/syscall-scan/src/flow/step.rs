@@ -3,7 +3,7 @@
 use kcfg::isa::{BinaryOp, Condition, Effect, Reg, Value as Operand};
 
 use super::domain::{Domain, low_mask};
-use super::ranges::Compared;
+use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, Value};
@@ -232,7 +232,7 @@ impl<'a> Step<'a> {
                 BinaryOp::And if matches!(mask, 0xff | 0xffff | 0xffff_ffff) => {
                     result = self.low(&left, (mask.count_ones() / 8) as u8);
                 }
-                BinaryOp::And => range = Some((0, mask)),
+                BinaryOp::And => range = Some(Span::new(0, mask)),
                 BinaryOp::Shl | BinaryOp::Shr if mask < 64 => {
                     range = self.shifted(op, &left, mask, width);
                 }
@@ -256,18 +256,19 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The range of a value that is shifted by so many bits.
-    fn shifted(&self, op: BinaryOp, value: &Value, bits: u64, width: u8) -> Option<(u64, u64)> {
-        let (low, high) = match value.single() {
+    /// The numbers that a value can be which is shifted by so many bits.
+    fn shifted(&self, op: BinaryOp, value: &Value, bits: u64, width: u8) -> Option<Span> {
+        let Span { low, high, step } = match value.single() {
             Some(atom) => self.state.ranges.get(atom, self.domain),
-            None => (0, low_mask(width)),
+            None => Span::new(0, low_mask(width)),
         };
         match op {
-            BinaryOp::Shl => {
-                let fits = high <= low_mask(width) >> bits;
-                fits.then_some((low << bits, high << bits))
+            BinaryOp::Shl if high > low_mask(width) >> bits => None,
+            BinaryOp::Shl => Some(Span { low: low << bits, high: high << bits, step: step << bits }),
+            _ => {
+                let high = high.min(low_mask(width));
+                Some(Span { low: low >> bits, high: high >> bits, step: (step >> bits).max(1) })
             }
-            _ => Some((low >> bits, high.min(low_mask(width)) >> bits)),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Decoding: instruction length and control flow.
 
 use iced_x86::{
-    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
-    Mnemonic, OpKind, Register,
+    Code, ConditionCode, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter,
+    Instruction, Mnemonic, OpKind, Register,
 };
 
 use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
@@ -89,6 +89,22 @@ fn is_near(instruction: &Instruction) -> bool {
 
 fn is_far_call(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Call)
+}
+
+/// See [`crate::isa::Isa::can_move`].
+pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
+    let Some((instruction, _)) = instruction(bits, bytes, 0) else { return false };
+    match instruction.flow_control() {
+        // `xbegin` branches to its abort path.
+        FlowControl::XbeginXabortXend => false,
+        // `loop` and `jecxz` read and write a register.
+        FlowControl::ConditionalBranch => {
+            instruction.condition_code() != ConditionCode::None && matches!(instruction.len(), 2 | 6)
+        }
+        FlowControl::UnconditionalBranch if is_near(&instruction) => matches!(instruction.len(), 2 | 5),
+        FlowControl::Call if is_near(&instruction) => instruction.len() == 5,
+        _ => true,
+    }
 }
 
 /// The branch target; in 32-bit mode as a sign-extended section offset, so that a target in front of

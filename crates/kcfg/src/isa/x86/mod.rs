@@ -61,6 +61,10 @@ impl Isa for X86 {
         operands::memory(self.bits, bytes, address)
     }
 
+    fn can_move(&self, bytes: &[u8]) -> bool {
+        decode::can_move(self.bits, bytes)
+    }
+
     fn string_registers(&self, bytes: &[u8]) -> u64 {
         operands::string_registers(self.bits, bytes)
     }

@@ -112,6 +112,11 @@ impl Model<'_> {
             Dec => self.step(BinaryOp::Sub),
             Adc => self.with_carry(BinaryOp::Add, 1),
             Sbb => self.subtract_with_borrow(),
+            Neg => self.negate(),
+            Not => self.arithmetic(BinaryOp::Xor, Value::Const(truncate(u64::MAX, self.width(0)))),
+            Sar if self.spreads_sign() => self.spread_sign(),
+            Cdq => self.choose(EDX, 0, u64::MAX, 4),
+            Cqo => self.choose(EDX, 0, u64::MAX, 8),
             Cmp => self.compare(),
             Test => self.test(),
             Int if self.instruction.immediate8() == 0x80 => self.system_call(&[]),
@@ -256,8 +261,7 @@ impl Model<'_> {
     fn set_on_condition(&mut self) {
         match (self.destination(), self.instruction.op0_kind()) {
             (Some(dst), _) => {
-                self.out.push(Effect::Set { dst, value: Value::Const(0), width: 1 });
-                self.out.push(Effect::MaybeSet { dst, value: Value::Const(1), width: 1 });
+                self.choose(dst, 0, 1, 1);
             }
             (None, OpKind::Memory) => self.store(Value::Unknown, 1),
             _ => self.forget(),
@@ -490,13 +494,43 @@ impl Model<'_> {
     fn subtract_with_borrow(&mut self) {
         match (self.destination(), self.same_register()) {
             (Some(dst), true) => {
-                let width = self.width(0);
-                let ones = Value::Const(truncate(u64::MAX, width));
-                self.out.push(Effect::Set { dst, value: Value::Const(0), width });
-                self.out.push(Effect::MaybeSet { dst, value: ones, width });
+                self.choose(dst, 0, u64::MAX, self.width(0));
                 self.out.push(Effect::ClobberFlags);
             }
             _ => self.with_carry(BinaryOp::Sub, -1),
+        }
+    }
+
+    /// One of two numbers.
+    fn choose(&mut self, dst: Reg, one: u64, other: u64, width: u8) {
+        let number = |number| Value::Const(truncate(number, width));
+        self.out.push(Effect::Set { dst, value: number(one), width });
+        self.out.push(Effect::MaybeSet { dst, value: number(other), width });
+    }
+
+    /// `sar $31,%eax` leaves nothing but the sign: 0 or all ones.
+    fn spreads_sign(&self) -> bool {
+        let bits = 8 * u64::from(self.width(0));
+        self.destination().is_some() && self.operand(1) == Value::Const(bits - 1)
+    }
+
+    fn spread_sign(&mut self) {
+        if let Some(dst) = self.destination() {
+            self.choose(dst, 0, u64::MAX, self.width(0));
+        }
+        self.out.push(Effect::ClobberFlags);
+    }
+
+    /// `neg` subtracts from 0, and leaves the flags that way.
+    fn negate(&mut self) {
+        let (value, width) = (self.operand(0), self.width(0));
+        let zero = Value::Const(0);
+        match self.destination() {
+            Some(dst) => {
+                self.out.push(Effect::Compare { left: zero, right: value, width });
+                self.out.push(Effect::Binary { op: BinaryOp::Sub, dst, left: zero, right: value, width });
+            }
+            None => self.forget(),
         }
     }
 
@@ -716,6 +750,11 @@ mod tests {
             Effect::MaybeSet { dst: EAX, value: Value::Const(1), width: 1 },
         ];
         assert_eq!(model(32, b"\x0f\x94\xc0"), sete);
+        // sar $31,%eax; cltd
+        assert_eq!(model(32, b"\xc1\xf8\x1f"), sbb);
+        let value = Value::Const(0xffff_ffff);
+        assert_eq!(model(32, b"\x99")[1], Effect::MaybeSet { dst: EDX, value, width: 4 });
+        assert_eq!(model(32, b"\xc1\xf8\x1e")[0], Effect::Clobber(EAX));
         // cmovne %ecx,%eax
         let cmov = Effect::MaybeSet { dst: EAX, value: reg(ECX, 4), width: 4 };
         assert_eq!(model(32, b"\x0f\x45\xc1"), [cmov]);
@@ -739,6 +778,15 @@ mod tests {
         let and = model(32, b"\x83\xe0\x07");
         assert!(matches!(and[0], Effect::Binary { op: BinaryOp::And, dst: EAX, .. }));
         assert_eq!(and[1], compare(Value::Const(0)));
+        // neg %eax
+        let negated = Effect::Binary {
+            op: BinaryOp::Sub,
+            dst: EAX,
+            left: Value::Const(0),
+            right: reg(EAX, 4),
+            width: 4,
+        };
+        assert_eq!(model(32, b"\xf7\xd8")[1], negated);
         // imul $3,%ecx,%eax is not followed
         assert!(model(32, b"\x6b\xc1\x03").contains(&Effect::Clobber(EAX)));
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use goblin::elf::section_header::SHF_WRITE;
 use kelf::RelocClass;
 use rustc_hash::FxHashMap;
 
@@ -20,6 +21,20 @@ pub(in crate::lift) enum Claim {
     Pointer(i64),
     /// Nothing.
     Unknown,
+}
+
+impl Claim {
+    /// The same claim, counted from the start of the section in which its target lies at `offset`.
+    pub fn at(self, offset: u32) -> Claim {
+        let by = i64::from(offset);
+        match self {
+            Claim::Access(range) => {
+                Claim::Access(range.start.saturating_add(by)..range.end.saturating_add(by))
+            }
+            Claim::Pointer(at) => Claim::Pointer(at.saturating_add(by)),
+            Claim::Unknown => Claim::Unknown,
+        }
+    }
 }
 
 /// A value that stands for the relocated field while an instruction's effects are looked at: one that no
@@ -83,6 +98,11 @@ impl<'g> Prover<'g> {
             }
             _ => self.immediate(node, number, reference, bytes, field),
         }
+    }
+
+    fn is_writable(&self, reference: &Ref) -> bool {
+        let section = self.graph.resolve_node(reference.target).map(|to| self.graph.section_of(to));
+        section.is_none_or(|section| section.flags & u64::from(SHF_WRITE) != 0)
     }
 
     /// The instruction of a block that contains the byte at `offset`: where it begins, which one it is, and
@@ -159,7 +179,7 @@ impl<'g> Prover<'g> {
     ) -> Option<Claim> {
         let isa = self.graph.isa();
         let mut marked = bytes.to_vec();
-        marked[usize::from(field)..usize::from(field) + 4].copy_from_slice(&MARKER.to_le_bytes());
+        marked.get_mut(usize::from(field)..usize::from(field) + 4)?.copy_from_slice(&MARKER.to_le_bytes());
         let mut effects = Vec::new();
         isa.effects(&marked, 0, &mut effects);
         let is_marker = |value: Value| value == Value::Const(u64::from(MARKER));
@@ -169,6 +189,15 @@ impl<'g> Prover<'g> {
             }
             _ => false,
         };
+        // A pointer that is kept in memory is compared with it. (One in a register may be on its way through
+        // a loop, and the address with it.)
+        if let [Effect::Compare { left: Value::Load { from, .. }, right, .. }] = effects[..]
+            && is_marker(right)
+            && !self.is_writable(reference)
+            && escape::leaves_frame(self.graph, node, &from, &[])
+        {
+            return Some(Claim::Pointer(reference.addend));
+        }
         let mut users = effects.iter().filter(mentions);
         let (user, None) = (users.next()?, users.next()) else { return None };
         let word = self.graph.machine.word_size();

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
-use crate::graph::{Dest, Graph, Terminator};
+use crate::graph::{Dest, Graph, Target, Terminator};
 use crate::index::NodeId;
 use crate::isa::{Address, Effect, Isa, Reg, Value};
 
@@ -80,7 +80,7 @@ impl Search<'_> {
     /// the end.
     fn block(&mut self, node: NodeId, from: usize, mut held: u64) -> Option<u64> {
         let graph = self.graph;
-        let bytes = graph.bytes_of(node);
+        let bytes = &graph.masked_bytes(node);
         let (mut at, mut number) = (0, 0);
         while at < bytes.len() && held != 0 {
             let len = usize::from(self.isa.decode(&bytes[at..], 0)?.len);
@@ -96,8 +96,8 @@ impl Search<'_> {
     fn instruction(&mut self, node: NodeId, bytes: &[u8], held: u64) -> Option<u64> {
         let mut effects = Vec::new();
         self.isa.effects(bytes, 0, &mut effects);
+        // A string instruction reaches memory there, unless it is told to do so no times.
         if self.isa.string_registers(bytes) & held != 0 {
-            self.accesses.push(0..1);
             return Some(0);
         }
         let mut read = self.isa.registers_read(bytes) & held;
@@ -191,17 +191,20 @@ impl Search<'_> {
     /// function is no other function.
     fn jump(&self, node: NodeId, dest: &Dest, held: u64, go: &mut impl FnMut(NodeId, u64)) -> Option<()> {
         let graph = self.graph;
-        let Some(to) = graph.resolve_node(dest.target) else { return Some(()) };
-        let Some(block) = graph.block(to) else { return Some(()) };
+        let leaves = held & !self.isa.call_clobbered() == 0;
+        let block = graph.resolve_node(dest.target).and_then(|to| Some((to, graph.block(to)?)));
+        let Some((to, block)) = block else {
+            // To hand-written code by name, or to a part of the function that was not understood.
+            return (leaves && matches!(dest.target, Target::Symbol(_))).then_some(());
+        };
         let function = &graph.functions[block.function.get()];
         let same = graph.block(node).is_some_and(|from| from.function == block.function);
         let entry = function.blocks.start == to.0;
         if same || !entry || function.name.contains(".cold") {
             go(to, held);
-        } else if held & !self.isa.call_clobbered() != 0 {
-            // No tail call: that would have given back what belongs to the caller.
-            return None;
+            return Some(());
         }
-        Some(())
+        // A tail call has given back what belongs to the caller.
+        leaves.then_some(())
     }
 }

@@ -12,7 +12,8 @@ variable that its offset lies in. Three facts prove it ([`claims`]):
   they belong to the variable that is meant.
 - A pointer that is passed to a function, returned, stored in memory outside of the frame, or part of an
   initializer is a value of the source language, so that it points into its object or just behind its last
-  byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame.
+  byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame. (The kernel
+  itself makes an exception for list heads; see `Variables::add_entry`.)
 - A reference by a global symbol's name means that symbol's variable.
 
 A pointer to the first byte of a variable that another one touches may also point just behind that other one,
@@ -25,13 +26,13 @@ mod escape;
 
 use std::ops::Range;
 
-use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
 use kelf::Program;
 use rustc_hash::FxHashMap;
 
 use super::nodes::{Cut, Cuts};
-use crate::graph::{Graph, Life, SymbolPlace, Target};
+use crate::graph::{Graph, Life, Section, SymbolPlace, Target};
 use crate::index::{NodeId, SectionId};
 use crate::special::{Rule, rule};
 
@@ -47,7 +48,13 @@ pub(super) fn cuts(program: &Program<'_>, graph: &Graph) -> Cuts {
             let Some(variables) = sections.get_mut(&graph.node(to).section) else { continue };
             // Once lost, a section needs no more proofs.
             if !variables.lost {
-                variables.add(prover.claim(node, reference), i64::from(graph.node(to).offset));
+                let id = graph.node(to).section;
+                match prover.claim(node, reference).at(graph.node(to).offset) {
+                    Claim::Pointer(at) if variables.writable && graph.block(node).is_some() => {
+                        variables.add_entry(at, named_beside(graph, node, id));
+                    }
+                    claim => variables.add(claim),
+                }
             }
         }
     }
@@ -65,13 +72,22 @@ fn candidates(program: &Program<'_>, graph: &Graph) -> FxHashMap<SectionId, Vari
             && is_candidate(program, graph, node)
         {
             let start = graph.node(node).offset + offset;
-            let end = u64::from(start).saturating_add(symbol.size).min(graph.section_of(node).size.into());
-            found.entry(graph.node(node).section).or_default().push(start..end as u32);
+            let end =
+                u64::from(start).saturating_add(symbol.size).min(graph.section_of(node).size.into()) as u32;
+            if start < end {
+                found.entry(graph.node(node).section).or_default().push(start..end);
+            }
+        }
+    }
+    // Labels of `asm` have no size, and code may compute with the distances between them.
+    for symbol in graph.symbols.iter().filter(|symbol| symbol.size == 0 && symbol.kind == STT_NOTYPE) {
+        if let SymbolPlace::Node(node, _) = symbol.place {
+            found.remove(&graph.node(node).section);
         }
     }
     let variables = found
         .into_iter()
-        .map(|(id, ranges)| (id, Variables::new(ranges, graph.sections[id.get()].size)))
+        .map(|(id, ranges)| (id, Variables::new(ranges, &graph.sections[id.get()])))
         .filter(|(_, variables)| variables.pieces.len() > 1);
     variables.collect()
 }
@@ -88,6 +104,21 @@ fn is_candidate(program: &Program<'_>, graph: &Graph, node: NodeId) -> bool {
         && !program.objects[section.origin.get()].hand_written
 }
 
+/// Size in bytes of the largest head of a list or tree (`struct rb_root_cached` on 64-bit machines).
+const MAX_HEAD: usize = 16;
+
+/// The places in a section that the function of a block names.
+fn named_beside(graph: &Graph, node: NodeId, section: SectionId) -> impl Iterator<Item = i64> {
+    let blocks = graph.block(node).map(|block| graph.functions[block.function.get()].blocks.clone());
+    let refs = blocks.into_iter().flatten().flat_map(|block| graph.refs_of(NodeId(block)));
+    refs.filter_map(move |reference| match reference.target {
+        Target::Node(to) if graph.node(to).section == section => {
+            Some(i64::from(graph.node(to).offset) + reference.addend)
+        }
+        _ => None,
+    })
+}
+
 /// The variables of one section, and what is known of the references into it.
 struct Variables {
     /// Every byte of the section belongs to one piece: a variable, or what lies between two.
@@ -96,12 +127,15 @@ struct Variables {
     joined: Vec<bool>,
     /// Whether each piece stays beside the piece before it.
     follows: Vec<bool>,
+    /// Whether the program can write to the section.
+    writable: bool,
     /// A reference could not be proved.
     lost: bool,
 }
 
 impl Variables {
-    fn new(mut ranges: Vec<Range<u32>>, size: u32) -> Variables {
+    fn new(mut ranges: Vec<Range<u32>>, section: &Section) -> Variables {
+        let (size, writable) = (section.size, section.flags & u64::from(SHF_WRITE) != 0);
         ranges.sort_unstable_by_key(|range| (range.start, range.end));
         let mut pieces: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
         let mut at = 0;
@@ -123,21 +157,36 @@ impl Variables {
         }
         let joined = vec![false; pieces.len()];
         let follows = joined.clone();
-        Variables { pieces, joined, follows, lost: false }
+        Variables { pieces, joined, follows, writable, lost: false }
     }
 
-    /// Takes a claim about places counted from `base`.
-    fn add(&mut self, claim: Claim, base: i64) {
+    /// Takes a pointer that code makes to a section that can be written. The kernel computes `list_entry(&head,
+    /// …)` of list heads that are in no structure, which points in front of the head: to nothing, or, as it
+    /// looks, into another variable. So the pointer has to be to the first byte of a variable, and all
+    /// stays together up to the list heads further on that the same function names (`beside`).
+    fn add_entry(&mut self, at: i64, beside: impl Iterator<Item = i64>) {
+        let size = i64::from(self.pieces[self.pieces.len() - 1].end);
+        if !(0..size).contains(&at) || i64::from(self.pieces[self.piece(at)].start) != at {
+            self.lost = true;
+            return;
+        }
+        for head in beside.filter(|head| (at + 1..size).contains(head)) {
+            if self.pieces[self.piece(head)].len() <= MAX_HEAD {
+                self.add(Claim::Access(at..head + 1));
+            }
+        }
+        self.add(Claim::Pointer(at));
+    }
+
+    /// Takes a claim.
+    fn add(&mut self, claim: Claim) {
         let size = i64::from(self.pieces[self.pieces.len() - 1].end);
         match claim {
-            Claim::Access(range)
-                if -base <= range.start && range.end <= size - base && range.start < range.end =>
-            {
-                let (first, last) = (self.piece(base + range.start), self.piece(base + range.end - 1));
+            Claim::Access(range) if 0 <= range.start && range.end <= size && range.start < range.end => {
+                let (first, last) = (self.piece(range.start), self.piece(range.end - 1));
                 self.joined[first + 1..=last].fill(true);
             }
-            Claim::Pointer(at) if (-base..=size - base).contains(&at) => {
-                let at = base + at;
+            Claim::Pointer(at) if (0..=size).contains(&at) => {
                 let piece = self.piece(at.min(size - 1));
                 if i64::from(self.pieces[piece].start) == at {
                     self.follows[piece] = piece > 0;
