@@ -121,6 +121,7 @@ fn labels_behind_data() {
 }
 
 #[test]
+#[ignore = "x86-64 is lifted for reading only; rewriting it is refused"]
 fn addresses_that_the_assembler_resolved() {
     let dir = Dir::new();
     for options in [&["-Os"][..], &["-Os", "-mcmodel=small", "-fPIE"]] {
@@ -147,6 +148,7 @@ fn tables_of_position_independent_code() {
 }
 
 #[test]
+#[ignore = "x86-64 is lifted for reading only; rewriting it is refused"]
 fn tables_of_distances() {
     let dir = Dir::new();
     let graph = lift(&[dir.compile_64("hard_64.c", &["-Os"])]);

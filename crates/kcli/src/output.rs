@@ -121,7 +121,15 @@ fn open(path: &Path) -> io::Result<Sink> {
     let temporary = tempfile::Builder::new()
         .prefix(".kshrink-")
         .permissions(Permissions::from_mode(mode))
-        .tempfile_in(directory)?;
+        .tempfile_in(directory)
+        // tempfile's own message names the temporary file, which nobody asked for.
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let message = format!("there is no directory {}; create it first", directory.display());
+                io::Error::new(io::ErrorKind::NotFound, message)
+            }
+            kind => kind.into(),
+        })?;
     Ok(Sink::File { temporary: BufWriter::new(temporary), path })
 }
 

@@ -35,6 +35,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         relink::check_output(build, out)?;
     }
     let program = input.link()?;
+    check_plan(&plan, &input)?;
     let lifter = input.lifter(&program)?;
     let (graph, passes) =
         rewrite::run_passes(lifter, &plan, &arguments.passes, arguments.options(), &mut phases)?;
@@ -85,4 +86,18 @@ fn read_plan(path: Option<&Path>) -> Result<Plan, Failure> {
     let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
     // An empty pipe is the end of a pipeline that failed, and says so itself.
     Plan::read(bytes.as_slice(), &name).or_bad_input()
+}
+
+/// A plan that says something of system calls, but nothing of this kernel's, was made for another one.
+fn check_plan(plan: &Plan, input: &Input) -> Result<(), Failure> {
+    let (Input::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
+    let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();
+    if found.is_empty() || found.contains(&build.machine.to_string()) {
+        return Ok(());
+    }
+    Err(Failure::bad_input(format!(
+        "the plan has the system calls of {}, but the kernel is for {}; scan the programs that run on it",
+        found.join(", "),
+        build.machine
+    )))
 }

@@ -38,7 +38,7 @@ pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
     }
     TempDir::new_in(&parent)
         .map(drop)
-        .map_err(|error| Failure::job(format!("{}: cannot write there: {error}", parent.display())))
+        .map_err(|error| Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind())))
 }
 
 /// Copies the build directory, puts the object in, and runs make.
@@ -49,10 +49,9 @@ pub fn relink(
     out: &Path,
 ) -> Result<Staged, Failure> {
     let parent = existing_ancestor(out)?;
-    let dir = tempfile::Builder::new()
-        .prefix(".kshrink-relink-")
-        .tempdir_in(&parent)
-        .map_err(|error| Failure::job(format!("{}: cannot write there: {error}", parent.display())))?;
+    let dir = tempfile::Builder::new().prefix(".kshrink-relink-").tempdir_in(&parent).map_err(|error| {
+        Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind()))
+    })?;
     copy(&build.dir, dir.path())?;
     let archive = replace_archive(build, dir.path(), object)?;
     let before = fs::read(&archive)?;

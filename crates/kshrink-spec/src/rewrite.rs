@@ -59,7 +59,14 @@ impl Input {
 
     /// Resolves symbols.
     pub fn link(&self) -> Result<Program<'_>, Failure> {
-        Program::link(self.files()).map_err(of_elf)
+        let program = Program::link(self.files()).map_err(of_elf)?;
+        if program.machine != Machine::I386 {
+            return Err(Failure::bad_input(format!(
+                "cannot rewrite objects for {} yet, only for i386; kcfg reads them",
+                program.machine
+            )));
+        }
+        Ok(program)
     }
 
     /// Plans how to take the program apart.

@@ -16,6 +16,8 @@ pub(super) struct CodeSection {
     pub leaders: Vec<u32>,
     /// Offsets that a branch goes to; nothing may patch across them.
     pub branch_targets: Vec<u32>,
+    /// Functions whose own code names a place in them other than as the target of a branch.
+    pub names_itself: Vec<usize>,
     /// Why the section has to stay whole, if it has to.
     pub opaque: Option<&'static str>,
 }
@@ -52,6 +54,7 @@ impl CodeSection {
             spans: spans(isa, object, index),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
+            names_itself: Vec::new(),
             opaque: None,
         };
         // The kernel writes a jump over each of these at run time.
@@ -60,9 +63,11 @@ impl CodeSection {
             if trampolines {
                 span.opaque = Some("a trampoline that is patched at run time");
             }
-            if !decode_span(isa, &section.data, span, &mut code.insns) {
+            match decode_span(isa, &section.data, span, &mut code.insns) {
+                Decoded::Plain => {}
+                Decoded::Odd => span.opaque = span.opaque.or(Some("a branch that compilers do not make")),
                 // Whatever comes behind them may name its neighbours without a relocation.
-                code.opaque = Some("bytes that are no instructions, or odd ones");
+                Decoded::Not => code.opaque = Some("bytes that are no instructions"),
             }
         }
         code.collect_branches(&section.relocs);
@@ -78,7 +83,8 @@ impl CodeSection {
     /// Compilers give functions their type. A label without one is from inline `asm`, or, where a function
     /// begins, from `asm` at the top level of the file, which may compute with the distances between labels.
     fn add_label(&mut self, symbol: &Symbol<'_>, trampolines: bool) {
-        if symbol.kind != STT_NOTYPE || trampolines {
+        // Compilers keep their own `.L` labels where a relocation has to name them.
+        if symbol.kind != STT_NOTYPE || trampolines || symbol.name.starts_with(".L") {
             return;
         }
         match self.span_containing(symbol.value as u32) {
@@ -140,6 +146,16 @@ impl CodeSection {
     /// Sorts the leaders and spreads opacity to the whole section where a function cannot stay whole by
     /// itself.
     pub fn settle(&mut self) {
+        for span in std::mem::take(&mut self.names_itself) {
+            let range = self.spans[span].start..self.spans[span].end;
+            let jumps = |placed: &PlacedInsn| {
+                range.contains(&placed.offset) && placed.insn.flow == Flow::IndirectJump
+            };
+            // It may compute with the distances between its labels, of which nothing tells.
+            if self.insns.iter().any(jumps) {
+                self.make_opaque(span, "a computed goto");
+            }
+        }
         self.leaders.sort_unstable();
         self.leaders.dedup();
         self.branch_targets.sort_unstable();
@@ -198,19 +214,30 @@ pub(super) fn reloc_at(relocs: &[Reloc], offset: u32) -> Option<&Reloc> {
         .find(|reloc| reloc.class != RelocClass::None)
 }
 
-fn decode_span(isa: &dyn Isa, data: &[u8], span: &Span, insns: &mut Vec<PlacedInsn>) -> bool {
+/// What became of decoding a span.
+enum Decoded {
+    /// All of it is instructions.
+    Plain,
+    /// And some of them do not bear to be moved.
+    Odd,
+    /// Not all of it is instructions.
+    Not,
+}
+
+fn decode_span(isa: &dyn Isa, data: &[u8], span: &Span, insns: &mut Vec<PlacedInsn>) -> Decoded {
     let end = span.end as usize;
     let mut offset = span.start as usize;
+    let mut decoded = Decoded::Plain;
     while offset < end {
-        match isa.decode(&data[offset..end], offset as u64) {
-            Some(insn) if isa.can_move(&data[offset..end]) => {
-                insns.push(PlacedInsn { offset: offset as u32, insn });
-                offset += usize::from(insn.len);
-            }
-            _ => return false,
+        let bytes = &data[offset..end];
+        let Some(insn) = isa.decode(bytes, offset as u64) else { return Decoded::Not };
+        if !isa.can_move(bytes) {
+            decoded = Decoded::Odd;
         }
+        insns.push(PlacedInsn { offset: offset as u32, insn });
+        offset += usize::from(insn.len);
     }
-    true
+    decoded
 }
 
 /// Cuts a section along its function symbols.

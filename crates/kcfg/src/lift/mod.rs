@@ -73,6 +73,19 @@ pub enum Error {
     /// No such entry point.
     #[error("no object defines the entry point {0}; name a global function of the objects")]
     NoEntry(String),
+    /// A relocated field that does not lie within one instruction or entry.
+    #[error(
+        "{object}: section {section}: the relocation at {offset:#x} does not fit what it is in; the object is \
+         damaged, or made by a compiler that kshrink does not know"
+    )]
+    Straddling {
+        /// The object.
+        object: String,
+        /// The section.
+        section: String,
+        /// Where in it.
+        offset: u64,
+    },
     /// A reference to a section that is not part of the program.
     #[error(
         "{object}: section {section}: the relocation at {offset:#x} names section {target}, which is not \

@@ -196,6 +196,18 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
                 }
             }
         }
+        for (j, section) in object.sections.iter().enumerate() {
+            let SectionPlan::Code { code, .. } = &mut plans[i][j] else { continue };
+            for reloc in section.relocs.iter().filter(|reloc| reloc.class == RelocClass::Absolute) {
+                let symbol = &object.symbols[reloc.symbol.get()];
+                let own = symbol.place == Place::Section(SectionIndex::from(j)) && symbol.is_local();
+                let Some(from) = code.span_containing(reloc.offset as u32).filter(|_| own) else { continue };
+                let to = (symbol.value as i64 + reloc.addend) as u32;
+                if code.span_containing(to) == Some(from) && code.spans[from].start != to {
+                    code.names_itself.push(from);
+                }
+            }
+        }
         for (object, section, offset) in places {
             if let SectionPlan::Code { code, .. } = &mut plans[object.get()][section.get()]
                 && let Ok(offset) = u32::try_from(offset)

@@ -148,6 +148,9 @@ impl<'p> Connector<'_, 'p> {
                 if reloc.offset < u64::from(start) || reloc.class == RelocClass::None {
                     continue;
                 }
+                if reloc.offset + u64::from(reloc.width) > u64::from(start + size) {
+                    return Err(self.straddling(id, reloc));
+                }
                 let bias = match code {
                     _ if !is_relative(reloc.class) => 0,
                     Some(code) => code.bias(reloc.offset as u32, reloc.width),
@@ -271,7 +274,9 @@ impl<'p> Connector<'_, 'p> {
         let (target, offset) = match reloc_at(self.relocs(id), field) {
             Some(reloc) => {
                 let bias = (end.last.end() - field) as u8;
-                debug_assert_eq!(reloc.width, field_width);
+                if reloc.width != field_width {
+                    return Err(self.straddling(id, reloc));
+                }
                 self.target(id, reloc, bias)?
             }
             None => {
@@ -290,7 +295,7 @@ impl<'p> Connector<'_, 'p> {
         let (object_index, symbol) = match self.program.resolve(object_index, reloc.symbol) {
             Resolved::Global(global) => {
                 let symbol = self.global(global);
-                return Ok(self.into_code(symbol, addend).unwrap_or((Target::Symbol(symbol), addend)));
+                return Ok(self.block_at(symbol, addend).unwrap_or((Target::Symbol(symbol), addend)));
             }
             Resolved::Local(object_index, symbol) => (object_index, symbol),
         };
@@ -314,7 +319,7 @@ impl<'p> Connector<'_, 'p> {
     }
 
     /// A place within a function, named by a global symbol and an offset: the block that begins there.
-    fn into_code(&self, symbol: SymbolId, addend: i64) -> Option<(Target, i64)> {
+    fn block_at(&self, symbol: SymbolId, addend: i64) -> Option<(Target, i64)> {
         let SymbolPlace::Node(node, inside) = self.lifted.graph.symbols[symbol.get()].place else {
             return None;
         };
@@ -323,6 +328,15 @@ impl<'p> Connector<'_, 'p> {
         let at = i64::from(node.offset) + i64::from(inside) + addend;
         let (to, 0) = self.lifted.locate(node.section, at)? else { return None };
         Some((Target::Node(to), 0))
+    }
+
+    fn straddling(&self, id: SectionId, reloc: &Reloc) -> Error {
+        let section = &self.lifted.graph.sections[id.get()];
+        Error::Straddling {
+            object: section.object.clone(),
+            section: section.name.clone(),
+            offset: reloc.offset,
+        }
     }
 
     fn discarded(&self, id: SectionId, reloc: &Reloc, object: &Object<'_>, target: SectionIndex) -> Error {

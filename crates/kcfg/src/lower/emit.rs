@@ -241,11 +241,14 @@ impl<'g> Emitter<'g> {
         let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
         // The linker would take the bias of a relative field for part of the offset, too.
         let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || reference.bias != 0);
-        if !matches!(reference.class, RelocClass::Got | RelocClass::Tls) && !merged {
-            return None;
-        }
         let places = Places { sections: &self.sections, offsets: &self.offsets, ends: &self.ends };
-        self.symbols.own(to, &places).map(|symbol| (symbol, reference.addend))
+        if matches!(reference.class, RelocClass::Got | RelocClass::Tls) {
+            self.symbols.own(to, reference.addend, &places).map(|symbol| (symbol, 0))
+        } else if merged {
+            self.symbols.own(to, 0, &places).map(|symbol| (symbol, reference.addend))
+        } else {
+            None
+        }
     }
 
     /// The symbol and addend by which the output names a target.

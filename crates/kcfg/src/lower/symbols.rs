@@ -15,7 +15,7 @@ pub(super) struct SymbolTable<'g> {
     /// The graph's symbols that are in the table.
     indices: FxHashMap<SymbolId, SymbolIndex>,
     /// Symbols made for nodes that need one of their own.
-    own: FxHashMap<NodeId, SymbolIndex>,
+    own: FxHashMap<(NodeId, i64), SymbolIndex>,
 }
 
 /// Where the nodes are.
@@ -106,23 +106,24 @@ impl<'g> SymbolTable<'g> {
         Some(index)
     }
 
-    /// A local symbol at the start of a node, for references that a section symbol would change.
-    pub fn own(&mut self, node: NodeId, places: &Places<'_>) -> Option<SymbolIndex> {
-        if let Some(&index) = self.own.get(&node) {
+    /// A local symbol so many bytes from the start of a node, for references that a section symbol would
+    /// change.
+    pub fn own(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
+        if let Some(&index) = self.own.get(&(node, offset)) {
             return Some(index);
         }
         let section = places.sections[node.get()]?;
         let tls = self.graph.section_of(node).flags & u64::from(SHF_TLS) != 0;
         let index = self.push(Symbol {
             name: ".Lkshrink",
-            value: u64::from(places.offsets[node.get()]),
+            value: u64::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?,
             size: 0,
             binding: STB_LOCAL,
             kind: if tls { STT_TLS } else { STT_NOTYPE },
             other: 0,
             place: Place::Section(section),
         });
-        self.own.insert(node, index);
+        self.own.insert((node, offset), index);
         Some(index)
     }
 

@@ -9,13 +9,14 @@ use kelf::Machine;
 use super::Code;
 use crate::image::{Addr, Image};
 
-/// Distances from the global offset table below this are fields of structures.
-const MIN_DISTANCE: i64 = 0x40;
-
 /// The addresses that instructions name, as they come.
 pub(super) struct Recorder {
     /// Whether addresses may be distances from the global offset table.
     relative: bool,
+    /// Where the global offset table is, once that is known.
+    base: Option<Addr>,
+    /// Where the program is in memory: from, to.
+    memory: (u64, u64),
     absolute: Vec<Reference>,
     distances: Vec<(i64, Reference)>,
 }
@@ -33,12 +34,25 @@ pub struct Reference {
 
 impl Recorder {
     pub(super) fn new(image: &Image) -> Recorder {
-        Recorder { relative: image.machine == Machine::I386, absolute: Vec::new(), distances: Vec::new() }
+        Recorder {
+            relative: image.machine == Machine::I386,
+            base: None,
+            memory: image.memory(),
+            absolute: Vec::new(),
+            distances: Vec::new(),
+        }
     }
 
     /// Notes the addresses that an instruction names. `operand` finds its memory operand, if its effects do
     /// not tell (it may be a vector's).
-    pub(super) fn note(&mut self, at: Addr, effects: &[Effect], operand: impl FnOnce() -> Option<Address>) {
+    pub(super) fn note(
+        &mut self,
+        at: Addr,
+        effects: &[Effect],
+        base: Option<Addr>,
+        operand: impl FnOnce() -> Option<Address>,
+    ) {
+        self.base = base;
         if effects.iter().all(|effect| matches!(effect, Effect::Clobber(_) | Effect::ClobberFlags)) {
             if let Some(address) = operand() {
                 self.address(at, &address, true);
@@ -81,14 +95,19 @@ impl Recorder {
         // What an index is added to is the beginning of an array.
         let as_pointer = as_pointer || address.index.is_some();
         self.add(at, displacement as u64, as_pointer);
-        if self.relative && address.base.is_some() && displacement.abs() >= MIN_DISTANCE {
-            self.distances.push((displacement, Reference { to: Addr(0), at, as_pointer }));
+        if self.relative && address.base.is_some() {
+            match self.base {
+                Some(base) => {
+                    let to = base.0.wrapping_add_signed(displacement) & 0xffff_ffff;
+                    self.add(at, to, as_pointer);
+                }
+                None => self.distances.push((displacement, Reference { to: Addr(0), at, as_pointer })),
+            }
         }
     }
 
     fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
-        // Small numbers are no addresses, and there are many of them.
-        if number >= 0x1000 {
+        if (self.memory.0..self.memory.1).contains(&number) {
             self.absolute.push(Reference { to: Addr(number), at, as_pointer });
         }
     }

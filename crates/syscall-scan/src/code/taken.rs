@@ -14,9 +14,6 @@ use rustc_hash::FxHashMap;
 use super::{Code, ExitKind, Taken};
 use crate::image::{Addr, Extent, Image};
 
-/// Distances below this are fields of structures, not functions.
-const MIN_DISTANCE: i64 = 0x1000;
-
 /// How many instructions may stand between reading the program counter and adding the distance to the
 /// global offset table. Compilers put a `push` or two there.
 const MAX_GAP: usize = 6;
@@ -81,13 +78,16 @@ impl Code<'_> {
                     }
                     _ => {}
                 }
-                if let (true, Some(distance)) = (self.taken.relative, distance(value)) {
+                let added = matches!(effect, Effect::Binary { .. });
+                if let (true, Some(distance)) = (self.taken.relative, distance(value, added)) {
                     self.taken.distances.push((at, distance));
                 }
             }
         }
         let (isa, bytes) = (self.isa, self.image.bytes(at));
-        self.references.note(at, effects, || isa.memory_operand(bytes, at.0).map(|operand| operand.address));
+        let base = self.taken.base;
+        self.references
+            .note(at, effects, base, || isa.memory_operand(bytes, at.0).map(|operand| operand.address));
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known
@@ -183,11 +183,10 @@ impl Code<'_> {
 }
 
 /// The distance that an operand may add to the global offset table.
-fn distance(value: Value) -> Option<i64> {
-    let distance = match value {
-        Value::Address(Address { base: Some(_), index: None, displacement, .. }) => displacement,
-        Value::Const(number) => i64::from(number as u32 as i32),
-        _ => return None,
-    };
-    (distance.abs() >= MIN_DISTANCE).then_some(distance)
+fn distance(value: Value, added: bool) -> Option<i64> {
+    match value {
+        Value::Address(Address { base: Some(_), index: None, displacement, .. }) => Some(displacement),
+        Value::Const(number) if added => Some(i64::from(number as u32 as i32)),
+        _ => None,
+    }
 }

@@ -92,6 +92,13 @@ impl Image {
             .any(|segment| address.0 >= segment.address && address.0 - segment.address < segment.memory_size)
     }
 
+    /// From the first address of the program to the one after its last.
+    pub fn memory(&self) -> (u64, u64) {
+        let ends = self.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size));
+        let starts = self.segments.iter().map(|segment| segment.address);
+        (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+    }
+
     /// Where code lies, by rising address.
     pub fn code(&self) -> &[Range<u64>] {
         &self.code

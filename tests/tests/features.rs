@@ -1,0 +1,88 @@
+/*!
+Small programs, one for each thing that objects can hold and that a rewriter can get wrong: thread-local
+variables, tables that the linker puts together, labels as values, merged strings, section groups, and so on.
+
+Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of
+[`LEVELS`], and has to do the same after `--passes none` and after `--passes reach`.
+*/
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kshrink_tests::{Chain, Run, fixture, parallel, recipe};
+
+const LEVELS: [&str; 3] = ["-O0", "-Os", "-O2"];
+const PASSES: [&str; 2] = ["none", "reach"];
+
+/// Flags for the compiler, and for the linker.
+const WAYS: &[(&[&str], &[&str])] = &[
+    (&["-fno-pie"], STATIC),
+    (&["-fno-pie", "-ffunction-sections", "-fdata-sections"], STATIC),
+    (&["-fPIE"], &["-static-pie"]),
+    (&["-fPIC", "-fno-plt"], STATIC),
+    (&["-fPIC", "-ftls-model=initial-exec", "-Wa,-mrelax-relocations=no"], STATIC),
+];
+const STATIC: &[&str] = &["-static", "-no-pie"];
+
+#[test]
+fn features_survive() {
+    recipe("install.sh", &["programs"]);
+    let programs = entries(&fixture("programs/features"));
+    assert!(!programs.is_empty(), "no programs");
+    let cases: Vec<_> = programs
+        .iter()
+        .flat_map(|program| WAYS.iter().map(move |way| (program, way)))
+        .flat_map(|(program, way)| LEVELS.map(|level| (program, level, way)))
+        .collect();
+    let failures: Vec<String> = parallel(cases.len(), |i| {
+        let (program, level, (compile, link)) = cases[i];
+        let mut chain = Chain::new();
+        let flags: Vec<&str> = [level, "-w", "-fcommon"].iter().chain(*compile).copied().collect();
+        let why = check(&mut chain, program, &flags, link).err()?;
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        Some(chain.failed(&format!("{name}, {}", flags.join(" ")), &why))
+    })
+    .into_iter()
+    .flatten()
+    .collect();
+    assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), cases.len(), failures.join("\n\n"));
+}
+
+fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Result<(), String> {
+    let mut objects = Vec::new();
+    for source in
+        entries(program).iter().filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+    {
+        let object = format!("{}.o", source.file_stem().unwrap_or_default().to_string_lossy());
+        chain.compile(source, &object, flags)?;
+        objects.push(object);
+    }
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let warnings = chain.link("original", &objects, link)?;
+    let original = chain.attempt(Run::new("./original"));
+    if original.stdout.is_empty() || original.status.is_none_or(|status| status > 128) {
+        return Err(format!("the original does nothing: {original}"));
+    }
+    for passes in PASSES {
+        let object = format!("{passes}.o");
+        chain.rewrite(&object, &objects, "main", passes)?;
+        let now = chain.link(passes, &[&object], link)?;
+        if let Some(warning) = now.difference(&warnings).next() {
+            return Err(format!("--passes {passes} made the linker warn: {warning}"));
+        }
+        let outcome = chain.attempt(Run::new(format!("./{passes}")));
+        if !outcome.equals(&original) {
+            let difference = original.difference(&outcome);
+            return Err(format!("--passes {passes} changed what it does: {difference}\n  after: {outcome}"));
+        }
+    }
+    Ok(())
+}
+
+/// What is in a directory, in order.
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort_unstable();
+    paths
+}
