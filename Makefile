@@ -2,7 +2,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test tools build lint bench clean
+.PHONY: help demo test tools build lint bench study-sections clean
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
@@ -10,6 +10,7 @@ help:
 	@echo 'make build   the commands, in target/release/'
 	@echo 'make lint    rustfmt and clippy'
 	@echo 'make bench   rewriting beside ld -r: time and memory'
+	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
 demo: build
@@ -31,6 +32,9 @@ lint: tools
 
 bench: build
 	fixtures/bench/rewrite.sh
+
+study-sections: build
+	fixtures/bench/sections.sh
 
 clean:
 	rm -rf target out

@@ -91,7 +91,7 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     };
     let objects: Vec<String> =
         list("objects")?.lines().map(|line| build.join(line).display().to_string()).collect();
-    let libraries = list("libraries")?;
+    let (libraries, entry) = (list("libraries")?, list("entry")?);
     let flags: Vec<&str> = LINK.iter().copied().chain(libraries.split_whitespace()).collect();
     let path = |variant: &str| format!("{variant}/bin/{program}");
     let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
@@ -99,7 +99,7 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
 
     let mut rewrite = |passes: &str| -> Result<(Contents, Rewritten), String> {
         let object = format!("{program}-{passes}.o");
-        let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
+        let rewritten = chain.rewrite(&object, &objects, entry.trim(), passes)?;
         let now = chain.link(&path(passes), &[&object], &flags)?;
         match now.difference(&warnings).next() {
             Some(warning) => Err(format!("--passes {passes} made the linker warn: {warning}")),

@@ -41,6 +41,13 @@ impl Input {
                 build.machine
             )));
         }
+        if build.links_vmlinux_o() {
+            return Err(Failure::bad_input(format!(
+                "{}: this kernel links vmlinux.o, which cannot be taken apart yet; build it without \
+                 CONFIG_LTO_CLANG and CONFIG_X86_KERNEL_IBT",
+                vmlinux.display()
+            )));
+        }
         let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
         Ok(Input::Kernel { build, files })
     }

@@ -13,7 +13,7 @@ pub enum Error {
     #[error("not an ELF file")]
     NotElf,
     /// Its headers make no sense.
-    #[error("a damaged ELF file: {error}")]
+    #[error("a truncated or damaged ELF file: {error}")]
     Damaged {
         /// What is wrong.
         error: String,

@@ -19,16 +19,26 @@ use crate::image::Addr;
 /// sets to a few numbers have settled by then; counters never do.
 const MAX_ROUNDS: u32 = 3;
 
-/// How often a block is visited at all. Loops within loops multiply; nothing compiled comes near.
+/// How often one block is visited, and how often all are on average, before the function is given up. Loops
+/// within loops multiply; nothing compiled comes near.
 const MAX_VISITS: u32 = 300;
+const MAX_AVERAGE: usize = 40;
+
+/// How many blocks a function may have. The largest interpreters have a tenth of it.
+const MAX_BLOCKS: usize = 50_000;
 
 impl Flows<'_> {
     /// Computes the state in front of each block; `None` where control does not get. Also returns whether
     /// every return was reached with the stack pointer at the return address, so that what was read from
     /// the frame can be believed.
     pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> (Vec<Option<Rc<State>>>, bool) {
-        let order = Order::of(function);
         let count = function.blocks.len();
+        let nothing = |count| (vec![Some(Rc::new(State::nothing_known())); count], false);
+        if count > MAX_BLOCKS {
+            return nothing(count);
+        }
+        let order = Order::of(function);
+        let mut budget = 1000 + MAX_AVERAGE * count;
         let mut decoded: Vec<Option<Decoded>> = (0..count).map(|_| None).collect();
         let mut front: Vec<Option<Rc<State>>> = vec![None; count];
         let mut behind: Vec<Vec<(BlockIndex, Rc<State>)>> = vec![Vec::new(); count];
@@ -38,9 +48,9 @@ impl Flows<'_> {
         while let Some(rank) = pending.pop_first() {
             let block = order.blocks[rank as usize];
             visits[block.get()] += 1;
-            if visits[block.get()] > MAX_VISITS {
-                let nothing = Rc::new(State::nothing_known());
-                return (vec![Some(nothing); count], false);
+            budget = budget.saturating_sub(1);
+            if visits[block.get()] > MAX_VISITS || budget == 0 {
+                return nothing(count);
             }
             let mut state = (rank == 0).then(|| Rc::new(State::at_entry(&mut self.domain)));
             for predecessor in &order.predecessors[block.get()] {

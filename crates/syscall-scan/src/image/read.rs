@@ -18,6 +18,9 @@ use super::pointers::Pointers;
 use super::{Addr, Extents, Image, Segment, Symbols, normalize};
 use crate::Error;
 
+/// How often a byte of the file may be loaded on average. Linkers let two segments share a page.
+const MAX_OVERLAP: u64 = 4;
+
 /// The parts of an ELF file that the other steps of reading look at.
 pub(super) struct Parts<'a> {
     pub(super) bytes: &'a [u8],
@@ -55,6 +58,11 @@ impl Image {
     /// One for each kind of file that is none. The message does not name the file.
     pub fn read(bytes: &[u8]) -> Result<Image, Error> {
         let parts = parse(bytes)?;
+        let loaded = parts.programs.iter().filter(|program| program.p_type == PT_LOAD);
+        let loaded = loaded.fold(0u64, |sum, program| sum.saturating_add(program.p_filesz));
+        if loaded / MAX_OVERLAP > bytes.len() as u64 {
+            return Err(Error::Damaged { error: "its segments overlap".to_owned() });
+        }
         let mut segments = Vec::new();
         for program in parts.programs.iter().filter(|program| program.p_type == PT_LOAD) {
             let range = file_range(bytes, program.p_offset, program.p_filesz).ok_or_else(|| {

@@ -50,6 +50,12 @@ impl Extents {
             extents.push(Extent { start: Addr(start), end, handlers });
         }
         extents.sort_unstable();
+        // No byte is in two functions.
+        for index in 1..extents.len() {
+            let next = extents[index].start;
+            let extent = &mut extents[index - 1];
+            extent.end = extent.end.min(next);
+        }
         Extents { extents }
     }
 
