@@ -37,7 +37,7 @@ pub struct Domain {
 impl Domain {
     /// A domain for words of so many bytes.
     pub fn new(word: u8, stack_pointer: Reg) -> Domain {
-        let mut origins = Origins::new();
+        let mut origins = Origins::default();
         let frame = origins.add(Origin::Register(stack_pointer));
         Domain {
             frame: frame.map_or(OriginId::NUMBER, |(id, _)| id),

@@ -289,7 +289,8 @@ impl Frame {
             (Some(a), Some(b)) if key(a) == key(b) => {
                 let value = if a.value == b.value { a.value.clone() } else { unite(&a.value, &b.value) };
                 let cell = Cell { value, ..**a };
-                (mine.next(), theirs.next());
+                mine.next();
+                theirs.next();
                 Some(cell)
             }
             // Written on one way only, or in other pieces: what is there on the other way?

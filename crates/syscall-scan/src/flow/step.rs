@@ -274,7 +274,7 @@ impl<'a> Step<'a> {
 
     /// The stack pointer moves by an unknown distance: to align it, or to make room for an array.
     fn align(&mut self, stack_pointer: &Value) -> Value {
-        if !stack_pointer.single().is_some_and(|atom| self.domain.place(atom).is_some()) {
+        if stack_pointer.single().is_none_or(|atom| self.domain.place(atom).is_none()) {
             return Value::Any;
         }
         self.name(Origin::Frame { at: self.at })

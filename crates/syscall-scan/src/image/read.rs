@@ -79,9 +79,8 @@ impl Image {
         let mut constant = Vec::new();
         for program in &parts.programs {
             let filled = program.p_vaddr..program.p_vaddr.saturating_add(program.p_filesz);
-            if program.p_type == PT_LOAD && program.p_flags & PF_W == 0 {
-                constant.push(filled);
-            } else if program.p_type == PT_GNU_RELRO {
+            let read_only = program.p_type == PT_LOAD && program.p_flags & PF_W == 0;
+            if read_only || program.p_type == PT_GNU_RELRO {
                 constant.push(filled);
             }
         }

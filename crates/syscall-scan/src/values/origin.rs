@@ -97,9 +97,9 @@ pub struct Origins {
     index: FxHashMap<Origin, OriginId>,
 }
 
-impl Origins {
-    /// None but the placeholder.
-    pub fn new() -> Origins {
+impl Default for Origins {
+    /// None but the placeholders.
+    fn default() -> Origins {
         let fixed = [(Origin::Number, OriginId::NUMBER), (Origin::Unknown, OriginId::UNKNOWN)];
         Origins {
             origins: fixed.map(|(origin, _)| origin).to_vec(),
@@ -107,7 +107,9 @@ impl Origins {
             index: fixed.into_iter().collect(),
         }
     }
+}
 
+impl Origins {
     /// The origin with this number.
     pub fn get(&self, id: OriginId) -> Origin {
         self.origins[id.0 as usize]
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn origins_are_kept_once() {
-        let mut origins = Origins::new();
+        let mut origins = Origins::default();
         let (register, new) = origins.add(Origin::Register(Reg(4))).unwrap();
         assert!(new);
         assert_eq!(origins.add(Origin::Register(Reg(4))), Some((register, false)));
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn chains_end() {
-        let mut origins = Origins::new();
+        let mut origins = Origins::default();
         let mut at = Atom::of(origins.add(Origin::Register(Reg(0))).unwrap().0);
         let mut length = 0;
         while let Some((id, _)) = origins.add(Origin::Memory { at, width: 4, when: When::Later(Addr(0)) }) {

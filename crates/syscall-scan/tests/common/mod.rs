@@ -1,0 +1,113 @@
+//! What the tests of the command share: compiling fixtures, running the command.
+
+#![allow(dead_code)] // Every test uses a part of it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A machine that programs are compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Machine {
+    I386,
+    X86_64,
+}
+
+impl Machine {
+    pub const ALL: [Machine; 2] = [Machine::I386, Machine::X86_64];
+
+    /// Its name in a plan.
+    pub fn abi(self) -> &'static str {
+        match self {
+            Machine::I386 => "i386",
+            Machine::X86_64 => "x86_64",
+        }
+    }
+
+    /// Its name in Debian.
+    pub fn debian(self) -> &'static str {
+        match self {
+            Machine::I386 => "i386",
+            Machine::X86_64 => "amd64",
+        }
+    }
+
+    fn compiler(self) -> (&'static str, &'static str) {
+        match self {
+            Machine::I386 => ("i686-linux-gnu-gcc", "gcc-i686-linux-gnu"),
+            Machine::X86_64 => ("gcc", "gcc"),
+        }
+    }
+}
+
+/// A file of the repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A fixture of this crate.
+pub fn fixture(name: &str) -> PathBuf {
+    repository("fixtures/programs/scan").join(name)
+}
+
+/// Compiles a fixture with these options to `output`.
+pub fn compile(machine: Machine, fixture_name: &str, options: &str, output: &Path) {
+    let (compiler, package) = machine.compiler();
+    let result = Command::new(compiler)
+        .args(options.split_whitespace())
+        .args(["-fno-stack-protector", "-w", "-o"])
+        .arg(output)
+        .arg(fixture(fixture_name))
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}; it is in Debian's package {package}"));
+    let errors = String::from_utf8_lossy(&result.stderr);
+    assert!(result.status.success(), "{compiler} {options} {fixture_name}: {errors}");
+}
+
+/// Runs the command without a plan on standard input.
+pub fn scan(arguments: &[&str]) -> Output {
+    command(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The command with its arguments.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syscall-scan"));
+    command.args(arguments);
+    command
+}
+
+/// The section of one ABI that the command prints for a program.
+pub fn section(program: &Path, abi: &str) -> Value {
+    let output = scan(&["--sites", program.to_str().unwrap()]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", program.display());
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["schema"], "kshrink/1");
+    plan["syscalls"][abi].clone()
+}
+
+/// The numbers of the calls that the program makes by itself.
+pub fn own_calls(section: &Value) -> BTreeSet<u64> {
+    let calls = section["calls"].as_array().unwrap().iter();
+    calls.filter(|call| call["via"].is_null()).map(|call| call["nr"].as_u64().unwrap()).collect()
+}
+
+/// The numbers of all calls.
+pub fn all_calls(section: &Value) -> BTreeSet<u64> {
+    section["calls"].as_array().unwrap().iter().map(|call| call["nr"].as_u64().unwrap()).collect()
+}
+
+/// What is on the line of a fixture that begins with `// key: `.
+pub fn expectation(fixture_name: &str, key: &str) -> Option<String> {
+    let source = std::fs::read_to_string(fixture(fixture_name)).unwrap();
+    let mut lines = source.lines().map(|line| line.trim_start_matches(['/', '*', ' ']));
+    lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).map(str::to_owned)
+}
+
+/// The numbers on such a line.
+pub fn expected_calls(fixture_name: &str, key: &str) -> BTreeSet<u64> {
+    let line = expectation(fixture_name, key).unwrap_or_default();
+    line.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}

@@ -1,0 +1,117 @@
+//! Small programs whose calls are known exactly, compiled in the ways that compilers are used.
+//!
+//! Each fixture says in its first lines which calls it makes on which machine, and in which function the
+//! number cannot be known, if there is one.
+
+mod common;
+
+use common::{Machine, compile, expectation, expected_calls, own_calls, section};
+
+/// A program without a C library.
+const BARE: &str = "-nostdlib -ffreestanding";
+
+const OPTIONS: [&str; 9] = [
+    "-static -O0",
+    "-static -O1",
+    "-static -O2",
+    "-static -Os",
+    "-O2 -fPIE -static-pie",
+    "-static -O2 -fno-pie -no-pie",
+    "-static -O2 -fno-asynchronous-unwind-tables -fomit-frame-pointer -fcf-protection=none",
+    "-static -O0 -fno-asynchronous-unwind-tables",
+    "-static -O2 -s",
+];
+
+fn check(fixture: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for machine in Machine::ALL {
+        for options in OPTIONS {
+            compile(machine, fixture, &format!("{BARE} {options}"), &program);
+            let section = section(&program, machine.abi());
+            let what = format!("{fixture} for {} with {options}: {section:#}", machine.abi());
+            assert_eq!(own_calls(&section), expected_calls(fixture, machine.abi()), "{what}");
+            let unresolved = section["unresolved"].as_array().unwrap();
+            let expected = expectation(fixture, "unresolved");
+            assert_eq!(section["complete"], expected.is_none(), "{what}");
+            assert_eq!(unresolved.is_empty(), expected.is_none(), "{what}");
+            if !options.ends_with(" -s") {
+                let function = |site: &serde_json::Value| site["function"].as_str().map(str::to_owned);
+                assert!(unresolved.iter().all(|site| function(site) == expected), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn wrappers() {
+    check("wrappers.c");
+}
+
+#[test]
+fn numbers_in_the_callers_frame() {
+    check("stack.c");
+}
+
+#[test]
+fn numbers_that_others_overwrite() {
+    check("overwritten.c");
+    check("local.c");
+}
+
+#[test]
+fn numbers_that_are_chosen() {
+    check("choices.c");
+}
+
+#[test]
+fn jump_tables() {
+    check("cases.c");
+}
+
+#[test]
+fn wrappers_behind_pointers() {
+    check("pointers.c");
+}
+
+#[test]
+fn numbers_from_outside() {
+    check("unknown.c");
+}
+
+#[test]
+fn code_that_cannot_run() {
+    check("dead.c");
+}
+
+#[test]
+fn functions_behind_pointers() {
+    check("callbacks.c");
+}
+
+#[test]
+fn both_gates_of_a_64_bit_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    compile(Machine::X86_64, "compat.S", &format!("{BARE} -static"), &program);
+    assert_eq!(own_calls(&section(&program, "x86_64")), expected_calls("compat.S", "x86_64"));
+    assert_eq!(own_calls(&section(&program, "i386")), expected_calls("compat.S", "compat"));
+}
+
+/// The C library, whose calls are not written down here: all are resolved, the ones that the program asks
+/// for are among them, and symbols make no difference.
+#[test]
+fn the_c_library() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, stripped) = (directory.path().join("program"), directory.path().join("stripped"));
+    for machine in Machine::ALL {
+        for options in ["-static -O2", "-static-pie -O2", "-static -Os -fno-pie"] {
+            compile(machine, "threads.c", &format!("{options} -pthread"), &program);
+            compile(machine, "threads.c", &format!("{options} -pthread -s"), &stripped);
+            let found = section(&program, machine.abi());
+            assert_eq!(found["complete"], true, "{machine:?} {options}: {:#}", found["unresolved"]);
+            assert!(own_calls(&found).is_superset(&expected_calls("threads.c", machine.abi())));
+            assert_eq!(own_calls(&found), own_calls(&section(&stripped, machine.abi())), "{options}");
+        }
+    }
+}
