@@ -25,17 +25,21 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
-    let plan = read_plan(arguments.plan.as_deref())?;
+    let (plan, plan_name) = read_plan(arguments.plan.as_deref())?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
         Some(vmlinux) => Input::kernel(vmlinux)?,
         None => Input::objects(&arguments.objects, &arguments.entry)?,
     };
-    if let (Task::Relink(out), Input::Kernel { build, .. }) = (&task, &input) {
-        relink::check_output(build, out)?;
+    if let Input::Kernel { build, .. } = &input {
+        match &task {
+            Task::Relink(out) => relink::check_output(build, out)?,
+            Task::EmitObject(file) => relink::check_apart(build, file)?,
+            Task::Explain(_) => {}
+        }
     }
     let program = input.link()?;
-    check_plan(&plan, &input)?;
+    check_plan(&plan, &plan_name, &input)?;
     let lifter = input.lifter(&program)?;
     let (graph, passes) =
         rewrite::run_passes(lifter, &plan, &arguments.passes, arguments.options(), &mut phases)?;
@@ -76,27 +80,29 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn read_plan(path: Option<&Path>) -> Result<Plan, Failure> {
+/// The plan, and what to call it in messages.
+fn read_plan(path: Option<&Path>) -> Result<(Plan, String), Failure> {
     let path = match path {
         Some(path) => path,
         None if is_piped_stdin() => Path::new("-"),
-        None => return Ok(Plan::default()),
+        None => return Ok((Plan::default(), String::new())),
     };
     let bytes = read_input(path)?;
     let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
     // An empty pipe is the end of a pipeline that failed, and says so itself.
-    Plan::read(bytes.as_slice(), &name).or_bad_input()
+    let plan = Plan::read(bytes.as_slice(), &name).or_bad_input()?;
+    Ok((plan, name))
 }
 
 /// A plan that says something of system calls, but nothing of this kernel's, was made for another one.
-fn check_plan(plan: &Plan, input: &Input) -> Result<(), Failure> {
+fn check_plan(plan: &Plan, name: &str, input: &Input) -> Result<(), Failure> {
     let (Input::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
     let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();
     if found.is_empty() || found.contains(&build.machine.to_string()) {
         return Ok(());
     }
     Err(Failure::bad_input(format!(
-        "the plan has the system calls of {}, but the kernel is for {}; scan the programs that run on it",
+        "{name}: the plan has the system calls of {}, but the kernel is for {}; scan the programs that run on it",
         found.join(", "),
         build.machine
     )))

@@ -23,16 +23,22 @@ pub struct Staged {
     boot_image: PathBuf,
 }
 
-/// Checks that the output directory can be written and is not part of the build directory.
-pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
-    let parent = existing_ancestor(out)?;
-    if parent.starts_with(&build.dir) {
+/// Checks that what is to be written is not part of the build directory.
+pub fn check_apart(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
+    if out != Path::new("-") && existing_ancestor(out)?.starts_with(&build.dir) {
         return Err(Failure::bad_input(format!(
-            "{}: lies in the build directory {}, which is never written to; name a directory elsewhere",
+            "{}: lies in the build directory {}, which is never written to; name a place elsewhere",
             out.display(),
             build.dir.display()
         )));
     }
+    Ok(())
+}
+
+/// Checks that the output directory can be written and is not part of the build directory.
+pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
+    check_apart(build, out)?;
+    let parent = existing_ancestor(out)?;
     if !parent.is_dir() {
         return Err(Failure::job(format!("{}: is not a directory", parent.display())));
     }

@@ -69,8 +69,12 @@ impl<'f, 'c> Resolver<'f, 'c> {
     /// The numbers that a value may be in front of the instruction at `at`, whatever function it is in.
     /// `read` picks the value from the state.
     pub fn numbers(&mut self, at: Addr, read: impl Fn(&State) -> Value) -> Numbers {
+        let functions = self.flows.code.functions_of(at);
+        if functions.is_empty() {
+            return Err(Reason::Computed(at));
+        }
         let mut all = BTreeSet::new();
-        for function in self.flows.code.functions_of(at) {
+        for function in functions {
             let flow = self.flows.flow(function);
             let Some(state) = self.flows.before(&flow, at) else { continue };
             let value = read(&state);

@@ -3,7 +3,9 @@
 use goblin::elf::section_header::{
     SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
-use kelf::{Definition, Object, ObjectIndex, Place, Program, RelocClass, Resolved, Section, SectionIndex};
+use kelf::{
+    Definition, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section, SectionIndex,
+};
 
 use super::decode::CodeSection;
 use super::sites::{self, FixedRegion, Sites};
@@ -198,7 +200,8 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
         }
         for (j, section) in object.sections.iter().enumerate() {
             let SectionPlan::Code { code, .. } = &mut plans[i][j] else { continue };
-            for reloc in section.relocs.iter().filter(|reloc| reloc.class == RelocClass::Absolute) {
+            let names = |reloc: &&Reloc| matches!(reloc.class, RelocClass::Absolute | RelocClass::Got);
+            for reloc in section.relocs.iter().filter(names) {
                 let symbol = &object.symbols[reloc.symbol.get()];
                 let own = symbol.place == Place::Section(SectionIndex::from(j)) && symbol.is_local();
                 let Some(from) = code.span_containing(reloc.offset as u32).filter(|_| own) else { continue };

@@ -85,7 +85,7 @@ impl Code<'_> {
     fn block_at(&self, start: Addr) -> (Addr, Option<ExitId>) {
         let mut at = start;
         loop {
-            if self.marks.is_exit(at) {
+            if self.is_exit(at) {
                 let exit = self.exit_at(at);
                 let next = exit.map_or(at, |exit| self.exit(exit).next);
                 return (next.max(at.plus(1)), exit);
@@ -122,7 +122,7 @@ impl Code<'_> {
 
     /// The exit of the run that an instruction is in.
     fn exit_after(&self, mut at: Addr) -> Option<ExitId> {
-        while !self.marks.is_exit(at) {
+        while !self.is_exit(at) {
             at = at.plus(self.length(at)?);
         }
         self.exit_at(at)

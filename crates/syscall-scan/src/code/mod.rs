@@ -151,6 +151,15 @@ impl Code<'_> {
         self.exit_at.get(&at).copied()
     }
 
+    /// Whether a run ends at an instruction, or in front of bytes that are none.
+    fn is_exit(&self, at: Addr) -> bool {
+        match self.marks.place(at) {
+            Some(_) => self.marks.get(at) & EXIT != 0,
+            // Control runs out of the code.
+            None => self.exit_at.contains_key(&at),
+        }
+    }
+
     /// The exits that lead to an address, calls left out.
     pub fn incoming(&self, start: Addr) -> &[ExitId] {
         self.incoming.get(&start).map_or(&[], Vec::as_slice)
@@ -233,10 +242,6 @@ impl Marks {
         let marks = &self.ranges[range].1[offset..];
         let size = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
         marks.iter().take(size).any(|&mark| length(mark).is_some())
-    }
-
-    fn is_exit(&self, at: Addr) -> bool {
-        self.get(at) & EXIT != 0
     }
 
     fn is_start(&self, at: Addr) -> bool {
