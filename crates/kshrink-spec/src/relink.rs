@@ -107,11 +107,44 @@ fn existing_ancestor(out: &Path) -> Result<PathBuf, Failure> {
     Ok(fs::canonicalize(existing)?)
 }
 
-/// `cp -a`: times of modification have to stay, or make would build everything anew.
+/// `cp -a`: times of modification have to stay, or make would build everything anew. Links out of the copy are
+/// cut, so that nothing is written through them.
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     let mut command = Command::new("cp");
     command.args(["-a", "--reflink=auto"]).arg(from.join(".")).arg(to);
-    run(&mut command, "copying the build directory")
+    run(&mut command, "copying the build directory")?;
+    cut_links(to, to)
+}
+
+fn cut_links(root: &Path, dir: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            cut_links(root, &path)?;
+        }
+        // `source` leads to the kernel's source, which no build writes to.
+        if !kind.is_symlink() || path == root.join("source") {
+            continue;
+        }
+        let Ok(target) = fs::canonicalize(&path) else { continue };
+        if target.starts_with(fs::canonicalize(root)?) {
+            continue;
+        }
+        if target.is_dir() {
+            return Err(Failure::bad_input(format!(
+                "{} is a link to the directory {}, into which the relink would write; build without such links",
+                path.strip_prefix(root).unwrap_or(&path).display(),
+                target.display()
+            )));
+        }
+        let modified = fs::metadata(&target)?.modified()?;
+        fs::remove_file(&path)?;
+        fs::copy(&target, &path)?;
+        fs::File::options().write(true).open(&path)?.set_modified(modified)?;
+    }
+    Ok(())
 }
 
 /// Makes `vmlinux.a` of the copy an archive with nothing but the object in it.

@@ -3,7 +3,7 @@
 use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, length, references, taken};
+use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, references, taken};
 use crate::image::{Addr, Image, landing_pads};
 
 /// Something that leads to code.
@@ -153,11 +153,10 @@ impl<'a> Code<'a> {
         let mut at = start;
         let mut effects = Vec::new();
         loop {
-            let mark = self.marks.get(at);
-            if let Some(exit) = (mark & EXIT != 0).then(|| self.exit_at(at)).flatten() {
+            if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
                 return exit;
             }
-            if let Some(length) = length(mark) {
+            if let Some(length) = self.length(at) {
                 at = at.plus(length);
                 continue;
             }

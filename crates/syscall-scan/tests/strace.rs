@@ -1,0 +1,198 @@
+//! BusyBox under `strace -f`: no system call that any applet is seen to make may be missing from the plan.
+//!
+//! The script `applets.sh` runs as many applets as can do no harm. On x86-64, where every site makes its call
+//! itself, the instruction is compared as well: each call that is seen comes from a site that is listed, and
+//! is among those listed for it.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{Machine, all_calls, fixture, own_calls, repository, section};
+
+/// BusyBox, statically linked, from Debian's package for the machine.
+fn busybox(machine: Machine) -> PathBuf {
+    let script = repository("fixtures/package.sh");
+    let output = Command::new(&script).args(["busybox-static", machine.debian()]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", script.display());
+    Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("bin/busybox")
+}
+
+/// A call that strace saw.
+struct Seen {
+    /// The address after the instruction.
+    behind: u64,
+    number: u64,
+    name: String,
+}
+
+#[test]
+fn nothing_that_i386_applets_do_is_missing() {
+    let seen = trace(Machine::I386);
+    compare(Machine::I386, &seen);
+}
+
+#[test]
+fn nothing_that_x86_64_applets_do_is_missing() {
+    let seen = trace(Machine::X86_64);
+    let section = compare(Machine::X86_64, &seen);
+    let listed = section["sites"].as_array().unwrap().iter().map(|site| {
+        let address = site["address"].as_str().unwrap().trim_start_matches("0x");
+        let calls = site["calls"].as_array().unwrap().iter().map(|call| call.as_u64().unwrap());
+        (u64::from_str_radix(address, 16).unwrap(), calls.collect::<BTreeSet<u64>>())
+    });
+    let sites: BTreeMap<u64, BTreeSet<u64>> = listed.collect();
+    let mut used = BTreeSet::new();
+    // What lies higher is the vDSO.
+    for seen in seen.iter().filter(|seen| seen.behind < 1 << 32) {
+        let site = seen.behind - 2;
+        let calls = sites.get(&site).unwrap_or_else(|| panic!("{} at {site:#x}: no site", seen.name));
+        assert!(calls.contains(&seen.number), "{} at {site:#x}: listed are {calls:?}", seen.name);
+        used.insert(site);
+    }
+    assert!(used.len() > 80, "only {} sites were used", used.len());
+}
+
+/// Scans BusyBox and looks for every call that was seen.
+fn compare(machine: Machine, seen: &[Seen]) -> serde_json::Value {
+    let section = section(&busybox(machine), machine.abi());
+    assert_eq!(section["complete"], true, "{:#}", section["unresolved"]);
+    let listed = all_calls(&section);
+    let names: BTreeMap<u64, &str> = seen.iter().map(|seen| (seen.number, seen.name.as_str())).collect();
+    let missing: BTreeMap<_, _> = names.iter().filter(|(number, _)| !listed.contains(number)).collect();
+    assert!(missing.is_empty(), "{}: seen but not listed: {missing:?}", machine.abi());
+    assert!(names.len() > 70, "only {} different calls were seen", names.len());
+    let own = own_calls(&section);
+    eprintln!("{}: {} calls found, {} of them seen", machine.abi(), own.len(), names.len());
+    section
+}
+
+/// Runs the applets and returns what BusyBox itself called.
+fn trace(machine: Machine) -> Vec<Seen> {
+    let busybox = busybox(machine);
+    let directory = tempfile::tempdir().unwrap();
+    let (applets, work) = (directory.path().join("bin"), directory.path().join("work"));
+    fs::create_dir(&applets).unwrap();
+    fs::create_dir(&work).unwrap();
+    let list = Command::new(&busybox).arg("--list").output().unwrap_or_else(|error| {
+        panic!("{}: {error}; programs for {} do not run here", busybox.display(), machine.abi())
+    });
+    for applet in String::from_utf8(list.stdout).unwrap().lines() {
+        symlink(&busybox, applets.join(applet)).unwrap();
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let log = directory.path().join("strace.log");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-n", "-i", "-qq", "-o"])
+        .arg(&log)
+        .arg("-E")
+        .arg(format!("PATH={}", applets.display()))
+        .arg(&busybox)
+        .arg("sh")
+        .arg(fixture("applets.sh"))
+        .arg(port.to_string())
+        .current_dir(&work)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("strace: {error}; it is in Debian's package strace"));
+    strace.wait().unwrap();
+    let log = fs::read(&log).expect("strace wrote no log: may it trace processes here?");
+    parse(&String::from_utf8_lossy(&log), &busybox, &applets)
+}
+
+/// The calls in a log of `strace -f -n -i` that processes running BusyBox made; its script starts other
+/// programs too (`/bin/sh` by way of `system()`).
+fn parse(log: &str, busybox: &Path, applets: &Path) -> Vec<Seen> {
+    let mut parents = HashMap::new();
+    for line in log.lines() {
+        let forks = ["fork", "vfork", "clone", "clone3"].iter().any(|name| {
+            line.contains(&format!("] {name}(")) || line.contains(&format!("... {name} resumed>"))
+        });
+        if let (true, Some((_, child))) = (forks, line.rsplit_once(" = ")) {
+            parents.insert(child, line.split(' ').next().unwrap());
+        }
+    }
+    // Whether a process runs BusyBox; the program that it is about to run.
+    let mut own: HashMap<&str, bool> = HashMap::new();
+    let mut next: HashMap<&str, PathBuf> = HashMap::new();
+    let mut seen = Vec::new();
+    for (index, line) in log.lines().enumerate() {
+        let Some((process, call)) = Call::parse(line) else { continue };
+        if index == 0 {
+            own.insert(process, true); // strace itself, starting the program
+            continue;
+        }
+        let inherited = parents.get(process).and_then(|parent| own.get(parent)).copied();
+        let is_own = *own.entry(process).or_insert(inherited.unwrap_or(true));
+        if is_own && !call.resumed {
+            let Call { behind, number, name, .. } = call;
+            seen.push(Seen { behind, number, name: name.to_owned() });
+        }
+        if call.name == "execve" {
+            if let Some(path) = call.rest.strip_prefix("(\"").and_then(|rest| rest.split('"').next()) {
+                next.insert(process, PathBuf::from(path));
+            }
+            if let (true, Some(path)) = (call.rest.ends_with("= 0"), next.get(process)) {
+                let is_own = path == busybox || path.starts_with(applets) || path.ends_with("self/exe");
+                own.insert(process, is_own);
+            }
+        }
+    }
+    seen
+}
+
+/// A line of the log.
+struct Call<'a> {
+    behind: u64,
+    number: u64,
+    name: &'a str,
+    /// The end of a call whose beginning was on a line before.
+    resumed: bool,
+    rest: &'a str,
+}
+
+impl<'a> Call<'a> {
+    /// `1234  [  20] [f7f0a579] getpid() = 1234`. Signals and exits have another form.
+    fn parse(line: &'a str) -> Option<(&'a str, Call<'a>)> {
+        let (process, rest) = line.split_once(' ')?;
+        let (number, rest) = rest.trim_start().strip_prefix('[')?.split_once("] [")?;
+        let (behind, rest) = rest.split_once("] ")?;
+        let resumed = rest.starts_with("<... ");
+        let rest = rest.trim_start_matches("<... ");
+        let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+        let (name, rest) = rest.split_at(length);
+        let number = number.trim().parse().ok()?;
+        let behind = u64::from_str_radix(behind, 16).ok()?;
+        (!name.is_empty()).then_some((process, Call { behind, number, name, resumed, rest }))
+    }
+}
+
+#[test]
+fn logs_are_understood() {
+    let log = "1 [  59] [00007f00] execve(\"/x/busybox\", [\"busybox\"], 0x7 /* 1 var */) = 0\n\
+        1 [  20] [08049002] getpid() = 1\n\
+        1 [   2] [08049004] vfork( <unfinished ...>\n\
+        2 [  11] [08049006] execve(\"/bin/sh\", [\"sh\"], 0x7 /* 1 var */) = 0\n\
+        2 [  39] [00401000] getpid() = 2\n\
+        2 [  59] [00401002] execve(\"/x/bin/ls\", [\"ls\"], 0x7 /* 1 var */) = 0\n\
+        1 [   2] [08049004] <... vfork resumed>) = 2\n\
+        2 [   6] [08049008] close(3) = 0\n\
+        2 [ 252] [08049008] +++ exited with 0 +++\n\
+        1 [   6] [08049008] --- SIGCHLD {si_signo=SIGCHLD} ---\n";
+    let seen = parse(log, Path::new("/x/busybox"), Path::new("/x/bin"));
+    let calls: Vec<_> = seen.iter().map(|seen| (seen.behind, seen.number, seen.name.as_str())).collect();
+    let expected = [
+        (0x8049002, 20, "getpid"),
+        (0x8049004, 2, "vfork"),
+        (0x8049006, 11, "execve"),
+        (0x8049008, 6, "close"),
+    ];
+    assert_eq!(calls, expected);
+}
