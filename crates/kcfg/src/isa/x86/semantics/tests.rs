@@ -1,0 +1,192 @@
+//! Instructions by their bytes, and what they compute.
+
+use super::registers::*;
+use super::*;
+
+fn model(bits: u32, bytes: &[u8]) -> Vec<Effect> {
+    let mut out = Vec::new();
+    effects(bits, bytes, 0x1000, &mut out);
+    out
+}
+
+fn reg(reg: Reg, width: u8) -> Value {
+    Value::Reg { reg, width }
+}
+
+fn at(base: Reg, displacement: i64) -> Address {
+    Address { base: Some(base), displacement, ..Address::default() }
+}
+
+#[test]
+fn moves() {
+    let set = |value, width| vec![Effect::Set { dst: EAX, value, width }];
+    assert_eq!(model(32, b"\xb8\x04\x00\x00\x00"), set(Value::Const(4), 4));
+    assert_eq!(model(32, b"\xb0\x04"), set(Value::Const(4), 1));
+    assert_eq!(model(64, b"\x48\xc7\xc0\xff\xff\xff\xff"), set(Value::Const(u64::MAX), 8));
+    let load = Value::Load { from: at(ESP, 8), width: 4 };
+    assert_eq!(model(32, b"\x8b\x44\x24\x08"), set(load, 4));
+    // movzbl %al,%eax
+    assert_eq!(model(32, b"\x0f\xb6\xc0"), set(reg(EAX, 1), 4));
+    // mov $1,%ah
+    assert_eq!(model(32, b"\xb4\x01"), [Effect::Clobber(EAX)]);
+    // lea -0x10(%ebx,%ecx,4),%eax
+    let address = Address { index: Some((ECX, 4)), ..at(EBX, -16) };
+    assert_eq!(model(32, b"\x8d\x44\x8b\xf0"), set(Value::Address(address), 4));
+    // lea 0x10(%rip),%rax
+    let address = Address { displacement: 0x1017, ..Address::default() };
+    assert_eq!(model(64, b"\x48\x8d\x05\x10\0\0\0"), set(Value::Address(address), 8));
+    // mov %gs:0x10,%eax
+    let from = Address { displacement: 16, segment: true, ..Address::default() };
+    let load = Value::Load { from, width: 4 };
+    assert_eq!(model(32, b"\x65\xa1\x10\0\0\0"), set(load, 4));
+    // xchg %edi,%ebx
+    assert_eq!(model(32, b"\x87\xfb"), [Effect::Swap(EBX, EDI)]);
+    // movslq (%rdx,%rax,4),%rax
+    let from = Address { index: Some((EAX, 4)), ..at(EDX, 0) };
+    let value = Value::Load { from, width: 4 };
+    let signed = Effect::SetSigned { dst: EAX, value, from: 4, width: 8 };
+    assert_eq!(model(64, b"\x48\x63\x04\x82"), [signed]);
+}
+
+#[test]
+fn stack() {
+    let moved = |op, width, by| Effect::Binary {
+        op,
+        dst: ESP,
+        left: reg(ESP, width),
+        right: Value::Const(by),
+        width,
+    };
+    let push = Effect::Store { to: at(ESP, -4), value: Value::Const(20), width: 4 };
+    assert_eq!(model(32, b"\x6a\x14"), [push, moved(BinaryOp::Sub, 4, 4)]);
+    let load = Value::Load { from: at(ESP, 0), width: 8 };
+    let pop = Effect::Set { dst: EAX, value: load, width: 8 };
+    assert_eq!(model(64, b"\x58"), [pop, moved(BinaryOp::Add, 8, 8)]);
+    assert_eq!(model(32, b"\xc3"), [moved(BinaryOp::Add, 4, 4)]);
+    assert_eq!(model(32, b"\xc2\x08\0"), [moved(BinaryOp::Add, 4, 12)]);
+    // call .+5
+    let back = Value::Address(Address { displacement: 0x1005, ..Address::default() });
+    let push = Effect::Store { to: at(ESP, -4), value: back, width: 4 };
+    assert_eq!(model(32, b"\xe8\0\0\0\0"), [push, moved(BinaryOp::Sub, 4, 4)]);
+}
+
+#[test]
+fn choices() {
+    let sbb = [
+        Effect::Set { dst: EAX, value: Value::Const(0), width: 4 },
+        Effect::MaybeSet { dst: EAX, value: Value::Const(0xffff_ffff), width: 4 },
+        Effect::ClobberFlags,
+    ];
+    assert_eq!(model(32, b"\x19\xc0"), sbb);
+    // sete %al
+    let sete = [
+        Effect::Set { dst: EAX, value: Value::Const(0), width: 1 },
+        Effect::MaybeSet { dst: EAX, value: Value::Const(1), width: 1 },
+    ];
+    assert_eq!(model(32, b"\x0f\x94\xc0"), sete);
+    // sar $31,%eax; cltd
+    assert_eq!(model(32, b"\xc1\xf8\x1f"), sbb);
+    let value = Value::Const(0xffff_ffff);
+    assert_eq!(model(32, b"\x99")[1], Effect::MaybeSet { dst: EDX, value, width: 4 });
+    assert_eq!(model(32, b"\xc1\xf8\x1e")[0], Effect::Clobber(EAX));
+    // cmovne %ecx,%eax
+    let cmov = Effect::MaybeSet { dst: EAX, value: reg(ECX, 4), width: 4 };
+    assert_eq!(model(32, b"\x0f\x45\xc1"), [cmov]);
+    assert_eq!(model(32, b"\x77\x02"), [Effect::BranchIf(Condition::Above)]);
+}
+
+#[test]
+fn arithmetic() {
+    // or $-1,%eax; andl $0,(%eax); xor %eax,%eax
+    let set = Effect::Set { dst: EAX, value: Value::Const(0xffff_ffff), width: 4 };
+    assert_eq!(model(32, b"\x83\xc8\xff"), [set, Effect::ClobberFlags]);
+    let store = Effect::Store { to: at(EAX, 0), value: Value::Const(0), width: 4 };
+    assert_eq!(model(32, b"\x83\x20\x00"), [store, Effect::ClobberFlags]);
+    let set = Effect::Set { dst: EAX, value: Value::Const(0), width: 4 };
+    assert_eq!(model(64, b"\x31\xc0"), [set, Effect::ClobberFlags]);
+    // cmp $0x14,%eax; test %eax,%eax
+    let compare = |right| Effect::Compare { left: reg(EAX, 4), right, width: 4 };
+    assert_eq!(model(32, b"\x83\xf8\x14"), [compare(Value::Const(20))]);
+    assert_eq!(model(32, b"\x85\xc0"), [compare(Value::Const(0))]);
+    // and $7,%eax
+    let and = model(32, b"\x83\xe0\x07");
+    assert!(matches!(and[0], Effect::Binary { op: BinaryOp::And, dst: EAX, .. }));
+    assert_eq!(and[1], compare(Value::Const(0)));
+    // neg %eax
+    let negated =
+        Effect::Binary { op: BinaryOp::Sub, dst: EAX, left: Value::Const(0), right: reg(EAX, 4), width: 4 };
+    assert_eq!(model(32, b"\xf7\xd8")[1], negated);
+    // imul $3,%ecx,%eax is not followed
+    assert!(model(32, b"\x6b\xc1\x03").contains(&Effect::Clobber(EAX)));
+}
+
+#[test]
+fn transfers() {
+    // jmp *0x1000(,%eax,4)
+    let from = Address { index: Some((EAX, 4)), displacement: 0x1000, ..Address::default() };
+    let transfer = Effect::Transfer(Value::Load { from, width: 4 });
+    assert_eq!(model(32, b"\xff\x24\x85\0\x10\0\0"), [transfer]);
+    // notrack jmp *%rax
+    assert_eq!(model(64, b"\x3e\xff\xe0"), [Effect::Transfer(reg(EAX, 8))]);
+    // call *%gs:0x10
+    let entered = |compat| [Effect::SystemCall { compat }, Effect::Clobber(EAX), Effect::ClobberMemory];
+    assert_eq!(model(32, b"\x65\xff\x15\x10\0\0\0"), entered(false));
+    assert_eq!(model(32, b"\xcd\x80"), entered(false));
+    assert_eq!(model(64, b"\xcd\x80"), entered(true));
+    assert!(model(64, b"\x0f\x05").contains(&Effect::Clobber(R11)));
+}
+
+#[test]
+fn the_rest_is_forgotten() {
+    // cpuid
+    let cpuid = model(32, b"\x0f\xa2");
+    for reg in [EAX, EBX, ECX, EDX] {
+        assert!(cpuid.contains(&Effect::Clobber(reg)));
+    }
+    // rep stosl
+    let stos = model(32, b"\xf3\xab");
+    assert!(stos.contains(&Effect::ClobberRange(at(EDI, 0))));
+    assert!(stos.contains(&Effect::Clobber(EDI)) && stos.contains(&Effect::Clobber(ECX)));
+    // movaps %xmm0,0x10(%esp)
+    let store = Effect::Store { to: at(ESP, 16), value: Value::Unknown, width: 16 };
+    assert_eq!(model(32, b"\x0f\x29\x44\x24\x10"), [store]);
+    // popa forgets the stack pointer, the bytes of no instruction do nothing.
+    assert!(model(32, b"\x61").contains(&Effect::Clobber(EAX)));
+    assert!(model(32, b"\xff\xff").is_empty());
+}
+
+/// Every register that iced says an instruction writes is in its effects.
+#[test]
+fn no_write_is_missed() {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut factory = InstructionInfoFactory::new();
+    for round in 0..200_000u32 {
+        let mut bytes = [0u8; 15];
+        for byte in &mut bytes {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *byte = (state >> 56) as u8;
+        }
+        let bits = if round % 2 == 0 { 32 } else { 64 };
+        let Some((instruction, _)) = decode::instruction(bits, &bytes, 0x1000) else {
+            continue;
+        };
+        let out = model(bits, &bytes);
+        for used in factory.info(&instruction).used_registers() {
+            let (Some(reg), true) = (general(used.register()), writes(used.access())) else {
+                continue;
+            };
+            let known = out.iter().any(|effect| match *effect {
+                Effect::Set { dst, .. }
+                | Effect::MaybeSet { dst, .. }
+                | Effect::SetSigned { dst, .. }
+                | Effect::Binary { dst, .. }
+                | Effect::Clobber(dst) => dst == reg,
+                Effect::Swap(a, b) => a == reg || b == reg,
+                _ => false,
+            });
+            // `nop`s with a register, and calls into the kernel that keep the stack pointer.
+            let kept = decode::is_system_call(bits, &instruction) && reg == ESP;
+            assert!(known || kept, "{bits} {instruction}: {reg:?} missing from {out:?}");
+        }
+    }
+}
