@@ -15,13 +15,16 @@ use rustc_hash::FxHashSet;
 
 use crate::abi;
 use crate::arguments::arguments_used;
-use crate::code::{Code, ExitId, ExitKind, Function, References};
+use crate::code::{Code, ExitId, ExitKind, Function, Reference, References};
 use crate::flow::{Flows, State, Visit, sign_extend};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
 /// How many words of stack arguments are looked at.
 const MAX_ARGUMENTS: u64 = 8;
+
+/// The widest store in bytes.
+const MAX_STORE: u64 = 64;
 
 /// How many functions are looked at before giving up.
 const MAX_FUNCTIONS: usize = 200;
@@ -82,6 +85,9 @@ pub fn stores_to(flows: &mut Flows, references: &References, variable: Addr) -> 
     if !references.is_variable(variable) {
         return Err(Lost(variable));
     }
+    if let Some(at) = overlapping_store(flows, references, variable) {
+        return Err(Lost(at));
+    }
     let mut stored = Vec::new();
     for reference in references.to(variable) {
         let at = reference.at;
@@ -103,6 +109,23 @@ pub fn stores_to(flows: &mut Flows, references: &References, variable: Addr) -> 
         }
     }
     Ok(stored)
+}
+
+/// An instruction that writes to a variable together with what is in front of it, as vector stores do.
+fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> Option<Addr> {
+    let mut before = (1..MAX_STORE).flat_map(|distance| {
+        let start = Addr(variable.0.wrapping_sub(distance));
+        references.to(start).iter().map(move |reference| (distance, reference))
+    });
+    let overlaps = |(distance, reference): &(u64, &Reference)| {
+        let mut effects = Vec::new();
+        flows.code.isa.effects(flows.code.image.bytes(reference.at), reference.at.0, &mut effects);
+        effects.iter().any(|effect| match effect {
+            Effect::Store { width, .. } => u64::from(*width) > *distance,
+            _ => false,
+        })
+    };
+    before.find(overlaps).map(|(_, reference)| reference.at)
 }
 
 /// One search.

@@ -4,6 +4,7 @@
 //! that the two go round until nothing is new. Words of data that point to code come last: by then most
 //! jump tables are known to be that, and are not mistaken for tables of functions.
 
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::code::{Code, ExitId, ExitKind};
@@ -40,7 +41,7 @@ pub fn reach(image: &Image) -> Option<(Code<'_>, LostJumps)> {
     let mut pointers_taken = false;
     loop {
         code.explore();
-        if jumps.follow(&mut code)? {
+        if jumps.follow(&mut code) {
             continue;
         }
         if pointers_taken && !code.take_landing_pads() {
@@ -73,29 +74,41 @@ struct Jump {
 
 impl Jumps {
     /// Finds the targets of all computed jumps. Returns whether any are new.
-    fn follow(&mut self, code: &mut Code) -> Option<bool> {
-        let mut found = Vec::new();
-        {
-            let mut flows = Flows::new(code)?;
-            for (id, exit) in code.exits() {
-                if exit.kind == ExitKind::IndirectJump {
-                    let jump = self.jumps.entry(id).or_default();
-                    found.push((id, targets(&mut flows, exit.at, jump)));
-                }
-            }
-        }
+    fn follow(&mut self, code: &mut Code) -> bool {
+        let mut pending: Vec<(ExitId, Addr)> = code
+            .exits()
+            .filter(|(_, exit)| exit.kind == ExitKind::IndirectJump)
+            .map(|(id, exit)| (id, exit.at))
+            .collect();
+        // The jumps of one function are next to each other, so that one thread has them all.
+        pending.sort_unstable_by_key(|&(_, at)| at);
+        let found: Vec<(ExitId, usize, Targets)> = {
+            let code = &*code;
+            let jumps = pending.par_iter().with_min_len(share(pending.len())).map_init(
+                || Flows::new(code),
+                |flows, &(id, at)| {
+                    let before = self.jumps.get(&id).map_or(0, |jump| jump.blocks);
+                    let found = flows.as_mut().map(|flows| targets(flows, at, before));
+                    let (blocks, targets) = found.unwrap_or((0, Targets::Unknown));
+                    (id, blocks, targets)
+                },
+            );
+            jumps.collect()
+        };
         let mut any = false;
-        for (id, targets) in found {
+        for (id, blocks, targets) in found {
+            let jump = self.jumps.entry(id).or_default();
+            jump.blocks = blocks;
             match targets {
                 Targets::Unchanged => {}
-                Targets::Leaves => self.jumps.entry(id).or_default().lost = false,
-                Targets::Unknown => self.jumps.entry(id).or_default().lost = true,
+                Targets::Leaves => jump.lost = false,
+                Targets::Unknown => jump.lost = true,
                 Targets::Known { targets, table } => {
-                    self.jumps.entry(id).or_default().lost = false;
+                    jump.lost = false;
                     any |= code.add_targets(id, &targets);
                     if table {
                         for &(word, target) in &code.image.code_pointers {
-                            if targets.contains(&target) {
+                            if targets.binary_search(&target).is_ok() {
                                 code.claim(word, target);
                             }
                         }
@@ -103,18 +116,26 @@ impl Jumps {
                 }
             }
         }
-        Some(any)
+        any
     }
 }
 
-/// Where a computed jump goes, over all functions that it is in.
-fn targets(flows: &mut Flows, at: Addr, jump: &mut Jump) -> Targets {
+/// How many of so many pieces of work a thread takes at once: few enough that all threads have something to
+/// do, and enough that work which several pieces have in common is seldom done twice.
+pub(crate) fn share(pieces: usize) -> usize {
+    pieces.div_ceil(2 * rayon::current_num_threads())
+}
+
+/// Where a computed jump goes, over all functions that it is in; and how many blocks these have. They had
+/// `before` when it was last looked at.
+fn targets(flows: &mut Flows, at: Addr, before: usize) -> (usize, Targets) {
     let functions = flows.code.functions_of(at);
     let blocks = functions.iter().map(|&entry| flows.function(entry).blocks.len()).sum();
-    if jump.blocks == blocks {
-        return Targets::Unchanged;
-    }
-    jump.blocks = blocks;
+    let targets = if blocks == before { Targets::Unchanged } else { find_targets(flows, at, functions) };
+    (blocks, targets)
+}
+
+fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
     let mut all = Vec::new();
     let (mut leaves, mut table) = (true, false);
     for entry in functions {
@@ -128,16 +149,7 @@ fn targets(flows: &mut Flows, at: Addr, jump: &mut Jump) -> Targets {
                 table |= within && targets.len() > 1;
                 all.extend(targets);
             }
-            None if within => {
-                if std::env::var_os("DBG").is_some() {
-                    eprintln!(
-                        "unknown {at} in {entry} trust {} blocks {}",
-                        flow.trust_frame,
-                        flow.function.blocks.len()
-                    );
-                }
-                return Targets::Unknown;
-            }
+            None if within => return Targets::Unknown,
             None => {}
         }
     }
@@ -159,9 +171,6 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
                     let entry = if signed { sign_extend(entry, width) } else { entry };
                     Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
                 });
-                if std::env::var_os("DBG").is_some() {
-                    eprintln!("unbounded {at} table {table} {:?} entries", entries.as_ref().map(|e| e.len()));
-                }
                 targets.extend(entries?);
             }
             _ => return None,

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use kcfg::isa::Effect;
 use kplan::Abi;
+use rayon::prelude::*;
 
 use crate::Error;
 use crate::abi;
 use crate::code::{Code, References};
 use crate::flow::Flows;
 use crate::image::{Addr, Image};
-use crate::reach::reach;
+use crate::reach::{reach, share};
 use crate::resolve::{Numbers, Resolver};
 
 /// What a program can ask of the kernel.
@@ -56,23 +57,28 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
     let image = Image::read(bytes)?;
     let unknown = || Error::OtherMachine { name: image.machine.to_string() };
     let (code, lost_jumps) = reach(&image).ok_or_else(unknown)?;
-    let mut flows = Flows::new(&code).ok_or_else(unknown)?;
     let references = References::new(&code);
     let name = |at: Addr| image.symbols.function_at(at).map(str::to_owned);
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
+    let share = share(addresses.len());
     let sites = addresses
-        .into_iter()
-        .map(|address| {
-            let (abi, numbers) = site(&mut flows, &references, address);
-            let numbers = match numbers {
-                // The kernel looks at the low 32 bits.
-                Ok(numbers) => Ok(numbers.into_iter().map(|number| number as u32).collect()),
-                Err(reason) => Err(reason.describe(&image.symbols)),
-            };
-            Site { address, function: name(address), abi, numbers }
-        })
-        .collect();
+        .into_par_iter()
+        .with_min_len(share)
+        .map_init(
+            || Flows::new(&code),
+            |flows, address| {
+                let flows = flows.as_mut().ok_or_else(unknown)?;
+                let (abi, numbers) = site(flows, &references, address);
+                let numbers = match numbers {
+                    // The kernel looks at the low 32 bits.
+                    Ok(numbers) => Ok(numbers.into_iter().map(|number| number as u32).collect()),
+                    Err(reason) => Err(reason.describe(&image.symbols)),
+                };
+                Ok(Site { address, function: name(address), abi, numbers })
+            },
+        )
+        .collect::<Result<_, Error>>()?;
     let lost_jumps =
         lost_jumps.into_iter().map(|address| Lost { address, function: name(address) }).collect();
     let abi = abi::abi(image.machine, false);

@@ -57,6 +57,7 @@ fn numbers_in_the_callers_frame() {
 fn numbers_that_others_overwrite() {
     check("overwritten.c");
     check("local.c");
+    check("hidden.c");
 }
 
 #[test]
@@ -96,6 +97,24 @@ fn both_gates_of_a_64_bit_machine() {
     compile(Machine::X86_64, "compat.S", &format!("{BARE} -static"), &program);
     assert_eq!(own_calls(&section(&program, "x86_64")), expected_calls("compat.S", "x86_64"));
     assert_eq!(own_calls(&section(&program, "i386")), expected_calls("compat.S", "compat"));
+}
+
+#[test]
+fn functions_that_return_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for machine in Machine::ALL {
+        for options in ["-static -O0", "-static -O2", "-static-pie -O2", "-static -Os -s"] {
+            compile(machine, "twice.c", options, &program);
+            let found = section(&program, machine.abi());
+            assert_eq!(found["complete"], false, "{machine:?} {options}");
+            if !options.ends_with(" -s") {
+                let unresolved = found["unresolved"].as_array().unwrap();
+                let names: Vec<_> = unresolved.iter().map(|site| site["function"].as_str()).collect();
+                assert_eq!(names, [expectation("twice.c", "unresolved").as_deref()], "{machine:?} {options}");
+            }
+        }
+    }
 }
 
 /// The C library, whose calls are not written down here: all are resolved, the ones that the program asks

@@ -153,11 +153,8 @@ impl Code<'_> {
 
     /// Whether a run ends at an instruction, or in front of bytes that are none.
     fn is_exit(&self, at: Addr) -> bool {
-        match self.marks.place(at) {
-            Some(_) => self.marks.get(at) & EXIT != 0,
-            // Control runs out of the code.
-            None => self.exit_at.contains_key(&at),
-        }
+        // Where control runs out of the code, there is nothing to mark.
+        self.marks.find(at).map_or_else(|| self.exit_at.contains_key(&at), |mark| mark & EXIT != 0)
     }
 
     /// The exits that lead to an address, calls left out.
@@ -222,8 +219,12 @@ impl Marks {
         (offset < self.ranges[range].1.len()).then_some((range, offset))
     }
 
+    fn find(&self, at: Addr) -> Option<u8> {
+        self.place(at).map(|(range, offset)| self.ranges[range].1[offset])
+    }
+
     fn get(&self, at: Addr) -> u8 {
-        self.place(at).map_or(0, |(range, offset)| self.ranges[range].1[offset])
+        self.find(at).unwrap_or(0)
     }
 
     fn set(&mut self, at: Addr, mark: u8) {

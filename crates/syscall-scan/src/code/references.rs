@@ -1,4 +1,4 @@
-//! Which instructions name which address of data.
+//! Which instructions name which variable.
 //!
 //! Noted while code is explored, because that is when every instruction is looked at, and put in order when
 //! somebody asks.
@@ -15,8 +15,8 @@ pub(super) struct Recorder {
     relative: bool,
     /// Where the global offset table is, once that is known.
     base: Option<Addr>,
-    /// Where the program is in memory: from, to.
-    memory: (u64, u64),
+    /// Where variables are: from, to.
+    writable: (u64, u64),
     absolute: Vec<Reference>,
     distances: Vec<(i64, Reference)>,
 }
@@ -37,7 +37,7 @@ impl Recorder {
         Recorder {
             relative: image.machine == Machine::I386,
             base: None,
-            memory: image.memory(),
+            writable: image.writable(),
             absolute: Vec::new(),
             distances: Vec::new(),
         }
@@ -107,13 +107,13 @@ impl Recorder {
     }
 
     fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
-        if (self.memory.0..self.memory.1).contains(&number) {
+        if (self.writable.0..self.writable.1).contains(&number) {
             self.absolute.push(Reference { to: Addr(number), at, as_pointer });
         }
     }
 }
 
-/// The instructions that name an address of data, by address.
+/// The instructions that name an address that the program may write to, by address.
 pub struct References {
     references: Vec<Reference>,
 }
@@ -121,8 +121,8 @@ pub struct References {
 impl References {
     /// Those of all code that can run.
     pub fn new(code: &Code) -> References {
-        let is_data =
-            |reference: &Reference| !code.image.is_code(reference.to) && code.image.is_loaded(reference.to);
+        let (start, end) = code.image.writable();
+        let is_data = |reference: &Reference| (start..end).contains(&reference.to.0);
         let table = code.global_offset_table();
         let relative = code.references.distances.iter().filter_map(|&(distance, reference)| {
             let to = code.image.wrap(table?.0.wrapping_add_signed(distance));

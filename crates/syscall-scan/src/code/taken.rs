@@ -5,7 +5,7 @@
 //! address a register holds; the distance alone is evidence enough, since it matters only if it leads to
 //! the first byte of an instruction.
 
-use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kcfg::isa::{Address, BinaryOp, Effect, Value};
 use kelf::Machine;
@@ -29,7 +29,7 @@ pub(super) struct Candidates {
     /// Where the global offset table is.
     base: Option<Addr>,
     /// The instructions of functions that somebody asked about, by the function's first address.
-    swept: RefCell<FxHashMap<Addr, Vec<Addr>>>,
+    swept: Mutex<FxHashMap<Addr, Arc<[Addr]>>>,
 }
 
 impl Candidates {
@@ -39,7 +39,7 @@ impl Candidates {
             relative: image.machine == Machine::I386,
             distances: Vec::new(),
             base: None,
-            swept: RefCell::default(),
+            swept: Mutex::default(),
         }
     }
 }
@@ -114,8 +114,11 @@ impl Code<'_> {
         if start == target || self.length(target).is_some() {
             return true;
         }
-        let mut swept = self.taken.swept.borrow_mut();
-        let sweep = swept.entry(start).or_insert_with(|| self.sweep(start, end));
+        // A thread that panicked has left nothing half done.
+        let mut swept = self.taken.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let sweep = swept.entry(start).or_insert_with(|| self.sweep(start, end).into());
+        let sweep = Arc::clone(sweep);
+        drop(swept);
         // What cannot be decoded is data between instructions, and anything may follow it.
         sweep.last().is_none_or(|&last| target > last) || sweep.binary_search(&target).is_ok()
     }

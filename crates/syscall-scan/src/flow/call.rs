@@ -1,6 +1,6 @@
 //! Calls: what is left of a state when the callee has returned.
 
-use kcfg::isa::Effect;
+use kcfg::isa::{BinaryOp, Effect, Value};
 
 use super::step::Step;
 use super::{Flows, State};
@@ -10,20 +10,22 @@ use crate::image::Addr;
 /// The most instructions that a callee may have to be followed rather than assumed about.
 const MAX_LEAF: usize = 8;
 
+/// How many instructions of a function are looked at to tell whether it reads its return address.
+const MAX_PROLOGUE: usize = 40;
+
 impl Flows<'_> {
     /// Applies a call: the callee itself if it is a few straight instructions (which is how
     /// position-independent code reads the program counter), what the ABI says otherwise.
     pub(super) fn call(
         &mut self,
         state: &mut State,
-        at: Addr,
-        effects: &[Effect],
+        (at, reads, effects): (Addr, u64, &[Effect]),
         callee: Option<Addr>,
         trust_frame: bool,
     ) {
         let stack_pointer = self.convention.stack_pointer;
         let before = state.register(stack_pointer).clone();
-        self.apply(state, at, effects, trust_frame);
+        self.apply(state, at, effects, reads, trust_frame);
         if let Some(leaf) = callee.and_then(|callee| self.leaf(callee)) {
             for (at, effects) in leaf {
                 let image = self.code.image;
@@ -44,6 +46,9 @@ impl Flows<'_> {
             state.frame.forget_below(place);
         }
         state.written_by_others(&self.domain);
+        if callee.is_some_and(|callee| self.returns_twice(callee)) {
+            state.frame.forget_all(&self.domain);
+        }
         // Which callee does not matter to the stack pointer, unless it takes its arguments along.
         let popped = callee.map_or(Some(0), |callee| self.code.popped(callee));
         let image = self.code.image;
@@ -57,6 +62,50 @@ impl Flows<'_> {
             None => crate::values::Value::Any,
         };
         state.set_register(stack_pointer, after);
+    }
+
+    /// Whether a function looks at its own return address, as `setjmp` and `vfork` do. When it returns for
+    /// the second time, the frame is as it was left after the first.
+    fn returns_twice(&mut self, callee: Addr) -> bool {
+        if let Some(&known) = self.returns_twice.get(&callee) {
+            return known;
+        }
+        let found = self.reads_return_address(callee).unwrap_or(false);
+        self.returns_twice.insert(callee, found);
+        found
+    }
+
+    fn reads_return_address(&self, callee: Addr) -> Option<bool> {
+        let stack_pointer = self.convention.stack_pointer;
+        let (mut at, mut depth) = (callee, 0i64);
+        let mut effects = Vec::new();
+        for _ in 0..MAX_PROLOGUE {
+            effects.clear();
+            self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
+            for effect in &effects {
+                match *effect {
+                    Effect::Set { value: Value::Load { from, .. }, .. }
+                        if from.base == Some(stack_pointer)
+                            && from.index.is_none()
+                            && from.displacement == depth =>
+                    {
+                        return Some(true);
+                    }
+                    Effect::Binary { op, dst, right: Value::Const(bytes), .. } if dst == stack_pointer => {
+                        let bytes = i64::try_from(bytes).ok()?;
+                        depth += if op == BinaryOp::Sub { bytes } else { -bytes };
+                    }
+                    Effect::Set { dst, .. } | Effect::Clobber(dst) if dst == stack_pointer => return None,
+                    _ => {}
+                }
+            }
+            at = match self.code.exit_at(at).map(|exit| self.code.exit(exit)) {
+                Some(exit) if exit.kind == ExitKind::Jump && exit.successors.len() == 1 => exit.successors[0],
+                Some(_) => return None,
+                None => at.plus(self.code.length(at)?),
+            };
+        }
+        None
     }
 
     /// The effects of a function that is a few straight instructions and a return.

@@ -170,6 +170,15 @@ impl Frame {
         }
     }
 
+    /// Forgets everything: the frame may be another one's, or an earlier one's.
+    pub fn forget_all(&mut self, domain: &Domain) {
+        let frames: Vec<OriginId> = self.cells.iter().map(|cell| cell.place.frame).collect();
+        for frame in frames {
+            self.forget_from(Place { frame, offset: i64::MIN }, domain);
+        }
+        self.forget_from(Place { frame: domain.frame, offset: 0 }, domain);
+    }
+
     /// Forgets what lies below the stack pointer, where a callee has its frame.
     pub fn forget_below(&mut self, place: Place) {
         let below = |cell: &Cell| cell.place.frame == place.frame && cell.end() <= place.offset;

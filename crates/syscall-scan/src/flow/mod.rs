@@ -7,7 +7,9 @@
 //!
 //! What is assumed of compiled code: a call comes back with the registers that the ABI preserves and with
 //! the stack pointer where it was; a function writes to another one's frame through addresses that it was
-//! given, and from there upwards. What a function does to its own stack pointer is checked: where a return
+//! given, and from there upwards. A function that looks at its own return address may return twice, as
+//! `setjmp` and `vfork` do, and then the frame is as it was left after the first time: nothing that was in it
+//! is believed behind such a call. What a function does to its own stack pointer is checked: where a return
 //! is reached with the stack pointer elsewhere than at the return address, nothing that was read from the
 //! frame is believed.
 
@@ -22,7 +24,7 @@ mod step;
 
 use std::rc::Rc;
 
-use kcfg::isa::{Effect, Value as Operand};
+use kcfg::isa::{Effect, Reg, Value as Operand};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
@@ -31,6 +33,7 @@ use crate::image::Addr;
 use crate::values::{Atom, OriginId, Value};
 
 pub use domain::Domain;
+use domain::REGISTERS;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
 pub use ranges::Span;
@@ -47,6 +50,8 @@ pub struct Flows<'c> {
     pub convention: &'static Convention,
     functions: FxHashMap<Addr, Rc<Function>>,
     flows: FxHashMap<Addr, Rc<Flow>>,
+    /// Which functions may return twice.
+    returns_twice: FxHashMap<Addr, bool>,
     /// A buffer for the effects of one instruction.
     effects: Vec<Effect>,
 }
@@ -108,6 +113,7 @@ impl<'c> Flows<'c> {
             convention,
             functions: FxHashMap::default(),
             flows: FxHashMap::default(),
+            returns_twice: FxHashMap::default(),
             effects: Vec::new(),
         })
     }
@@ -233,15 +239,29 @@ impl<'c> Flows<'c> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
         self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
-        let outcome = self.apply(state, at, &effects, trust_frame);
+        let reads = unfollowed_reads(self.code, at, &effects);
+        let outcome = self.apply(state, at, &effects, reads, trust_frame);
         self.effects = effects;
         Some((at.plus(length), outcome))
     }
 
-    /// Applies the effects of one instruction.
-    fn apply(&mut self, state: &mut State, at: Addr, effects: &[Effect], trust_frame: bool) -> Outcome {
+    /// Applies the effects of one instruction, which does with the registers in `reads` what its effects do
+    /// not say.
+    fn apply(
+        &mut self,
+        state: &mut State,
+        at: Addr,
+        effects: &[Effect],
+        reads: u64,
+        trust_frame: bool,
+    ) -> Outcome {
         let ends = self.ends(state, effects);
         let stack_pointer = self.convention.stack_pointer;
+        self.domain.at = at;
+        for number in (0..REGISTERS as u8).filter(|number| reads >> number & 1 != 0) {
+            let value = state.register(Reg(number)).clone();
+            state.frame.lose(&value, &self.domain);
+        }
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
         for effect in effects {
@@ -257,6 +277,29 @@ impl<'c> Flows<'c> {
         let numbers = state.register(abi::number_register(abi));
         numbers.is_numbers() && numbers.atoms().iter().all(|atom| abi::ends(abi, atom.offset))
     }
+}
+
+/// The registers, as bits, that an instruction reads and its effects do not mention: those whose contents go
+/// into vector registers or arithmetic that is not followed. What only makes up its address is not counted.
+fn unfollowed_reads(code: &Code, at: Addr, effects: &[Effect]) -> u64 {
+    let followed = |effect: &Effect| {
+        !matches!(
+            effect,
+            Effect::Clobber(_)
+                | Effect::ClobberFlags
+                | Effect::ClobberMemory
+                | Effect::ClobberRange(_)
+                | Effect::Store { value: Operand::Unknown, .. }
+        )
+    };
+    let bytes = code.image.bytes(at);
+    if effects.iter().any(followed) {
+        return 0;
+    }
+    let address = code.isa.memory_operand(bytes, at.0).map(|operand| operand.address);
+    let address = address.into_iter().flat_map(|a| a.base.into_iter().chain(a.index.map(|(reg, _)| reg)));
+    let own = address.fold(1 << code.isa.stack_pointer().0, |bits, reg| bits | 1 << reg.0);
+    code.isa.registers_read(bytes) & !own
 }
 
 /// What is left of an instruction besides the state.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use kcfg::isa::Effect;
 
-use super::{Flows, State};
+use super::{Flows, State, unfollowed_reads};
 use crate::code::{Block, BlockIndex, Code, ExitKind, Function};
 use crate::image::Addr;
 
@@ -107,19 +107,19 @@ impl Flows<'_> {
         let block = &function.blocks[index.get()];
         let exit = block.exit.map(|id| self.code.exit(id));
         let mut condition = None;
-        for (at, effects) in decoded.instructions() {
+        for (at, reads, effects) in decoded.instructions() {
             let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
             match kind {
                 Some(ExitKind::Return) => return (Vec::new(), self.is_at_return(&state)),
                 Some(ExitKind::Call(callee)) => {
-                    self.call(&mut state, at, effects, Some(callee), trust_frame);
+                    self.call(&mut state, (at, reads, effects), Some(callee), trust_frame);
                 }
                 Some(ExitKind::IndirectCall) => {
-                    self.call(&mut state, at, effects, None, trust_frame);
+                    self.call(&mut state, (at, reads, effects), None, trust_frame);
                 }
                 Some(ExitKind::Stop) => return (Vec::new(), true),
                 _ => {
-                    let outcome = self.apply(&mut state, at, effects, trust_frame);
+                    let outcome = self.apply(&mut state, at, effects, reads, trust_frame);
                     if outcome.ends {
                         return (Vec::new(), true);
                     }
@@ -151,9 +151,16 @@ impl Flows<'_> {
 
 /// A block's instructions and their effects, decoded once for all visits.
 struct Decoded {
-    /// Where each instruction is, and where its effects end.
-    instructions: Vec<(Addr, usize)>,
+    instructions: Vec<Instruction>,
     effects: Vec<Effect>,
+}
+
+struct Instruction {
+    at: Addr,
+    /// See [`unfollowed_reads`].
+    reads: u64,
+    /// Where its effects end.
+    end: usize,
 }
 
 impl Decoded {
@@ -161,18 +168,21 @@ impl Decoded {
         let mut decoded = Decoded { instructions: Vec::new(), effects: Vec::new() };
         let mut at = block.start;
         while at < block.end {
+            let start = decoded.effects.len();
             code.isa.effects(code.image.bytes(at), at.0, &mut decoded.effects);
-            decoded.instructions.push((at, decoded.effects.len()));
+            let reads = unfollowed_reads(code, at, &decoded.effects[start..]);
+            decoded.instructions.push(Instruction { at, reads, end: decoded.effects.len() });
             // What is no instruction ends the block.
             at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));
         }
         decoded
     }
 
-    fn instructions(&self) -> impl Iterator<Item = (Addr, &[Effect])> {
-        let starts = std::iter::once(0).chain(self.instructions.iter().map(|&(_, end)| end));
+    fn instructions(&self) -> impl Iterator<Item = (Addr, u64, &[Effect])> {
+        let ends = self.instructions.iter().map(|instruction| instruction.end);
+        let starts = std::iter::once(0).chain(ends);
         let instructions = self.instructions.iter().zip(starts);
-        instructions.map(|(&(at, end), start)| (at, &self.effects[start..end]))
+        instructions.map(|(insn, start)| (insn.at, insn.reads, &self.effects[start..insn.end]))
     }
 }
 

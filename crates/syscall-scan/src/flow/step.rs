@@ -2,7 +2,7 @@
 
 use kcfg::isa::{BinaryOp, Condition, Effect, Reg, Value as Operand};
 
-use super::domain::{Domain, low_mask};
+use super::domain::{Domain, REGISTERS, low_mask};
 use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
 use crate::image::{Addr, Image};
@@ -58,7 +58,12 @@ impl<'a> Step<'a> {
             Effect::MaybeSet { dst, value, width } => {
                 let value = self.value(value);
                 let old = self.value(Operand::Reg { reg: dst, width });
-                self.write(dst, old.join(&value), width);
+                let joined = old.join(&value);
+                if joined == Value::Any {
+                    self.state.frame.lose(&old, self.domain);
+                    self.state.frame.lose(&value, self.domain);
+                }
+                self.write(dst, joined, width);
             }
             Effect::SetSigned { dst, value, from, width } => {
                 let value = self.value(value);
@@ -85,7 +90,13 @@ impl<'a> Step<'a> {
             }
             Effect::Transfer(target) => self.target = Some(self.value(target)),
             Effect::BranchIf(condition) => self.condition = Some(condition),
-            Effect::SystemCall { .. } => {}
+            Effect::SystemCall { .. } => {
+                // The kernel may write to what its arguments point to.
+                for reg in (0..REGISTERS as u8).map(Reg).filter(|&reg| reg != self.stack_pointer) {
+                    let value = self.state.register(reg).clone();
+                    self.state.frame.expose_value(&value, self.domain);
+                }
+            }
         }
     }
 

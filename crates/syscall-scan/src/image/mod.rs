@@ -66,6 +66,7 @@ struct Segment {
     bytes: Vec<u8>,
     /// Size in memory, in bytes.
     memory_size: u64,
+    writable: bool,
 }
 
 impl Image {
@@ -85,18 +86,12 @@ impl Image {
         contains(&self.code, address.0, 1)
     }
 
-    /// Whether an address is in a segment, its zeros included.
-    pub fn is_loaded(&self, address: Addr) -> bool {
-        self.segments
-            .iter()
-            .any(|segment| address.0 >= segment.address && address.0 - segment.address < segment.memory_size)
-    }
-
-    /// From the first address of the program to the one after its last.
-    pub fn memory(&self) -> (u64, u64) {
-        let ends = self.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size));
-        let starts = self.segments.iter().map(|segment| segment.address);
-        (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+    /// From the first address that the program may write to, to the one after the last.
+    pub fn writable(&self) -> (u64, u64) {
+        let writable = self.segments.iter().filter(|segment| segment.writable);
+        let end = |segment: &Segment| segment.address.saturating_add(segment.memory_size);
+        let ends = writable.clone().map(end);
+        (writable.map(|segment| segment.address).min().unwrap_or(0), ends.max().unwrap_or(0))
     }
 
     /// Where code lies, by rising address.

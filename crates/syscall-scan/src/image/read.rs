@@ -73,6 +73,7 @@ impl Image {
                 address: program.p_vaddr,
                 bytes: bytes[range].to_vec(),
                 memory_size: program.p_memsz,
+                writable: program.p_flags & PF_W != 0,
             });
         }
         let code = code_ranges(&parts);

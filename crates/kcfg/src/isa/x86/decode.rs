@@ -60,7 +60,7 @@ pub(super) fn format(bits: u32, bytes: &[u8], address: u64) -> String {
 /// See [`crate::isa::Isa::padding_len`].
 pub(super) fn padding_len(bits: u32, bytes: &[u8]) -> Option<usize> {
     // The zeros that fill a section up to its alignment.
-    if bytes[0] == 0 {
+    if bytes.first() == Some(&0) {
         return Some(1);
     }
     let (instruction, _) = instruction(bits, bytes, 0)?;
