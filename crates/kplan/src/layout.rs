@@ -1,24 +1,22 @@
-//! How a plan is laid out: indented, and one line to each entry of its long lists, so that a person can
-//! read it, and `diff` and `grep` can work on it.
+//! How a plan is laid out: indented, and one line to each entry of its lists, so that a person can read
+//! it, and `diff` and `grep` can work on it.
 
 use std::io::{self, Write};
 
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-/// Values that are nested deeper than this go on one line. A system call is at depth 5: document,
-/// section, ABI, list, entry.
-const INDENTED_DEPTH: usize = 4;
-
-/// [`PrettyFormatter`] down to a depth, one line from there.
+/// [`PrettyFormatter`], but an entry of a list goes on one line with all that is in it.
 #[derive(Default)]
 pub(crate) struct Layout {
     pretty: PrettyFormatter<'static>,
-    depth: usize,
+    /// Whether each value that is open is a list, from the document inwards.
+    open: Vec<bool>,
 }
 
 impl Layout {
-    fn is_indented(&self) -> bool {
-        self.depth <= INDENTED_DEPTH
+    /// Whether the innermost open value is, or lies within, an entry of a list.
+    fn is_entry(&self) -> bool {
+        self.open[..self.open.len() - 1].contains(&true)
     }
 
     fn separator<W: ?Sized + Write>(writer: &mut W, first: bool) -> io::Result<()> {
@@ -28,44 +26,44 @@ impl Layout {
 
 impl Formatter for Layout {
     fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.depth += 1;
-        if self.is_indented() { self.pretty.begin_array(writer) } else { writer.write_all(b"[") }
+        self.open.push(true);
+        if self.is_entry() { writer.write_all(b"[") } else { self.pretty.begin_array(writer) }
     }
 
     fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        let indented = self.is_indented();
-        self.depth -= 1;
-        if indented { self.pretty.end_array(writer) } else { writer.write_all(b"]") }
+        let is_entry = self.is_entry();
+        self.open.pop();
+        if is_entry { writer.write_all(b"]") } else { self.pretty.end_array(writer) }
     }
 
     fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if self.is_indented() {
-            self.pretty.begin_array_value(writer, first)
-        } else {
+        if self.is_entry() {
             Layout::separator(writer, first)
+        } else {
+            self.pretty.begin_array_value(writer, first)
         }
     }
 
     fn end_array_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        if self.is_indented() { self.pretty.end_array_value(writer) } else { Ok(()) }
+        if self.is_entry() { Ok(()) } else { self.pretty.end_array_value(writer) }
     }
 
     fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.depth += 1;
-        if self.is_indented() { self.pretty.begin_object(writer) } else { writer.write_all(b"{") }
+        self.open.push(false);
+        if self.is_entry() { writer.write_all(b"{") } else { self.pretty.begin_object(writer) }
     }
 
     fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        let indented = self.is_indented();
-        self.depth -= 1;
-        if indented { self.pretty.end_object(writer) } else { writer.write_all(b"}") }
+        let is_entry = self.is_entry();
+        self.open.pop();
+        if is_entry { writer.write_all(b"}") } else { self.pretty.end_object(writer) }
     }
 
     fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if self.is_indented() {
-            self.pretty.begin_object_key(writer, first)
-        } else {
+        if self.is_entry() {
             Layout::separator(writer, first)
+        } else {
+            self.pretty.begin_object_key(writer, first)
         }
     }
 
@@ -74,6 +72,6 @@ impl Formatter for Layout {
     }
 
     fn end_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        if self.is_indented() { self.pretty.end_object_value(writer) } else { Ok(()) }
+        if self.is_entry() { Ok(()) } else { self.pretty.end_object_value(writer) }
     }
 }

@@ -20,6 +20,8 @@ decides what is *removed* from a kernel, and a misspelt field must not be read a
 
 - [`Plan`]: reading, writing and their errors;
 - [`Syscalls`]: the section `syscalls`;
+- [`Order`]: the section `order`;
+- [`FunctionName`]: how sections name a function of the kernel;
 - [`implicit_calls`]: the system calls that no scan of a program can see, because the kernel and its
   vDSO make them on the program's behalf. Whoever removes system calls keeps these too.
 
@@ -37,11 +39,15 @@ assert_eq!(Plan::read(text.as_slice(), "again")?, plan);
 ```
 */
 
+mod function;
 mod implicit;
 mod layout;
+mod order;
 mod plan;
 mod syscalls;
 
+pub use function::FunctionName;
 pub use implicit::{ImplicitCall, implicit_calls};
+pub use order::{Granularity, HotFunction, HotRange, Order};
 pub use plan::{Error, Plan, SCHEMA};
 pub use syscalls::{Abi, AbiCalls, Call, Site, Syscalls, Unresolved, Via};

@@ -9,6 +9,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use crate::layout::Layout;
+use crate::order::Order;
 use crate::syscalls::Syscalls;
 
 /// The version that this crate reads and writes. It changes when an older reader would misunderstand a
@@ -17,12 +18,15 @@ pub const SCHEMA: &str = "kshrink/1";
 
 const SCHEMA_FIELD: &str = "schema";
 const SYSCALLS_FIELD: &str = "syscalls";
+const ORDER_FIELD: &str = "order";
 
 /// A plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Which system calls the programs make, if a scanner has looked.
     pub syscalls: Option<Syscalls>,
+    /// In which order the code that runs shall lie in memory, if that was decided.
+    pub order: Option<Order>,
     /// The other sections, as they came and in their order.
     pub other: Map<String, Value>,
 }
@@ -140,6 +144,9 @@ impl Serialize for Plan {
         if let Some(syscalls) = &self.syscalls {
             map.serialize_entry(SYSCALLS_FIELD, syscalls)?;
         }
+        if let Some(order) = &self.order {
+            map.serialize_entry(ORDER_FIELD, order)?;
+        }
         for (key, value) in &self.other {
             map.serialize_entry(key, value)?;
         }
@@ -169,6 +176,10 @@ impl<'de> Deserialize<'de> for Plan {
                             return Err(de::Error::duplicate_field(SYSCALLS_FIELD));
                         }
                         SYSCALLS_FIELD => plan.syscalls = Some(map.next_value()?),
+                        ORDER_FIELD if plan.order.is_some() => {
+                            return Err(de::Error::duplicate_field(ORDER_FIELD));
+                        }
+                        ORDER_FIELD => plan.order = Some(map.next_value()?),
                         _ => drop(plan.other.insert(key, map.next_value()?)),
                     }
                 }
@@ -221,15 +232,15 @@ mod tests {
 
     #[test]
     fn other_sections_survive_in_their_order() {
-        let text = r#"{"order": [1, {"b": 2, "a": 1}], "schema": "kshrink/1", "future": null}"#;
+        let text = r#"{"knobs": [1, {"b": 2, "a": 1}], "schema": "kshrink/1", "future": null}"#;
         let mut plan = Plan::parse(text, "p.json").unwrap();
         plan.syscalls = Some(Syscalls::default());
         let mut out = Vec::new();
         plan.write(&mut out).unwrap();
         let printed: Value = serde_json::from_slice(&out).unwrap();
         let keys: Vec<&str> = printed.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["schema", "syscalls", "order", "future"]);
-        assert_eq!(printed["order"].to_string(), r#"[1,{"b":2,"a":1}]"#);
+        assert_eq!(keys, ["schema", "syscalls", "knobs", "future"]);
+        assert_eq!(printed["knobs"].to_string(), r#"[1,{"b":2,"a":1}]"#);
         assert_eq!(Plan::read(out.as_slice(), "p.json").unwrap(), plan);
     }
 
