@@ -15,7 +15,7 @@ use std::ops::Range;
 use kelf::{Machine, ObjectIndex, RelocClass};
 
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
-use crate::isa::{Branch, Effect, Isa, Reg, Value};
+use crate::isa::{Branch, Effect, Reg, Rewritable, Value};
 use crate::special::{RootReason, TableKind};
 
 /// A program as one graph.
@@ -365,8 +365,8 @@ impl Graph {
     }
 
     /// The instruction set.
-    pub fn isa(&self) -> &'static dyn Isa {
-        crate::isa::isa(self.machine).expect("lifting needed it already")
+    pub fn isa(&self) -> &'static dyn Rewritable {
+        crate::isa::rewritable(self.machine).expect("lifting needed it already")
     }
 
     /// The node's bytes with a number of its own in every relocated field, so that no two fields, and no

@@ -92,7 +92,7 @@ pub fn stores_to(flows: &mut Flows, references: &References, variable: Addr) -> 
     for reference in references.to(variable) {
         let at = reference.at;
         let mut effects = Vec::new();
-        flows.code.isa.effects(flows.code.image.bytes(at), at.0, &mut effects);
+        flows.code.effects(at, &mut effects);
         for effect in &effects {
             let Effect::Store { to, value, .. } = effect else { continue };
             for function in flows.code.functions_of(at) {
@@ -119,7 +119,7 @@ fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> 
     });
     let overlaps = |(distance, reference): &(u64, &Reference)| {
         let mut effects = Vec::new();
-        flows.code.isa.effects(flows.code.image.bytes(reference.at), reference.at.0, &mut effects);
+        flows.code.effects(reference.at, &mut effects);
         effects.iter().any(|effect| match effect {
             Effect::Store { width, .. } => u64::from(*width) > *distance,
             _ => false,
@@ -227,7 +227,7 @@ impl Search<'_, '_> {
     fn reads_whole(&self, at: Addr) -> bool {
         let code = self.flows.code;
         let mut effects = Vec::new();
-        code.isa.effects(code.image.bytes(at), at.0, &mut effects);
+        code.effects(at, &mut effects);
         let whole = |value: &Operand| match value {
             Operand::Load { width, .. } => *width == self.word,
             _ => true,

@@ -95,6 +95,6 @@ fn site(flows: &mut Flows, references: &References, at: Addr) -> (Abi, Numbers) 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine.
 fn is_compat(code: &Code, at: Addr) -> bool {
     let mut effects = Vec::new();
-    code.isa.effects(code.image.bytes(at), at.0, &mut effects);
+    code.effects(at, &mut effects);
     matches!(effects.first(), Some(Effect::SystemCall { compat: true }))
 }

@@ -1,11 +1,11 @@
 /*!
 Instruction sets behind one trait.
 
-The graph, the passes and the scanners ask an [`Isa`] three things: where an instruction ends and
-where control goes after it ([`Isa::decode`]), how a branch is encoded at a given distance
-([`Isa::branch_forms`], [`Isa::encode_branch`]), and what an instruction computes, in the small
-language of [`semantics`] ([`Isa::effects`]). Nothing outside this directory looks at an opcode, so
-that a new machine comes in as one directory here.
+The graph, the passes and the scanners ask an [`Isa`] two things: where an instruction ends and where
+control goes after it ([`Isa::decode`]), and what it computes, in the small language of [`semantics`]
+([`Isa::effects`]). The rewriter also needs to know how branches are encoded and what may be moved, which
+is what a [`Rewritable`] instruction set adds. Nothing outside this directory looks at an opcode, so that a
+new machine comes in as one directory here.
 */
 
 pub mod semantics;
@@ -15,7 +15,7 @@ use kelf::Machine;
 
 pub use semantics::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
-/// One instruction set.
+/// An instruction set whose code can be read.
 pub trait Isa: Sync {
     /// The machine whose code this decodes.
     fn machine(&self) -> Machine;
@@ -28,6 +28,22 @@ pub trait Isa: Sync {
     /// instruction that the model does not know clobbers every register that it writes.
     fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>);
 
+    /// The memory operand of the instruction at the start of `bytes`, if it has one that is written out.
+    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand>;
+
+    /// The registers that the instruction at the start of `bytes` reads, as a set of bits by [`Reg`]; all of
+    /// them if it is not understood.
+    fn registers_read(&self, bytes: &[u8], address: u64) -> u64;
+
+    /// The stack pointer.
+    fn stack_pointer(&self) -> Reg;
+
+    /// One instruction as text, for people.
+    fn format(&self, bytes: &[u8], address: u64) -> String;
+}
+
+/// An instruction set whose code can also be cut apart, changed and laid out anew.
+pub trait Rewritable: Isa {
     /// The encodings of a branch, shortest first.
     fn branch_forms(&self, branch: Branch) -> &'static [BranchForm];
 
@@ -44,9 +60,6 @@ pub trait Isa: Sync {
     /// What the condition of a conditional branch says of the last comparison.
     fn condition(&self, branch: Branch) -> Condition;
 
-    /// The memory operand of the instruction at the start of `bytes`, if it has one that is written out.
-    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand>;
-
     /// Whether the instruction at the start of `bytes` does the same elsewhere once its direct target is
     /// encoded anew, and says all that it does: not so the odd branches that compilers do not make (loop
     /// instructions, transactions, branches with prefixes).
@@ -56,26 +69,25 @@ pub trait Isa: Sync {
     /// (string instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
     fn string_registers(&self, bytes: &[u8]) -> u64;
 
-    /// The registers that the instruction at the start of `bytes` reads, as a set of bits by [`Reg`]; all of
-    /// them if it is not understood.
-    fn registers_read(&self, bytes: &[u8]) -> u64;
-
     /// The registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
-
-    /// The stack pointer.
-    fn stack_pointer(&self) -> Reg;
 
     /// The register that carries a function's argument of this number, from 0, in the kernel's calling
     /// convention (`-mregparm=3` on i386).
     fn argument(&self, number: usize) -> Option<Reg>;
-
-    /// One instruction as text, for people.
-    fn format(&self, bytes: &[u8], address: u64) -> String;
 }
 
 /// The instruction set of a machine, if kshrink can decode it.
 pub fn isa(machine: Machine) -> Option<&'static dyn Isa> {
+    match machine {
+        Machine::I386 => Some(&x86::I386),
+        Machine::X86_64 => Some(&x86::X86_64),
+        Machine::Arm | Machine::Aarch64 => None,
+    }
+}
+
+/// The instruction set of a machine, if kshrink can rewrite its code.
+pub fn rewritable(machine: Machine) -> Option<&'static dyn Rewritable> {
     match machine {
         Machine::I386 => Some(&x86::I386),
         Machine::X86_64 => Some(&x86::X86_64),

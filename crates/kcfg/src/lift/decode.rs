@@ -4,7 +4,7 @@
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 
-use crate::isa::{Flow, Insn, Isa};
+use crate::isa::{Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
 pub(super) struct CodeSection {
@@ -47,7 +47,7 @@ pub(super) struct Span {
 
 impl CodeSection {
     /// Decodes a section of compiler-made code.
-    pub fn decode(isa: &dyn Isa, object: &Object<'_>, index: SectionIndex) -> CodeSection {
+    pub fn decode(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> CodeSection {
         let section = object.section(index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
@@ -224,7 +224,7 @@ enum Decoded {
     Not,
 }
 
-fn decode_span(isa: &dyn Isa, data: &[u8], span: &Span, insns: &mut Vec<PlacedInsn>) -> Decoded {
+fn decode_span(isa: &dyn Rewritable, data: &[u8], span: &Span, insns: &mut Vec<PlacedInsn>) -> Decoded {
     let end = span.end as usize;
     let mut offset = span.start as usize;
     let mut decoded = Decoded::Plain;
@@ -241,7 +241,7 @@ fn decode_span(isa: &dyn Isa, data: &[u8], span: &Span, insns: &mut Vec<PlacedIn
 }
 
 /// Cuts a section along its function symbols.
-fn spans(isa: &dyn Isa, object: &Object<'_>, index: SectionIndex) -> Vec<Span> {
+fn spans(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> Vec<Span> {
     let section = object.section(index);
     let size = section.data.len() as u32;
     let mut functions: Vec<(u32, u32)> = object
@@ -272,7 +272,7 @@ fn spans(isa: &dyn Isa, object: &Object<'_>, index: SectionIndex) -> Vec<Span> {
 }
 
 /// Adds what lies between two functions, unless it is padding.
-fn push_gap(isa: &dyn Isa, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
+fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
     let bytes = &section.data[start as usize..end as usize];
     let inside = u64::from(start)..u64::from(end);
     let named = section.relocs.iter().any(|reloc| inside.contains(&reloc.offset));
@@ -285,7 +285,7 @@ fn push_gap(isa: &dyn Isa, section: &kelf::Section<'_>, start: u32, end: u32, sp
     spans.push(Span { start, end, align: 1, opaque });
 }
 
-fn is_padding(isa: &dyn Isa, mut bytes: &[u8]) -> bool {
+fn is_padding(isa: &dyn Rewritable, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match isa.padding_len(bytes) {
             Some(len) => bytes = &bytes[len..],

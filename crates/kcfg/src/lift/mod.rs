@@ -131,7 +131,7 @@ impl<'p> Lifter<'p> {
     }
 
     fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
-        let isa = isa::isa(program.machine).ok_or(Error::Machine(program.machine))?;
+        let isa = isa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
         let plans = plan::plan(isa, program, &options)?;
         Ok(Lifter { program, plans, roots, cuts: Cuts::default() })
     }

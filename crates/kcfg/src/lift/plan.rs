@@ -11,7 +11,7 @@ use super::decode::CodeSection;
 use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
 use crate::graph::Life;
-use crate::isa::Isa;
+use crate::isa::Rewritable;
 use crate::special::{self, RootReason, Rule};
 
 /// How one section is cut.
@@ -32,7 +32,7 @@ pub(super) enum SectionPlan {
 
 /// Plans every section of every object.
 pub(super) fn plan(
-    isa: &dyn Isa,
+    isa: &dyn Rewritable,
     program: &Program<'_>,
     options: &Options,
 ) -> Result<Vec<Vec<SectionPlan>>, Error> {
@@ -65,7 +65,7 @@ pub(super) fn plan(
 }
 
 fn plan_section(
-    isa: &dyn Isa,
+    isa: &dyn Rewritable,
     object: &Object<'_>,
     index: SectionIndex,
     hand_written: bool,

@@ -12,13 +12,13 @@ use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use crate::graph::{Graph, Ref, Target};
 use crate::index::{NodeId, SectionId, SymbolId};
-use crate::isa::Isa;
+use crate::isa::Rewritable;
 use crate::special::output_name;
 
 /// An object under construction.
 pub(super) struct Emitter<'g> {
     graph: &'g Graph,
-    isa: &'g dyn Isa,
+    isa: &'g dyn Rewritable,
     /// The sections of which something is alive, with their nodes placed.
     placed: Vec<Placed>,
     sections: Vec<Option<SectionIndex>>,

@@ -2,7 +2,7 @@
 
 use crate::graph::{Dest, Graph, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
-use crate::isa::{Branch, BranchForm, BranchKind, Isa};
+use crate::isa::{Branch, BranchForm, BranchKind, Rewritable};
 
 /// Whether branches to global symbols in the same section are encoded like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ pub(super) struct TooFar {
 /// Places the live nodes of a section in their order, as one output section, and adds it to `out`. `offsets`
 /// receives where each node begins.
 pub(super) fn place(
-    isa: &dyn Isa,
+    isa: &dyn Rewritable,
     graph: &Graph,
     section: SectionId,
     relax: Relax,
@@ -126,7 +126,12 @@ fn follows(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
 
 /// Lengthens the branches that do not reach; says whether there were any. Branches only ever grow, so
 /// that this ends (the way GNU as relaxes, and with its result).
-fn grow(isa: &dyn Isa, graph: &Graph, nodes: &mut [PlacedNode], offsets: &[u32]) -> Result<bool, TooFar> {
+fn grow(
+    isa: &dyn Rewritable,
+    graph: &Graph,
+    nodes: &mut [PlacedNode],
+    offsets: &[u32],
+) -> Result<bool, TooFar> {
     let mut grown = false;
     for placed in nodes {
         let mut at = placed.offset + graph.node(placed.node).size;
@@ -155,7 +160,7 @@ pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &[u32]) -> i64 {
 
 /// The branches that end a block, given which node comes behind it.
 fn branches(
-    isa: &dyn Isa,
+    isa: &dyn Rewritable,
     graph: &Graph,
     section: SectionId,
     relax: Relax,

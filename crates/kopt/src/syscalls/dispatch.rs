@@ -13,7 +13,7 @@ calls a handler, where each arrives.
 
 use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
 use kcfg::index::{NodeId, TableId};
-use kcfg::isa::{BinaryOp, Effect, Isa, Reg, Value};
+use kcfg::isa::{BinaryOp, Effect, Reg, Rewritable, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NO_CALL, NUMBERS, is_ni_syscall};
@@ -149,7 +149,7 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
 }
 
 struct Walker<'i> {
-    isa: &'i dyn Isa,
+    isa: &'i dyn Rewritable,
     shared: &'i FxHashSet<TableId>,
     registers: FxHashMap<Reg, u64>,
     flags: Option<(u64, u64, u8)>,

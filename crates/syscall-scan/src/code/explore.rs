@@ -142,14 +142,14 @@ impl<'a> Code<'a> {
         if let Some(&exit) = self.runs.get(&start) {
             return exit;
         }
-        let exit = self.decode(start);
+        let exit = self.decode_run(start);
         self.marks.set(start, START);
         self.runs.insert(start, exit);
         self.exits[exit.0 as usize].starts.push(start);
         exit
     }
 
-    fn decode(&mut self, start: Addr) -> ExitId {
+    fn decode_run(&mut self, start: Addr) -> ExitId {
         let mut at = start;
         let mut effects = Vec::new();
         loop {
@@ -160,14 +160,12 @@ impl<'a> Code<'a> {
                 at = at.plus(length);
                 continue;
             }
-            let bytes = self.image.bytes(at);
-            let insn = if self.image.is_code(at) { self.isa.decode(bytes, at.0) } else { None };
-            let Some(insn) = insn else {
+            let Some(insn) = self.decode(at) else {
                 return self.add_exit(at, at, ExitKind::Stop, Returns::No);
             };
             let next = at.plus(insn.len.into());
             effects.clear();
-            self.isa.effects(bytes, at.0, &mut effects);
+            self.effects(at, &mut effects);
             self.note_addresses(at, next, &effects);
             self.marks.set(at, insn.len);
             if insn.system_call {

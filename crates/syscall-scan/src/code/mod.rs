@@ -16,7 +16,7 @@ mod function;
 mod references;
 mod taken;
 
-use kcfg::isa::Isa;
+use kcfg::isa::{Address, Effect, Insn, Isa};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::image::{Addr, Image};
@@ -114,8 +114,7 @@ pub struct Entry {
 pub struct Code<'a> {
     /// The program.
     pub image: &'a Image,
-    /// Its instruction set.
-    pub isa: &'static dyn Isa,
+    isa: &'static dyn Isa,
     /// The instructions that enter the kernel, in the order in which they were found.
     pub sites: Vec<Addr>,
     exits: Vec<Exit>,
@@ -155,6 +154,27 @@ impl Code<'_> {
     fn is_exit(&self, at: Addr) -> bool {
         // Where control runs out of the code, there is nothing to mark.
         self.marks.find(at).map_or_else(|| self.exit_at.contains_key(&at), |mark| mark & EXIT != 0)
+    }
+
+    /// The instruction at an address; `None` if there is none.
+    pub fn decode(&self, at: Addr) -> Option<Insn> {
+        let is_code = self.image.is_code(at);
+        is_code.then(|| self.isa.decode(self.image.code_bytes(at), at.0)).flatten()
+    }
+
+    /// Appends the effects of the instruction at an address to `out`.
+    pub fn effects(&self, at: Addr, out: &mut Vec<Effect>) {
+        self.isa.effects(self.image.code_bytes(at), at.0, out);
+    }
+
+    /// The address that the instruction at an address reads or writes, if it says so.
+    pub fn memory_operand(&self, at: Addr) -> Option<Address> {
+        self.isa.memory_operand(self.image.code_bytes(at), at.0).map(|operand| operand.address)
+    }
+
+    /// The registers that the instruction at an address reads, as a set of bits.
+    pub fn registers_read(&self, at: Addr) -> u64 {
+        self.isa.registers_read(self.image.code_bytes(at), at.0)
     }
 
     /// The exits that lead to an address, calls left out.

@@ -84,10 +84,11 @@ impl Code<'_> {
                 }
             }
         }
-        let (isa, bytes) = (self.isa, self.image.bytes(at));
+        let (image, isa) = (self.image, self.isa);
         let base = self.taken.base;
-        self.references
-            .note(at, effects, base, || isa.memory_operand(bytes, at.0).map(|operand| operand.address));
+        self.references.note(at, effects, base, || {
+            isa.memory_operand(image.code_bytes(at), at.0).map(|operand| operand.address)
+        });
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known
@@ -129,7 +130,7 @@ impl Code<'_> {
         let mut at = start;
         while at < end {
             instructions.push(at);
-            match self.isa.decode(self.image.bytes(at), at.0) {
+            match self.decode(at) {
                 Some(insn) => at = at.plus(insn.len.into()),
                 None => break,
             }
@@ -156,7 +157,7 @@ impl Code<'_> {
     /// Whether a function is `mov (%esp),%ebx; ret` or the like.
     fn reads_program_counter(&self, function: Addr) -> bool {
         let mut effects = Vec::new();
-        self.isa.effects(self.image.bytes(function), function.0, &mut effects);
+        self.effects(function, &mut effects);
         let reads = matches!(
             effects[..],
             [Effect::Set { value: Value::Load { from, .. }, .. }]
@@ -174,7 +175,7 @@ impl Code<'_> {
         for _ in 0..MAX_GAP {
             let length = self.length(at)?;
             effects.clear();
-            self.isa.effects(self.image.bytes(at), at.0, &mut effects);
+            self.effects(at, &mut effects);
             if let [Effect::Binary { op: BinaryOp::Add, right: Value::Const(constant), .. }, ..] = effects[..]
             {
                 return Some(i64::from(constant as u32 as i32));

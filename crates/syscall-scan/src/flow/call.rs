@@ -81,7 +81,7 @@ impl Flows<'_> {
         let mut effects = Vec::new();
         for _ in 0..MAX_PROLOGUE {
             effects.clear();
-            self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
+            self.code.effects(at, &mut effects);
             for effect in &effects {
                 match *effect {
                     Effect::Set { value: Value::Load { from, .. }, .. }
@@ -114,7 +114,7 @@ impl Flows<'_> {
         let mut leaf = Vec::new();
         while leaf.len() < MAX_LEAF {
             let mut effects = Vec::new();
-            self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
+            self.code.effects(at, &mut effects);
             if matches!(effects.first(), Some(Effect::SystemCall { .. })) {
                 return None;
             }

@@ -188,7 +188,7 @@ impl<'c> Flows<'c> {
             let mut at = block.start;
             while at < block.end {
                 let mut effects = Vec::new();
-                self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
+                self.code.effects(at, &mut effects);
                 visit(self, Visit::Instruction { at, state: &state, effects: &effects })?;
                 let Some((next, _)) = self.instruction(&mut state, at, flow.trust_frame) else {
                     break;
@@ -238,8 +238,8 @@ impl<'c> Flows<'c> {
         let length = self.code.length(at)?;
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
-        self.code.isa.effects(self.code.image.bytes(at), at.0, &mut effects);
-        let reads = unfollowed_reads(self.code, at, &effects);
+        self.code.effects(at, &mut effects);
+        let reads = unfollowed_reads(self.code, self.convention.stack_pointer, at, &effects);
         let outcome = self.apply(state, at, &effects, reads, trust_frame);
         self.effects = effects;
         Some((at.plus(length), outcome))
@@ -281,7 +281,7 @@ impl<'c> Flows<'c> {
 
 /// The registers, as bits, that an instruction reads and its effects do not mention: those whose contents go
 /// into vector registers or arithmetic that is not followed. What only makes up its address is not counted.
-fn unfollowed_reads(code: &Code, at: Addr, effects: &[Effect]) -> u64 {
+fn unfollowed_reads(code: &Code, stack_pointer: Reg, at: Addr, effects: &[Effect]) -> u64 {
     let followed = |effect: &Effect| {
         !matches!(
             effect,
@@ -292,14 +292,15 @@ fn unfollowed_reads(code: &Code, at: Addr, effects: &[Effect]) -> u64 {
                 | Effect::Store { value: Operand::Unknown, .. }
         )
     };
-    let bytes = code.image.bytes(at);
     if effects.iter().any(followed) {
         return 0;
     }
-    let address = code.isa.memory_operand(bytes, at.0).map(|operand| operand.address);
-    let address = address.into_iter().flat_map(|a| a.base.into_iter().chain(a.index.map(|(reg, _)| reg)));
-    let own = address.fold(1 << code.isa.stack_pointer().0, |bits, reg| bits | 1 << reg.0);
-    code.isa.registers_read(bytes) & !own
+    let address = code
+        .memory_operand(at)
+        .into_iter()
+        .flat_map(|a| a.base.into_iter().chain(a.index.map(|(reg, _)| reg)));
+    let own = address.fold(1 << stack_pointer.0, |bits, reg| bits | 1 << reg.0);
+    code.registers_read(at) & !own
 }
 
 /// What is left of an instruction besides the state.

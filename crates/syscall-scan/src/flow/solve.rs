@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use kcfg::isa::Effect;
+use kcfg::isa::{Effect, Reg};
 
 use super::{Flows, State, unfollowed_reads};
 use crate::code::{Block, BlockIndex, Code, ExitKind, Function};
@@ -37,6 +37,7 @@ impl Flows<'_> {
         if count > MAX_BLOCKS {
             return nothing(count);
         }
+        let stack_pointer = self.convention.stack_pointer;
         let order = Order::of(function);
         let mut budget = 1000 + MAX_AVERAGE * count;
         let mut decoded: Vec<Option<Decoded>> = (0..count).map(|_| None).collect();
@@ -77,8 +78,9 @@ impl Flows<'_> {
             front[block.get()] = state.clone();
             let (after, balanced) = match state {
                 Some(state) => {
-                    let decoded = decoded[block.get()]
-                        .get_or_insert_with(|| Decoded::new(self.code, &function.blocks[block.get()]));
+                    let decoded = decoded[block.get()].get_or_insert_with(|| {
+                        Decoded::new(self.code, stack_pointer, &function.blocks[block.get()])
+                    });
                     self.block(function, block, decoded, Rc::unwrap_or_clone(state), trust_frame)
                 }
                 None => (Vec::new(), true),
@@ -164,13 +166,13 @@ struct Instruction {
 }
 
 impl Decoded {
-    fn new(code: &Code, block: &Block) -> Decoded {
+    fn new(code: &Code, stack_pointer: Reg, block: &Block) -> Decoded {
         let mut decoded = Decoded { instructions: Vec::new(), effects: Vec::new() };
         let mut at = block.start;
         while at < block.end {
             let start = decoded.effects.len();
-            code.isa.effects(code.image.bytes(at), at.0, &mut decoded.effects);
-            let reads = unfollowed_reads(code, at, &decoded.effects[start..]);
+            code.effects(at, &mut decoded.effects);
+            let reads = unfollowed_reads(code, stack_pointer, at, &decoded.effects[start..]);
             decoded.instructions.push(Instruction { at, reads, end: decoded.effects.len() });
             // What is no instruction ends the block.
             at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));

@@ -18,7 +18,8 @@ use rustc_hash::FxHashSet;
 pub use symbols::Symbols;
 pub use unwind::{Extent, Extents, landing_pads};
 
-/// A virtual address of the program.
+/// A virtual address of the program. On ARM, where Thumb code begins at an address is said with bit 0 set, as
+/// ELF and the branch instructions have it: such an address means the instruction at the even address below.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Addr(pub u64);
 
@@ -81,9 +82,27 @@ impl Image {
             .unwrap_or(&[])
     }
 
-    /// Whether code may lie at this address.
+    /// The bytes of code from an instruction's address to the end of its segment; empty outside of any.
+    pub fn code_bytes(&self, instruction: Addr) -> &[u8] {
+        self.bytes(self.first_byte(instruction))
+    }
+
+    /// Where the first byte of an instruction is.
+    pub fn first_byte(&self, instruction: Addr) -> Addr {
+        match self.machine {
+            Machine::Arm => Addr(instruction.0 & !1),
+            _ => instruction,
+        }
+    }
+
+    /// Whether an instruction may lie at this address.
     pub fn is_code(&self, address: Addr) -> bool {
-        contains(&self.code, address.0, 1)
+        let aligned = match self.machine {
+            Machine::I386 | Machine::X86_64 => true,
+            Machine::Arm => address.0 & 1 != 0 || address.0 & 3 == 0,
+            Machine::Aarch64 => address.0 & 3 == 0,
+        };
+        aligned && contains(&self.code, address.0, 1)
     }
 
     /// From the first address that the program may write to, to the one after the last.

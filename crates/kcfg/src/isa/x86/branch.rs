@@ -34,7 +34,7 @@ const SHORT: BranchForm = BranchForm { len: 2, field_offset: 1, field_width: 1 }
 const NEAR: BranchForm = BranchForm { len: 5, field_offset: 1, field_width: 4 };
 const NEAR_CONDITIONAL: BranchForm = BranchForm { len: 6, field_offset: 2, field_width: 4 };
 
-/// See [`crate::isa::Isa::branch_forms`].
+/// See [`crate::isa::Rewritable::branch_forms`].
 pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {
     match branch.kind {
         BranchKind::Jump => &[SHORT, NEAR],
@@ -44,7 +44,7 @@ pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {
     }
 }
 
-/// See [`crate::isa::Isa::encode_branch`].
+/// See [`crate::isa::Rewritable::encode_branch`].
 pub(super) fn encode(branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>) {
     debug_assert!(form.reaches(displacement));
     match (branch.kind, form.field_width) {

@@ -57,7 +57,7 @@ pub(super) fn format(bits: u32, bytes: &[u8], address: u64) -> String {
     text
 }
 
-/// See [`crate::isa::Isa::padding_len`].
+/// See [`crate::isa::Rewritable::padding_len`].
 pub(super) fn padding_len(bits: u32, bytes: &[u8]) -> Option<usize> {
     // The zeros that fill a section up to its alignment.
     if bytes.first() == Some(&0) {
@@ -91,7 +91,7 @@ fn is_far_call(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Call)
 }
 
-/// See [`crate::isa::Isa::can_move`].
+/// See [`crate::isa::Rewritable::can_move`].
 pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
     let Some((instruction, _)) = instruction(bits, bytes, 0) else { return false };
     match instruction.flow_control() {

@@ -2,7 +2,7 @@
 
 use kelf::Machine;
 
-use super::{Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, MemoryOperand, Reg};
+use super::{Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, MemoryOperand, Reg, Rewritable};
 
 mod branch;
 mod decode;
@@ -34,6 +34,24 @@ impl Isa for X86 {
         semantics::effects(self.bits, bytes, address, out)
     }
 
+    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
+        operands::memory(self.bits, bytes, address)
+    }
+
+    fn registers_read(&self, bytes: &[u8], _address: u64) -> u64 {
+        operands::registers_read(self.bits, bytes)
+    }
+
+    fn stack_pointer(&self) -> Reg {
+        registers::ESP
+    }
+
+    fn format(&self, bytes: &[u8], address: u64) -> String {
+        decode::format(self.bits, bytes, address)
+    }
+}
+
+impl Rewritable for X86 {
     fn branch_forms(&self, branch: Branch) -> &'static [BranchForm] {
         branch::forms(branch)
     }
@@ -57,10 +75,6 @@ impl Isa for X86 {
             .map_or(Condition::Other, |&code| semantics::condition(code))
     }
 
-    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
-        operands::memory(self.bits, bytes, address)
-    }
-
     fn can_move(&self, bytes: &[u8]) -> bool {
         decode::can_move(self.bits, bytes)
     }
@@ -69,18 +83,10 @@ impl Isa for X86 {
         operands::string_registers(self.bits, bytes)
     }
 
-    fn registers_read(&self, bytes: &[u8]) -> u64 {
-        operands::registers_read(self.bits, bytes)
-    }
-
     fn call_clobbered(&self) -> u64 {
         use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9, R10, R11};
         let wide = if self.bits == 64 { bits(&[ESI, EDI, R8, R9, R10, R11]) } else { 0 };
         bits(&[EAX, ECX, EDX]) | wide
-    }
-
-    fn stack_pointer(&self) -> Reg {
-        registers::ESP
     }
 
     fn argument(&self, number: usize) -> Option<Reg> {
@@ -88,10 +94,6 @@ impl Isa for X86 {
         let registers: &[Reg] =
             if self.bits == 64 { &[EDI, ESI, EDX, ECX, R8, R9] } else { &[EAX, EDX, ECX] };
         registers.get(number).copied()
-    }
-
-    fn format(&self, bytes: &[u8], address: u64) -> String {
-        decode::format(self.bits, bytes, address)
     }
 }
 

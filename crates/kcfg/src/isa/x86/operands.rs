@@ -22,7 +22,7 @@ pub(super) fn memory(bits: u32, bytes: &[u8], at: u64) -> Option<MemoryOperand> 
     Some(MemoryOperand { address: address(bits, &instruction)?, width, displacement_offset })
 }
 
-/// See [`crate::isa::Isa::string_registers`].
+/// See [`crate::isa::Rewritable::string_registers`].
 pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
     let Some((instruction, _)) = decode::instruction(bits, bytes, 0) else { return 0 };
     let registers = instruction.op_kinds().filter_map(|kind| match kind {

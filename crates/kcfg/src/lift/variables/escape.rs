@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use crate::graph::{Dest, Graph, Target, Terminator};
 use crate::index::NodeId;
-use crate::isa::{Address, Effect, Isa, Reg, Value};
+use crate::isa::{Address, Effect, Reg, Rewritable, Value};
 
 /// How many blocks to follow an address through.
 const MAX_BLOCKS: usize = 100;
@@ -70,7 +70,7 @@ fn is_frame_pointer(graph: &Graph, node: NodeId, reg: Reg) -> bool {
 
 struct Search<'g> {
     graph: &'g Graph,
-    isa: &'static dyn Isa,
+    isa: &'static dyn Rewritable,
     seen: FxHashSet<(NodeId, u64)>,
     accesses: Vec<Range<i64>>,
 }
@@ -100,7 +100,7 @@ impl Search<'_> {
         if self.isa.string_registers(bytes) & held != 0 {
             return Some(0);
         }
-        let mut read = self.isa.registers_read(bytes) & held;
+        let mut read = self.isa.registers_read(bytes, 0) & held;
         let mut after = held;
         if let Some(operand) = self.isa.memory_operand(bytes, 0)
             && operand.address.base.is_some_and(|base| held >> base.0 & 1 != 0)
