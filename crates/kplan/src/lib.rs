@@ -20,6 +20,8 @@ decides what is *removed* from a kernel, and a misspelt field must not be read a
 
 - [`Plan`]: reading, writing and their errors;
 - [`Syscalls`]: the section `syscalls`;
+- [`Coverage`]: the section `coverage`;
+- [`BlockMap`]: a document of its own, which names the code of a rewritten kernel in the same terms;
 - [`Order`]: the section `order`;
 - [`FunctionName`]: how sections name a function of the kernel;
 - [`implicit_calls`]: the system calls that no scan of a program can see, because the kernel and its
@@ -39,6 +41,9 @@ assert_eq!(Plan::read(text.as_slice(), "again")?, plan);
 ```
 */
 
+mod blocks;
+mod coverage;
+mod document;
 mod function;
 mod implicit;
 mod layout;
@@ -46,8 +51,11 @@ mod order;
 mod plan;
 mod syscalls;
 
+pub use blocks::{Block, BlockFunction, BlockMap, Counters};
+pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Run};
+pub use document::Error;
 pub use function::FunctionName;
 pub use implicit::{ImplicitCall, implicit_calls};
 pub use order::{Granularity, HotFunction, HotRange, Order};
-pub use plan::{Error, Plan, SCHEMA};
+pub use plan::{Plan, SCHEMA};
 pub use syscalls::{Abi, AbiCalls, Call, Site, Syscalls, Unresolved, Via};

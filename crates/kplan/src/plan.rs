@@ -5,10 +5,10 @@ use std::io::{self, Read, Write};
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::error::Category;
 use serde_json::{Map, Value};
 
-use crate::layout::Layout;
+use crate::coverage::Coverage;
+use crate::document::{Document, Error, SCHEMA_FIELD};
 use crate::order::Order;
 use crate::syscalls::Syscalls;
 
@@ -16,72 +16,23 @@ use crate::syscalls::Syscalls;
 /// newer document; sections and fields that it may ignore do not change it.
 pub const SCHEMA: &str = "kshrink/1";
 
-const SCHEMA_FIELD: &str = "schema";
 const SYSCALLS_FIELD: &str = "syscalls";
+const COVERAGE_FIELD: &str = "coverage";
 const ORDER_FIELD: &str = "order";
+
+const DOCUMENT: Document = Document { what: "a plan", schema: SCHEMA };
 
 /// A plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Which system calls the programs make, if a scanner has looked.
     pub syscalls: Option<Syscalls>,
+    /// Which code of the kernel ran, if it was traced.
+    pub coverage: Option<Coverage>,
     /// In which order the code that runs shall lie in memory, if that was decided.
     pub order: Option<Order>,
     /// The other sections, as they came and in their order.
     pub other: Map<String, Value>,
-}
-
-/// Why a text is no plan. Every message begins with the name of the source.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// It cannot be read.
-    #[error("cannot read {name}: {error}")]
-    Read {
-        /// Where the plan was to come from.
-        name: String,
-        /// What went wrong.
-        #[source]
-        error: io::Error,
-    },
-    /// It is empty, which is what a tool that failed leaves in a pipe.
-    #[error("{name}: empty, expected a plan (a JSON object with \"schema\": \"{SCHEMA}\")")]
-    Empty {
-        /// Where the plan came from.
-        name: String,
-    },
-    /// It is no JSON. The message ends with line and column.
-    #[error("{name}: not JSON: {error}")]
-    NotJson {
-        /// Where the plan came from.
-        name: String,
-        /// What was wrong and where.
-        #[source]
-        error: serde_json::Error,
-    },
-    /// It is JSON, but no object, or one without a version.
-    #[error("{name}: not a plan: no \"schema\": \"{SCHEMA}\" in it")]
-    NoSchema {
-        /// Where the plan came from.
-        name: String,
-    },
-    /// It is of another version, or another document altogether.
-    #[error("{name}: expected schema {SCHEMA}, found {found}")]
-    OtherSchema {
-        /// Where the plan came from.
-        name: String,
-        /// The version that it has.
-        found: String,
-    },
-    /// A field is missing or of a wrong type. The message ends with line and column.
-    #[error("{name}: not a valid plan: {error}")]
-    Field {
-        /// Where the plan came from.
-        name: String,
-        /// Which field and where.
-        #[source]
-        error: serde_json::Error,
-    },
 }
 
 impl Plan {
@@ -90,10 +41,8 @@ impl Plan {
     ///
     /// # Errors
     /// One of [`Error`], each with the name and, where there is one, line and column.
-    pub fn read(mut reader: impl Read, name: &str) -> Result<Plan, Error> {
-        let mut text = String::new();
-        reader.read_to_string(&mut text).map_err(|error| Error::Read { name: name.to_owned(), error })?;
-        Plan::parse(&text, name)
+    pub fn read(reader: impl Read, name: &str) -> Result<Plan, Error> {
+        DOCUMENT.read(reader, name)
     }
 
     /// Parses a plan.
@@ -101,48 +50,27 @@ impl Plan {
     /// # Errors
     /// As for [`Plan::read`].
     pub fn parse(text: &str, name: &str) -> Result<Plan, Error> {
-        if text.trim().is_empty() {
-            return Err(Error::Empty { name: name.to_owned() });
-        }
-        let failed = |error: serde_json::Error| {
-            let name = name.to_owned();
-            match error.classify() {
-                Category::Data => Error::Field { name, error },
-                _ => Error::NotJson { name, error },
-            }
-        };
-        // The version goes first: a document of another one may be of another shape altogether, and
-        // the complaint should be about the version.
-        match serde_json::from_str::<Value>(text).map_err(failed)?.get(SCHEMA_FIELD) {
-            None => return Err(Error::NoSchema { name: name.to_owned() }),
-            Some(Value::String(schema)) if schema == SCHEMA => {}
-            Some(Value::String(schema)) => {
-                return Err(Error::OtherSchema { name: name.to_owned(), found: schema.clone() });
-            }
-            Some(other) => {
-                return Err(Error::OtherSchema { name: name.to_owned(), found: other.to_string() });
-            }
-        }
-        serde_json::from_str(text).map_err(failed)
+        DOCUMENT.parse(text, name)
     }
 
     /// Writes the plan as indented JSON with a newline at the end.
     ///
     /// # Errors
     /// If `out` cannot be written to.
-    pub fn write(&self, mut out: impl Write) -> io::Result<()> {
-        let mut serializer = serde_json::Serializer::with_formatter(&mut out, Layout::default());
-        self.serialize(&mut serializer)?;
-        out.write_all(b"\n")
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        DOCUMENT.write(self, out)
     }
 }
 
+/// The sections; the version is for [`Document::write`] to put in front.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry(SCHEMA_FIELD, SCHEMA)?;
         if let Some(syscalls) = &self.syscalls {
             map.serialize_entry(SYSCALLS_FIELD, syscalls)?;
+        }
+        if let Some(coverage) = &self.coverage {
+            map.serialize_entry(COVERAGE_FIELD, coverage)?;
         }
         if let Some(order) = &self.order {
             map.serialize_entry(ORDER_FIELD, order)?;
@@ -155,7 +83,7 @@ impl Serialize for Plan {
 }
 
 /// Reads the known sections by their types, straight from the text, so that an error knows its line. The
-/// version is for [`Plan::parse`] to check.
+/// version is for [`Document::parse`] to check.
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
         struct Sections;
@@ -176,6 +104,10 @@ impl<'de> Deserialize<'de> for Plan {
                             return Err(de::Error::duplicate_field(SYSCALLS_FIELD));
                         }
                         SYSCALLS_FIELD => plan.syscalls = Some(map.next_value()?),
+                        COVERAGE_FIELD if plan.coverage.is_some() => {
+                            return Err(de::Error::duplicate_field(COVERAGE_FIELD));
+                        }
+                        COVERAGE_FIELD => plan.coverage = Some(map.next_value()?),
                         ORDER_FIELD if plan.order.is_some() => {
                             return Err(de::Error::duplicate_field(ORDER_FIELD));
                         }

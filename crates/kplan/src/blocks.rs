@@ -1,0 +1,204 @@
+//! The map of a rewritten kernel: which of its addresses holds which block of the kernel as it was
+//! compiled.
+//!
+//! The rewriter writes it beside a kernel (`blocks.json`), so that a trace of the rewritten or the
+//! instrumented kernel can be named by the original functions and offsets. It is a document of its own and
+//! no section of a plan, because it belongs to one link.
+//!
+//! ```
+//! let map = kplan::BlockMap::parse(include_str!("../examples/blocks.json"), "blocks.json")?;
+//! let (block, offset) = map.at(0xc100_0006).unwrap();
+//! assert_eq!((block.function, block.original_offset, offset), (1, 48, 2));
+//! # Ok::<(), kplan::Error>(())
+//! ```
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::document::{Document, Error};
+use crate::function::FunctionName;
+
+const DOCUMENT: Document = Document { what: "a map of blocks", schema: "kshrink-blocks/1" };
+
+/// The map.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct BlockMap {
+    /// The original functions.
+    pub functions: Vec<BlockFunction>,
+    /// The blocks, by rising address, not overlapping.
+    pub blocks: Vec<Block>,
+    /// How an instrumented kernel counts, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counters>,
+}
+
+/// A function of the kernel as it was compiled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockFunction {
+    /// Which function.
+    #[serde(flatten)]
+    pub function: FunctionName,
+    /// Its original size in bytes.
+    pub size: u64,
+}
+
+/// A block of the rewritten kernel. In JSON an array of five numbers, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 5]", into = "[u64; 5]")]
+pub struct Block {
+    /// Where it runs.
+    pub address: u64,
+    /// Its size there, in bytes.
+    pub size: u64,
+    /// The function that it comes from, as an index into [`BlockMap::functions`].
+    pub function: usize,
+    /// Its offset in the original function, in bytes.
+    pub original_offset: u64,
+    /// Its size in the original function, in bytes: what it became longer or shorter by is branches (and
+    /// the store that counts).
+    pub original_size: u64,
+}
+
+impl From<[u64; 5]> for Block {
+    fn from([address, size, function, original_offset, original_size]: [u64; 5]) -> Block {
+        // An index that does not fit is outside of the list as well.
+        let function = usize::try_from(function).unwrap_or(usize::MAX);
+        Block { address, size, function, original_offset, original_size }
+    }
+}
+
+impl From<Block> for [u64; 5] {
+    fn from(block: Block) -> [u64; 5] {
+        let Block { address, size, function, original_offset, original_size } = block;
+        [address, size, function as u64, original_offset, original_size]
+    }
+}
+
+/// The array in which an instrumented kernel notes its blocks: a byte for each, 0 until it has run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// The symbol at the array's first byte.
+    pub symbol: String,
+    /// The block of each byte, as an index into [`BlockMap::blocks`].
+    pub blocks: Vec<usize>,
+}
+
+impl BlockMap {
+    /// Reads a map to the end of `reader`. `name` is what messages call it.
+    ///
+    /// # Errors
+    /// One of [`Error`], each with the name and, where there is one, line and column.
+    pub fn read(reader: impl Read, name: &str) -> Result<BlockMap, Error> {
+        DOCUMENT.read(reader, name)
+    }
+
+    /// Parses a map.
+    ///
+    /// # Errors
+    /// As for [`BlockMap::read`].
+    pub fn parse(text: &str, name: &str) -> Result<BlockMap, Error> {
+        DOCUMENT.parse(text, name)
+    }
+
+    /// Writes the map as JSON, one line to each function and block.
+    ///
+    /// # Errors
+    /// If `out` cannot be written to.
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        DOCUMENT.write(self, out)
+    }
+
+    /// The block that holds an address, and the address's offset in it.
+    pub fn at(&self, address: u64) -> Option<(&Block, u64)> {
+        let after = self.blocks.partition_point(|block| block.address <= address);
+        let block = self.blocks[..after].last()?;
+        let offset = address - block.address;
+        (offset < block.size).then_some((block, offset))
+    }
+}
+
+/// The map as it is written, before it is known to make sense.
+#[derive(Deserialize)]
+struct Unchecked {
+    functions: Vec<BlockFunction>,
+    blocks: Vec<Block>,
+    #[serde(default)]
+    counters: Option<Counters>,
+}
+
+impl TryFrom<Unchecked> for BlockMap {
+    type Error = String;
+
+    fn try_from(Unchecked { functions, blocks, counters }: Unchecked) -> Result<BlockMap, String> {
+        let mut end = Some(0);
+        for (index, block) in blocks.iter().enumerate() {
+            let Some(function) = functions.get(block.function) else {
+                let count = functions.len();
+                return Err(format!("block {index} is of function {}; there are {count}", block.function));
+            };
+            let original_end = block.original_offset.checked_add(block.original_size);
+            if original_end.is_none_or(|end| end > function.size) {
+                return Err(format!(
+                    "block {index} was {} bytes at {} of {}, which has {}",
+                    block.original_size, block.original_offset, function.function, function.size
+                ));
+            }
+            let follows = end.is_some_and(|end| block.address >= end);
+            end = block.address.checked_add(block.size).filter(|_| follows);
+            if end.is_none() {
+                return Err(format!(
+                    "block {index} at {:#x} does not follow the one before it; expected rising addresses \
+                     without overlap",
+                    block.address
+                ));
+            }
+        }
+        if let Some(block) = counters.iter().flat_map(|c| &c.blocks).find(|&&block| block >= blocks.len()) {
+            return Err(format!("a counter of block {block}; there are {}", blocks.len()));
+        }
+        Ok(BlockMap { functions, blocks, counters })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../examples/blocks.json");
+
+    #[test]
+    fn the_example_is_what_would_be_written() {
+        let mut out = Vec::new();
+        BlockMap::parse(EXAMPLE, "b.json").unwrap().write(&mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), EXAMPLE);
+    }
+
+    #[test]
+    fn addresses_between_blocks_belong_to_none() {
+        let map = BlockMap::parse(EXAMPLE, "b.json").unwrap();
+        let at = |address| map.at(address).map(|(block, offset)| (block.original_offset, offset));
+        assert_eq!(at(0xc0ff_ffff), None);
+        assert_eq!(at(0xc100_0003), Some((0, 3)));
+        assert_eq!(at(0xc100_0004), Some((48, 0)));
+        assert_eq!(at(0xc100_000c), None);
+        assert_eq!(at(0xc100_0010), Some((16, 0)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let refused = |from: &str, to: &str, expected: &str| {
+            assert!(EXAMPLE.contains(from), "{from}");
+            let message = BlockMap::parse(&EXAMPLE.replace(from, to), "b.json").unwrap_err().to_string();
+            assert!(message.starts_with("b.json: not a valid map of blocks: "), "{message}");
+            assert!(message.contains(expected), "{message}");
+        };
+        refused("4, 0, 0, 4]", "4, 7, 0, 4]", "block 0 is of function 7; there are 2");
+        refused("8, 1, 48, 9]", "8, 1, 60, 9]", "block 1 was 9 bytes at 60 of setup.c:init");
+        refused("4, 0, 0, 4]", "5, 0, 0, 4]", "block 1 at 0xc1000004 does not follow");
+        refused("      2,", "      3,", "a counter of block 3; there are 3");
+        let message = BlockMap::parse("{\"schema\": \"kshrink/1\"}", "b.json").unwrap_err().to_string();
+        assert_eq!(message, "b.json: expected schema kshrink-blocks/1, found kshrink/1");
+    }
+}
