@@ -37,3 +37,7 @@ index! {
     /// A global symbol of a program.
     GlobalIndex
 }
+index! {
+    /// A function of a linked kernel, by rising address.
+    FunctionIndex
+}

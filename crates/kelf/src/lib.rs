@@ -15,10 +15,12 @@
 //! file: a rewriter makes most of its output from scratch, and reading and writing then meet in one
 //! type that tests can compare.
 //!
-//! [`SizeTable`] measures the result, and the command `kelf size` prints it.
+//! Of what comes out of that link, [`Functions`] names the code, and [`SizeTable`] gives the sizes, which the
+//! command `kelf size` prints.
 
 pub mod archive;
 pub mod build_dir;
+pub mod functions;
 pub mod index;
 pub mod inputs;
 pub mod machine;
@@ -33,10 +35,12 @@ mod addend;
 mod error;
 mod headers;
 mod resolve;
+mod segments;
 
 pub use build_dir::KernelBuild;
 pub use error::{Error, Result};
-pub use index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
+pub use functions::{Function, Functions};
+pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
 pub use machine::Machine;
 pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};

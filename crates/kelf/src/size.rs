@@ -17,14 +17,13 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use goblin::elf::header::{ET_DYN, ET_EXEC};
-use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHT_NOBITS, SectionHeader};
-use scroll::Pread;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::headers::{ElfFile, type_name};
 use crate::machine::Machine;
+use crate::segments::Segments;
 
 /// Sizes of one linked kernel or program, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,14 +82,14 @@ impl SizeTable {
             init_footprint: 0,
             footprint: 0,
         };
-        let segments = segments(&file)?;
-        let init = init_range(&file, path)?.map(|range| load_range(&segments, range));
+        let segments = Segments::of(&file)?;
+        let init = init_range(&file, path)?.map(|range| segments.load_range(range));
         let mut compressed = GzEncoder::new(Count(0), Compression::best());
         for (index, header) in file.sections.iter().enumerate() {
             if !takes_memory(header, file.section_name(index)?) {
                 continue;
             }
-            let start = load_address(&segments, header.sh_addr);
+            let start = segments.load_address(header.sh_addr);
             let range = start..start.saturating_add(header.sh_size);
             let freed = init.as_ref().map_or(0, |init| overlap(init, &range));
             let (kept_sum, freed_sum) = if header.sh_flags & u64::from(SHF_EXECINSTR) != 0 {
@@ -155,32 +154,6 @@ impl Write for Count {
     }
 }
 
-/// The segments that are loaded.
-fn segments(file: &ElfFile<'_>) -> Result<Vec<ProgramHeader>> {
-    let mut segments = Vec::new();
-    let (size, expected) = (usize::from(file.header.e_phentsize), ProgramHeader::size(file.ctx));
-    if file.header.e_phnum != 0 && size != expected {
-        let problem = format!("entries of {size} bytes; expected {expected}");
-        return Err(file.damaged("program headers", problem));
-    }
-    let mut at = usize::try_from(file.header.e_phoff).unwrap_or(usize::MAX);
-    for index in 0..file.header.e_phnum {
-        let place = || format!("program header {index}");
-        let segment: ProgramHeader = file
-            .bytes
-            .gread_with(&mut at, file.ctx)
-            .map_err(|_| file.damaged(place(), "lies outside the file"))?;
-        let bounds = segment.p_vaddr.checked_add(segment.p_memsz);
-        if bounds.is_none() || segment.p_paddr.checked_add(segment.p_memsz).is_none() {
-            return Err(file.damaged(place(), "its addresses exceed 64 bits"));
-        }
-        if segment.p_type == PT_LOAD {
-            segments.push(segment);
-        }
-    }
-    Ok(segments)
-}
-
 /// Addresses of `__init_begin` and `__init_end`; `None` for a user program.
 fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
     let symbols = match file.symbol_table()? {
@@ -215,21 +188,6 @@ fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
     }
 }
 
-/// Where what runs at `address` is loaded. The end of a segment belongs to it unless another one
-/// begins there.
-fn load_address(segments: &[ProgramHeader], address: u64) -> u64 {
-    let holds =
-        |segment: &&ProgramHeader| (segment.p_vaddr..segment.p_vaddr + segment.p_memsz).contains(&address);
-    let ends = |segment: &&ProgramHeader| segment.p_vaddr + segment.p_memsz == address;
-    let segment = segments.iter().find(holds).or_else(|| segments.iter().find(ends));
-    segment.map_or(address, |segment| address - segment.p_vaddr + segment.p_paddr)
-}
-
-fn load_range(segments: &[ProgramHeader], range: Range<u64>) -> Range<u64> {
-    let start = load_address(segments, range.start);
-    start..start.saturating_add(range.end - range.start)
-}
-
 /// Bytes that two ranges share.
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
     one.end.min(other.end).saturating_sub(one.start.max(other.start))
@@ -250,32 +208,11 @@ fn boot_image(machine: Machine, path: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn segment(p_vaddr: u64, p_paddr: u64, p_memsz: u64) -> ProgramHeader {
-        ProgramHeader { p_vaddr, p_paddr, p_memsz, ..ProgramHeader::default() }
-    }
-
     #[test]
     fn straddling_ranges_are_split() {
         assert_eq!(overlap(&(10..20), &(15..40)), 5);
         assert_eq!(overlap(&(10..20), &(0..40)), 10);
         assert_eq!(overlap(&(10..20), &(20..40)), 0);
         assert_eq!(overlap(&(10..20), &(0..5)), 0);
-    }
-
-    #[test]
-    fn percpu_at_address_zero_is_loaded_among_init_sections() {
-        // The segments of an x86-64 kernel: text and data, percpu, init.
-        let segments = [
-            segment(0xffff_ffff_8100_0000, 0x100_0000, 0x20_0000),
-            segment(0, 0x120_0000, 0x2_0000),
-            segment(0xffff_ffff_8122_0000, 0x122_0000, 0x10_0000),
-        ];
-        // __init_begin is at the end of the first segment, where no other one begins.
-        let init = load_range(&segments, 0xffff_ffff_8120_0000..0xffff_ffff_8132_0000);
-        assert_eq!(init, 0x120_0000..0x132_0000);
-        let percpu = load_address(&segments, 0);
-        assert_eq!(overlap(&init, &(percpu..percpu + 0x2_0000)), 0x2_0000);
-        // Without program headers, addresses are what they are.
-        assert_eq!(load_address(&[], 0x1000), 0x1000);
     }
 }

@@ -1,0 +1,369 @@
+//! The functions of a linked kernel: which one lies at an address, and which one has a name.
+//!
+//! A function is called by what stays the same when the kernel is linked again: its name, for a local
+//! symbol the file that the symbol table lists it under, and its number among those that are still alike.
+//! Locals of one name are common in a kernel, and files of one name are too.
+//!
+//! What is a function is decided in this order:
+//!
+//! - a symbol of type `STT_FUNC` with a size is a function of that size; of several at one address one
+//!   is picked, global before local and then the first, and a symbol within a function is a name for that
+//!   place in it;
+//! - code that no such function covers (hand-written labels) belongs to the closest symbol before it in
+//!   its section, of any kind, up to the next one;
+//! - what then is left, the padding behind a function and what precedes the first symbol of a section,
+//!   belongs to none.
+
+use std::fs;
+use std::path::Path;
+
+use goblin::elf::header::{ET_DYN, ET_EXEC};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHN_LORESERVE, SHT_NOTE};
+use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_FUNC, STT_SECTION, Sym};
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, Result};
+use crate::headers::{ElfFile, type_name};
+use crate::index::FunctionIndex;
+use crate::machine::Machine;
+use crate::segments::Segments;
+
+/// The functions of a linked kernel (or program), and the sections that they lie in.
+#[derive(Clone, Debug)]
+pub struct Functions {
+    /// The machine that they are for.
+    pub machine: Machine,
+    /// The build ID of the file in hexadecimal digits, if it has one.
+    pub build_id: Option<String>,
+    /// The executable sections, by rising address.
+    pub sections: Vec<CodeSection>,
+    /// The functions, by rising address, not overlapping.
+    pub functions: Vec<Function>,
+    /// What each name means, in the order of the symbol table.
+    names: FxHashMap<String, Vec<Meaning>>,
+    /// Addresses of the global symbols, of code and of data.
+    globals: FxHashMap<String, u64>,
+}
+
+/// An executable section.
+#[derive(Clone, Debug)]
+pub struct CodeSection {
+    /// Its name.
+    pub name: String,
+    /// The address at which it runs.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where it lies in physical memory when the kernel starts.
+    pub load_address: u64,
+    /// Its bytes; none if the file has no content for it.
+    pub bytes: Vec<u8>,
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// For a local symbol, the name of the `STT_FILE` symbol that it is listed under, if there is one.
+    pub file: Option<String>,
+    /// How many symbols of the same name and file, in executable sections, come before its own in the
+    /// symbol table.
+    pub nth: u32,
+    /// Its section, as an index into [`Functions::sections`].
+    pub section: usize,
+    /// Its address.
+    pub address: u64,
+    /// Its size in bytes, at least 1.
+    pub size: u64,
+    /// Whether it is a label, that is, code of no sized `STT_FUNC` symbol.
+    pub is_label: bool,
+}
+
+/// What one symbol means.
+#[derive(Clone, Debug)]
+struct Meaning {
+    file: Option<String>,
+    nth: u32,
+    function: FunctionIndex,
+    offset: u64,
+}
+
+/// A symbol of an executable section.
+struct Candidate<'a> {
+    name: &'a str,
+    file: Option<&'a str>,
+    nth: u32,
+    section: usize,
+    address: u64,
+    /// Its size if it is an `STT_FUNC`, else 0.
+    function_size: u64,
+    has_size: bool,
+    is_local: bool,
+}
+
+impl Functions {
+    /// Reads the symbol table and the executable sections of the linked file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if it cannot be read, [`Error::WrongKind`] if it is not a linked ELF file,
+    /// [`Error::Damaged`] if it is not whole, [`Error::Build`] if its symbols were stripped.
+    pub fn read(path: &Path) -> Result<Functions> {
+        let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let expected = "a linked kernel (vmlinux) or program";
+        let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
+        if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
+            let found = type_name(file.header.e_type);
+            return Err(Error::WrongKind { file: file.name, found, expected: expected.into() });
+        }
+        let (numbers, sections) = code_sections(&file)?;
+        let symbols = match file.symbol_table()? {
+            Some(table) => file.symbols(table)?,
+            None => Vec::new(),
+        };
+        let globals = symbols
+            .iter()
+            .filter(|(symbol, _)| symbol.st_bind() != STB_LOCAL && symbol.st_shndx != 0)
+            .map(|&(ref symbol, name)| (name.to_owned(), symbol.st_value))
+            .collect();
+        let candidates = candidates(&file, &symbols, &numbers);
+        if candidates.is_empty() {
+            return Err(Error::Build {
+                path: path.into(),
+                problem: "has no symbols of code".into(),
+                advice: "use the vmlinux that the build made, before it was stripped".into(),
+            });
+        }
+        let mut result = Functions {
+            machine: file.machine,
+            build_id: build_id(&file)?,
+            sections,
+            functions: Vec::new(),
+            names: FxHashMap::default(),
+            globals,
+        };
+        result.place(candidates);
+        Ok(result)
+    }
+
+    /// The function at `index`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn function(&self, index: FunctionIndex) -> &Function {
+        &self.functions[index.get()]
+    }
+
+    /// The section that a function lies in.
+    pub fn section_of(&self, function: &Function) -> &CodeSection {
+        &self.sections[function.section]
+    }
+
+    /// The function at an address, and the address's offset in it.
+    pub fn at(&self, address: u64) -> Option<(FunctionIndex, u64)> {
+        let after = self.functions.partition_point(|function| function.address <= address);
+        let index = after.checked_sub(1)?;
+        let offset = address - self.functions[index].address;
+        (offset < self.functions[index].size).then(|| (FunctionIndex::from(index), offset))
+    }
+
+    /// The place that a symbol of this name, file and number means: a function, and an offset in it
+    /// that is 0 unless the symbol lies within the function.
+    pub fn find(&self, name: &str, file: Option<&str>, nth: u32) -> Option<(FunctionIndex, u64)> {
+        let meanings = self.names.get(name)?.iter();
+        let mut meanings = meanings.filter(|meaning| meaning.nth == nth && meaning.file.as_deref() == file);
+        meanings.next().map(|meaning| (meaning.function, meaning.offset))
+    }
+
+    /// The functions that have a symbol of this name, each once, in the order of the symbol table.
+    pub fn named(&self, name: &str) -> Vec<FunctionIndex> {
+        let mut functions = Vec::new();
+        for meaning in self.names.get(name).into_iter().flatten() {
+            if !functions.contains(&meaning.function) {
+                functions.push(meaning.function);
+            }
+        }
+        functions
+    }
+
+    /// The address of a global symbol, of code or of data.
+    pub fn address_of(&self, global: &str) -> Option<u64> {
+        self.globals.get(global).copied()
+    }
+
+    /// The executable section that holds an address.
+    pub fn section_at(&self, address: u64) -> Option<&CodeSection> {
+        self.sections.iter().find(|section| section.addresses().contains(&address))
+    }
+
+    /// Cuts the sections into functions, and says for each candidate what it means.
+    fn place(&mut self, mut candidates: Vec<Candidate<'_>>) {
+        // Stable, so that symbols of one address stay in the order of the table.
+        candidates.sort_by_key(|candidate| (candidate.section, candidate.address));
+        for group in candidates.chunk_by(|a, b| (a.section, a.address) == (b.section, b.address)) {
+            let (section, address) = (group[0].section, group[0].address);
+            let section_end = self.sections[section].addresses().end;
+            let size = group.iter().map(|candidate| candidate.function_size).max().unwrap_or(0);
+            let last = self.functions.last_mut().filter(|last| last.section == section);
+            let is_within = match last {
+                Some(last) if last.is_label => {
+                    last.size = address - last.address;
+                    false
+                }
+                Some(last) if address < last.address + last.size => {
+                    let is_within = address + size <= last.address + last.size;
+                    if !is_within {
+                        last.size = address - last.address;
+                    }
+                    is_within
+                }
+                _ => false,
+            };
+            if !is_within && address < section_end {
+                let rank = |candidate: &&Candidate<'_>| {
+                    (candidate.function_size == 0, !candidate.has_size, candidate.is_local)
+                };
+                let picked = group.iter().min_by_key(rank).expect("a group is not empty");
+                let left = section_end - address;
+                self.functions.push(Function {
+                    name: picked.name.to_owned(),
+                    file: picked.file.map(str::to_owned),
+                    nth: picked.nth,
+                    section,
+                    address,
+                    size: if size == 0 { left } else { size.min(left) },
+                    is_label: size == 0,
+                });
+            }
+        }
+        for candidate in &candidates {
+            if let Some((function, offset)) = self.at(candidate.address) {
+                let meanings = self.names.entry(candidate.name.to_owned()).or_default();
+                let file = candidate.file.map(str::to_owned);
+                meanings.push(Meaning { file, nth: candidate.nth, function, offset });
+            }
+        }
+        for meanings in self.names.values_mut() {
+            meanings.sort_by_key(|meaning| meaning.nth);
+        }
+    }
+}
+
+impl CodeSection {
+    /// The addresses at which it runs.
+    pub fn addresses(&self) -> std::ops::Range<u64> {
+        self.address..self.address + self.size
+    }
+}
+
+/// The executable sections by rising address, and for each section of the file its place among them.
+fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<CodeSection>)> {
+    let segments = Segments::of(file)?;
+    let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
+    let mut found = Vec::new();
+    for (index, header) in file.sections.iter().enumerate() {
+        if header.sh_flags & flags != flags {
+            continue;
+        }
+        if header.sh_addr.checked_add(header.sh_size).is_none() {
+            return Err(file.damaged(file.describe(index), "its addresses exceed 64 bits"));
+        }
+        let section = CodeSection {
+            name: file.section_name(index)?.to_owned(),
+            address: header.sh_addr,
+            size: header.sh_size,
+            load_address: segments.load_address(header.sh_addr),
+            bytes: file.content(index)?.to_vec(),
+        };
+        found.push((index, section));
+    }
+    found.sort_by_key(|(_, section)| section.address);
+    let mut numbers = vec![None; file.sections.len()];
+    let mut sections: Vec<CodeSection> = Vec::with_capacity(found.len());
+    for (index, section) in found {
+        if sections.last().is_some_and(|last| last.addresses().end > section.address) {
+            return Err(file.damaged(file.describe(index), "overlaps the executable section before it"));
+        }
+        numbers[index] = Some(sections.len());
+        sections.push(section);
+    }
+    Ok((numbers, sections))
+}
+
+/// The symbols that name code, in the order of the symbol table.
+fn candidates<'a>(
+    file: &ElfFile<'_>,
+    symbols: &[(Sym, &'a str)],
+    numbers: &[Option<usize>],
+) -> Vec<Candidate<'a>> {
+    let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
+    let mut current_file = None;
+    let mut candidates = Vec::new();
+    for &(ref symbol, name) in symbols {
+        let kind = symbol.st_type();
+        if kind == STT_FILE {
+            // The linker ends the last file's symbols with a file without a name.
+            current_file = Some(name).filter(|name| !name.is_empty());
+            continue;
+        }
+        let section = match symbol.st_shndx {
+            reserved if reserved >= SHN_LORESERVE as usize => None,
+            section => numbers.get(section).copied().flatten(),
+        };
+        let Some(section) = section else { continue };
+        if kind == STT_SECTION || name.is_empty() || is_mapping_symbol(file.machine, name) {
+            continue;
+        }
+        let is_local = symbol.st_bind() == STB_LOCAL;
+        let source = current_file.filter(|_| is_local);
+        let count = counts.entry((name, source)).or_default();
+        let nth = *count;
+        *count += 1;
+        let is_function = kind == STT_FUNC;
+        // The lowest bit of a function's address says that it is Thumb code.
+        let thumb = u64::from(is_function && file.machine == Machine::Arm);
+        candidates.push(Candidate {
+            name,
+            file: source,
+            nth,
+            section,
+            address: symbol.st_value & !thumb,
+            function_size: if is_function { symbol.st_size } else { 0 },
+            has_size: symbol.st_size > 0,
+            is_local,
+        });
+    }
+    candidates
+}
+
+/// Whether a symbol says no more than what kind of bytes follow (ELF for the Arm Architecture, 5.5.5; ELF
+/// for the Arm 64-bit Architecture, 5.7.2).
+fn is_mapping_symbol(machine: Machine, name: &str) -> bool {
+    let kind = name.split('.').next().unwrap_or(name);
+    matches!(machine, Machine::Arm | Machine::Aarch64) && matches!(kind, "$a" | "$d" | "$t" | "$x")
+}
+
+/// The build ID, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
+fn build_id(file: &ElfFile<'_>) -> Result<Option<String>> {
+    for (index, header) in file.sections.iter().enumerate() {
+        if header.sh_type != SHT_NOTE {
+            continue;
+        }
+        let mut notes = file.content(index)?;
+        // Name size, content size, type; then name and content, each padded to 4 bytes.
+        while let Some((head, rest)) = notes.split_at_checked(12) {
+            let word =
+                |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+            let (name_size, content_size) = (word(0), word(4));
+            let content_at = name_size.next_multiple_of(4);
+            let content = rest.get(content_at..content_at.saturating_add(content_size));
+            let Some(content) = content else { break };
+            if word(8) == 3 && rest.starts_with(b"GNU\0") && name_size == 4 {
+                return Ok(Some(content.iter().map(|byte| format!("{byte:02x}")).collect()));
+            }
+            let Some(next) = rest.get(content_at + content_size.next_multiple_of(4)..) else { break };
+            notes = next;
+        }
+    }
+    Ok(None)
+}

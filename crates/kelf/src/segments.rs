@@ -1,0 +1,82 @@
+//! The segments of a linked file that are loaded: where what runs at an address lies in memory at first.
+
+use std::ops::Range;
+
+use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+use scroll::Pread;
+
+use crate::error::Result;
+use crate::headers::ElfFile;
+
+/// The segments that are loaded, in the order of the program headers.
+pub(crate) struct Segments(Vec<ProgramHeader>);
+
+impl Segments {
+    /// Reads the program headers of `file`.
+    pub fn of(file: &ElfFile<'_>) -> Result<Segments> {
+        let mut segments = Vec::new();
+        let (size, expected) = (usize::from(file.header.e_phentsize), ProgramHeader::size(file.ctx));
+        if file.header.e_phnum != 0 && size != expected {
+            let problem = format!("entries of {size} bytes; expected {expected}");
+            return Err(file.damaged("program headers", problem));
+        }
+        let mut at = usize::try_from(file.header.e_phoff).unwrap_or(usize::MAX);
+        for index in 0..file.header.e_phnum {
+            let place = || format!("program header {index}");
+            let segment: ProgramHeader = file
+                .bytes
+                .gread_with(&mut at, file.ctx)
+                .map_err(|_| file.damaged(place(), "lies outside the file"))?;
+            let bounds = segment.p_vaddr.checked_add(segment.p_memsz);
+            if bounds.is_none() || segment.p_paddr.checked_add(segment.p_memsz).is_none() {
+                return Err(file.damaged(place(), "its addresses exceed 64 bits"));
+            }
+            if segment.p_type == PT_LOAD {
+                segments.push(segment);
+            }
+        }
+        Ok(Segments(segments))
+    }
+
+    /// Where what runs at `address` is loaded. The end of a segment belongs to it unless another one
+    /// begins there.
+    pub fn load_address(&self, address: u64) -> u64 {
+        let holds = |segment: &&ProgramHeader| {
+            (segment.p_vaddr..segment.p_vaddr + segment.p_memsz).contains(&address)
+        };
+        let ends = |segment: &&ProgramHeader| segment.p_vaddr + segment.p_memsz == address;
+        let segment = self.0.iter().find(holds).or_else(|| self.0.iter().find(ends));
+        segment.map_or(address, |segment| address - segment.p_vaddr + segment.p_paddr)
+    }
+
+    /// Where what runs at the addresses of `range` is loaded.
+    pub fn load_range(&self, range: Range<u64>) -> Range<u64> {
+        let start = self.load_address(range.start);
+        start..start.saturating_add(range.end - range.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(p_vaddr: u64, p_paddr: u64, p_memsz: u64) -> ProgramHeader {
+        ProgramHeader { p_vaddr, p_paddr, p_memsz, ..ProgramHeader::default() }
+    }
+
+    #[test]
+    fn percpu_at_address_zero_is_loaded_among_init_sections() {
+        // The segments of an x86-64 kernel: text and data, percpu, init.
+        let segments = Segments(vec![
+            segment(0xffff_ffff_8100_0000, 0x100_0000, 0x20_0000),
+            segment(0, 0x120_0000, 0x2_0000),
+            segment(0xffff_ffff_8122_0000, 0x122_0000, 0x10_0000),
+        ]);
+        // __init_begin is at the end of the first segment, where no other one begins.
+        let init = segments.load_range(0xffff_ffff_8120_0000..0xffff_ffff_8132_0000);
+        assert_eq!(init, 0x120_0000..0x132_0000);
+        assert_eq!(segments.load_range(0..0x2_0000), 0x120_0000..0x122_0000);
+        // Without program headers, addresses are what they are.
+        assert_eq!(Segments(Vec::new()).load_address(0x1000), 0x1000);
+    }
+}
