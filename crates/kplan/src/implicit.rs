@@ -9,7 +9,8 @@
 //! The scanner adds these calls to its plan, marked with [`Via`]. A pass that removes system calls unites
 //! them with whatever plan it gets, because a plan may have been written by hand.
 
-use crate::syscalls::{Abi, Via};
+use crate::call::Via;
+use crate::syscalls::Abi;
 
 /// One such call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

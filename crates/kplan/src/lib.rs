@@ -42,6 +42,7 @@ assert_eq!(Plan::read(text.as_slice(), "again")?, plan);
 */
 
 mod blocks;
+mod call;
 mod coverage;
 mod document;
 mod function;
@@ -52,10 +53,11 @@ mod plan;
 mod syscalls;
 
 pub use blocks::{Block, BlockFunction, BlockMap, Counters};
+pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Run};
 pub use document::Error;
 pub use function::FunctionName;
 pub use implicit::{ImplicitCall, implicit_calls};
 pub use order::{Granularity, HotFunction, HotRange, Order};
 pub use plan::{Plan, SCHEMA};
-pub use syscalls::{Abi, AbiCalls, Call, Site, Syscalls, Unresolved, Via};
+pub use syscalls::{Abi, AbiCalls, Site, Syscalls, Unresolved};

@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::call::Call;
 use crate::implicit::implicit_calls;
 
 /// A system-call ABI: the numbering and the way into the kernel.
@@ -24,6 +25,11 @@ pub enum Abi {
     Arm,
     /// 64-bit ARM.
     Aarch64,
+}
+
+impl Abi {
+    /// All of them.
+    pub const ALL: [Abi; 4] = [Abi::I386, Abi::X86_64, Abi::Arm, Abi::Aarch64];
 }
 
 impl fmt::Display for Abi {
@@ -83,28 +89,28 @@ pub struct AbiCalls {
 impl AbiCalls {
     /// Whether the call of this number is listed.
     pub fn uses(&self, nr: u32) -> bool {
-        self.calls.iter().any(|call| call.nr == nr)
+        self.call(nr).is_some()
     }
 
     /// Adds the calls of [`implicit_calls`] that are not listed yet.
     pub fn add_implicit(&mut self, abi: Abi) {
         for implicit in implicit_calls(abi) {
-            self.add(Call { nr: implicit.nr, name: Some(implicit.name.to_owned()), via: Some(implicit.via) });
+            self.add(Call { via: Some(implicit.via), ..Call::new(implicit.nr, Some(implicit.name)) });
         }
     }
 
-    /// Lists a call, at its place. One that a program makes by itself hides that somebody else makes it
-    /// too.
+    /// The call of this number, if it is listed.
+    pub fn call(&self, nr: u32) -> Option<&Call> {
+        self.calls.iter().find(|call| call.nr == nr)
+    }
+
+    /// Lists a call, at its place; or that it is made in one more way, see [`Call::merge`].
     pub fn add(&mut self, call: Call) {
-        match self.calls.iter().position(|listed| listed.nr >= call.nr) {
-            Some(place) if self.calls[place].nr == call.nr => {
-                if call.via.is_none() {
-                    self.calls[place] = call;
-                }
-            }
-            Some(place) => self.calls.insert(place, call),
-            None => self.calls.push(call),
+        if let Some(listed) = self.calls.iter_mut().find(|listed| listed.nr == call.nr) {
+            return listed.merge(&call);
         }
+        let place = self.calls.iter().position(|listed| listed.nr > call.nr);
+        self.calls.insert(place.unwrap_or(self.calls.len()), call);
     }
 
     /// See [`Syscalls::merge`].
@@ -131,29 +137,6 @@ impl AbiCalls {
     }
 }
 
-/// One system call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// Its number in this ABI.
-    pub nr: u32,
-    /// Its name, as in `<asm/unistd.h>`; absent for a number that has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Who makes it, if it is not the program's own code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub via: Option<Via>,
-}
-
-/// Who makes a system call on a program's behalf.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Via {
-    /// The kernel writes the number into the program's registers.
-    Kernel,
-    /// The code of the vDSO, which the kernel maps into the program.
-    Vdso,
-}
-
 /// A place in a program that makes system calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
@@ -166,6 +149,9 @@ pub struct Site {
     pub function: Option<String>,
     /// The numbers of the calls.
     pub calls: Vec<u32>,
+    /// What is known of their arguments here. Calls of which nothing is known are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<Call>,
 }
 
 /// A place in a program whose system calls are not known.
@@ -185,13 +171,13 @@ pub struct Unresolved {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Via;
 
     fn calls(numbers: &[u32], complete: bool) -> AbiCalls {
-        let call = |&nr| Call { nr, name: None, via: None };
         AbiCalls {
             complete,
             programs: vec!["a".into()],
-            calls: numbers.iter().map(call).collect(),
+            calls: numbers.iter().map(|&nr| Call::new(nr, None)).collect(),
             unresolved: Vec::new(),
             sites: Vec::new(),
         }
@@ -219,7 +205,7 @@ mod tests {
         let mut calls = calls(&[119, 300], true);
         calls.add_implicit(Abi::I386);
         calls.add_implicit(Abi::I386);
-        let via = |nr| calls.calls.iter().find(|call| call.nr == nr).unwrap().via;
+        let via = |nr| calls.call(nr).unwrap().via;
         assert_eq!(via(119), None);
         assert_eq!(via(0), Some(Via::Kernel));
         assert_eq!(via(265), Some(Via::Vdso));

@@ -74,12 +74,17 @@ pub fn argument_registers(abi: Abi) -> &'static [Reg] {
 /// The name of a system call, as in `<asm/unistd.h>`.
 pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
     let number = usize::try_from(number).ok()?;
-    match abi {
+    let name = match abi {
         Abi::I386 => syscalls::x86::Sysno::new(number).map(|call| call.name()),
         Abi::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
         Abi::Arm => syscalls::arm::Sysno::new(number).map(|call| call.name()),
         Abi::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
-    }
+    };
+    // What the crate calls otherwise than the kernel's headers.
+    name.map(|name| match name {
+        "fstatat" => "newfstatat",
+        name => name.trim_start_matches("r#"),
+    })
 }
 
 /// Whether control never comes back from this system call.

@@ -1,82 +1,84 @@
-//! How many arguments a system call takes.
+//! What a system call takes in which register.
 //!
 //! A register behind the last argument holds whatever the program happens to have there. What it points to,
-//! the kernel neither reads nor writes.
+//! the kernel neither reads nor writes; and of an argument that the kernel declares as an `int`, it looks at
+//! the low half of a 64-bit register alone.
+//!
+//! The prototypes come from the kernel's own declarations (`SYSCALL_DEFINEn` of Linux 6.12) by
+//! `fixtures/tables/prototypes.py`.
+
+use std::sync::LazyLock;
 
 use kplan::Abi;
+use rustc_hash::FxHashMap;
 
 use crate::abi::name;
+use crate::flow::low_mask;
 
-/// The calls by the number of arguments that the kernel declares for them (`SYSCALL_DEFINEn` in Linux 6.12,
-/// the larger one where i386 and x86-64 differ). Calls of 6, and those that are not listed, may take 6.
-const BY_COUNT: [&str; 6] = [
-    // 0
-    "fork getegid getegid32 geteuid geteuid32 getgid getgid32 getpgrp getpid getppid gettid getuid \
-     getuid32 inotify_init munlockall pause restart_syscall rt_sigreturn sched_yield setsid sgetmask \
-     sigreturn sync uretprobe vfork vhangup",
-    // 1
-    "acct adjtimex alarm brk chdir chroot close dup epoll_create epoll_create1 eventfd exit exit_group \
-     fchdir fdatasync fsync getpgid getsid inotify_init1 io_destroy iopl memfd_secret mlockall \
-     mq_unlink nice oldolduname olduname personality pipe pkey_free rmdir sched_get_priority_max \
-     sched_get_priority_min sched_getscheduler set_tid_address setfsgid setfsgid32 setfsuid setfsuid32 \
-     setgid setgid32 setuid setuid32 shmdt sigpending ssetmask stime swapoff syncfs sysinfo time \
-     timer_delete timer_getoverrun times umask umount uname unlink unshare userfaultfd",
-    // 2
-    "access arch_prctl capget capset chmod clock_adjtime clock_adjtime64 clock_getres \
-     clock_getres_time64 clock_gettime clock_gettime64 clock_settime clock_settime64 clone3 creat \
-     delete_module dup2 eventfd2 fanotify_init fchmod flock fremovexattr fsopen fstat fstat64 fstatfs \
-     ftruncate getcwd getgroups getgroups32 getitimer getpriority getrlimit getrusage gettimeofday \
-     inotify_rm_watch io_setup io_uring_setup ioprio_get kill landlock_restrict_self link listen \
-     lremovexattr lstat lstat64 memfd_create mkdir mlock mq_notify msgget munlock munmap nanosleep \
-     oldfstat oldlstat oldstat pidfd_open pipe2 pivot_root pkey_alloc process_mrelease removexattr \
-     rename rt_sigpending rt_sigsuspend sched_getparam sched_rr_get_interval \
-     sched_rr_get_interval_time64 sched_setparam set_robust_list setdomainname setgroups setgroups32 \
-     sethostname setns setpgid setregid setregid32 setreuid setreuid32 setrlimit settimeofday shutdown \
-     sigaltstack signal socketcall stat stat64 statfs swapon symlink timer_gettime timer_gettime64 \
-     timerfd_create timerfd_gettime timerfd_gettime64 tkill truncate ugetrlimit umount2 ustat utime \
-     utimes",
-    // 3
-    "accept bind bpf chown chown32 close_range connect dup3 execve faccessat fchmodat fchown fchown32 \
-     fcntl fcntl64 finit_module flistxattr fsmount fspick fstatfs64 ftruncate64 futimesat \
-     get_robust_list getcpu getdents getdents64 getpeername getrandom getresgid getresgid32 getresuid \
-     getresuid32 getsockname init_module inotify_add_watch io_cancel io_submit ioctl ioperm ioprio_set \
-     landlock_create_ruleset lchown lchown32 listxattr llistxattr lseek lsm_list_modules madvise \
-     map_shadow_stack membarrier mincore mkdirat mknod mlock2 modify_ldt mprotect mq_getsetattr mseal \
-     msgctl msync open open_by_handle_at open_tree pidfd_getfd poll read readdir readlink readv recvmsg \
-     rt_sigqueueinfo sched_getaffinity sched_setaffinity sched_setattr sched_setscheduler seccomp \
-     semget semop sendmsg set_mempolicy setitimer setpriority setresgid setresgid32 setresuid \
-     setresuid32 shmat shmctl shmget sigaction signalfd sigprocmask sigsuspend socket statfs64 \
-     symlinkat sysfs syslog tgkill timer_create truncate64 unlinkat waitpid write writev",
-    // 4
-    "accept4 cachestat clock_nanosleep clock_nanosleep_time64 epoll_ctl epoll_wait faccessat2 fchmodat2 \
-     fgetxattr fstatat64 futex_requeue futex_wake getxattr io_uring_register kexec_load \
-     landlock_add_rule lgetxattr listmount lsm_get_self_attr lsm_set_self_attr migrate_pages mknodat \
-     mq_open msgsnd newfstatat openat openat2 pidfd_send_signal pkey_mprotect prlimit64 ptrace quotactl \
-     quotactl_fd readahead readlinkat reboot renameat request_key rseq rt_sigprocmask rt_sigtimedwait \
-     rt_sigtimedwait_time64 rt_tgsigqueueinfo sched_getattr semctl semtimedop semtimedop_time64 \
-     sendfile sendfile64 sendmmsg set_mempolicy_home_node signalfd4 socketpair statmount tee \
-     timer_settime timer_settime64 timerfd_settime timerfd_settime64 utimensat utimensat_time64 \
-     vmsplice wait4",
-    // 5
-    "_llseek _newselect add_key execveat fadvise64 fchownat fsconfig fsetxattr futex_waitv \
-     get_mempolicy getsockopt io_getevents kcmp kexec_file_load keyctl linkat lsetxattr mount \
-     mount_setattr move_mount mq_timedreceive mq_timedreceive_time64 mq_timedsend mq_timedsend_time64 \
-     mremap msgrcv name_to_handle_at perf_event_open ppoll ppoll_time64 prctl pread64 preadv \
-     process_madvise pwrite64 pwritev recvmmsg recvmmsg_time64 remap_file_pages renameat2 rt_sigaction \
-     select setsockopt setxattr statx waitid",
-];
+/// How many registers a system call can take arguments in.
+pub const MAX_ARGUMENTS: usize = 6;
+
+/// The arguments that a system call takes, register by register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prototype {
+    /// See the head of `prototypes.py`.
+    letters: &'static str,
+    /// Size of a register in bytes.
+    word: u8,
+}
+
+/// The lines of the table, by name.
+static PROTOTYPES: LazyLock<FxHashMap<&'static str, &'static str>> = LazyLock::new(|| {
+    include_str!("../tables/prototypes.txt").lines().filter_map(|line| line.split_once(' ')).collect()
+});
+
+impl Prototype {
+    /// The prototype of a system call. `None` if the number is none that is known.
+    pub fn of(abi: Abi, number: u64) -> Option<Prototype> {
+        let name = u32::try_from(number).ok().and_then(|number| name(abi, number))?;
+        let words = PROTOTYPES.get(name)?;
+        let of_abi = |word: &'static str| match word.split_once('=') {
+            Some((own, letters)) => (own == abi.to_string()).then_some(letters),
+            None => Some(word),
+        };
+        let letters = words.split(' ').find_map(of_abi)?.trim_matches(['(', ')']);
+        let word = if matches!(abi, Abi::I386 | Abi::Arm) { 4 } else { 8 };
+        Some(Prototype { letters, word })
+    }
+
+    /// How many registers it takes, those in the middle that it skips included.
+    pub fn count(self) -> usize {
+        self.letters.len()
+    }
+
+    /// How many bits of a register the kernel looks at.
+    pub fn bits(self, argument: usize) -> u8 {
+        match self.letters.as_bytes().get(argument) {
+            None | Some(b'-') => 0,
+            Some(b'h') => 16,
+            Some(b'i') => 32,
+            Some(_) => 8 * self.word,
+        }
+    }
+
+    /// What the kernel sees of a register's content.
+    pub fn seen(self, argument: usize, content: u64) -> u64 {
+        match self.bits(argument) {
+            0 => 0,
+            bits => content & low_mask(bits / 8),
+        }
+    }
+}
 
 /// How many arguments of a system call the kernel looks at, at most. `argument` knows some of them by their
 /// index.
 pub fn arguments_used(abi: Abi, number: u64, argument: impl Fn(usize) -> Option<u64>) -> usize {
     let name = u32::try_from(number).ok().and_then(|number| name(abi, number));
-    let Some(name) = name else { return 6 };
     // FUTEX_WAIT and FUTEX_WAKE, the private flag aside, have no use for the last two.
-    if name == "futex" && argument(1).is_some_and(|operation| matches!(operation & 0x7f, 0 | 1)) {
+    if name == Some("futex") && argument(1).is_some_and(|operation| matches!(operation & 0x7f, 0 | 1)) {
         return 4;
     }
-    let listed = |names: &&str| names.split(' ').any(|listed| listed == name);
-    BY_COUNT.iter().position(listed).unwrap_or(6)
+    Prototype::of(abi, number).map_or(MAX_ARGUMENTS, Prototype::count)
 }
 
 #[cfg(test)]
@@ -96,11 +98,64 @@ mod tests {
     }
 
     #[test]
-    fn no_call_is_listed_twice() {
-        let mut names: Vec<&str> = BY_COUNT.iter().flat_map(|names| names.split(' ')).collect();
-        let count = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), count);
+    fn the_kernel_sees_so_many_bits() {
+        let openat = Prototype::of(Abi::X86_64, 257).unwrap();
+        assert_eq!([0, 1, 2, 3, 4].map(|argument| openat.bits(argument)), [32, 64, 32, 16, 0]);
+        assert_eq!(openat.seen(0, -100i64 as u64), 0xffff_ff9c);
+        assert_eq!(openat.seen(3, 0xffff_01ff), 0x1ff);
+        // The position begins with an even register on ARM.
+        let pread = |abi| Prototype::of(abi, 180).unwrap();
+        assert_eq!(pread(Abi::Arm).bits(3), 0);
+        assert_eq!((pread(Abi::Arm).count(), pread(Abi::I386).count()), (6, 5));
     }
+
+    #[test]
+    fn every_call_has_a_prototype() {
+        for abi in [Abi::I386, Abi::X86_64, Abi::Arm, Abi::Aarch64] {
+            for call in (0..1024).filter(|&number| name(abi, number).is_some()) {
+                let prototype = Prototype::of(abi, call.into());
+                if !UNKNOWN.contains(&name(abi, call).unwrap_or_default()) {
+                    assert!(prototype.is_some(), "{abi}: {call}");
+                }
+            }
+        }
+    }
+
+    /// Calls that Linux 6.12 does not have: not yet, or not any more.
+    const UNKNOWN: [&str; 34] = [
+        "_sysctl",
+        "afs_syscall",
+        "bdflush",
+        "break",
+        "create_module",
+        "epoll_ctl_old",
+        "epoll_wait_old",
+        "file_getattr",
+        "file_setattr",
+        "ftime",
+        "get_kernel_syms",
+        "getpmsg",
+        "getxattrat",
+        "gtty",
+        "idle",
+        "listxattrat",
+        "lock",
+        "lookup_dcookie",
+        "mpx",
+        "nfsservctl",
+        "open_tree_attr",
+        "pciconfig_iobase",
+        "prof",
+        "profil",
+        "putpmsg",
+        "query_module",
+        "removexattrat",
+        "security",
+        "setxattrat",
+        "stty",
+        "tuxcall",
+        "ulimit",
+        "uprobe",
+        "vserver",
+    ];
 }

@@ -21,6 +21,7 @@ mod error;
 pub mod flow;
 pub mod follow;
 pub mod image;
+pub mod names;
 pub mod reach;
 pub mod report;
 pub mod resolve;

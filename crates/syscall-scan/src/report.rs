@@ -26,7 +26,8 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
             Ok(found) => {
                 numbers.extend(found);
                 let calls = found.iter().copied().collect();
-                listed.push(kplan::Site { file: file.to_owned(), address, function, calls });
+                let file = file.to_owned();
+                listed.push(kplan::Site { file, address, function, calls, args: Vec::new() });
             }
             Err(reason) => unresolved.push(Unresolved {
                 file: file.to_owned(),
@@ -43,7 +44,7 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
         function: lost.function.clone(),
         reason: "a jump whose targets are not known, so that not all code was seen".to_owned(),
     }));
-    let call = |nr| Call { nr, name: abi::name(abi, nr).map(str::to_owned), via: None };
+    let call = |nr| Call::new(nr, abi::name(abi, nr));
     let mut calls = AbiCalls {
         complete: unresolved.is_empty(),
         programs: vec![file.to_owned()],
