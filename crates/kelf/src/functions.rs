@@ -191,6 +191,11 @@ impl Functions {
         self.globals.get(global).copied()
     }
 
+    /// The global symbols with their addresses, of code and of data, in no particular order.
+    pub fn globals(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.globals.iter().map(|(name, &address)| (name.as_str(), address))
+    }
+
     /// The executable section that holds an address.
     pub fn section_at(&self, address: u64) -> Option<&CodeSection> {
         self.sections.iter().find(|section| section.addresses().contains(&address))

@@ -1,0 +1,132 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kplan::Granularity;
+use reorder::algorithm::Algorithm;
+use reorder::format::Format;
+
+/// Size of a page of x86 and, as most kernels are configured, ARM.
+const DEFAULT_PAGE_SIZE: u64 = 4096;
+
+/// Decides in which order the code of a kernel shall lie, so that it touches few pages
+///
+/// Reads a plan with the section `coverage` (the command `coverage` makes it from traces) and finds the
+/// functions that ran in the kernel. Code never leaves its region: init text stays init text, and what the
+/// linker script puts between markers (.sched.text, .noinstr.text, .entry.text, …) stays between them.
+#[derive(Parser, Debug)]
+#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Look at the pages instead
+    #[command(subcommand)]
+    pub look: Option<Look>,
+
+    /// What to order
+    #[command(flatten)]
+    pub order: OrderArguments,
+}
+
+/// The arguments without a subcommand.
+#[derive(Args, Debug)]
+pub struct OrderArguments {
+    /// The plan; `-` or nothing is standard input. Further plans have further startup traces for
+    /// `--algorithm balanced`; what ran in any of them is hot
+    #[arg(value_name = "PLAN")]
+    pub plans: Vec<PathBuf>,
+
+    /// The linked kernel, with its symbols
+    #[arg(long, value_name = "VMLINUX", required = true)]
+    pub vmlinux: Option<PathBuf>,
+
+    /// What to print
+    #[arg(short, long, value_enum, default_value_t = Format::Plan)]
+    pub format: Format,
+
+    /// What is moved: whole functions, or within functions the blocks that ran, which takes a rewriter
+    #[arg(short, long, value_enum, default_value_t = Grain::Function)]
+    pub granularity: Grain,
+
+    /// How to find the order
+    #[arg(short, long, value_enum, default_value_t = Algorithm::Packed)]
+    pub algorithm: Algorithm,
+
+    /// Size of a page in bytes, a power of two
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_PAGE_SIZE, value_parser = page_size)]
+    pub page_size: u64,
+
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
+    pub output: PathBuf,
+}
+
+/// [`Granularity`] as an argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Grain {
+    /// Whole functions
+    Function,
+    /// The blocks that ran
+    Block,
+}
+
+impl From<Grain> for Granularity {
+    fn from(grain: Grain) -> Granularity {
+        match grain {
+            Grain::Function => Granularity::Function,
+            Grain::Block => Granularity::Block,
+        }
+    }
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Look {
+    /// Print how many pages of text a kernel has, how many are touched, and how few would do
+    ///
+    /// A page is touched if one of its bytes ran. `minimum by function` is what the functions that ran fill,
+    /// `minimum by byte` what the bytes that ran fill. The list below names the emptiest of the touched
+    /// pages and says what else is on them.
+    Pages {
+        /// The linked kernel that the coverage is of, with its symbols
+        vmlinux: PathBuf,
+
+        /// The plan; `-` or nothing is standard input
+        plan: Option<PathBuf>,
+
+        /// Size of a page in bytes, a power of two
+        #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_PAGE_SIZE, value_parser = page_size)]
+        page_size: u64,
+
+        /// How many of the emptiest pages to list
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        emptiest: usize,
+
+        /// Print a JSON object, with all touched pages
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn page_size(text: &str) -> Result<u64, String> {
+    let size: u64 = text.parse().map_err(|_| "expected a number of bytes, such as 4096".to_owned())?;
+    if size.is_power_of_two() && (64..=1 << 30).contains(&size) {
+        return Ok(size);
+    }
+    Err("expected a power of two from 64 to 1073741824, such as 4096".to_owned())
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  coverage qemu build/vmlinux trace.log | reorder --vmlinux build/vmlinux -o order.json
+      order the functions of a kernel by a trace of its boot
+  reorder plan.json --vmlinux build/vmlinux -g block | kshrink-spec build/vmlinux --passes layout -o out
+      take the blocks that did not run out of the functions that did, too, and relink the kernel
+  reorder plan.json --vmlinux build/vmlinux --format lld -o order.txt
+      the functions for `ld.lld --symbol-ordering-file=order.txt`, after KCFLAGS=-ffunction-sections
+  reorder pages build/vmlinux plan.json
+      what there is to gain
+
+Exit status:
+  0  success; what of the coverage did not match is said on standard error
+  1  the job failed: a file could not be read or written; nothing was written
+  2  usage error or bad input";

@@ -1,0 +1,46 @@
+//! Who calls whom among the hot functions: from the trace where it says, else read from the code that ran.
+//!
+//! Without a trace of calls the weight of a call is how often its caller was entered, or 1. Only direct calls
+//! and jumps to the first byte of another function are seen; a call through a pointer is not.
+
+use kcfg::isa::{Flow, Isa};
+use kplan::Coverage;
+use rustc_hash::FxHashMap;
+
+use crate::algorithm::Call;
+use crate::hot::HotCode;
+
+/// The calls of a coverage between functions that the kernel has.
+pub fn traced(hot: &HotCode, coverage: &Coverage) -> Vec<Call> {
+    let found: FxHashMap<usize, usize> =
+        hot.functions.iter().enumerate().map(|(index, function)| (function.covered, index)).collect();
+    let calls = coverage.calls.iter().filter_map(|call| {
+        Some(Call { from: *found.get(&call.from)?, to: *found.get(&call.to)?, weight: call.count })
+    });
+    calls.collect()
+}
+
+/// The direct calls in the code that ran. `code` gives the bytes of the kernel at an address.
+pub fn decoded<'a>(hot: &HotCode, isa: &dyn Isa, code: impl Fn(u64, u64) -> Option<&'a [u8]>) -> Vec<Call> {
+    let entries: FxHashMap<u64, usize> =
+        hot.functions.iter().enumerate().map(|(index, function)| (function.address, index)).collect();
+    let mut calls = Vec::new();
+    for (from, function) in hot.functions.iter().enumerate() {
+        let weight = function.count.unwrap_or(1).max(1);
+        for range in &function.ran {
+            let start = function.address + range.start;
+            let Some(bytes) = code(start, range.end - range.start) else { continue };
+            let mut at = 0;
+            while let Some(insn) = isa.decode(&bytes[at..], start + at as u64) {
+                if let Flow::Direct { target, .. } = insn.flow
+                    && let Some(&to) = entries.get(&target)
+                    && to != from
+                {
+                    calls.push(Call { from, to, weight });
+                }
+                at += usize::from(insn.len);
+            }
+        }
+    }
+    calls
+}

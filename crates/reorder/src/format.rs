@@ -1,0 +1,172 @@
+//! An order in the words of a linker.
+//!
+//! `lld` sorts by symbols and takes any function. The others sort by the names of input sections, so that they
+//! can move only what `-ffunction-sections` gave a section of its own: functions of the ordinary code, but not
+//! those of `.init.text`, `.sched.text` and the like, which the source put into a section by name.
+
+use std::fmt::Write as _;
+
+use kplan::{FunctionName, Order};
+use rustc_hash::FxHashSet;
+
+/// What to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Format {
+    /// The plan, with the section `order`
+    Plan,
+    /// A file for --section-ordering-file of GNU ld (2.43 and later)
+    GnuLd,
+    /// A file for --symbol-ordering-file of ld.lld
+    Lld,
+    /// A file for --section-ordering-file of gold
+    Gold,
+    /// Input section descriptions, to be put into a linker script
+    Lds,
+}
+
+/// An order as text, and how many of its functions the format cannot name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Formatted {
+    /// The text.
+    pub text: String,
+    /// Functions that stay where they are, because they have no section of their own.
+    pub left_out: usize,
+}
+
+/// For `ld.lld --symbol-ordering-file`: a symbol on each line. Local functions of one name cannot be told
+/// apart there; the name is listed once.
+pub fn lld(order: &Order) -> Formatted {
+    let mut listed = FxHashSet::default();
+    let mut text = String::new();
+    for hot in &order.functions {
+        if listed.insert(&hot.function.name) {
+            let _ = writeln!(text, "{}", hot.function.name);
+        }
+    }
+    Formatted { text, left_out: 0 }
+}
+
+/// For `ld.gold --section-ordering-file`: a section name on each line. `splits` says whether a function has a
+/// section of its own.
+pub fn gold(order: &Order, splits: impl Fn(&FunctionName) -> bool) -> Formatted {
+    let mut listed = FxHashSet::default();
+    formatted(order, splits, |text, function| {
+        let section = section_name(&function.name);
+        if listed.insert(section.clone()) {
+            let _ = writeln!(text, "{section}");
+        }
+    })
+}
+
+/// Input section descriptions for a linker script, such as `*(.text.vfs_read)`. A local function is looked for
+/// in objects that are named as its source file is.
+pub fn lds(order: &Order, splits: impl Fn(&FunctionName) -> bool) -> Formatted {
+    descriptions(order, splits, "")
+}
+
+/// For `ld --section-ordering-file` of GNU binutils: the descriptions, by output section. The linker puts them
+/// before what its script says of the output section.
+pub fn gnu_ld(order: &Order, splits: impl Fn(&FunctionName) -> bool) -> Formatted {
+    let mut formatted = descriptions(order, splits, "  ");
+    formatted.text = format!(".text : {{\n{}}}\n", formatted.text);
+    formatted
+}
+
+fn descriptions(order: &Order, splits: impl Fn(&FunctionName) -> bool, indent: &str) -> Formatted {
+    let mut listed = FxHashSet::default();
+    formatted(order, splits, |text, function| {
+        let object = function.file.as_deref().map(object_pattern).unwrap_or_default();
+        let line = format!("{indent}*{object}({})\n", section_name(&function.name));
+        if listed.insert(line.clone()) {
+            text.push_str(&line);
+        }
+    })
+}
+
+fn formatted(
+    order: &Order,
+    splits: impl Fn(&FunctionName) -> bool,
+    mut print: impl FnMut(&mut String, &FunctionName),
+) -> Formatted {
+    let mut formatted = Formatted { text: String::new(), left_out: 0 };
+    for hot in &order.functions {
+        if splits(&hot.function) {
+            print(&mut formatted.text, &hot.function);
+        } else {
+            formatted.left_out += 1;
+        }
+    }
+    formatted
+}
+
+/// The section that GCC and Clang give a function with `-ffunction-sections`. What the compiler split off as
+/// unlikely is named after the function that it is a part of.
+fn section_name(function: &str) -> String {
+    match function.strip_suffix(".cold") {
+        Some(whole) => format!(".text.unlikely.{whole}"),
+        None => format!(".text.{function}"),
+    }
+}
+
+/// The end of the name of the object that a source file is compiled to: `open.o` for `open.c`.
+fn object_pattern(file: &str) -> String {
+    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+    format!("{stem}.o")
+}
+
+#[cfg(test)]
+mod tests {
+    use kplan::{Granularity, HotFunction};
+
+    use super::*;
+
+    fn order() -> Order {
+        let local =
+            |name: &str, file: &str, nth| FunctionName { name: name.into(), file: Some(file.into()), nth };
+        let functions = [
+            FunctionName::global("start_kernel"),
+            FunctionName::global("vfs_read"),
+            local("init", "core.c", 0),
+            local("init", "core.c", 1),
+            local("init", "open.c", 0),
+            local("fail.cold", "open.c", 0),
+        ];
+        let functions = functions.map(|function| HotFunction { function, ranges: Vec::new() });
+        Order {
+            granularity: Granularity::Function,
+            algorithm: "first-use".into(),
+            functions: functions.into(),
+        }
+    }
+
+    fn splits(function: &FunctionName) -> bool {
+        function.name != "start_kernel"
+    }
+
+    #[test]
+    fn lld_takes_symbols_once() {
+        let formatted = lld(&order());
+        assert_eq!(formatted.text, "start_kernel\nvfs_read\ninit\nfail.cold\n");
+        assert_eq!(formatted.left_out, 0);
+    }
+
+    #[test]
+    fn gold_takes_sections() {
+        let formatted = gold(&order(), splits);
+        assert_eq!(formatted.text, ".text.vfs_read\n.text.init\n.text.unlikely.fail\n");
+        assert_eq!(formatted.left_out, 1);
+    }
+
+    #[test]
+    fn scripts_tell_files_apart() {
+        let lines = [
+            "*(.text.vfs_read)",
+            "*core.o(.text.init)",
+            "*open.o(.text.init)",
+            "*open.o(.text.unlikely.fail)",
+        ];
+        assert_eq!(lds(&order(), splits).text.lines().collect::<Vec<_>>(), lines);
+        let expected = format!(".text : {{\n  {}\n}}\n", lines.join("\n  "));
+        assert_eq!(gnu_ld(&order(), splits).text, expected);
+    }
+}

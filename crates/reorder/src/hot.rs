@@ -1,0 +1,147 @@
+//! The hot code: the functions that a coverage says ran, found in a linked kernel and grouped by region.
+
+use std::ops::Range;
+
+use kplan::{Coverage, FunctionName, Granularity, HotFunction, HotRange, Order};
+use rustc_hash::FxHashMap;
+
+use crate::algorithm::{Algorithm, Call, Unit, balanced, call_chain, first_use, packed};
+use crate::text::Text;
+
+/// A function that ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hot {
+    /// Which function.
+    pub function: FunctionName,
+    /// Where it lies in the kernel.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it ran first, on the scale of the coverage.
+    pub first: u64,
+    /// How often it was entered, where that is known.
+    pub count: Option<u64>,
+    /// What of it ran: all, where the coverage does not say.
+    pub ran: Vec<Range<u64>>,
+    /// Its region, as an index into [`Text::regions`].
+    pub region: usize,
+    /// Its index in the coverage.
+    pub covered: usize,
+}
+
+/// The hot code of a kernel.
+#[derive(Clone, Debug)]
+pub struct HotCode {
+    /// Its text.
+    pub text: Text,
+    /// The functions that ran, in the order of the coverage.
+    pub functions: Vec<Hot>,
+    /// How many functions of the coverage the kernel does not have.
+    pub unmatched: usize,
+    /// How many it has in another size: they count as hot as a whole.
+    pub resized: usize,
+}
+
+/// How to order.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// What is moved.
+    pub granularity: Granularity,
+    /// By which algorithm.
+    pub algorithm: Algorithm,
+    /// Size of a page in bytes.
+    pub page_size: u64,
+}
+
+impl HotCode {
+    /// Finds the functions of a coverage. `find` gives address and size of a function of the kernel.
+    pub fn new(
+        text: Text,
+        coverage: &Coverage,
+        find: impl Fn(&FunctionName) -> Option<(u64, u64)>,
+    ) -> HotCode {
+        let mut functions = Vec::new();
+        let (mut unmatched, mut resized) = (0, 0);
+        for (index, covered) in coverage.functions.iter().enumerate() {
+            let Some((address, size)) = find(&covered.function) else {
+                unmatched += 1;
+                continue;
+            };
+            // Of another size it is another version of the function, whose bytes are not comparable.
+            resized += usize::from(size != covered.size);
+            let known = covered.ran.as_ref().filter(|_| size == covered.size);
+            let ran: Vec<Range<u64>> = match known {
+                Some(ran) => ran.iter().map(|range| range.offsets()).collect(),
+                None => std::iter::once(0..size).collect(),
+            };
+            let Some(region) = text.region_at(address).filter(|_| size > 0 && !ran.is_empty()) else {
+                unmatched += 1;
+                continue;
+            };
+            let (function, first, count) = (covered.function.clone(), covered.first, covered.count);
+            functions.push(Hot { function, address, size, first, count, ran, region, covered: index });
+        }
+        HotCode { text, functions, unmatched, resized }
+    }
+
+    /// Where each function is among [`HotCode::functions`].
+    pub fn index(&self) -> FxHashMap<&FunctionName, usize> {
+        self.functions.iter().enumerate().map(|(index, hot)| (&hot.function, index)).collect()
+    }
+
+    /// Orders the hot code: region by region, by address, and within each as chosen. `calls` are between
+    /// [`HotCode::functions`], each of `traces` lists some of them by first execution.
+    pub fn order(&self, choice: Choice, calls: &[Call], traces: &[Vec<usize>]) -> Order {
+        let mut functions = Vec::new();
+        for region in 0..self.text.regions.len() {
+            let members: Vec<usize> =
+                (0..self.functions.len()).filter(|&hot| self.functions[hot].region == region).collect();
+            let units: Vec<Unit> =
+                members.iter().map(|&hot| unit(&self.functions[hot], choice.granularity)).collect();
+            let local = |hot: usize| members.binary_search(&hot).ok();
+            let order = match choice.algorithm {
+                Algorithm::FirstUse => first_use(&units),
+                Algorithm::CallChain => {
+                    let calls = calls.iter().filter_map(|call| {
+                        Some(Call { from: local(call.from)?, to: local(call.to)?, weight: call.weight })
+                    });
+                    call_chain(&units, &calls.collect::<Vec<_>>(), choice.page_size)
+                }
+                Algorithm::Balanced => {
+                    let traces = traces.iter().map(|trace| trace.iter().filter_map(|&hot| local(hot)));
+                    balanced(&units, &traces.map(Iterator::collect).collect::<Vec<_>>())
+                }
+                Algorithm::Packed => {
+                    let start = self.text.regions[region].addresses.start % choice.page_size;
+                    packed(&units, choice.page_size, start)
+                }
+            };
+            let listed = order.into_iter().map(|unit| &self.functions[members[unit]]);
+            functions.extend(listed.map(|hot| entry(hot, choice.granularity)));
+        }
+        Order { granularity: choice.granularity, algorithm: choice.algorithm.name().into(), functions }
+    }
+}
+
+/// What of a function is moved.
+fn unit(hot: &Hot, granularity: Granularity) -> Unit {
+    let heat = hot.count.unwrap_or(1);
+    match granularity {
+        Granularity::Function => Unit { size: hot.size, first: hot.first, heat, ran: hot.ran.clone() },
+        Granularity::Block => {
+            let size = hot.ran.iter().map(|range| range.end - range.start).sum();
+            Unit { size, first: hot.first, heat, ran: std::iter::once(0..size).collect() }
+        }
+    }
+}
+
+fn entry(hot: &Hot, granularity: Granularity) -> HotFunction {
+    let whole = matches!(hot.ran.as_slice(), [all] if *all == (0..hot.size));
+    let ranges = match granularity {
+        Granularity::Block if !whole => hot.ran.as_slice(),
+        _ => &[],
+    };
+    let ranges =
+        ranges.iter().map(|range| HotRange { offset: range.start, size: range.end - range.start }).collect();
+    HotFunction { function: hot.function.clone(), ranges }
+}

@@ -1,0 +1,199 @@
+//! `reorder`: decides in which order the code of a kernel shall lie.
+
+mod arguments;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
+use kplan::{Coverage, Plan};
+use reorder::algorithm::{Algorithm, Call};
+use reorder::calls;
+use reorder::format::{self, Format, Formatted};
+use reorder::hot::{Choice, HotCode};
+use reorder::kernel::Kernel;
+use reorder::pages::Pages;
+use rustc_hash::FxHashSet;
+
+use arguments::{Arguments, Look, OrderArguments};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    kcli::main("reorder", || match &arguments.look {
+        Some(Look::Pages { vmlinux, plan, page_size, emptiest, json }) => {
+            pages(vmlinux, plan.as_deref(), *page_size, *emptiest, *json)
+        }
+        None => order(&arguments.order),
+    })
+}
+
+fn order(arguments: &OrderArguments) -> Result<(), Failure> {
+    let vmlinux = arguments.vmlinux.as_deref().unwrap_or(Path::new("-"));
+    let kernel = Kernel::read(vmlinux)?;
+    let (first, further) = match arguments.plans.split_first() {
+        Some((first, further)) => (Some(first.as_path()), further),
+        None => (None, &[][..]),
+    };
+    let mut plan = read_plan(first)?;
+    let mut coverage = take_coverage(&plan, first)?;
+    let mut runs = vec![coverage.clone()];
+    for path in further {
+        let more = take_coverage(&read_plan(Some(path))?, Some(path))?;
+        runs.push(more.clone());
+        coverage.merge(more);
+    }
+    let hot = hot_code(&kernel, &coverage, vmlinux)?;
+    let choice = Choice {
+        granularity: arguments.granularity.into(),
+        algorithm: arguments.algorithm,
+        page_size: arguments.page_size,
+    };
+    let calls = match arguments.algorithm {
+        Algorithm::CallChain => call_graph(&kernel, &hot, &coverage, vmlinux)?,
+        _ => Vec::new(),
+    };
+    let order = hot.order(choice, &calls, &traces(&hot, &runs));
+
+    let own_section: FxHashSet<_> = hot
+        .functions
+        .iter()
+        .filter(|function| hot.text.regions[function.region].splits)
+        .map(|function| &function.function)
+        .collect();
+    let splits = |function: &kplan::FunctionName| own_section.contains(function);
+    let formatted = match arguments.format {
+        Format::Plan => {
+            plan.order = Some(order);
+            let mut output = Output::create(&arguments.output)?;
+            plan.write(&mut output)?;
+            return Ok(output.commit()?);
+        }
+        Format::GnuLd => format::gnu_ld(&order, splits),
+        Format::Lld => format::lld(&order),
+        Format::Gold => format::gold(&order, splits),
+        Format::Lds => format::lds(&order, splits),
+    };
+    write(&formatted, &arguments.output)
+}
+
+fn write(formatted: &Formatted, path: &Path) -> Result<(), Failure> {
+    let mut output = Output::create(path)?;
+    output.write_all(formatted.text.as_bytes())?;
+    output.commit()?;
+    if formatted.left_out > 0 {
+        eprintln!(
+            "reorder: {} functions that ran have no section of their own (init text, .sched.text and the like) \
+             and stay where they are",
+            formatted.left_out
+        );
+    }
+    Ok(())
+}
+
+fn pages(
+    vmlinux: &Path,
+    plan: Option<&Path>,
+    page_size: u64,
+    emptiest: usize,
+    json: bool,
+) -> Result<(), Failure> {
+    let kernel = Kernel::read(vmlinux)?;
+    let coverage = take_coverage(&read_plan(plan)?, plan)?;
+    let hot = hot_code(&kernel, &coverage, vmlinux)?;
+    let pages = Pages::count(&hot, &kernel.all_functions(), page_size);
+    let mut output = Output::stdout();
+    if json {
+        serde_json::to_writer_pretty(&mut output, &pages)?;
+        writeln!(output)?;
+    } else {
+        output.write_all(pages.text(emptiest).as_bytes())?;
+    }
+    Ok(output.commit()?)
+}
+
+/// The hot code, with a word on standard error where the coverage and the kernel differ.
+fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotCode, Failure> {
+    let hot = kernel.hot_code(coverage);
+    let (of, path) = (coverage.functions.len(), vmlinux.display());
+    if hot.functions.is_empty() {
+        return Err(Failure::bad_input(format!(
+            "{path}: none of the {of} functions of the coverage is in it; trace this kernel, or name the kernel \
+             that was traced"
+        )));
+    }
+    if hot.unmatched > 0 {
+        eprintln!("reorder: {} of the {of} functions of the coverage are not in {path}", hot.unmatched);
+    }
+    if hot.resized > 0 {
+        eprintln!(
+            "reorder: {} functions have another size in {path} than in the coverage; they count as a whole",
+            hot.resized
+        );
+    }
+    Ok(hot)
+}
+
+/// The calls for [`Algorithm::CallChain`].
+fn call_graph(
+    kernel: &Kernel,
+    hot: &HotCode,
+    coverage: &Coverage,
+    vmlinux: &Path,
+) -> Result<Vec<Call>, Failure> {
+    if !coverage.calls.is_empty() {
+        return Ok(calls::traced(hot, coverage));
+    }
+    let machine = kernel.machine();
+    let isa = kcfg::isa::isa(machine).ok_or_else(|| {
+        Failure::bad_input(format!(
+            "{}: the coverage has no calls, and those of {machine} code cannot be read from the kernel; make \
+             the coverage from a trace with callers (`coverage ftrace`)",
+            vmlinux.display()
+        ))
+    })?;
+    Ok(calls::decoded(hot, isa, |address, size| kernel.code(address, size)))
+}
+
+/// The functions of each run by first execution, as indices into the hot functions.
+fn traces(hot: &HotCode, runs: &[Coverage]) -> Vec<Vec<usize>> {
+    let index = hot.index();
+    let trace = |run: &Coverage| {
+        let mut functions: Vec<_> = run.functions.iter().collect();
+        functions.sort_by_key(|function| function.first);
+        functions.iter().filter_map(|function| index.get(&function.function).copied()).collect()
+    };
+    runs.iter().map(trace).collect()
+}
+
+/// The plan of a file, or of standard input.
+fn read_plan(path: Option<&Path>) -> Result<Plan, Failure> {
+    let path = match path {
+        Some(path) => path,
+        None if is_piped_stdin() => Path::new("-"),
+        None => {
+            let message = "no plan: name a file with the section `coverage`, or pipe it in; see --help";
+            return Err(Failure::bad_input(message));
+        }
+    };
+    Plan::read(read_input(path)?.as_slice(), &name(Some(path))).or_bad_input()
+}
+
+/// The coverage of a plan, which has to be there.
+fn take_coverage(plan: &Plan, path: Option<&Path>) -> Result<Coverage, Failure> {
+    let coverage = plan.coverage.clone().filter(|coverage| !coverage.functions.is_empty());
+    coverage.ok_or_else(|| {
+        Failure::bad_input(format!(
+            "{}: no section `coverage` with functions in it; add it with the command `coverage`",
+            name(path)
+        ))
+    })
+}
+
+fn name(path: Option<&Path>) -> String {
+    match path {
+        Some(path) if path != Path::new("-") => PathBuf::from(path).display().to_string(),
+        _ => "standard input".into(),
+    }
+}

@@ -1,0 +1,180 @@
+//! The text of a linked kernel: its executable sections, and the regions that the linker script makes of them.
+//!
+//! A linker script gathers some input sections between marker symbols, because the kernel asks of an address
+//! whether it lies there: `.sched.text` between `__sched_text_start` and `__sched_text_end`, `.noinstr.text`,
+//! `.entry.text` and others. Nothing may move across such a marker. What lies between two of them is a
+//! [`Region`]; the largest region outside of all markers is the ordinary code of the compiler, the only one
+//! whose functions `-ffunction-sections` gives sections of their own.
+
+use std::ops::Range;
+
+/// An executable section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextSection {
+    /// Its name.
+    pub name: String,
+    /// Where it lies.
+    pub addresses: Range<u64>,
+    /// Whether it is given back after boot.
+    pub init: bool,
+}
+
+/// A part of an executable section within which code may move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// What it is called: the name of the section, `.sched.text` for what the markers name, or `behind …`
+    /// for what lies between two of those.
+    pub name: String,
+    /// Where it lies.
+    pub addresses: Range<u64>,
+    /// Its section, as an index into [`Text::sections`].
+    pub section: usize,
+    /// Whether its functions have sections of their own if compiled with `-ffunction-sections`.
+    pub splits: bool,
+}
+
+/// The text of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// The executable sections, by address.
+    pub sections: Vec<TextSection>,
+    /// Their regions, by address; they cover the sections.
+    pub regions: Vec<Region>,
+}
+
+impl Text {
+    /// Cuts the sections at the markers among `symbols`, which are names with addresses.
+    pub fn new<'a>(mut sections: Vec<TextSection>, symbols: impl Iterator<Item = (&'a str, u64)>) -> Text {
+        sections.sort_by_key(|section| section.addresses.start);
+        let marked = marked_ranges(symbols);
+        let mut regions = Vec::new();
+        for (index, section) in sections.iter().enumerate() {
+            cut(index, section, &marked, &mut regions);
+        }
+        Text { sections, regions }
+    }
+
+    /// The region that holds an address.
+    pub fn region_at(&self, address: u64) -> Option<usize> {
+        let after = self.regions.partition_point(|region| region.addresses.start <= address);
+        let index = after.checked_sub(1)?;
+        self.regions[index].addresses.contains(&address).then_some(index)
+    }
+}
+
+/// The ranges between `__NAME_text_start` and `__NAME_text_end`, named `.NAME.text`. Empty ones say nothing.
+fn marked_ranges<'a>(symbols: impl Iterator<Item = (&'a str, u64)>) -> Vec<(String, Range<u64>)> {
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
+    for (name, address) in symbols {
+        let Some(name) = name.strip_prefix("__") else { continue };
+        if let Some(class) = name.strip_suffix("_text_start") {
+            starts.push((class, address));
+        } else if let Some(class) = name.strip_suffix("_text_end") {
+            ends.push((class, address));
+        }
+    }
+    let mut marked = Vec::new();
+    for (class, start) in starts {
+        let end = ends.iter().find(|(other, end)| *other == class && *end > start);
+        if let Some((_, end)) = end {
+            marked.push((format!(".{class}.text"), start..*end));
+        }
+    }
+    marked
+}
+
+/// Appends the regions of a section.
+fn cut(index: usize, section: &TextSection, marked: &[(String, Range<u64>)], regions: &mut Vec<Region>) {
+    let Range { start, end } = section.addresses;
+    if start >= end {
+        return;
+    }
+    let inside = |(_, range): &&(String, Range<u64>)| start <= range.start && range.end <= end;
+    let marked: Vec<_> = marked.iter().filter(inside).collect();
+    let mut cuts: Vec<u64> = marked.iter().flat_map(|(_, range)| [range.start, range.end]).collect();
+    cuts.extend([start, end]);
+    cuts.sort_unstable();
+    cuts.dedup();
+
+    let first = regions.len();
+    for pair in cuts.windows(2) {
+        let addresses = pair[0]..pair[1];
+        // Markers nest: `.cpuidle.text` lies within `.noinstr.text`. The smallest range is the innermost.
+        let holds = |(_, range): &&&(String, Range<u64>)| range.contains(&addresses.start);
+        let innermost = marked.iter().filter(holds).min_by_key(|(_, range)| range.end - range.start);
+        let name = match (innermost, regions[first..].last()) {
+            (Some((name, _)), _) => name.clone(),
+            (None, None) => section.name.clone(),
+            (None, Some(before)) => format!("behind {}", before.name),
+        };
+        let plain = innermost.is_none();
+        regions.push(Region { name, addresses, section: index, splits: plain && !section.init });
+    }
+    let regions = &mut regions[first..];
+    let size = |region: &&mut Region| region.addresses.end - region.addresses.start;
+    let plain = |region: &&mut Region| region.splits;
+    if let Some(main) = regions.iter_mut().filter(plain).max_by_key(size) {
+        main.name = section.name.clone();
+        let start = main.addresses.start;
+        for region in regions {
+            region.splits = region.addresses.start == start && section.name == ".text";
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(name: &str, addresses: Range<u64>, init: bool) -> TextSection {
+        TextSection { name: name.into(), addresses, init }
+    }
+
+    #[test]
+    fn markers_cut_and_nest() {
+        let sections = vec![section(".init.text", 900..950, true), section(".text", 100..800, false)];
+        let symbols = [
+            ("__noinstr_text_start", 500),
+            ("__cpuidle_text_start", 560),
+            ("__cpuidle_text_end", 600),
+            ("__noinstr_text_end", 600),
+            ("__sched_text_start", 640),
+            ("__sched_text_end", 700),
+            ("__lock_text_start", 700),
+            ("__lock_text_end", 700),
+            ("vfs_read", 120),
+            ("__odd_text_start", 990),
+        ];
+        let text = Text::new(sections, symbols.into_iter());
+        let regions: Vec<_> =
+            text.regions.iter().map(|r| (r.name.as_str(), r.addresses.clone(), r.splits)).collect();
+        let expected = [
+            (".text", 100..500, true),
+            (".noinstr.text", 500..560, false),
+            (".cpuidle.text", 560..600, false),
+            ("behind .cpuidle.text", 600..640, false),
+            (".sched.text", 640..700, false),
+            ("behind .sched.text", 700..800, false),
+            (".init.text", 900..950, false),
+        ];
+        assert_eq!(regions, expected);
+        assert_eq!(text.region_at(560), Some(2));
+        assert_eq!((text.region_at(99), text.region_at(800), text.region_at(949)), (None, None, Some(6)));
+    }
+
+    #[test]
+    fn the_ordinary_code_may_come_behind_the_markers() {
+        let symbols = [("__entry_text_start", 110), ("__entry_text_end", 200)];
+        let text = Text::new(vec![section(".text", 100..800, false)], symbols.into_iter());
+        let regions: Vec<_> = text.regions.iter().map(|r| (r.name.as_str(), r.splits)).collect();
+        assert_eq!(regions, [(".text", false), (".entry.text", false), (".text", true)]);
+    }
+
+    #[test]
+    fn a_section_without_markers_is_one_region() {
+        let text =
+            Text::new(vec![section(".text", 0..10, false), section(".empty", 20..20, false)], [].into_iter());
+        assert_eq!(text.regions.len(), 1);
+        assert!(text.regions[0].splits);
+    }
+}
