@@ -1,6 +1,7 @@
 //! What a machine's ABIs say: which registers a call keeps, where system calls take their number from.
 
 use kcfg::isa::Reg;
+use kcfg::isa::aarch64::registers as aarch64;
 use kcfg::isa::x86::registers::{EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11};
 use kelf::Machine;
 use kplan::Abi;
@@ -17,17 +18,45 @@ pub struct Convention {
     pub arguments: &'static [Reg],
     /// The register that holds the result.
     pub result: Reg,
+    /// The register that a call leaves the return address in; `None` where it pushes the address.
+    pub link: Option<Reg>,
 }
 
-const I386: Convention =
-    Convention { stack_pointer: ESP, scratch: &[EAX, ECX, EDX], arguments: &[EAX, EDX, ECX], result: EAX };
+const I386: Convention = Convention {
+    stack_pointer: ESP,
+    scratch: &[EAX, ECX, EDX],
+    arguments: &[EAX, EDX, ECX],
+    result: EAX,
+    link: None,
+};
 
 const X86_64: Convention = Convention {
     stack_pointer: ESP,
     scratch: &[EAX, ECX, EDX, ESI, EDI, R8, R9, R10, R11],
     arguments: &[EDI, ESI, EDX, ECX, R8, R9],
     result: EAX,
+    link: None,
 };
+
+/// `x8` passes the address of a result that is a structure. `x18`, the platform's, is not kept on Linux.
+const AARCH64: Convention = Convention {
+    stack_pointer: aarch64::SP,
+    scratch: &scratch(),
+    arguments: &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(6), Reg(7), Reg(8)],
+    result: aarch64::X0,
+    link: Some(aarch64::LR),
+};
+
+/// `x0` to `x18`, and the return address.
+const fn scratch() -> [Reg; 20] {
+    let mut scratch = [aarch64::LR; 20];
+    let mut number = 0;
+    while number < 19 {
+        scratch[number] = Reg(number as u8);
+        number += 1;
+    }
+    scratch
+}
 
 impl Convention {
     /// The convention of a machine, if it is known.
@@ -35,8 +64,14 @@ impl Convention {
         match machine {
             Machine::I386 => Some(&I386),
             Machine::X86_64 => Some(&X86_64),
-            Machine::Arm | Machine::Aarch64 => None,
+            Machine::Arm => None,
+            Machine::Aarch64 => Some(&AARCH64),
         }
+    }
+
+    /// Where the first stack argument is, in bytes from the stack pointer that a function is entered with.
+    pub fn first_argument(&self, word: u8) -> u64 {
+        if self.link.is_some() { 0 } else { word.into() }
     }
 }
 
@@ -57,7 +92,7 @@ pub fn number_register(abi: Abi) -> Reg {
     match abi {
         Abi::I386 | Abi::X86_64 => EAX,
         Abi::Arm => Reg(7),
-        Abi::Aarch64 => Reg(8),
+        Abi::Aarch64 => aarch64::X8,
     }
 }
 

@@ -297,7 +297,9 @@ impl Look<'_> {
                     self.store(flows, at, state, to, &value)?;
                 }
                 Effect::ClobberRange(to) => self.write(flows, at, state, to, i64::MAX)?,
-                Effect::SystemCall { compat } => self.system_call(flows, at, state, *compat)?,
+                Effect::SystemCall { compat, number } => {
+                    self.system_call(flows, at, state, *compat, *number)?;
+                }
                 _ => {}
             }
         }
@@ -341,14 +343,24 @@ impl Look<'_> {
     }
 
     /// The kernel gets the pointer, if it looks at the register that holds it, and may write behind it.
-    fn system_call(&mut self, flows: &mut Flows, at: Addr, state: &State, compat: bool) -> Result<(), Lost> {
+    fn system_call(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        compat: bool,
+        number: Option<u32>,
+    ) -> Result<(), Lost> {
         let abi = abi::abi(flows.code.image.machine, compat);
         let registers = abi::argument_registers(abi);
         let given = registers.iter().position(|&register| {
             self.offsets(state.register(register)).any(|offset| self.touches(offset, i64::MAX))
         });
         let Some(given) = given else { return Ok(()) };
-        let numbers = state.register(abi::number_register(abi));
+        let numbers = match number {
+            Some(number) => &Value::number(number.into()),
+            None => state.register(abi::number_register(abi)),
+        };
         let argument =
             |index: usize| registers.get(index).and_then(|&register| state.register(register).as_number());
         let ignores = |number: u64| arguments_used(abi, number, argument) <= given;
@@ -435,9 +447,10 @@ impl Look<'_> {
         let Some(top) = state.register(flows.convention.stack_pointer).single() else {
             return visible;
         };
+        let first = flows.convention.first_argument(self.word);
         let domain = &mut flows.domain;
-        for index in 1..=MAX_ARGUMENTS {
-            let distance = index * u64::from(self.word);
+        for index in 0..MAX_ARGUMENTS {
+            let distance = first + index * u64::from(self.word);
             let Some(place) = domain.place(domain.plus(top, distance)) else { continue };
             let Some(value) = state.frame.load(place, self.word, domain) else { continue };
             for offset in self.offsets(&value) {

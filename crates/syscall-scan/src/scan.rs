@@ -86,15 +86,23 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
 }
 
 fn site(flows: &mut Flows, references: &References, at: Addr) -> (Abi, Numbers) {
-    let abi = abi::abi(flows.code.image.machine, is_compat(flows.code, at));
+    let (compat, number) = gate(flows.code, at);
+    let abi = abi::abi(flows.code.image.machine, compat);
+    if let Some(number) = number {
+        return (abi, Ok(BTreeSet::from([number.into()])));
+    }
     let number = abi::number_register(abi);
     let numbers = Resolver::new(flows, references).numbers(at, |state| state.register(number).clone());
     (abi, numbers)
 }
 
-/// Whether a site enters through the 32-bit gate of a 64-bit machine.
-fn is_compat(code: &Code, at: Addr) -> bool {
+/// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.
+fn gate(code: &Code, at: Addr) -> (bool, Option<u32>) {
     let mut effects = Vec::new();
     code.effects(at, &mut effects);
-    matches!(effects.first(), Some(Effect::SystemCall { compat: true }))
+    let gate = effects.iter().find_map(|effect| match *effect {
+        Effect::SystemCall { compat, number } => Some((compat, number)),
+        _ => None,
+    });
+    gate.unwrap_or((false, None))
 }

@@ -8,12 +8,13 @@ is what a [`Rewritable`] instruction set adds. Nothing outside this directory lo
 new machine comes in as one directory here.
 */
 
+pub mod aarch64;
 pub mod semantics;
 pub mod x86;
 
 use kelf::Machine;
 
-pub use semantics::{Address, BinaryOp, Condition, Effect, Reg, Value};
+pub use semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
 
 /// An instruction set whose code can be read.
 pub trait Isa: Sync {
@@ -37,9 +38,6 @@ pub trait Isa: Sync {
 
     /// The stack pointer.
     fn stack_pointer(&self) -> Reg;
-
-    /// One instruction as text, for people.
-    fn format(&self, bytes: &[u8], address: u64) -> String;
 }
 
 /// An instruction set whose code can also be cut apart, changed and laid out anew.
@@ -75,6 +73,9 @@ pub trait Rewritable: Isa {
     /// The register that carries a function's argument of this number, from 0, in the kernel's calling
     /// convention (`-mregparm=3` on i386).
     fn argument(&self, number: usize) -> Option<Reg>;
+
+    /// One instruction as text, for people.
+    fn format(&self, bytes: &[u8], address: u64) -> String;
 }
 
 /// The instruction set of a machine, if kshrink can decode it.
@@ -82,7 +83,8 @@ pub fn isa(machine: Machine) -> Option<&'static dyn Isa> {
     match machine {
         Machine::I386 => Some(&x86::I386),
         Machine::X86_64 => Some(&x86::X86_64),
-        Machine::Arm | Machine::Aarch64 => None,
+        Machine::Arm => None,
+        Machine::Aarch64 => Some(&aarch64::Aarch64),
     }
 }
 
@@ -103,8 +105,30 @@ pub struct Insn {
     /// Where control goes next.
     pub flow: Flow,
     /// Whether it enters the kernel for a system call (`int $0x80`, `sysenter`, `syscall`,
-    /// `call *%gs:0x10`).
+    /// `call *%gs:0x10`, `svc`).
     pub system_call: bool,
+    /// Whether a transfer of control, other than a [`BranchKind::Conditional`], is made on a condition only,
+    /// so that control may go on to the next instruction as well.
+    pub conditional: bool,
+    /// What it makes of the instructions that follow.
+    pub predicates: Predicates,
+}
+
+/// The conditions that `it` of Thumb code puts on the instructions that follow it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Predicates {
+    conditions: [u8; 4],
+    count: u8,
+}
+
+impl Predicates {
+    /// Those of any other instruction.
+    pub const NONE: Predicates = Predicates { conditions: [0; 4], count: 0 };
+
+    /// The conditions by the machine's own numbers, one for each instruction that follows.
+    pub fn conditions(&self) -> &[u8] {
+        &self.conditions[..usize::from(self.count)]
+    }
 }
 
 /// Where control goes after an instruction.

@@ -10,6 +10,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Reg(pub u8);
 
+/// A register of the model's own, for what an instruction computes on the way. It holds nothing from one
+/// instruction to the next.
+pub const TEMPORARY: Reg = Reg(32);
+
 /// An address expression: `base + index * scale + displacement`, or thread-relative where `segment` is
 /// set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
@@ -136,6 +140,13 @@ pub enum Effect {
         /// Width in bytes.
         width: u8,
     },
+    /// The flags tell whether the value is 0, and of what else conditions ask for nothing.
+    CompareZero {
+        /// The value.
+        value: Value,
+        /// Width in bytes.
+        width: u8,
+    },
     /// The flags hold something else.
     ClobberFlags,
     /// The register holds something else.
@@ -151,12 +162,28 @@ pub enum Effect {
         /// Through the gate of the 32-bit machine, in code of the 64-bit one (`int $0x80` in x86-64
         /// code).
         compat: bool,
+        /// The number, where the instruction has it (`swi` of ARM's old ABI).
+        number: Option<u32>,
     },
     /// The instruction is a computed branch and goes to this value. It is read before the effects that
     /// follow (a call's push of the return address).
     Transfer(Value),
     /// The instruction is a conditional branch, taken if this holds of the last [`Effect::Compare`].
     BranchIf(Condition),
+    /// The instruction is a conditional branch, taken if this holds of `left` and `right`. The flags are left
+    /// alone.
+    BranchIfCompared {
+        /// Left operand.
+        left: Value,
+        /// Right operand.
+        right: Value,
+        /// Width in bytes.
+        width: u8,
+        /// What is asked.
+        condition: Condition,
+    },
+    /// All that follows happens only if this holds of the last comparison, the transfer of control included.
+    OnlyIf(Condition),
 }
 
 /// What a conditional branch asks of the comparison of `left` with `right`.

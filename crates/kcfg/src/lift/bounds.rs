@@ -110,7 +110,7 @@ impl Walk {
                 }
                 Some(Step::On)
             }
-            Effect::ClobberFlags => {
+            Effect::ClobberFlags | Effect::CompareZero { .. } | Effect::BranchIfCompared { .. } => {
                 self.condition = None;
                 Some(Step::On)
             }
@@ -136,7 +136,7 @@ impl Walk {
                 matches!(self.index, Place::Register(_)).then_some(Step::On)
             }
             Effect::Transfer(_) | Effect::BranchIf(_) => Some(Step::On),
-            Effect::SystemCall { .. } => None,
+            Effect::SystemCall { .. } | Effect::OnlyIf(_) => None,
         }
     }
 

@@ -4,6 +4,7 @@ use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, references, taken};
+use crate::abi::Convention;
 use crate::image::{Addr, Image, landing_pads};
 
 /// Something that leads to code.
@@ -216,6 +217,12 @@ impl<'a> Code<'a> {
             }
             Flow::Trap => self.add_exit(at, next, ExitKind::Stop, Returns::No),
         };
+        if insn.conditional {
+            self.exits[exit.0 as usize].conditional = true;
+            if !self.exit(exit).successors.contains(&next) {
+                self.go(exit, next);
+            }
+        }
         Some(exit)
     }
 
@@ -225,6 +232,7 @@ impl<'a> Code<'a> {
             at,
             next,
             kind,
+            conditional: false,
             successors: Vec::new(),
             returns,
             starts: Vec::new(),
@@ -269,6 +277,9 @@ impl<'a> Code<'a> {
     /// Bytes that a return takes off the stack besides the return address.
     fn popped_by_return(&self, effects: &[Effect]) -> u32 {
         let word = u64::from(self.image.machine.word_size());
+        if Convention::of(self.image.machine).is_some_and(|convention| convention.link.is_some()) {
+            return 0;
+        }
         let moved = effects.iter().find_map(|effect| match *effect {
             Effect::Binary { dst: Reg(_), right: Value::Const(bytes), .. } => Some(bytes),
             _ => None,

@@ -37,6 +37,9 @@ pub struct Exit {
     pub next: Addr,
     /// What it does.
     pub kind: ExitKind,
+    /// Whether it does that on a condition only, and else goes on to the next instruction. (A direct jump says
+    /// so by its successors.)
+    pub conditional: bool,
     /// Where control can go from here within the function, or to another one by a tail call.
     pub successors: Vec<Addr>,
     /// Whether control can come from here to a return.

@@ -1,9 +1,10 @@
 //! Calls: what is left of a state when the callee has returned.
 
-use kcfg::isa::{BinaryOp, Effect, Value};
+use kcfg::isa::{BinaryOp, Effect, Reg, Value};
 
 use super::step::Step;
 use super::{Flows, State};
+use crate::abi;
 use crate::code::ExitKind;
 use crate::image::Addr;
 
@@ -77,6 +78,9 @@ impl Flows<'_> {
 
     fn reads_return_address(&self, callee: Addr) -> Option<bool> {
         let stack_pointer = self.convention.stack_pointer;
+        let link = self.convention.link;
+        let is_link =
+            |value: Value| link.is_some_and(|link| matches!(value, Value::Reg { reg, .. } if reg == link));
         let (mut at, mut depth) = (callee, 0i64);
         let mut effects = Vec::new();
         for _ in 0..MAX_PROLOGUE {
@@ -84,8 +88,22 @@ impl Flows<'_> {
             self.code.effects(at, &mut effects);
             for effect in &effects {
                 match *effect {
+                    // Functions that call others keep it on the stack.
+                    Effect::Store { to, value, .. } if is_link(value) && to.base != Some(stack_pointer) => {
+                        return Some(true);
+                    }
+                    Effect::Set { value, .. } | Effect::Binary { left: value, .. } if is_link(value) => {
+                        return Some(true);
+                    }
+                    // The system call itself returns twice, and the function has nothing on the stack.
+                    Effect::Set { dst, value: Value::Const(number), .. }
+                        if link.is_some() && self.is_vfork(dst, number) =>
+                    {
+                        return Some(true);
+                    }
                     Effect::Set { value: Value::Load { from, .. }, .. }
-                        if from.base == Some(stack_pointer)
+                        if link.is_none()
+                            && from.base == Some(stack_pointer)
                             && from.index.is_none()
                             && from.displacement == depth =>
                     {
@@ -108,6 +126,14 @@ impl Flows<'_> {
         None
     }
 
+    /// Whether putting a number into a register is getting ready for `vfork`, or for `clone`, which can do the
+    /// same.
+    fn is_vfork(&self, dst: Reg, number: u64) -> bool {
+        let abi = abi::abi(self.code.image.machine, false);
+        let name = u32::try_from(number).ok().and_then(|number| abi::name(abi, number));
+        dst == abi::number_register(abi) && matches!(name, Some("vfork" | "clone" | "clone3"))
+    }
+
     /// The effects of a function that is a few straight instructions and a return.
     fn leaf(&self, callee: Addr) -> Option<Vec<(Addr, Vec<Effect>)>> {
         let mut at = callee;
@@ -115,7 +141,9 @@ impl Flows<'_> {
         while leaf.len() < MAX_LEAF {
             let mut effects = Vec::new();
             self.code.effects(at, &mut effects);
-            if matches!(effects.first(), Some(Effect::SystemCall { .. })) {
+            let unsuitable =
+                |effect: &Effect| matches!(effect, Effect::SystemCall { .. } | Effect::OnlyIf(_));
+            if effects.iter().any(unsuitable) {
                 return None;
             }
             leaf.push((at, effects));

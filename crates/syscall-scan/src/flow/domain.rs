@@ -2,15 +2,15 @@
 
 use std::cell::Cell;
 
-use kcfg::isa::Reg;
+use kcfg::isa::{Reg, TEMPORARY};
 
 use super::frame::Place;
 use super::ranges::Span;
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Origins, Value};
 
-/// How many general registers a machine has at most.
-pub(super) const REGISTERS: usize = 16;
+/// How many general registers a machine has at most, and the model's own one.
+pub(super) const REGISTERS: usize = TEMPORARY.0 as usize + 1;
 
 /// How many places behind a watched pointer are told apart.
 const MAX_BLENDED: usize = 8;

@@ -22,9 +22,10 @@ mod solve;
 mod state;
 mod step;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
-use kcfg::isa::{Effect, Reg, Value as Operand};
+use kcfg::isa::{Condition, Effect, Reg, TEMPORARY, Value as Operand};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
@@ -36,6 +37,7 @@ pub use domain::Domain;
 use domain::REGISTERS;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
+use ranges::Compared;
 pub use ranges::Span;
 pub use state::State;
 use step::Step;
@@ -148,7 +150,18 @@ impl<'c> Flows<'c> {
             let (next, _) = self.instruction(&mut state, here, flow.trust_frame)?;
             here = next;
         }
+        if state.is_split() {
+            let mut effects = Vec::new();
+            self.code.effects(at, &mut effects);
+            self.arrive(&mut state, &effects);
+        }
         Some(state)
+    }
+
+    /// Makes the state the one in front of an instruction that happens, if that is on a condition.
+    fn arrive(&mut self, state: &mut State, effects: &[Effect]) {
+        state.settle_for(effects, &mut self.domain);
+        state.skipped();
     }
 
     /// The state behind an instruction, its own effects included (for a call, those that the callee sees
@@ -156,6 +169,7 @@ impl<'c> Flows<'c> {
     pub fn after(&mut self, flow: &Flow, at: Addr) -> Option<After> {
         let mut state = self.before(flow, at)?;
         let (_, step) = self.instruction(&mut state, at, flow.trust_frame)?;
+        state.skipped();
         Some(After { state, target: step.target })
     }
 
@@ -189,7 +203,11 @@ impl<'c> Flows<'c> {
             while at < block.end {
                 let mut effects = Vec::new();
                 self.code.effects(at, &mut effects);
-                visit(self, Visit::Instruction { at, state: &state, effects: &effects })?;
+                let mut arrived = Cow::Borrowed(&state);
+                if state.is_split() {
+                    self.arrive(arrived.to_mut(), &effects);
+                }
+                visit(self, Visit::Instruction { at, state: &arrived, effects: &effects })?;
                 let Some((next, _)) = self.instruction(&mut state, at, flow.trust_frame) else {
                     break;
                 };
@@ -198,7 +216,10 @@ impl<'c> Flows<'c> {
                         visit(self, Visit::Exit { exit, state: &state })?;
                         break;
                     }
-                    None if next >= block.end => visit(self, Visit::End { next, state: &state })?,
+                    None if next >= block.end => {
+                        state.settle(&mut self.domain);
+                        visit(self, Visit::End { next, state: &state })?;
+                    }
                     None => {}
                 }
                 at = next;
@@ -216,7 +237,8 @@ impl<'c> Flows<'c> {
         { step }.value(operand)
     }
 
-    /// Whether the stack pointer is where it was when the function was entered.
+    /// Whether the stack pointer is where it was when the function was entered, in front of a return that
+    /// takes its address off the stack, or behind any other.
     fn is_at_return(&self, state: &State) -> bool {
         let entry = Atom::of(self.domain.frame);
         state.register(self.convention.stack_pointer).single() == Some(entry)
@@ -255,6 +277,7 @@ impl<'c> Flows<'c> {
         reads: u64,
         trust_frame: bool,
     ) -> Outcome {
+        state.settle_for(effects, &mut self.domain);
         let ends = self.ends(state, effects);
         let stack_pointer = self.convention.stack_pointer;
         self.domain.at = at;
@@ -267,13 +290,21 @@ impl<'c> Flows<'c> {
         for effect in effects {
             step.apply(effect);
         }
-        Outcome { target: step.target, condition: step.condition, ends }
+        let outcome = Outcome { target: step.target, branch: step.branch, ends };
+        if *state.register(TEMPORARY) != Value::Any {
+            state.set_register(TEMPORARY, Value::Any);
+        }
+        outcome
     }
 
     /// Whether this is a system call that does not come back.
     fn ends(&self, state: &State, effects: &[Effect]) -> bool {
-        let Some(&Effect::SystemCall { compat }) = effects.first() else { return false };
+        // One that is made on a condition may also not be made.
+        let Some(&Effect::SystemCall { compat, number }) = effects.first() else { return false };
         let abi = abi::abi(self.code.image.machine, compat);
+        if let Some(number) = number {
+            return abi::ends(abi, number.into());
+        }
         let numbers = state.register(abi::number_register(abi));
         numbers.is_numbers() && numbers.atoms().iter().all(|atom| abi::ends(abi, atom.offset))
     }
@@ -289,6 +320,7 @@ fn unfollowed_reads(code: &Code, stack_pointer: Reg, at: Addr, effects: &[Effect
                 | Effect::ClobberFlags
                 | Effect::ClobberMemory
                 | Effect::ClobberRange(_)
+                | Effect::OnlyIf(_)
                 | Effect::Store { value: Operand::Unknown, .. }
         )
     };
@@ -306,7 +338,8 @@ fn unfollowed_reads(code: &Code, stack_pointer: Reg, at: Addr, effects: &[Effect
 /// What is left of an instruction besides the state.
 struct Outcome {
     target: Option<Value>,
-    condition: Option<kcfg::isa::Condition>,
+    /// When a conditional branch is taken.
+    branch: Option<(Compared, Condition)>,
     /// It is a system call that does not come back.
     ends: bool,
 }

@@ -76,6 +76,8 @@ pub(super) struct Compared {
     pub(super) left: Atom,
     pub(super) right: u64,
     pub(super) width: u8,
+    /// Whether the flags tell no more than whether the two are equal.
+    pub(super) equality: bool,
 }
 
 /// The ranges that are known at one point.
@@ -159,7 +161,10 @@ impl Ranges {
 
     /// Learns from a comparison that came out this way. Returns whether that is possible.
     pub(super) fn assume(&mut self, compared: Compared, condition: Condition, domain: &Domain) -> bool {
-        let Compared { left, right, width } = compared;
+        let Compared { left, right, width, equality } = compared;
+        if equality && !matches!(condition, Condition::Equal | Condition::NotEqual) {
+            return true;
+        }
         let top = low_mask(width) & domain.mask;
         let Span { low, high, .. } = self.get(left, domain);
         if high > top {
@@ -228,7 +233,7 @@ mod tests {
     fn comparisons_bound() {
         let (domain, atom) = domain();
         let mut ranges = Ranges::default();
-        let compared = Compared { left: atom, right: 5, width: 4 };
+        let compared = Compared { left: atom, right: 5, width: 4, equality: false };
         assert!(ranges.assume(compared, Condition::BelowOrEqual, &domain));
         assert_eq!(ranges.get(atom, &domain), Span::new(0, 5));
         assert_eq!(ranges.get(domain.plus(atom, 3), &domain), Span::new(3, 8));
@@ -243,7 +248,7 @@ mod tests {
     fn signed_comparisons_count_where_signs_are_known() {
         let (domain, atom) = domain();
         let mut ranges = Ranges::default();
-        let compared = Compared { left: atom, right: 5, width: 4 };
+        let compared = Compared { left: atom, right: 5, width: 4, equality: false };
         assert!(ranges.assume(compared, Condition::Less, &domain));
         assert_eq!(ranges.get(atom, &domain), Span::new(0, 0xffff_ffff));
         ranges.limit(atom, Span::new(0, 100), &domain);

@@ -108,11 +108,22 @@ impl Flows<'_> {
     ) -> (Vec<(BlockIndex, Rc<State>)>, bool) {
         let block = &function.blocks[index.get()];
         let exit = block.exit.map(|id| self.code.exit(id));
-        let mut condition = None;
+        let (mut branch, mut balanced) = (None, true);
+        // The state where the exit is one on a condition that does not hold.
+        let mut skipped = None;
         for (at, reads, effects) in decoded.instructions() {
             let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
             match kind {
-                Some(ExitKind::Return) => return (Vec::new(), self.is_at_return(&state)),
+                Some(ExitKind::Return) => {
+                    if self.convention.link.is_some() {
+                        self.apply(&mut state, at, effects, reads, trust_frame);
+                    }
+                    balanced = self.is_at_return(&state);
+                    match state.skipped() {
+                        Some(skipped) => state = skipped,
+                        None => return (Vec::new(), balanced),
+                    }
+                }
                 Some(ExitKind::Call(callee)) => {
                     self.call(&mut state, (at, reads, effects), Some(callee), trust_frame);
                 }
@@ -125,7 +136,10 @@ impl Flows<'_> {
                     if outcome.ends {
                         return (Vec::new(), true);
                     }
-                    condition = outcome.condition;
+                    branch = outcome.branch;
+                    if kind == Some(ExitKind::IndirectJump) {
+                        skipped = state.skipped();
+                    }
                 }
             }
         }
@@ -135,19 +149,27 @@ impl Flows<'_> {
                 .then(|| exit.successors[1])
         });
         let mut behind = Vec::with_capacity(block.successors.len());
+        state.settle(&mut self.domain);
         let state = Rc::new(state);
         for &successor in &block.successors {
             let mut state = Rc::clone(&state);
-            if let (Some(condition), Some(taken)) = (condition, taken) {
-                let is_taken = function.blocks[successor.get()].start == taken;
-                let condition = if is_taken { condition } else { condition.inverse() };
-                if state.compared.is_some() && !Rc::make_mut(&mut state).assume(condition, &self.domain) {
+            let start = function.blocks[successor.get()].start;
+            if let (Some((compared, condition)), Some(taken)) = (branch, taken) {
+                let condition = if start == taken { condition } else { condition.inverse() };
+                let ranges = &mut Rc::make_mut(&mut state).ranges;
+                if !ranges.assume(compared, condition, &self.domain) {
                     continue;
+                }
+            }
+            if let (Some(skipped), Some(exit)) = (&skipped, exit) {
+                // The jump may lead there as well.
+                if start == exit.next {
+                    Rc::make_mut(&mut state).join(skipped, None, &mut self.domain);
                 }
             }
             behind.push((successor, state));
         }
-        (behind, true)
+        (behind, balanced)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::{Condition, Reg};
+use kcfg::isa::{Condition, Effect, Reg};
 
 use super::domain::{Domain, REGISTERS};
 use super::frame::Frame;
@@ -27,6 +27,19 @@ pub struct State {
     pub(super) partial: Option<Partial>,
     /// What the flags compare.
     pub(super) compared: Option<Compared>,
+    /// The machine's state if the instructions in front did not happen, of which the last ones happened on a
+    /// condition only.
+    split: Option<Box<Split>>,
+}
+
+/// One of two ways through instructions that happen on a condition (ARM's).
+#[derive(Clone, PartialEq, Debug)]
+struct Split {
+    /// They happened if this holds of the last comparison; [`Condition::Other`] if that is no longer what the
+    /// flags tell.
+    condition: Condition,
+    /// The state if they did not.
+    skipped: State,
 }
 
 /// A value that was read from memory.
@@ -58,6 +71,7 @@ impl State {
             loaded: Rc::default(),
             partial: None,
             compared: None,
+            split: None,
         }
     }
 
@@ -71,6 +85,7 @@ impl State {
             loaded: Rc::default(),
             partial: None,
             compared: None,
+            split: None,
         }
     }
 
@@ -96,12 +111,64 @@ impl State {
         self.frame.written_by_others(domain);
     }
 
-    /// Learns from the last comparison that it came out this way. Returns whether that is possible.
-    pub(super) fn assume(&mut self, condition: Condition, domain: &Domain) -> bool {
-        match self.compared {
-            Some(compared) => self.ranges.assume(compared, condition, domain),
-            None => true,
+    /// Learns from the last comparison that it came out this way.
+    fn assume(&mut self, condition: Condition, domain: &Domain) {
+        if let Some(compared) = self.compared {
+            self.ranges.assume(compared, condition, domain);
         }
+    }
+
+    /// What follows happens only if this holds of the last comparison.
+    pub(super) fn split_on(&mut self, condition: Condition, domain: &Domain) {
+        if self.split.is_none() {
+            let mut skipped = self.clone();
+            skipped.assume(condition.inverse(), domain);
+            self.assume(condition, domain);
+            self.split = Some(Box::new(Split { condition, skipped }));
+        }
+    }
+
+    /// The flags change: what happened on a condition before has nothing to do with what will.
+    pub(super) fn end_split(&mut self) {
+        if let Some(split) = &mut self.split {
+            split.condition = Condition::Other;
+        }
+    }
+
+    /// Gets ready for an instruction with these effects. If it happens on the same condition as the last one,
+    /// or on the opposite one, the two ways stay apart (`moveq r0, #1; movne r0, #2` leaves one of two).
+    pub(super) fn settle_for(&mut self, effects: &[Effect], domain: &mut Domain) {
+        let Some(mut split) = self.split.take() else { return };
+        match effects.first() {
+            Some(Effect::OnlyIf(Condition::Other)) => {}
+            Some(&Effect::OnlyIf(condition)) if condition == split.condition => {
+                self.split = Some(split);
+                return;
+            }
+            Some(&Effect::OnlyIf(condition)) if condition == split.condition.inverse() => {
+                std::mem::swap(self, &mut split.skipped);
+                split.condition = condition;
+                self.split = Some(split);
+                return;
+            }
+            _ => {}
+        }
+        self.join(&split.skipped, None, domain);
+    }
+
+    /// Whether the last instruction happened on a condition.
+    pub(super) fn is_split(&self) -> bool {
+        self.split.is_some()
+    }
+
+    /// Brings the two ways together.
+    pub(super) fn settle(&mut self, domain: &mut Domain) {
+        self.settle_for(&[], domain);
+    }
+
+    /// Leaves the way on which the last instructions happened. Returns the state on the other one.
+    pub(super) fn skipped(&mut self) -> Option<State> {
+        self.split.take().map(|split| split.skipped)
     }
 
     /// An instruction makes a new value under an old name: the value of its last execution, wherever it
@@ -128,6 +195,7 @@ impl State {
     /// `widen` is the head of a loop, where what differs becomes unknown at once, so that loops come to an
     /// end. A register that does gets a name, being one and the same value throughout a round.
     pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) {
+        debug_assert!(self.split.is_none() && other.split.is_none());
         // An address that is lost among unknown values may still be used.
         let mut lost = Vec::new();
         let mut named = Vec::new();
@@ -196,4 +264,4 @@ impl State {
 }
 
 /// The slots of names that loops give, see `Step`. No instruction uses them.
-const SLOT_JOINED: u8 = 224;
+const SLOT_JOINED: u8 = 208;

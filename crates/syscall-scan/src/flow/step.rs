@@ -28,7 +28,7 @@ pub(super) struct Step<'a> {
     /// Where a computed branch goes.
     pub(super) target: Option<Value>,
     /// When a conditional branch is taken.
-    pub(super) condition: Option<Condition>,
+    pub(super) branch: Option<(Compared, Condition)>,
     /// What the stack pointer is.
     pub(super) stack_pointer: Reg,
     /// How many operands it has loaded so far.
@@ -45,7 +45,7 @@ impl<'a> Step<'a> {
         trust_frame: bool,
     ) -> Step<'a> {
         domain.at = at;
-        Step { image, domain, state, at, trust_frame, target: None, condition: None, stack_pointer, loads: 0 }
+        Step { image, domain, state, at, trust_frame, target: None, branch: None, stack_pointer, loads: 0 }
     }
 
     /// Applies one effect.
@@ -78,8 +78,15 @@ impl<'a> Step<'a> {
                 let value = self.value(value);
                 self.store(&to, value, width);
             }
-            Effect::Compare { left, right, width } => self.compare(left, right, width),
-            Effect::ClobberFlags => self.state.compared = None,
+            Effect::Compare { left, right, width } => {
+                let compared = self.comparison(left, right, width, false);
+                self.set_flags(compared);
+            }
+            Effect::CompareZero { value, width } => {
+                let compared = self.comparison(value, Operand::Const(0), width, true);
+                self.set_flags(compared);
+            }
+            Effect::ClobberFlags => self.set_flags(None),
             Effect::Clobber(reg) => self.forget(reg),
             Effect::ClobberMemory => self.state.written_by_others(self.domain),
             Effect::ClobberRange(from) => self.clobber_from(&from),
@@ -89,7 +96,14 @@ impl<'a> Step<'a> {
                 self.state.set_register(b, left);
             }
             Effect::Transfer(target) => self.target = Some(self.value(target)),
-            Effect::BranchIf(condition) => self.condition = Some(condition),
+            Effect::BranchIf(condition) => {
+                self.branch = self.state.compared.map(|compared| (compared, condition));
+            }
+            Effect::BranchIfCompared { left, right, width, condition } => {
+                let compared = self.comparison(left, right, width, false);
+                self.branch = compared.map(|compared| (compared, condition));
+            }
+            Effect::OnlyIf(condition) => self.state.split_on(condition, self.domain),
             Effect::SystemCall { .. } => {
                 // The kernel may write to what its arguments point to.
                 for reg in (0..REGISTERS as u8).map(Reg).filter(|&reg| reg != self.stack_pointer) {
@@ -210,7 +224,13 @@ impl<'a> Step<'a> {
         self.state.set_register(reg, value);
     }
 
-    fn compare(&mut self, left: Operand, right: Operand, width: u8) {
+    fn set_flags(&mut self, compared: Option<Compared>) {
+        self.state.compared = compared;
+        self.state.end_split();
+    }
+
+    /// A comparison with a number.
+    fn comparison(&mut self, left: Operand, right: Operand, width: u8, equality: bool) -> Option<Compared> {
         let right = self.value(right);
         match (left, right.as_number()) {
             (Operand::Reg { reg, .. }, Some(_)) => self.unite(reg),
@@ -218,10 +238,7 @@ impl<'a> Step<'a> {
             _ => {}
         }
         let left = self.value(left);
-        self.state.compared = match (left.single(), right.as_number()) {
-            (Some(left), Some(right)) => Some(Compared { left, right, width }),
-            _ => None,
-        };
+        Some(Compared { left: left.single()?, right: right.as_number()?, width, equality })
     }
 
     fn binary(&mut self, op: BinaryOp, dst: Reg, left: Operand, right: Operand, width: u8) {

@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
-use crate::isa::{Branch, BranchKind, Flow, Insn};
+use crate::isa::{Branch, BranchKind, Flow, Insn, Predicates};
 
 /// Decodes one instruction and the places of its constants.
 pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<(Instruction, ConstantOffsets)> {
@@ -44,7 +44,13 @@ pub(super) fn decode(bits: u32, bytes: &[u8], address: u64) -> Option<Insn> {
         // `int` comes back.
         _ => Flow::Next,
     };
-    Some(Insn { len: instruction.len() as u8, flow, system_call: is_system_call(bits, &instruction) })
+    Some(Insn {
+        len: instruction.len() as u8,
+        flow,
+        system_call: is_system_call(bits, &instruction),
+        conditional: false,
+        predicates: Predicates::NONE,
+    })
 }
 
 /// One instruction in AT&T syntax.

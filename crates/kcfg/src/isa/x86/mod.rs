@@ -45,10 +45,6 @@ impl Isa for X86 {
     fn stack_pointer(&self) -> Reg {
         registers::ESP
     }
-
-    fn format(&self, bytes: &[u8], address: u64) -> String {
-        decode::format(self.bits, bytes, address)
-    }
 }
 
 impl Rewritable for X86 {
@@ -94,6 +90,10 @@ impl Rewritable for X86 {
         let registers: &[Reg] =
             if self.bits == 64 { &[EDI, ESI, EDX, ECX, R8, R9] } else { &[EAX, EDX, ECX] };
         registers.get(number).copied()
+    }
+
+    fn format(&self, bytes: &[u8], address: u64) -> String {
+        decode::format(self.bits, bytes, address)
     }
 }
 

@@ -390,7 +390,7 @@ impl Model<'_> {
 
     fn system_call(&mut self, clobbered: &[Reg]) {
         let compat = self.bits == 64 && self.instruction.mnemonic() == Mnemonic::Int;
-        self.out.push(Effect::SystemCall { compat });
+        self.out.push(Effect::SystemCall { compat, number: None });
         self.out.push(Effect::Clobber(EAX));
         self.out.extend(clobbered.iter().map(|&reg| Effect::Clobber(reg)));
         self.out.push(Effect::ClobberMemory);

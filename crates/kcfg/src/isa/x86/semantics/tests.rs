@@ -129,7 +129,8 @@ fn transfers() {
     // notrack jmp *%rax
     assert_eq!(model(64, b"\x3e\xff\xe0"), [Effect::Transfer(reg(EAX, 8))]);
     // call *%gs:0x10
-    let entered = |compat| [Effect::SystemCall { compat }, Effect::Clobber(EAX), Effect::ClobberMemory];
+    let entered =
+        |compat| [Effect::SystemCall { compat, number: None }, Effect::Clobber(EAX), Effect::ClobberMemory];
     assert_eq!(model(32, b"\x65\xff\x15\x10\0\0\0"), entered(false));
     assert_eq!(model(32, b"\xcd\x80"), entered(false));
     assert_eq!(model(64, b"\xcd\x80"), entered(true));
