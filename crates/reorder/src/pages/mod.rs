@@ -98,7 +98,7 @@ pub struct Page {
     pub functions: Vec<String>,
     /// Whether some of these are hand-written.
     pub hand_written: bool,
-    /// The regions that begin or end within it, for between them nothing may move.
+    /// The regions that begin on it: nothing may move from one to another.
     pub borders: Vec<String>,
 }
 
@@ -209,12 +209,11 @@ impl Page {
 fn finish(area: &mut Area, pages: Vec<Page>, section: &TextSection, regions: &[Region], page_size: u64) {
     for mut page in pages.into_iter().filter(|page| page.bytes.ran > 0) {
         let addresses = page.address..page.address + page_size;
-        for region in regions.iter().filter(|region| section.addresses.contains(&region.addresses.start)) {
-            let Range { start, end } = region.addresses;
-            if addresses.contains(&start) || addresses.contains(&(end - 1)) && end != addresses.end {
-                page.borders.push(region.name.clone());
-            }
-        }
+        let inner = section.addresses.start + 1..section.addresses.end;
+        let begins = |region: &&Region| {
+            addresses.contains(&region.addresses.start) && inner.contains(&region.addresses.start)
+        };
+        page.borders.extend(regions.iter().filter(begins).map(|region| region.name.clone()));
         match area.touched_pages.last_mut() {
             Some(shared) if shared.address == page.address => {
                 shared.bytes.add(&page.bytes);

@@ -77,7 +77,7 @@ impl Page {
         let shares = shares.iter().filter(|(size, _)| *size > 0);
         let mut why: Vec<String> = shares.map(|(size, what)| format!("{} {what}", human(*size))).collect();
         if !self.borders.is_empty() {
-            why.push(format!("border of {}", self.borders.join(", ")));
+            why.push(format!("border to {}", self.borders.join(", ")));
         }
         if self.hand_written {
             why.push("hand-written code".into());

@@ -85,7 +85,7 @@ fn the_emptiest_pages_say_why() {
     assert_eq!((emptiest[0].address, emptiest[1].address), (1800, 1100));
     assert_eq!(
         emptiest[0].why(),
-        "50 outside of the section, 49 of functions that ran in part, border of .sched.text, hand-written \
+        "50 outside of the section, 49 of functions that ran in part, border to .sched.text, hand-written \
          code; ran: d"
     );
     assert_eq!(
