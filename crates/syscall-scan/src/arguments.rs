@@ -35,13 +35,16 @@ static PROTOTYPES: LazyLock<FxHashMap<&'static str, &'static str>> = LazyLock::n
 impl Prototype {
     /// The prototype of a system call. `None` if the number is none that is known.
     pub fn of(abi: Abi, number: u64) -> Option<Prototype> {
-        let name = u32::try_from(number).ok().and_then(|number| name(abi, number))?;
-        let words = PROTOTYPES.get(name)?;
+        Prototype::named(abi, name(abi, u32::try_from(number).ok()?)?)
+    }
+
+    /// The prototype of the system call of this name, which need not have a number in the ABI.
+    pub fn named(abi: Abi, name: &str) -> Option<Prototype> {
         let of_abi = |word: &'static str| match word.split_once('=') {
             Some((own, letters)) => (own == abi.to_string()).then_some(letters),
             None => Some(word),
         };
-        let letters = words.split(' ').find_map(of_abi)?.trim_matches(['(', ')']);
+        let letters = PROTOTYPES.get(name)?.split(' ').find_map(of_abi)?.trim_matches(['(', ')']);
         let word = if matches!(abi, Abi::I386 | Abi::Arm) { 4 } else { 8 };
         Some(Prototype { letters, word })
     }

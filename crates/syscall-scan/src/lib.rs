@@ -16,12 +16,14 @@ numbers, or it is listed as unresolved with the reason, and then the result says
 
 pub mod abi;
 pub mod arguments;
+pub mod calls;
 pub mod code;
+pub mod constants;
 mod error;
 pub mod flow;
 pub mod follow;
 pub mod image;
-pub mod names;
+
 pub mod reach;
 pub mod report;
 pub mod resolve;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use kplan::{Abi, AbiCalls, Call, Syscalls, Unresolved, Via};
+use kplan::{Abi, AbiCalls, ArgumentValue, Arguments, Call, Operation, Syscalls, Unresolved, Via};
 
 use crate::abi;
+use crate::calls::{KnownArguments, SiteCall};
+use crate::constants;
 use crate::scan::Scan;
 
 /// The section `syscalls` of a plan for one program. With `sites`, every site is listed.
@@ -17,24 +19,23 @@ pub fn section(file: &str, scan: &Scan, sites: bool) -> Syscalls {
 }
 
 fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
-    let mut numbers = BTreeSet::new();
+    let mut calls = BTreeMap::new();
     let mut unresolved = Vec::new();
     let mut listed = Vec::new();
     for site in scan.sites.iter().filter(|site| site.abi == abi) {
         let (address, function) = (site.address.to_string(), site.function.clone());
-        match &site.numbers {
+        let file = file.to_owned();
+        match &site.calls {
             Ok(found) => {
-                numbers.extend(found);
-                let calls = found.iter().copied().collect();
-                let file = file.to_owned();
-                listed.push(kplan::Site { file, address, function, calls, args: Vec::new() });
+                let found: Vec<Call> = found.iter().map(|(&nr, site)| call(abi, nr, site)).collect();
+                for call in &found {
+                    merge(&mut calls, call);
+                }
+                let calls = found.iter().map(|call| call.nr).collect();
+                let args = found.into_iter().filter(is_known).map(|call| Call { name: None, ..call });
+                listed.push(kplan::Site { file, address, function, calls, args: args.collect() });
             }
-            Err(reason) => unresolved.push(Unresolved {
-                file: file.to_owned(),
-                address,
-                function,
-                reason: reason.clone(),
-            }),
+            Err(reason) => unresolved.push(Unresolved { file, address, function, reason: reason.clone() }),
         }
     }
     // Code that was not seen may use any ABI.
@@ -44,16 +45,44 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
         function: lost.function.clone(),
         reason: "a jump whose targets are not known, so that not all code was seen".to_owned(),
     }));
-    let call = |nr| Call::new(nr, abi::name(abi, nr));
     let mut calls = AbiCalls {
         complete: unresolved.is_empty(),
         programs: vec![file.to_owned()],
-        calls: numbers.into_iter().map(call).collect(),
+        calls: calls.into_values().collect(),
         unresolved,
         sites: if sites { listed } else { Vec::new() },
     };
     calls.add_implicit(abi);
     calls
+}
+
+fn merge(calls: &mut BTreeMap<u32, Call>, call: &Call) {
+    calls.entry(call.nr).and_modify(|listed| listed.merge(call)).or_insert_with(|| call.clone());
+}
+
+/// Whether anything is known of the arguments of a call.
+fn is_known(call: &Call) -> bool {
+    !call.args.is_empty() || !call.operations.is_empty()
+}
+
+/// A call of a site as plans have it.
+fn call(abi: Abi, nr: u32, site: &SiteCall) -> Call {
+    let name = abi::name(abi, nr);
+    let args = arguments(abi, name.unwrap_or_default(), &site.arguments);
+    let operations = site.operations.iter().flatten().map(|(&value, known)| {
+        let (operation, call) = constants::operation(abi, name.unwrap_or_default(), value);
+        let args = arguments(abi, &call.unwrap_or_default(), known);
+        Operation { value, name: operation, args }
+    });
+    Call { args, operations: operations.collect(), ..Call::new(nr, name) }
+}
+
+fn arguments(abi: Abi, call: &str, known: &KnownArguments) -> Arguments {
+    let values = known.iter().enumerate().filter_map(|(index, values)| {
+        let value = |&value| ArgumentValue { value, name: constants::name(abi, call, index, value) };
+        Some((index as u8, values.as_ref()?.iter().map(value).collect()))
+    });
+    Arguments { values: values.collect() }
 }
 
 /// The section as text, for people.
@@ -111,8 +140,9 @@ mod tests {
     use crate::scan::{Lost, Site};
 
     fn site(address: u64, abi: Abi, numbers: Result<&[u32], &str>) -> Site {
-        let numbers = numbers.map(|n| n.iter().copied().collect()).map_err(str::to_owned);
-        Site { address: Addr(address), function: None, abi, numbers }
+        let call = |&nr| (nr, SiteCall::default());
+        let calls = numbers.map(|n| n.iter().map(call).collect()).map_err(str::to_owned);
+        Site { address: Addr(address), function: None, abi, calls }
     }
 
     fn scan(sites: Vec<Site>) -> Scan {

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use crate::abi;
 use crate::arguments::arguments_used;
-use crate::code::{ExitId, ExitKind, References, Taken};
-use crate::flow::{Flows, State, low_mask};
+use crate::code::{Code, ExitId, ExitKind, References, Taken};
+use crate::flow::{Domain, Flows, State, low_mask};
 use crate::follow::{Lost, Stored, prove_unwritten, stores_to};
 use crate::image::{Addr, Symbols};
 use crate::values::{Atom, Origin, OriginId, Value, When};
@@ -21,7 +21,7 @@ use crate::values::{Atom, Origin, OriginId, Value, When};
 const MAX_RANGE: u64 = 64;
 
 /// How long a chain of wrappers may be.
-const MAX_DEPTH: usize = 24;
+pub(crate) const MAX_DEPTH: usize = 24;
 
 /// Why a value is not known.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,17 +53,72 @@ pub type Numbers = Result<BTreeSet<u64>, Reason>;
 
 /// Resolves values over all functions.
 pub struct Resolver<'f, 'c> {
-    flows: &'f mut Flows<'c>,
+    flows: Flows<'c>,
     references: &'f References,
-    /// What is being resolved: a function that calls itself with the value that it was called with adds
-    /// nothing.
-    open: FxHashSet<(Addr, Atom)>,
+    /// What is being resolved, from the outermost: a function that calls itself with the value that it was
+    /// called with adds nothing.
+    open: Vec<(Addr, Atom)>,
+    /// How many were open at most, and the outermost of them that was come back to, since the innermost
+    /// began.
+    deepest: usize,
+    outermost: usize,
+    /// What has been resolved, as long as it does not depend on what was open then.
+    known: FxHashMap<(Addr, Atom), Known>,
+}
+
+/// What was found out about a value.
+struct Known {
+    numbers: Numbers,
+    /// How many values were open for it.
+    depth: usize,
 }
 
 impl<'f, 'c> Resolver<'f, 'c> {
-    /// Nothing resolved so far.
-    pub fn new(flows: &'f mut Flows<'c>, references: &'f References) -> Resolver<'f, 'c> {
-        Resolver { flows, references, open: FxHashSet::default() }
+    /// Nothing resolved so far. `None` if nothing is known about the machine's conventions.
+    pub fn new(code: &'c Code<'c>, references: &'f References) -> Option<Resolver<'f, 'c>> {
+        Some(Resolver {
+            flows: Flows::new(code)?,
+            references,
+            open: Vec::new(),
+            deepest: 0,
+            outermost: usize::MAX,
+            known: FxHashMap::default(),
+        })
+    }
+
+    /// The code.
+    pub(crate) fn code(&self) -> &'c Code<'c> {
+        self.flows.code
+    }
+
+    /// What all states share.
+    pub(crate) fn domain(&mut self) -> &mut Domain {
+        &mut self.flows.domain
+    }
+
+    /// The state of a function in front of an instruction; `None` if control does not get there.
+    pub(crate) fn before(&mut self, function: Addr, at: Addr) -> Option<State> {
+        let flow = self.flows.flow(function);
+        self.flows.before(&flow, at)
+    }
+
+    /// The same behind an instruction, see [`Flows::after`].
+    pub(crate) fn after(&mut self, function: Addr, at: Addr) -> Option<State> {
+        let flow = self.flows.flow(function);
+        self.flows.after(&flow, at).map(|after| after.state)
+    }
+
+    /// The numbers that an atom is known to be one of where it is, if they are few.
+    pub(crate) fn range(&self, state: &State, atom: Atom) -> Option<impl Iterator<Item = u64> + use<>> {
+        let span = state.ranges.get(atom, &self.flows.domain);
+        (span.steps() < MAX_RANGE).then(|| span.iter())
+    }
+
+    /// Whether what an atom is depends on how the function was called.
+    pub(crate) fn depends_on_caller(&self, atom: Atom) -> bool {
+        let domain = &self.flows.domain;
+        let root = domain.origins.get(domain.origins.root(atom.origin));
+        matches!(root, Origin::Register(_)) && domain.place(atom).is_none()
     }
 
     /// The numbers that a value may be in front of the instruction at `at`, whatever function it is in.
@@ -84,17 +139,15 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// The numbers that a value of `function` may be. `state` and `at` say where.
-    fn value(&mut self, function: Addr, state: &State, value: &Value, at: Addr) -> Numbers {
+    pub(crate) fn value(&mut self, function: Addr, state: &State, value: &Value, at: Addr) -> Numbers {
         if *value == Value::Any {
             return Err(Reason::Computed(at));
         }
         let mut all = BTreeSet::new();
         for &atom in value.atoms() {
-            let span = state.ranges.get(atom, &self.flows.domain);
-            if span.steps() < MAX_RANGE {
-                all.extend(span.iter());
-            } else {
-                all.extend(self.of_callers(function, atom)?);
+            match self.range(state, atom) {
+                Some(numbers) => all.extend(numbers),
+                None => all.extend(self.of_callers(function, atom)?),
             }
         }
         Ok(all)
@@ -103,18 +156,44 @@ impl<'f, 'c> Resolver<'f, 'c> {
     /// The numbers that a value of `function` may be that depends on how the function was called, or on
     /// what others wrote to memory.
     fn of_callers(&mut self, function: Addr, atom: Atom) -> Numbers {
+        let key = (function, atom);
+        if let Some(known) = self.known.get(&key) {
+            if self.open.len() + known.depth > MAX_DEPTH {
+                return Err(Reason::Deep);
+            }
+            self.deepest = self.deepest.max(self.open.len() + known.depth);
+            return known.numbers.clone();
+        }
         if self.open.len() >= MAX_DEPTH {
             return Err(Reason::Deep);
         }
-        if !self.open.insert((function, atom)) {
+        if let Some(place) = self.open.iter().position(|open| *open == key) {
+            self.outermost = self.outermost.min(place);
             return Ok(BTreeSet::new());
         }
+        let own = self.open.len();
+        let before = (self.deepest, self.outermost);
+        (self.deepest, self.outermost) = (own + 1, usize::MAX);
+        self.open.push(key);
         let numbers = self.of_origin(function, atom);
-        self.open.remove(&(function, atom));
+        self.open.pop();
+        // What comes back to a value that is still open is a part of that one's numbers only.
+        if self.outermost >= own {
+            self.outermost = usize::MAX;
+            if numbers != Err(Reason::Deep) {
+                let depth = self.deepest - own;
+                self.known.insert(key, Known { numbers: numbers.clone(), depth });
+            }
+        }
+        self.deepest = self.deepest.max(before.0);
+        self.outermost = self.outermost.min(before.1);
         numbers
     }
 
     fn of_origin(&mut self, function: Addr, atom: Atom) -> Numbers {
+        if self.flows.domain.place(atom).is_some() {
+            return Err(Reason::Computed(function)); // an address in the frame
+        }
         let origins = &self.flows.domain.origins;
         match origins.get(origins.root(atom.origin)) {
             Origin::Register(_) => return self.of_arguments(function, atom),
@@ -181,7 +260,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             // What the function was given a pointer to: what it was when the function was called, if
             // nobody writes to it.
             _ if matches!(origins.get(origins.root(at.origin)), Origin::Register(_)) => {
-                let unwritten = prove_unwritten(self.flows, self.references, function, at, width)
+                let unwritten = prove_unwritten(&mut self.flows, self.references, function, at, width)
                     .map_err(|Lost(at)| Reason::Written { read: by, lost: at })?;
                 let memory = Origin::Memory { at, width, when: When::Entry };
                 let (origin, _) = self.flows.domain.origins.add(memory).ok_or(Reason::Deep)?;
@@ -207,12 +286,12 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     fn stores_to(&mut self, variable: Addr, by: Addr) -> Result<Vec<Stored>, Reason> {
-        stores_to(self.flows, self.references, variable)
+        stores_to(&mut self.flows, self.references, variable)
             .map_err(|Lost(at)| Reason::Written { read: by, lost: at })
     }
 
     /// The functions that call or jump to a function, and where they do.
-    fn callers(&mut self, function: Addr) -> Result<Vec<(Addr, ExitId)>, Reason> {
+    pub(crate) fn callers(&mut self, function: Addr) -> Result<Vec<(Addr, ExitId)>, Reason> {
         let code = self.flows.code;
         let Some(entry) = code.entry(function) else { return Err(Reason::Computed(function)) };
         let mut calls = entry.callers.clone();
@@ -265,7 +344,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// What an atom of a function is to its caller, `state` being the caller's when the function begins.
-    fn translate(&mut self, atom: Atom, state: &State, at: Addr) -> Value {
+    pub(crate) fn translate(&mut self, atom: Atom, state: &State, at: Addr) -> Value {
         let value = self.translate_origin(atom.origin, state, at);
         let domain = &self.flows.domain;
         value.map(|found| Some(domain.plus(found, atom.offset)))

@@ -1,6 +1,6 @@
 //! From bytes to sites and their numbers.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use kcfg::isa::Effect;
 use kplan::Abi;
@@ -8,11 +8,11 @@ use rayon::prelude::*;
 
 use crate::Error;
 use crate::abi;
+use crate::calls::{SiteCall, calls};
 use crate::code::{Code, References};
-use crate::flow::Flows;
 use crate::image::{Addr, Image};
 use crate::reach::{reach, share};
-use crate::resolve::{Numbers, Resolver};
+use crate::resolve::Resolver;
 
 /// What a program can ask of the kernel.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub struct Site {
     pub function: Option<String>,
     /// The ABI that it uses.
     pub abi: Abi,
-    /// The numbers of the calls that it can make, or why they are not known.
-    pub numbers: Result<BTreeSet<u32>, String>,
+    /// The calls that it can make by their numbers, or why these are not known.
+    pub calls: Result<BTreeMap<u32, SiteCall>, String>,
 }
 
 /// A computed jump whose targets are not known.
@@ -66,16 +66,14 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
         .into_par_iter()
         .with_min_len(share)
         .map_init(
-            || Flows::new(&code),
-            |flows, address| {
-                let flows = flows.as_mut().ok_or_else(unknown)?;
-                let (abi, numbers) = site(flows, &references, address);
-                let numbers = match numbers {
-                    // The kernel looks at the low 32 bits.
-                    Ok(numbers) => Ok(numbers.into_iter().map(|number| number as u32).collect()),
-                    Err(reason) => Err(reason.describe(&image.symbols)),
-                };
-                Ok(Site { address, function: name(address), abi, numbers })
+            || Resolver::new(&code, &references),
+            |resolver, address| {
+                let resolver = resolver.as_mut().ok_or_else(unknown)?;
+                let (compat, number) = gate(&code, address);
+                let abi = abi::abi(image.machine, compat);
+                let calls = calls(resolver, address, abi, number);
+                let calls = calls.map_err(|reason| reason.describe(&image.symbols));
+                Ok(Site { address, function: name(address), abi, calls })
             },
         )
         .collect::<Result<_, Error>>()?;
@@ -83,17 +81,6 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
         lost_jumps.into_iter().map(|address| Lost { address, function: name(address) }).collect();
     let abi = abi::abi(image.machine, false);
     Ok(Scan { abi, sites, lost_jumps, instructions: code.instructions() })
-}
-
-fn site(flows: &mut Flows, references: &References, at: Addr) -> (Abi, Numbers) {
-    let (compat, number) = gate(flows.code, at);
-    let abi = abi::abi(flows.code.image.machine, compat);
-    if let Some(number) = number {
-        return (abi, Ok(BTreeSet::from([number.into()])));
-    }
-    let number = abi::number_register(abi);
-    let numbers = Resolver::new(flows, references).numbers(at, |state| state.register(number).clone());
-    (abi, numbers)
 }
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.

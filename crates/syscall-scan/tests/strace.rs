@@ -13,6 +13,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use syscall_scan::arguments::Prototype;
+
 use common::{Machine, all_calls, fixture, own_calls, repository, section};
 
 /// BusyBox, statically linked, from Debian's package for the machine.
@@ -30,6 +32,8 @@ struct Seen {
     behind: u64,
     number: u64,
     name: String,
+    /// The registers with its arguments, where strace prints these as numbers.
+    arguments: Vec<u64>,
 }
 
 #[test]
@@ -68,9 +72,36 @@ fn compare(machine: Machine, seen: &[Seen]) -> serde_json::Value {
     let missing: BTreeMap<_, _> = names.iter().filter(|(number, _)| !listed.contains(number)).collect();
     assert!(missing.is_empty(), "{}: seen but not listed: {missing:?}", machine.abi());
     assert!(names.len() > 70, "only {} different calls were seen", names.len());
+    let compared = seen.iter().map(|seen| compare_arguments(machine, &section, seen)).sum::<usize>();
+    assert!(compared > 100, "only {compared} known arguments were seen");
     let own = own_calls(&section);
     eprintln!("{}: {} calls found, {} of them seen", machine.abi(), own.len(), names.len());
     section
+}
+
+/// Looks for the arguments of a call among the values that the plan has for them. Returns how many it has.
+fn compare_arguments(machine: Machine, section: &serde_json::Value, seen: &Seen) -> usize {
+    let calls = section["calls"].as_array().unwrap();
+    let mut call = calls.iter().find(|call| call["nr"] == seen.number).unwrap();
+    if call["name"] == "ipc" {
+        return 0; // strace shows what it stands for, whose arguments come in another order.
+    }
+    if call["name"] == "socketcall" {
+        let name = format!("SYS_{}", seen.name.to_uppercase());
+        let operations = call["operations"].as_array().unwrap();
+        call = operations.iter().find(|operation| operation["name"] == name).unwrap();
+    }
+    let Some(known) = call["args"].as_object() else { return 0 };
+    let prototype = Prototype::named(machine.kplan(), &seen.name).unwrap();
+    for (index, values) in known {
+        let index: usize = index.parse().unwrap();
+        let Some(&register) = seen.arguments.get(index) else { continue };
+        let value = prototype.seen(index, register);
+        let listed = values.as_array().unwrap().iter().any(|listed| listed["value"] == value);
+        let what = format!("{} {:x?}: argument {index}", seen.name, seen.arguments);
+        assert!(listed, "{what} is {value:#x}, listed are {values}");
+    }
+    known.len()
 }
 
 /// Runs the applets and returns what BusyBox itself called.
@@ -89,7 +120,7 @@ fn trace(machine: Machine) -> Vec<Seen> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let log = directory.path().join("strace.log");
     let mut strace = Command::new("strace")
-        .args(["-f", "-n", "-i", "-qq", "-o"])
+        .args(["-f", "-n", "-i", "-qq", "-e", "raw=!execve,fork,vfork,clone,clone3", "-o"])
         .arg(&log)
         .arg("-E")
         .arg(format!("PATH={}", applets.display()))
@@ -132,8 +163,8 @@ fn parse(log: &str, busybox: &Path, applets: &Path) -> Vec<Seen> {
         let inherited = parents.get(process).and_then(|parent| own.get(parent)).copied();
         let is_own = *own.entry(process).or_insert(inherited.unwrap_or(true));
         if is_own && !call.resumed {
-            let Call { behind, number, name, .. } = call;
-            seen.push(Seen { behind, number, name: name.to_owned() });
+            let Call { behind, number, name, rest, .. } = call;
+            seen.push(Seen { behind, number, name: name.to_owned(), arguments: arguments(rest) });
         }
         if call.name == "execve" {
             if let Some(path) = call.rest.strip_prefix("(\"").and_then(|rest| rest.split('"').next()) {
@@ -146,6 +177,16 @@ fn parse(log: &str, busybox: &Path, applets: &Path) -> Vec<Seen> {
         }
     }
     seen
+}
+
+/// The arguments at the beginning of what follows a call's name: `(0x1, 0xff9c <unfinished ...>`.
+fn arguments(rest: &str) -> Vec<u64> {
+    let list = rest.trim_start_matches('(').split([')', '<']).next().unwrap_or_default();
+    let number = |word: &str| match word.trim().strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => word.trim().parse(),
+    };
+    list.split(',').map_while(|word| number(word).ok()).collect()
 }
 
 /// A line of the log.

@@ -113,6 +113,12 @@ impl Image {
         (writable.map(|segment| segment.address).min().unwrap_or(0), ends.max().unwrap_or(0))
     }
 
+    /// Whether an address is in a segment, its zeros included.
+    pub fn is_loaded(&self, address: Addr) -> bool {
+        let offset = |segment: &Segment| address.0.checked_sub(segment.address);
+        self.segments.iter().any(|s| offset(s).is_some_and(|offset| offset < s.memory_size))
+    }
+
     /// Where code lies, by rising address.
     pub fn code(&self) -> &[Range<u64>] {
         &self.code

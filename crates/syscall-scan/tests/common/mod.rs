@@ -26,6 +26,14 @@ impl Machine {
         }
     }
 
+    /// Its own ABI.
+    pub fn kplan(self) -> kplan::Abi {
+        match self {
+            Machine::I386 => kplan::Abi::I386,
+            Machine::X86_64 => kplan::Abi::X86_64,
+        }
+    }
+
     /// Its name in Debian.
     pub fn debian(self) -> &'static str {
         match self {

@@ -1,0 +1,348 @@
+//! The calls that a site makes: numbers and arguments together.
+//!
+//! A site in a wrapper makes one call for one caller and another one for the next, each with arguments of its
+//! own. So the registers are taken to the callers together, until the number is one number; only then are
+//! the arguments looked for, each by itself. A set that comes out is all that the argument can be in calls
+//! of that number from that site. The same is done for calls that are several in one (`socketcall`, `ipc`),
+//! whose first argument is a number of the same kind.
+//!
+//! A number is a value at run time only where it is no address of a program that may be loaded anywhere:
+//! those are left out, since what they are is not known before the program runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use kplan::{Abi, MAX_VALUES};
+
+use crate::abi;
+use crate::arguments::{MAX_ARGUMENTS, Prototype};
+use crate::constants;
+use crate::flow::State;
+use crate::image::{Addr, Image};
+use crate::resolve::{MAX_DEPTH, Reason, Resolver};
+use crate::values::{Atom, Origin, Value, When};
+
+/// How many ways into one site are looked at one by one. With more, its arguments count as unknown.
+const MAX_WAYS: usize = 4096;
+
+/// How far beside an object an address may lie that is meant relative to it, in bytes.
+const SLACK: u64 = 0x10000;
+
+/// The place of the number among the words of a [`Way`]; the arguments follow, and then the words of the
+/// block that an argument points to.
+const NUMBER: usize = 0;
+const ARGUMENT: usize = 1;
+const BLOCK: usize = ARGUMENT + MAX_ARGUMENTS;
+
+/// The numbers that a site can pass, each with what is known about the call.
+pub type Calls = Result<BTreeMap<u32, SiteCall>, Reason>;
+
+/// A call from one site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteCall {
+    /// What the arguments can be.
+    pub arguments: KnownArguments,
+    /// For a call that is several in one: its operations and their arguments. `None` if not all are known.
+    pub operations: Option<BTreeMap<u64, KnownArguments>>,
+    /// The shortest way in which the number gets to the site: the calls of wrappers, outermost first.
+    pub chain: Vec<Addr>,
+}
+
+/// What arguments can be, as the kernel sees them; `None` is anything.
+pub type KnownArguments = [Option<BTreeSet<u64>>; MAX_ARGUMENTS];
+
+/// One way into a site: what the words of the call are in terms of a function on the way.
+#[derive(Clone)]
+struct Way {
+    function: Addr,
+    state: Rc<State>,
+    /// The instruction that `state` is in front of, or a call that it is behind.
+    at: Addr,
+    words: Vec<Value>,
+    /// The calls from here to the site, outermost first.
+    chain: Vec<Addr>,
+}
+
+/// Finds the calls of the site at an instruction. `number` is that of the call, if the instruction has it.
+pub fn calls(resolver: &mut Resolver, at: Addr, abi: Abi, number: Option<u32>) -> Calls {
+    let mut search = Search { resolver, abi, number, ways: 0, open: Vec::new(), calls: BTreeMap::new() };
+    match search.site(at) {
+        Ok(()) => Ok(search.calls),
+        Err(Stop::Unknown(reason)) => Err(reason),
+        Err(Stop::TooMany) if number.is_some() => {
+            Ok(number.into_iter().map(|number| (number, SiteCall::default())).collect())
+        }
+        Err(Stop::TooMany) => {
+            let register = abi::number_register(abi);
+            let numbers = resolver.numbers(at, |state| state.register(register).clone())?;
+            Ok(numbers.into_iter().map(|number| (number as u32, SiteCall::default())).collect())
+        }
+    }
+}
+
+/// Why a search ends.
+enum Stop {
+    Unknown(Reason),
+    TooMany,
+}
+
+impl From<Reason> for Stop {
+    fn from(reason: Reason) -> Stop {
+        Stop::Unknown(reason)
+    }
+}
+
+struct Search<'r, 'f, 'c> {
+    resolver: &'r mut Resolver<'f, 'c>,
+    abi: Abi,
+    /// The number, if the instruction has it.
+    number: Option<u32>,
+    /// How many ways have been looked at.
+    ways: usize,
+    /// The ways that are being looked at, from the site outwards.
+    open: Vec<(Addr, Vec<Value>)>,
+    calls: BTreeMap<u32, SiteCall>,
+}
+
+impl Search<'_, '_, '_> {
+    fn site(&mut self, at: Addr) -> Result<(), Stop> {
+        let functions = self.resolver.code().functions_of(at);
+        if functions.is_empty() {
+            return Err(Reason::Computed(at).into());
+        }
+        for function in functions {
+            let Some(state) = self.resolver.before(function, at) else { continue };
+            let words = self.words(&state);
+            let way = Way { function, state: Rc::new(state), at, words, chain: Vec::new() };
+            self.split(&way, NUMBER, &mut |search, way, number| search.call(way, number as u32))?;
+        }
+        Ok(())
+    }
+
+    /// The number, the arguments, and what the second argument points to.
+    fn words(&mut self, state: &State) -> Vec<Value> {
+        let mut words = vec![match self.number {
+            Some(number) => Value::number(number.into()),
+            None => state.register(abi::number_register(self.abi)).clone(),
+        }];
+        words.extend(abi::argument_registers(self.abi).iter().map(|&reg| state.register(reg).clone()));
+        words.resize(BLOCK, Value::Any);
+        if matches!(self.abi, Abi::I386 | Abi::Arm) {
+            let block = words[ARGUMENT + 1].clone();
+            words.extend((0..MAX_ARGUMENTS).map(|index| self.pointed_to(state, &block, 4 * index as u64)));
+        }
+        words
+    }
+
+    /// The word at a distance behind a pointer, in front of the site.
+    fn pointed_to(&mut self, state: &State, pointer: &Value, distance: u64) -> Value {
+        let Some(pointer) = pointer.single() else { return Value::Any };
+        let domain = self.resolver.domain();
+        let at = domain.plus(pointer, distance);
+        if let Some(place) = domain.place(at) {
+            return state.frame.load(place, 4, domain).unwrap_or(Value::Any);
+        }
+        let given = matches!(domain.origins.get(domain.origins.root(at.origin)), Origin::Register(_));
+        if !given || state.dirty {
+            return Value::Any;
+        }
+        domain.value(Origin::Memory { at, width: 4, when: When::Entry })
+    }
+
+    /// Goes from a way to those in which one of its words is one number, and hands each of these on.
+    fn split(
+        &mut self,
+        way: &Way,
+        word: usize,
+        found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let atoms = match &way.words[word] {
+            Value::Any => return Err(Reason::Computed(way.at).into()),
+            value => value.atoms().to_vec(),
+        };
+        for atom in atoms {
+            let mut way = way.clone();
+            way.words[word] = Value::One(atom);
+            if let Some(numbers) = self.resolver.range(&way.state, atom) {
+                for number in numbers {
+                    way.words[word] = Value::number(number);
+                    self.count()?;
+                    found(self, &way, number)?;
+                }
+            } else if self.resolver.depends_on_caller(atom) {
+                self.callers(&way, word, found)?;
+            } else {
+                let numbers = self.resolver.value(way.function, &way.state, &way.words[word], way.at)?;
+                for number in numbers {
+                    way.words[word] = Value::number(number);
+                    self.count()?;
+                    found(self, &way, number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self) -> Result<(), Stop> {
+        self.ways += 1;
+        if self.ways > MAX_WAYS { Err(Stop::TooMany) } else { Ok(()) }
+    }
+
+    /// The same for the callers of a way's function.
+    fn callers(
+        &mut self,
+        way: &Way,
+        word: usize,
+        found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        self.count()?;
+        let key = (way.function, way.words.clone());
+        if self.open.contains(&key) {
+            return Ok(()); // It calls itself with what it was called with.
+        }
+        if self.open.len() >= MAX_DEPTH {
+            return Err(Stop::TooMany); // It calls itself with ever other arguments.
+        }
+        self.open.push(key);
+        for (caller, exit) in self.resolver.callers(way.function)? {
+            let at = self.resolver.code().exit(exit).at;
+            let Some(state) = self.resolver.after(caller, at) else { continue };
+            let words = way.words.iter().map(|value| self.in_caller(way, value, &state, at)).collect();
+            let chain = [&[at], &way.chain[..]].concat();
+            let way = Way { function: caller, state: Rc::new(state), at, words, chain };
+            self.split(&way, word, found)?;
+        }
+        self.open.pop();
+        Ok(())
+    }
+
+    /// What a value is to a caller, `state` being the caller's when the function begins.
+    fn in_caller(&mut self, way: &Way, value: &Value, state: &State, at: Addr) -> Value {
+        let parts: Vec<Value> = value
+            .atoms()
+            .iter()
+            .map(|&atom| match self.resolver.range(&way.state, atom) {
+                Some(numbers) => Value::of(numbers.map(Atom::number).collect()),
+                None => self.resolver.translate(atom, state, at),
+            })
+            .collect();
+        parts.into_iter().reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+    }
+
+    /// Notes one way to make one call.
+    fn call(&mut self, way: &Way, number: u32) -> Result<(), Stop> {
+        let prototype = Prototype::of(self.abi, number.into());
+        let arguments = match prototype {
+            Some(prototype) => self.arguments(way, &way.words[ARGUMENT..BLOCK], prototype),
+            None => KnownArguments::default(),
+        };
+        let operations = self.operations(way, number)?;
+        let chain = way.chain.clone();
+        let new = SiteCall { arguments, operations, chain };
+        match self.calls.get_mut(&number) {
+            Some(call) => call.merge(new),
+            None => drop(self.calls.insert(number, new)),
+        }
+        Ok(())
+    }
+
+    /// What the words of a call can be.
+    fn arguments(&mut self, way: &Way, words: &[Value], prototype: Prototype) -> KnownArguments {
+        let mut arguments = KnownArguments::default();
+        for (index, (argument, word)) in arguments.iter_mut().zip(words).enumerate() {
+            if prototype.bits(index) > 0 {
+                *argument = self.argument(way, word, prototype, index);
+            }
+        }
+        arguments
+    }
+
+    fn argument(
+        &mut self,
+        way: &Way,
+        word: &Value,
+        prototype: Prototype,
+        index: usize,
+    ) -> Option<BTreeSet<u64>> {
+        let numbers = self.resolver.value(way.function, &way.state, word, way.at).ok()?;
+        if numbers.iter().any(|&number| is_moved(self.resolver.code().image, number)) {
+            return None;
+        }
+        let seen: BTreeSet<u64> = numbers.into_iter().map(|number| prototype.seen(index, number)).collect();
+        (seen.len() <= MAX_VALUES).then_some(seen)
+    }
+
+    /// The operations of a call that is several in one.
+    fn operations(&mut self, way: &Way, number: u32) -> Result<Option<BTreeMap<u64, KnownArguments>>, Stop> {
+        let (abi, call) = (self.abi, abi::name(self.abi, number).unwrap_or_default());
+        let block = call == "socketcall" && way.words.len() > BLOCK;
+        if !block && call != "ipc" {
+            return Ok(None);
+        }
+        let open = self.open.len();
+        let mut operations = BTreeMap::new();
+        let split = self.split(way, ARGUMENT, &mut |search, way, operation| {
+            let arguments = if block {
+                let stands_for = constants::operation(abi, call, operation).1;
+                let prototype = stands_for.and_then(|name| Prototype::named(abi, &name));
+                prototype.map(|prototype| search.arguments(way, &way.words[BLOCK..], prototype))
+            } else {
+                let prototype = Prototype::of(abi, number.into());
+                prototype.map(|prototype| search.arguments(way, &way.words[ARGUMENT..BLOCK], prototype))
+            };
+            merge(&mut operations, operation, arguments.unwrap_or_default());
+            Ok(())
+        });
+        match split {
+            Ok(()) => Ok(Some(operations)),
+            Err(Stop::Unknown(_)) => {
+                self.open.truncate(open);
+                Ok(None)
+            }
+            Err(Stop::TooMany) => Err(Stop::TooMany),
+        }
+    }
+}
+
+/// Whether a number may be an address of a program that is loaded elsewhere than its file says.
+fn is_moved(image: &Image, number: u64) -> bool {
+    let near = [number, number.saturating_add(SLACK), number.saturating_sub(SLACK)];
+    image.relocatable && near.into_iter().any(|address| image.is_loaded(Addr(address)))
+}
+
+/// Notes one more way to do an operation.
+fn merge(operations: &mut BTreeMap<u64, KnownArguments>, operation: u64, new: KnownArguments) {
+    match operations.get_mut(&operation) {
+        Some(known) => unite(known, new),
+        None => drop(operations.insert(operation, new)),
+    }
+}
+
+/// Makes arguments stand for others too.
+fn unite(known: &mut KnownArguments, new: KnownArguments) {
+    for (known, new) in known.iter_mut().zip(new) {
+        *known = match (known.take(), new) {
+            (Some(mut known), Some(new)) => {
+                known.extend(new);
+                (known.len() <= MAX_VALUES).then_some(known)
+            }
+            _ => None,
+        };
+    }
+}
+
+impl SiteCall {
+    fn merge(&mut self, new: SiteCall) {
+        unite(&mut self.arguments, new.arguments);
+        self.operations = match (self.operations.take(), new.operations) {
+            (Some(mut known), Some(new)) => {
+                new.into_iter().for_each(|(operation, arguments)| merge(&mut known, operation, arguments));
+                Some(known)
+            }
+            _ => None,
+        };
+        if new.chain.len() < self.chain.len() {
+            self.chain = new.chain;
+        }
+    }
+}
