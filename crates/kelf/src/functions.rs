@@ -43,6 +43,7 @@ pub struct Functions {
     names: FxHashMap<String, Vec<Meaning>>,
     /// Addresses of the global symbols, of code and of data.
     globals: FxHashMap<String, u64>,
+    segments: Segments,
 }
 
 /// An executable section.
@@ -141,6 +142,7 @@ impl Functions {
             functions: Vec::new(),
             names: FxHashMap::default(),
             globals,
+            segments: Segments::of(&file)?,
         };
         result.place(candidates);
         Ok(result)
@@ -194,6 +196,11 @@ impl Functions {
     /// The global symbols with their addresses, of code and of data, in no particular order.
     pub fn globals(&self) -> impl Iterator<Item = (&str, u64)> {
         self.globals.iter().map(|(name, &address)| (name.as_str(), address))
+    }
+
+    /// Where in physical memory what runs at `address`, code or data, lies when the kernel starts.
+    pub fn load_address(&self, address: u64) -> u64 {
+        self.segments.load_address(address)
     }
 
     /// The executable section that holds an address.

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::headers::ElfFile;
 
 /// The segments that are loaded, in the order of the program headers.
+#[derive(Clone, Debug)]
 pub(crate) struct Segments(Vec<ProgramHeader>);
 
 impl Segments {

@@ -45,6 +45,18 @@ impl Plan {
         DOCUMENT.read(reader, name)
     }
 
+    /// Reads what is piped to a tool that adds to a plan: a plan, or nothing at all, which makes an empty
+    /// one. Services and test runners leave an empty pipe.
+    ///
+    /// # Errors
+    /// As for [`Plan::read`].
+    pub fn read_piped(reader: impl Read, name: &str) -> Result<Plan, Error> {
+        match Plan::read(reader, name) {
+            Err(Error::Empty { .. }) => Ok(Plan::default()),
+            plan => plan,
+        }
+    }
+
     /// Parses a plan.
     ///
     /// # Errors

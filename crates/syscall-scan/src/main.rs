@@ -54,11 +54,7 @@ fn read_plan(options: &Options) -> Result<Plan, Failure> {
     if is_program || !is_piped_stdin() {
         return Ok(Plan::default());
     }
-    match Plan::read(std::io::stdin().lock(), "standard input") {
-        // A service or a test runner leaves an empty pipe there.
-        Err(kplan::Error::Empty { .. }) => Ok(Plan::default()),
-        plan => plan.or_bad_input(),
-    }
+    Plan::read_piped(std::io::stdin().lock(), "standard input").or_bad_input()
 }
 
 /// Says on standard error what makes the plan incomplete.

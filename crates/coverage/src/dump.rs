@@ -1,0 +1,246 @@
+//! The counter array of an instrumented kernel, from an image of its memory: `/proc/kcore` or a copy of it, a
+//! dump that QEMU's `dump-guest-memory` made (all ELF cores), or raw physical memory (`pmemsave`).
+//!
+//! An instrumented kernel has a byte for each block in an array of zeros, and the block sets its byte to 1 when
+//! it runs. That says what ran and not when: the order of the section is that of the addresses.
+//!
+//! Blocks without a counter (early boot code, hand-written code) say nothing, and are not part of the section.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::header::{EI_CLASS, EI_DATA, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, Header};
+use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+use kplan::{Block, Counters, Run};
+
+use crate::code::{Code, Place};
+use crate::error::{Error, Result};
+use crate::recorder::Recorder;
+
+/// Bytes of the kernel's code that are compared with the dump at a time.
+const CHUNK: usize = 1 << 16;
+
+/// What a dump was made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dump {
+    /// Counters, one a byte.
+    pub counters: u64,
+    /// Of these, the ones that are set.
+    pub set: u64,
+    /// Blocks that have no counter.
+    pub uncounted: u64,
+}
+
+/// The memory of a machine, in a file.
+struct Memory {
+    name: String,
+    file: File,
+    ranges: Vec<Stored>,
+}
+
+/// A range of memory, and where it is in the file.
+struct Stored {
+    /// Its virtual address, if the file says that.
+    address: Option<u64>,
+    physical: u64,
+    size: u64,
+    offset: u64,
+}
+
+/// Feeds the counters in the dump at `path` to `recorder`. With `base`, the dump is raw memory from that
+/// physical address on.
+///
+/// # Errors
+/// If the dump cannot be read, does not hold the counters, or is of another kernel.
+pub fn read(path: &Path, base: Option<u64>, code: &Code, recorder: &mut Recorder<'_>) -> Result<Dump> {
+    let name = path.display().to_string();
+    let refuse = |name: &str, problem: String, expected: &str| Error::NotATrace {
+        name: name.into(),
+        problem,
+        expected: expected.into(),
+    };
+    let map = code.block_map();
+    let Some((map, counters)) = map.and_then(|map| Some((map, map.counters.as_ref()?))) else {
+        let problem = "its map of blocks has no counters".into();
+        return Err(refuse(&code.kernel, problem, "a kernel that was rewritten with the pass instrument"));
+    };
+    let Counters { symbol, blocks } = counters;
+    let Some(address) = code.linked.address_of(symbol) else {
+        let problem = format!("it has no symbol {symbol}");
+        return Err(refuse(&code.kernel, problem, "the vmlinux that the map of blocks was written for"));
+    };
+    let mut memory = Memory::open(path, &name, base)?;
+    memory.check_code(code)?;
+    let mut bytes = vec![0; blocks.len()];
+    if !memory.read(address, code.linked.load_address(address), &mut bytes)? {
+        let problem = format!("it does not hold the {} counters at {address:#x} ({symbol})", blocks.len());
+        return Err(refuse(&name, problem, "the whole memory of the machine"));
+    }
+    let mut dump = Dump { counters: blocks.len() as u64, ..Dump::default() };
+    if let Some((number, value)) = bytes.iter().enumerate().find(|(_, value)| **value > 1) {
+        let problem = format!("counter {number} is {value}; expected 0 or 1");
+        return Err(Error::OtherKernel { name, kernel: code.kernel.clone(), problem });
+    }
+    let mut is_counted = vec![false; map.blocks.len()];
+    let mut ran = Vec::new();
+    for (&block, &value) in blocks.iter().zip(&bytes) {
+        is_counted[block] = true;
+        if value != 0 {
+            ran.push(block);
+        }
+    }
+    dump.set = ran.len() as u64;
+    dump.uncounted = is_counted.iter().filter(|counted| !**counted).count() as u64;
+    ran.sort_unstable();
+    for block in ran {
+        recorder.ran(&place(code, &map.blocks[block]), None);
+    }
+    if dump.set == 0 {
+        let problem = format!("none of its {} counters is set", dump.counters);
+        return Err(Error::OtherKernel { name, kernel: code.kernel.clone(), problem });
+    }
+    Ok(dump)
+}
+
+/// The whole of a block.
+fn place(code: &Code, block: &Block) -> Place {
+    let offsets = block.original_offset..block.original_offset + block.original_size;
+    let sections = code.linked.sections.iter();
+    let section = sections.take_while(|section| section.address <= block.address).count().saturating_sub(1);
+    Place { function: block.function, section, offsets }
+}
+
+impl Dump {
+    /// What is not known, a line each.
+    pub fn remarks(&self) -> Vec<String> {
+        if self.uncounted == 0 {
+            return Vec::new();
+        }
+        let blocks = self.counters + self.uncounted;
+        vec![format!(
+            "{} of {blocks} blocks have no counter (early boot code, hand-written code): whether they ran is not known",
+            self.uncounted
+        )]
+    }
+}
+
+/// The section's entry for a dump.
+pub fn run(trace: &str, code: &Code) -> Run {
+    Run {
+        source: "kcore".into(),
+        trace: trace.into(),
+        kernel: code.kernel.clone(),
+        build_id: code.linked.build_id.clone(),
+        unknown: 0,
+        unordered: true,
+    }
+}
+
+impl Memory {
+    fn open(path: &Path, name: &str, base: Option<u64>) -> Result<Memory> {
+        let failed = |source| Error::Read { name: name.into(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        let ranges = match base {
+            Some(physical) => {
+                let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+                vec![Stored { address: None, physical, size, offset: 0 }]
+            }
+            None => ranges(&mut file, name)?,
+        };
+        Ok(Memory { name: name.into(), file, ranges })
+    }
+
+    /// Fills `bytes` with what is at the virtual address `address`, or else at the physical address
+    /// `physical`. Whether the dump has it.
+    fn read(&mut self, address: u64, physical: u64, bytes: &mut [u8]) -> Result<bool> {
+        let size = bytes.len() as u64;
+        let within = |start: u64, range: &Stored, wanted: u64| {
+            let skip = wanted.checked_sub(start)?;
+            (skip.checked_add(size)? <= range.size).then(|| range.offset.checked_add(skip))?
+        };
+        let by_address = self.ranges.iter().find_map(|range| within(range.address?, range, address));
+        let by_physical = || self.ranges.iter().find_map(|range| within(range.physical, range, physical));
+        let Some(offset) = by_address.or_else(by_physical) else { return Ok(false) };
+        let result = self.file.seek(SeekFrom::Start(offset)).and_then(|_| self.file.read_exact(bytes));
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Error::NotATrace {
+                name: self.name.clone(),
+                problem: format!("it ends before the {size} bytes at offset {offset}"),
+                expected: "a dump that was not cut off".into(),
+            }),
+            Err(source) => Err(Error::Read { name: self.name.clone(), source }),
+        }
+    }
+
+    /// Compares the kernel's code in the dump, as far as it is there, with the kernel. A kernel patches some
+    /// of its code, and frees the memory of its init sections.
+    fn check_code(&mut self, code: &Code) -> Result<()> {
+        let Some(text) = code.linked.sections.iter().max_by_key(|section| section.bytes.len()) else {
+            return Ok(());
+        };
+        let (mut compared, mut same) = (0, 0);
+        let mut address = text.address;
+        for bytes in text.bytes.chunks(CHUNK) {
+            let mut dumped = vec![0; bytes.len()];
+            if self.read(address, code.linked.load_address(address), &mut dumped)? {
+                compared += bytes.len();
+                same += bytes.iter().zip(&dumped).filter(|(one, other)| one == other).count();
+            }
+            address += bytes.len() as u64;
+        }
+        if same * 2 < compared {
+            let problem = format!("{same} of {compared} bytes of {} are the same", text.name);
+            let (name, kernel) = (self.name.clone(), code.kernel.clone());
+            return Err(Error::OtherKernel { name, kernel, problem });
+        }
+        Ok(())
+    }
+}
+
+/// The ranges of an ELF core.
+fn ranges(file: &mut File, name: &str) -> Result<Vec<Stored>> {
+    let wrong = |problem: String| Error::NotATrace {
+        name: name.into(),
+        problem,
+        expected: "an ELF core (/proc/kcore, or QEMU's dump-guest-memory; raw memory needs --base)".into(),
+    };
+    // Not more than what every core has is read ahead: /proc/kcore has no length.
+    let mut head = Vec::new();
+    let read = file.take(64).read_to_end(&mut head);
+    read.map_err(|source| Error::Read { name: name.into(), source })?;
+    if !head.starts_with(ELFMAG) || head.len() < 64 {
+        return Err(wrong("not an ELF file".into()));
+    }
+    let container = match (head[EI_CLASS], head[EI_DATA]) {
+        (ELFCLASS32, ELFDATA2LSB) => Container::Little,
+        (ELFCLASS64, ELFDATA2LSB) => Container::Big,
+        _ => return Err(wrong("an ELF file of unknown class or byte order".into())),
+    };
+    let ctx = Ctx::new(container, Endian::Little);
+    let header: Header = match container {
+        Container::Little => goblin::elf32::header::Header::parse(&head).map(Header::from),
+        Container::Big => goblin::elf64::header::Header::parse(&head).map(Header::from),
+    }
+    .map_err(|error| wrong(error.to_string()))?;
+    if header.e_type != ET_CORE {
+        return Err(wrong(format!("an ELF file of type {}, not a core", header.e_type)));
+    }
+    let size = ProgramHeader::size(ctx);
+    let mut table = vec![0; size * usize::from(header.e_phnum)];
+    file.seek(SeekFrom::Start(header.e_phoff))
+        .and_then(|_| file.read_exact(&mut table))
+        .map_err(|error| wrong(format!("its program headers cannot be read ({error})")))?;
+    let headers = ProgramHeader::parse(&table, 0, usize::from(header.e_phnum), ctx);
+    let headers = headers.map_err(|error| wrong(error.to_string()))?;
+    let stored = headers.iter().filter(|header| header.p_type == PT_LOAD).map(|header| Stored {
+        // QEMU gives 0 where it does not know.
+        address: Some(header.p_vaddr).filter(|&address| address != 0),
+        physical: header.p_paddr,
+        size: header.p_filesz,
+        offset: header.p_offset,
+    });
+    Ok(stored.collect())
+}

@@ -1,0 +1,57 @@
+//! What can go wrong, each with the file, what was expected and what to do next.
+
+use std::io;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no coverage.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system would not give the file.
+    #[error("cannot read {name}: {source}")]
+    Read {
+        /// The file.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel cannot be used.
+    #[error(transparent)]
+    Kernel(#[from] kelf::Error),
+    /// A document cannot be used.
+    #[error(transparent)]
+    Document(#[from] kplan::Error),
+    /// The file is no trace of this kind.
+    #[error("{name}: {problem}; expected {expected}")]
+    NotATrace {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// The trace, or the dump, is of another kernel.
+    #[error("{name}: of another kernel than {kernel}: {problem}; give the vmlinux that was running")]
+    OtherKernel {
+        /// The trace.
+        name: String,
+        /// The kernel that it should be of.
+        kernel: String,
+        /// How that shows.
+        problem: String,
+    },
+}
+
+impl Error {
+    /// Whether the input is at fault, so that the same call on the same files cannot succeed.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Error::Read { .. } | Error::Document(kplan::Error::Read { .. }) => false,
+            Error::Kernel(error) => error.is_bad_input(),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A trace, line by line: without holding more of it than a line, and with progress on a terminal.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use kcli::Progress;
+
+use crate::error::{Error, Result};
+
+/// Longer lines are no lines of a trace.
+const MAX_LINE: u64 = 1 << 16;
+
+/// Bytes that are read at once.
+const BUFFER: usize = 1 << 20;
+
+/// Bytes after which the progress moves.
+const STEP: u64 = 1 << 22;
+
+/// The lines of a file, or of standard input.
+pub struct Lines {
+    /// The file, as messages call it.
+    pub name: String,
+    reader: Box<dyn BufRead>,
+    line: Vec<u8>,
+    progress: Option<Progress>,
+    since_step: u64,
+    is_cut: bool,
+}
+
+impl Lines {
+    /// Opens `path`, or standard input for `-`.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path) -> Result<Lines> {
+        if path == Path::new("-") {
+            let progress = Progress::spinner("reading the trace");
+            return Ok(Lines::new("standard input", io::stdin().lock(), Some(progress)));
+        }
+        let name = path.display().to_string();
+        let failed = |source| Error::Read { name: name.clone(), source };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        let progress = match metadata.len() {
+            0 => Progress::spinner("reading the trace"),
+            length => Progress::bar(length, "reading the trace"),
+        };
+        Ok(Lines::new(&name, BufReader::with_capacity(BUFFER, file), Some(progress)))
+    }
+
+    /// The lines of `reader`.
+    pub fn of(name: &str, reader: impl Read + 'static) -> Lines {
+        Lines::new(name, BufReader::new(reader), None)
+    }
+
+    fn new(name: &str, reader: impl BufRead + 'static, progress: Option<Progress>) -> Lines {
+        let reader = Box::new(reader);
+        Lines { name: name.into(), reader, line: Vec::new(), progress, since_step: 0, is_cut: false }
+    }
+
+    /// The next line without its end, or `None` at the end. A last line that has no end was cut off
+    /// somewhere, and is not given. A line of more than 64 KiB comes in pieces.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read_line(&mut self) -> Result<Option<&[u8]>> {
+        self.line.clear();
+        let mut limited = self.reader.as_mut().take(MAX_LINE);
+        let read = limited.read_until(b'\n', &mut self.line);
+        let read = read.map_err(|source| Error::Read { name: self.name.clone(), source })?;
+        self.since_step += read as u64;
+        if self.since_step >= STEP || read == 0 {
+            if let Some(progress) = &self.progress {
+                progress.advance(self.since_step);
+            }
+            self.since_step = 0;
+        }
+        self.is_cut = read > 0 && (read as u64) < MAX_LINE && self.line.last() != Some(&b'\n');
+        if read == 0 || self.is_cut {
+            return Ok(None);
+        }
+        let end = self.line.trim_ascii_end().len();
+        Ok(Some(&self.line[..end]))
+    }
+
+    /// Whether there was a last line without an end.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_line_without_end_is_not_given() {
+        let mut lines = Lines::of("t", &b"one\r\n\ntwo"[..]);
+        assert_eq!(lines.read_line().unwrap(), Some(&b"one"[..]));
+        assert!(!lines.is_cut());
+        assert_eq!(lines.read_line().unwrap(), Some(&b""[..]));
+        assert_eq!(lines.read_line().unwrap(), None);
+        assert!(lines.is_cut());
+    }
+}

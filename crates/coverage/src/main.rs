@@ -1,0 +1,133 @@
+//! The command: traces in, a plan out; a plan in, tables and a page out.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use coverage::ftrace::Calls;
+use coverage::lines::Lines;
+use coverage::{Code, Error, Recorder, dump, ftrace, qemu, summary};
+use kcli::{Failure, Output, is_piped_stdin, read_input};
+use kplan::{Coverage, Plan};
+
+mod options;
+
+use options::{Command, Options, Traces};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    kcli::main("coverage", || run(options.command))
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Qemu { traces, blocks } => {
+            let code = read_code(&traces.vmlinux, blocks.blocks.as_deref())?;
+            record(&traces, |path| {
+                let mut recorder = Recorder::new(&code);
+                let mut lines = Lines::open(path)?;
+                let log = qemu::read(&mut lines, &code, &mut recorder)?;
+                warn(&lines.name, &log.remarks());
+                Ok(recorder.finish(qemu::run(&log, &lines.name, &code)))
+            })
+        }
+        Command::Ftrace { traces } => {
+            let code = read_code(&traces.vmlinux, None)?;
+            record(&traces, |path| {
+                let mut calls = Calls::new(&code);
+                let mut lines = Lines::open(path)?;
+                let trace = calls.read(&mut lines)?;
+                warn(&lines.name, &trace.remarks());
+                Ok(calls.finish(ftrace::run(&trace, &lines.name, &code)))
+            })
+        }
+        Command::Kcore { traces, blocks, base } => {
+            let code = read_code(&traces.vmlinux, Some(&blocks))?;
+            record(&traces, |path| {
+                let mut recorder = Recorder::new(&code);
+                let dump = dump::read(path, base, &code, &mut recorder)?;
+                let name = path.display().to_string();
+                warn(&name, &dump.remarks());
+                Ok(recorder.finish(dump::run(&name, &code)))
+            })
+        }
+        Command::Merge { plans, output } => merge(&plans, &output.output),
+        Command::Summary { plan, kernel, blocks, output } => {
+            let coverage = read_coverage(&plan)?;
+            let code = kernel.map(|kernel| read_code(&kernel, blocks.blocks.as_deref())).transpose()?;
+            write(&output.output, summary::text(&coverage, code.as_ref()).as_bytes())
+        }
+    }
+}
+
+/// Adds the coverage of each trace to the plan on standard input, and prints it.
+fn record(traces: &Traces, mut read: impl FnMut(&Path) -> Result<Coverage, Error>) -> Result<(), Failure> {
+    let is_trace = traces.traces.iter().any(|path| path == Path::new("-"));
+    let mut plan = match is_trace || !is_piped_stdin() {
+        true => Plan::default(),
+        false => Plan::read_piped(std::io::stdin().lock(), "standard input").map_err(document)?,
+    };
+    for path in &traces.traces {
+        let found = read(path).map_err(failure)?;
+        plan.coverage.get_or_insert_default().merge(found);
+    }
+    print(&plan, &traces.output.output)
+}
+
+fn merge(paths: &[PathBuf], output: &Path) -> Result<(), Failure> {
+    let mut plans = paths.iter().map(|path| read_plan(path));
+    let Some(first) = plans.next() else { return Ok(()) };
+    let mut merged = first?;
+    for plan in plans {
+        if let Some(coverage) = plan?.coverage {
+            merged.coverage.get_or_insert_default().merge(coverage);
+        }
+    }
+    print(&merged, output)
+}
+
+fn print(plan: &Plan, path: &Path) -> Result<(), Failure> {
+    let mut output = Output::create(path)?;
+    plan.write(&mut output)?;
+    Ok(output.commit()?)
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let mut output = Output::create(path)?;
+    output.write_all(content)?;
+    Ok(output.commit()?)
+}
+
+fn read_code(vmlinux: &Path, blocks: Option<&Path>) -> Result<Code, Failure> {
+    Code::read(vmlinux, blocks).map_err(failure)
+}
+
+fn read_plan(path: &Path) -> Result<Plan, Failure> {
+    let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
+    Plan::read(read_input(path)?.as_slice(), &name).map_err(document)
+}
+
+/// The coverage of the plan at `path`.
+fn read_coverage(path: &Path) -> Result<Coverage, Failure> {
+    let without = || {
+        let path = path.display();
+        Failure::bad_input(format!("{path}: no coverage in it; make one with coverage qemu, ftrace or kcore"))
+    };
+    read_plan(path)?.coverage.ok_or_else(without)
+}
+
+/// Says on standard error what of a trace was not used.
+fn warn(name: &str, remarks: &[String]) {
+    for remark in remarks {
+        eprintln!("coverage: warning: {name}: {remark}");
+    }
+}
+
+fn document(error: kplan::Error) -> Failure {
+    failure(Error::from(error))
+}
+
+fn failure(error: Error) -> Failure {
+    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
+}

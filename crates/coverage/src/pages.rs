@@ -1,0 +1,187 @@
+//! The executable sections of a kernel, page by page: how many bytes of each ran.
+
+use std::ops::Range;
+
+use kplan::Coverage;
+
+use crate::code::Code;
+
+/// Size of a page in bytes, on every machine that is known here unless it was configured otherwise.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// What ran of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// The executable sections, by rising address.
+    pub sections: Vec<SectionMap>,
+    /// Functions of the coverage that the kernel does not have.
+    pub missing: usize,
+}
+
+/// What ran of a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SectionMap {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes that ran, or that are of functions of which no more is known than that they ran.
+    pub ran: u64,
+    /// Bytes of functions that ran.
+    pub functions: u64,
+    /// Number of functions that ran.
+    pub function_count: usize,
+    /// Number of functions.
+    pub function_total: usize,
+    /// The pages that it lies on, by rising address.
+    pub pages: Vec<Page>,
+}
+
+/// A page of a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Its address.
+    pub address: u64,
+    /// Bytes of the section that lie on it.
+    pub size: u64,
+    /// Bytes of these that ran.
+    pub ran: u64,
+}
+
+impl SectionMap {
+    /// Number of pages of which a byte ran.
+    pub fn touched(&self) -> usize {
+        self.pages.iter().filter(|page| page.ran > 0).count()
+    }
+}
+
+impl Map {
+    /// The map of a kernel of which this is a coverage, made of it or of another link of it.
+    pub fn of(code: &Code, coverage: &Coverage) -> Map {
+        let mut ran: Vec<Range<u64>> = Vec::new();
+        let mut has_run = vec![false; code.linked.functions.len()];
+        let mut missing = 0;
+        for function in &coverage.functions {
+            match code.addresses_of(function) {
+                Some(addresses) => ran.extend(addresses),
+                None => missing += 1,
+            }
+        }
+        let ran = united(ran);
+        for range in &ran {
+            let functions = &code.linked.functions;
+            // The one that the range begins in, if there is one, and those that begin within it.
+            let first = functions.partition_point(|function| function.address + function.size <= range.start);
+            let end = functions.partition_point(|function| function.address < range.end);
+            has_run[first..end].fill(true);
+        }
+        let mut sections: Vec<SectionMap> = code
+            .linked
+            .sections
+            .iter()
+            .map(|section| SectionMap {
+                name: section.name.clone(),
+                address: section.address,
+                size: section.size,
+                ran: 0,
+                functions: 0,
+                function_count: 0,
+                function_total: 0,
+                pages: pages(section.addresses()),
+            })
+            .collect();
+        for (function, has_run) in code.linked.functions.iter().zip(has_run) {
+            let section = &mut sections[function.section];
+            section.function_total += 1;
+            if has_run {
+                section.function_count += 1;
+                section.functions += function.size;
+            }
+        }
+        for section in &mut sections {
+            section.count(&ran);
+        }
+        Map { sections, missing }
+    }
+}
+
+impl SectionMap {
+    /// Counts the bytes of `ran`, which are rising ranges that do not overlap.
+    fn count(&mut self, ran: &[Range<u64>]) {
+        for page in &mut self.pages {
+            let end = page.address + PAGE_SIZE;
+            let section = self.address..self.address + self.size;
+            let bytes = page.address.max(section.start)..end.min(section.end);
+            let first = ran.partition_point(|range| range.end <= bytes.start);
+            let within = ran[first..].iter().take_while(|range| range.start < bytes.end);
+            page.ran = within.map(|range| range.end.min(bytes.end) - range.start.max(bytes.start)).sum();
+            self.ran += page.ran;
+        }
+    }
+}
+
+/// The pages that a section at these addresses lies on.
+fn pages(section: Range<u64>) -> Vec<Page> {
+    if section.is_empty() {
+        return Vec::new();
+    }
+    let first = section.start / PAGE_SIZE;
+    let last = (section.end - 1) / PAGE_SIZE;
+    let page = |number: u64| {
+        let address = number * PAGE_SIZE;
+        let size = section.end.min(address.saturating_add(PAGE_SIZE)) - section.start.max(address);
+        Page { address, size, ran: 0 }
+    };
+    (first..=last).map(page).collect()
+}
+
+/// The same addresses as rising ranges that do not touch.
+fn united(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut united: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match united.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => united.push(range),
+        }
+    }
+    united
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_section_that_begins_and_ends_within_one() {
+        let pages = pages(0x1ff0..0x4001);
+        let sizes: Vec<(u64, u64)> = pages.iter().map(|page| (page.address, page.size)).collect();
+        assert_eq!(sizes, [(0x1000, 16), (0x2000, 4096), (0x3000, 4096), (0x4000, 1)]);
+        assert!(super::pages(0x1000..0x1000).is_empty());
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        assert_eq!(united(vec![8..10, 0..4, 4..6, 9..12, 10..11]), [0..6, 8..12]);
+    }
+
+    #[test]
+    fn bytes_are_counted_on_their_page() {
+        let mut section = SectionMap {
+            name: ".text".into(),
+            address: 0x1800,
+            size: 0x1000,
+            ran: 0,
+            functions: 0,
+            function_count: 0,
+            function_total: 0,
+            pages: pages(0x1800..0x2800),
+        };
+        section.count(&[0x1000..0x1810, 0x1ff8..0x2008, 0x2700..0x3000]);
+        let ran: Vec<u64> = section.pages.iter().map(|page| page.ran).collect();
+        assert_eq!(ran, [16 + 8, 8 + 0x100]);
+        assert_eq!((section.ran, section.touched()), (ran.iter().sum(), 2));
+    }
+}

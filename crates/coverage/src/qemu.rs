@@ -1,0 +1,299 @@
+//! QEMU's log of the instructions that it translates (`-d in_asm`).
+//!
+//! With one instruction a block, QEMU translates an instruction when it is about to run for the first time,
+//! and the log is the list of first executions, in order. A line is
+//!
+//! ```text
+//! 0xc1000117:  81 c4 00 00 00 c0        addl     $0xc0000000, %esp
+//! ```
+//!
+//! The address and the bytes are all that is used; what follows two spaces is for people, or says `ran N`, which
+//! is how often, in the list that the plugin of `fixtures/qemu` writes. How long an instruction is, QEMU has
+//! decoded itself: it prints that many bytes, in units of 1, 2 or 4 bytes, and continues a long one on a line
+//! with an address and bytes alone, which this reads as what it is, bytes that ran at that address.
+//!
+//! Before paging is on, a kernel runs at its physical address. Such an instruction is the kernel's if it is
+//! what the kernel was linked with at that place; anything else down there is firmware, a boot loader, or a
+//! program.
+
+use kplan::Run;
+
+use crate::code::Code;
+use crate::error::{Error, Result};
+use crate::lines::Lines;
+use crate::recorder::Recorder;
+
+/// The longest instruction of any machine, in bytes (x86).
+const MAX_INSTRUCTION: usize = 15;
+
+/// Of so many instructions, more than half have to be what the kernel was linked with. The others were
+/// patched by the kernel itself.
+const ENOUGH: u64 = 64;
+
+/// What a log was made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Lines with an instruction.
+    pub instructions: u64,
+    /// Instructions of the kernel that belong to a function of it.
+    pub matched: u64,
+    /// Of these, the ones that ran at their physical address.
+    pub physical: u64,
+    /// Of these, the ones with other bytes than the kernel was linked with.
+    pub patched: u64,
+    /// Instructions in the kernel's part of the address space that belong to none: modules, code that the
+    /// kernel made.
+    pub unknown: u64,
+    /// Instructions elsewhere: firmware, boot loader, programs.
+    pub elsewhere: u64,
+    /// Lines that are no line of such a log.
+    pub unreadable: u64,
+    /// Blocks of more than one instruction, of which not all may have run.
+    pub long_blocks: u64,
+    /// Whether the last line was cut off.
+    pub is_cut: bool,
+}
+
+/// An instruction of the log.
+#[derive(Debug, PartialEq, Eq)]
+struct Instruction {
+    address: u64,
+    bytes: [u8; MAX_INSTRUCTION],
+    len: usize,
+    count: Option<u64>,
+    /// Whether nothing follows the bytes, as in the second line of a long instruction.
+    is_bare: bool,
+}
+
+impl Instruction {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Feeds a log to `recorder`.
+///
+/// # Errors
+/// If the log cannot be read, is no such log, or is of another kernel.
+pub fn read(lines: &mut Lines, code: &Code, recorder: &mut Recorder<'_>) -> Result<Log> {
+    let mut log = Log::default();
+    let mut in_block = 0;
+    while let Some(line) = lines.read_line()? {
+        let Some(instruction) = instruction(line) else {
+            match line {
+                b"" | b"----------------" => in_block = 0,
+                _ if line.starts_with(b"IN:") => in_block = 0,
+                _ => log.unreadable += 1,
+            }
+            continue;
+        };
+        in_block += u64::from(!instruction.is_bare);
+        log.long_blocks += u64::from(in_block == 2 && instruction.count.is_none());
+        log.note(&instruction, code, recorder);
+    }
+    log.is_cut = lines.is_cut();
+    log.check(&lines.name, code)?;
+    Ok(log)
+}
+
+impl Log {
+    fn note(&mut self, instruction: &Instruction, code: &Code, recorder: &mut Recorder<'_>) {
+        self.instructions += 1;
+        let bytes = instruction.bytes();
+        let size = bytes.len() as u64;
+        let is_physical = !code.is_kernel_address(instruction.address);
+        let address = match is_physical {
+            true => code.address_of_physical(instruction.address, bytes),
+            false => Some(instruction.address),
+        };
+        let Some(address) = address else {
+            self.elsewhere += 1;
+            return;
+        };
+        let Some(place) = code.place(address, size) else {
+            // The firmware of a PC runs below 4 GB, before the kernel does.
+            let is_firmware = self.matched == 0;
+            let other = if is_firmware { &mut self.elsewhere } else { &mut self.unknown };
+            *other += 1;
+            return;
+        };
+        self.matched += 1;
+        self.physical += u64::from(is_physical);
+        self.patched += u64::from(code.bytes_at(address, bytes.len()) != Some(bytes));
+        recorder.ran(&place, instruction.count);
+    }
+
+    fn check(&self, name: &str, code: &Code) -> Result<()> {
+        let expected = "a log of QEMU's -d in_asm (`coverage qemu --help` says how to make one)";
+        let name = name.to_owned();
+        if self.instructions == 0 {
+            let problem = match self.unreadable {
+                0 => "empty".into(),
+                count => format!("no instruction in {count} lines"),
+            };
+            return Err(Error::NotATrace { name, problem, expected: expected.into() });
+        }
+        let kernel = code.kernel.clone();
+        if self.matched == 0 {
+            let problem = format!(
+                "none of its {} instructions is at an address of the kernel's code (a kernel that chooses its own \
+                 address has to be traced with nokaslr)",
+                self.instructions
+            );
+            return Err(Error::OtherKernel { name, kernel, problem });
+        }
+        if self.matched >= ENOUGH && self.patched * 2 > self.matched {
+            let same = self.matched - self.patched;
+            let problem = format!("{same} of {} instructions are the same", self.matched);
+            return Err(Error::OtherKernel { name, kernel, problem });
+        }
+        Ok(())
+    }
+
+    /// What of the log was not used, or is not to be relied on, a line each.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.unknown > 0 {
+            remarks.push(format!(
+                "{} of {} instructions in the kernel's address space belong to no function of it (modules, code that \
+                 it made)",
+                self.unknown,
+                self.unknown + self.matched
+            ));
+        }
+        if self.long_blocks > 0 {
+            remarks.push(format!(
+                "{} blocks of more than one instruction: what QEMU translated and did not run counts as run; record \
+                 with one instruction a block (see --help)",
+                self.long_blocks
+            ));
+        }
+        if self.unreadable > 0 {
+            remarks
+                .push(format!("{} lines are not of a log of -d in_asm, and were left out", self.unreadable));
+        }
+        if self.is_cut {
+            remarks.push("the last line is cut off, and was left out; the trace is not complete".into());
+        }
+        remarks
+    }
+}
+
+/// The section's entry for a log.
+pub fn run(log: &Log, trace: &str, code: &Code) -> Run {
+    Run {
+        source: "qemu".into(),
+        trace: trace.into(),
+        kernel: code.kernel.clone(),
+        build_id: code.linked.build_id.clone(),
+        unknown: log.unknown,
+        unordered: false,
+    }
+}
+
+/// Reads one line, `0xADDRESS:  BYTES  TEXT`.
+fn instruction(line: &[u8]) -> Option<Instruction> {
+    let line = line.strip_prefix(b"0x")?;
+    let colon = line.iter().position(|&byte| byte == b':')?;
+    let address = hexadecimal(&line[..colon])?;
+    let mut rest = line[colon + 1..].trim_ascii_start();
+    // Of a machine that it has no disassembler for, QEMU prints the bytes in a row.
+    let row = rest.strip_prefix(b"OBJD-T: ");
+    rest = row.unwrap_or(rest);
+    let mut instruction =
+        Instruction { address, bytes: [0; MAX_INSTRUCTION], len: 0, count: None, is_bare: false };
+    loop {
+        let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+        let (digits, after) = rest.split_at(end);
+        if !instruction.push(digits, row.is_some()) {
+            return None;
+        }
+        // One space is between two units, more are between the last one and the text.
+        match after {
+            [] => {
+                instruction.is_bare = true;
+                return Some(instruction);
+            }
+            [b' ', b' ', text @ ..] => {
+                let text = text.trim_ascii();
+                instruction.is_bare = text.is_empty();
+                instruction.count = text.strip_prefix(b"ran ").and_then(decimal);
+                return Some(instruction);
+            }
+            [_, next @ ..] => rest = next,
+        }
+    }
+}
+
+impl Instruction {
+    /// Appends the bytes of a unit, which is printed as a number of 1, 2 or 4 bytes, or as bytes in a row.
+    /// Whether it was one.
+    fn push(&mut self, digits: &[u8], in_a_row: bool) -> bool {
+        let size = digits.len() / 2;
+        let is_unit = digits.len() % 2 == 0 && matches!(size, 1 | 2 | 4);
+        if !(is_unit || in_a_row && size > 0) || self.len + size > MAX_INSTRUCTION {
+            return false;
+        }
+        let start = self.len;
+        for pair in digits.chunks_exact(2) {
+            let Some(byte) = hexadecimal(pair) else { return false };
+            // Two digits are one byte.
+            self.bytes[self.len] = byte as u8;
+            self.len += 1;
+        }
+        // The machines that are known here are little-endian.
+        if !in_a_row {
+            self.bytes[start..self.len].reverse();
+        }
+        true
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0, |value, &digit| Some(value << 4 | u64::from((digit as char).to_digit(16)?)))
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<(u64, Vec<u8>, Option<u64>)> {
+        let instruction = instruction(line.as_bytes())?;
+        Some((instruction.address, instruction.bytes().to_vec(), instruction.count))
+    }
+
+    #[test]
+    fn lines_of_each_machine() {
+        let x86 = "0xc1000117:  81 c4 00 00 00 c0        addl     $0xc0000000, %esp";
+        assert_eq!(parsed(x86), Some((0xc100_0117, vec![0x81, 0xc4, 0, 0, 0, 0xc0], None)));
+        let full = "0x000fe05b:  2e 66 83 3e c8 61 00 01  addl     %eax, %eax";
+        assert_eq!(parsed(full).unwrap().1.len(), 8);
+        assert_eq!(parsed("0x000ea3a6:  00 00"), Some((0xe_a3a6, vec![0, 0], None)));
+        let arm64 = "0xffff800080000000:  d503201f  nop      ";
+        assert_eq!(parsed(arm64), Some((0xffff_8000_8000_0000, vec![0x1f, 0x20, 0x03, 0xd5], None)));
+        let thumb = "0xc0008000:  f7ff fffe  bl       #0xc0008000";
+        assert_eq!(parsed(thumb).unwrap().1, [0xff, 0xf7, 0xfe, 0xff]);
+        // A mnemonic of hexadecimal digits is none of the bytes.
+        assert_eq!(parsed("0xc0008000:  48  dec      %eax").unwrap().1, [0x48]);
+        assert_eq!(parsed("0xc0008000:  OBJD-T: 4800").unwrap().1, [0x48, 0]);
+        assert_eq!(parsed("0xc1000117:  90  ran 17"), Some((0xc100_0117, vec![0x90], Some(17))));
+    }
+
+    #[test]
+    fn other_lines_are_none() {
+        for line in
+            ["", "IN: ", "----------------", "0x12", "0x12:", "0x12:  nop", "0xg:  90", "Trace 0: 0x7f [0]"]
+        {
+            assert_eq!(parsed(line), None, "{line}");
+        }
+        assert_eq!(parsed("0x1:  00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"), None);
+        assert_eq!(parsed("0x11111111111111111:  90"), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Takes note of what ran, and makes the section `coverage` of it.
+
+use kplan::{Coverage, CoveredFunction, RanRange, Run};
+
+use crate::code::{Code, Place};
+
+/// Notes which bytes of which functions ran, and when first.
+#[derive(Debug)]
+pub struct Recorder<'a> {
+    code: &'a Code,
+    /// By the numbers of [`Code`].
+    functions: Vec<Option<Seen>>,
+    /// The number of the last event that showed something new, from 1.
+    clock: u64,
+}
+
+/// What is known of a function that ran.
+#[derive(Debug)]
+struct Seen {
+    section: usize,
+    /// For each byte the event that it first ran in; 0 if it did not.
+    first: Vec<u64>,
+    /// For each byte how often an instruction that starts there ran; empty if the trace does not count.
+    counts: Vec<u64>,
+}
+
+impl<'a> Recorder<'a> {
+    /// A recorder for traces of `code`.
+    pub fn new(code: &'a Code) -> Recorder<'a> {
+        let functions = std::iter::repeat_with(|| None).take(code.function_count()).collect();
+        Recorder { code, functions, clock: 0 }
+    }
+
+    /// Notes that the bytes of `place` ran now, and how often, where the trace counts.
+    pub fn ran(&mut self, place: &Place, count: Option<u64>) {
+        // Functions are smaller than the memory of this process, which holds their kernel.
+        let size = usize::try_from(self.code.size(place.function)).unwrap_or(usize::MAX);
+        let (start, end) = (place.offsets.start as usize, (place.offsets.end as usize).min(size));
+        let seen = self.functions[place.function].get_or_insert_with(|| Seen {
+            section: place.section,
+            first: vec![0; size],
+            counts: Vec::new(),
+        });
+        let Some(bytes) = seen.first.get_mut(start..end) else { return };
+        if bytes.contains(&0) {
+            self.clock += 1;
+        }
+        for first in bytes.iter_mut().filter(|first| **first == 0) {
+            *first = self.clock;
+        }
+        if let Some(count) = count
+            && start < end
+        {
+            seen.counts.resize(size, 0);
+            seen.counts[start] = seen.counts[start].saturating_add(count);
+        }
+    }
+
+    /// Whether nothing was noted.
+    pub fn is_empty(&self) -> bool {
+        self.clock == 0
+    }
+
+    /// The section, of one run.
+    pub fn finish(self, run: Run) -> Coverage {
+        let code = self.code;
+        let functions = self.functions.into_iter().enumerate();
+        let functions = functions.filter_map(|(number, seen)| covered(code, number, seen?)).collect();
+        let mut coverage = Coverage { runs: vec![run], functions, calls: Vec::new() };
+        coverage.normalise();
+        coverage
+    }
+}
+
+fn covered(code: &Code, number: usize, seen: Seen) -> Option<CoveredFunction> {
+    let mut ran: Vec<RanRange> = Vec::new();
+    for (offset, &first) in seen.first.iter().enumerate().filter(|&(_, &first)| first != 0) {
+        let count = seen.counts.get(offset).copied();
+        match ran.last_mut() {
+            Some(last) if last.offset + last.size == offset as u64 => {
+                last.size += 1;
+                last.first = last.first.min(first);
+                last.count = last.count.max(count);
+            }
+            _ => ran.push(RanRange { offset: offset as u64, size: 1, first, count }),
+        }
+    }
+    Some(CoveredFunction {
+        function: code.name(number),
+        section: code.linked.sections[seen.section].name.clone(),
+        size: code.size(number),
+        first: ran.iter().map(|range| range.first).min()?,
+        count: seen.counts.first().copied(),
+        ran: Some(ran),
+    })
+}

@@ -1,0 +1,119 @@
+//! A coverage as tables for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use kcli::{Table, human};
+use kplan::{Coverage, CoveredFunction};
+
+use crate::code::Code;
+use crate::pages::Map;
+
+/// How many functions of each section are named.
+const TOP: usize = 10;
+
+/// The tables: the runs, each section, and its largest functions. With the kernel, shares of the whole and
+/// pages.
+pub fn text(coverage: &Coverage, code: Option<&Code>) -> String {
+    let mut text = String::new();
+    let mut runs = Table::new(["run", "kind", "kernel", "not matched"]);
+    for run in &coverage.runs {
+        runs.row([run.trace.clone(), run.source.clone(), run.kernel.clone(), human(run.unknown)]);
+    }
+    // Writing to a string does not fail.
+    let _ = write!(text, "{runs}\n{}", sections(coverage));
+    if let Some(code) = code {
+        let map = Map::of(code, coverage);
+        let _ = write!(text, "\n{}", shares(&map));
+        if map.missing > 0 {
+            let _ = writeln!(text, "\n{} functions are not in {}", human(map.missing as u64), code.kernel);
+        }
+    }
+    for (name, functions) in by_section(coverage) {
+        let _ = write!(text, "\n{}", largest(name, functions));
+    }
+    text
+}
+
+fn by_section(coverage: &Coverage) -> BTreeMap<&str, Vec<&CoveredFunction>> {
+    let mut sections: BTreeMap<&str, Vec<&CoveredFunction>> = BTreeMap::new();
+    for function in &coverage.functions {
+        sections.entry(&function.section).or_default().push(function);
+    }
+    sections
+}
+
+/// What ran of each section.
+fn sections(coverage: &Coverage) -> Table {
+    let mut table = Table::new(["section", "functions ran", "their bytes", "bytes ran", "of these"]);
+    for (name, functions) in by_section(coverage) {
+        let size: u64 = functions.iter().map(|function| function.size).sum();
+        let known = functions.iter().filter_map(|function| function.bytes_run());
+        let ran: u64 = known.clone().sum();
+        let all_known = known.count() == functions.len();
+        table.row([
+            name.into(),
+            human(functions.len() as u64),
+            human(size),
+            if all_known { human(ran) } else { "not known".into() },
+            if all_known { share(ran, size) } else { String::new() },
+        ]);
+    }
+    table
+}
+
+/// What ran of each section of a kernel, and on how many pages.
+fn shares(map: &Map) -> Table {
+    let heading = [
+        "section of the kernel",
+        "bytes",
+        "ran",
+        "",
+        "in functions",
+        "",
+        "pages",
+        "touched",
+        "functions",
+        "ran",
+    ];
+    let mut table = Table::new(heading);
+    for section in map.sections.iter().filter(|section| section.ran > 0) {
+        table.row([
+            section.name.clone(),
+            human(section.size),
+            human(section.ran),
+            share(section.ran, section.size),
+            human(section.functions),
+            share(section.functions, section.size),
+            human(section.pages.len() as u64),
+            human(section.touched() as u64),
+            human(section.function_total as u64),
+            human(section.function_count as u64),
+        ]);
+    }
+    table
+}
+
+/// The functions of a section of which the most bytes ran.
+fn largest(name: &str, mut functions: Vec<&CoveredFunction>) -> Table {
+    functions.sort_by_key(|function| std::cmp::Reverse(function.bytes_run().unwrap_or(function.size)));
+    let mut table = Table::new([&format!("most of {name}"), "bytes ran", "size", "first", "count"]);
+    for function in functions.into_iter().take(TOP) {
+        table.row([
+            function.function.to_string(),
+            function.bytes_run().map_or_else(|| "not known".into(), human),
+            human(function.size),
+            human(function.first),
+            function.count.map(human).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+/// `part` of `whole` in per cent, to a tenth.
+pub fn share(part: u64, whole: u64) -> String {
+    match whole {
+        0 => String::new(),
+        whole => format!("{:.1} %", part as f64 / whole as f64 * 100.0),
+    }
+}
