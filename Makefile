@@ -2,7 +2,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test tools build lint bench study-sections clean
+.PHONY: help demo test tools build lint bench study-sections pages clean
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
@@ -11,6 +11,7 @@ help:
 	@echo 'make lint    rustfmt and clippy'
 	@echo 'make bench   rewriting beside ld -r: time and memory'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
+	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
 demo: build
@@ -35,6 +36,9 @@ bench: build
 
 study-sections: build
 	fixtures/bench/sections.sh
+
+pages: build
+	fixtures/pages/pages.sh out/pages
 
 clean:
 	rm -rf target out
