@@ -11,6 +11,7 @@ to the arenas and moves the node's ranges.
 */
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use kelf::{Machine, ObjectIndex, RelocClass};
 
@@ -32,6 +33,8 @@ pub struct Graph {
     pub symbols: Vec<Symbol>,
     /// Jump tables that are resolved.
     pub tables: Vec<JumpTable>,
+    /// Code that a pass has put in an order of its own.
+    pub regions: Vec<Region>,
     /// Nodes that are alive by themselves.
     pub roots: Vec<Root>,
     /// Code that could not be taken apart, by reason.
@@ -230,11 +233,22 @@ pub struct Function {
     pub blocks: Range<u32>,
 }
 
+/// Code that becomes one output section, in an order of a pass's making.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The input sections whose nodes these are, all of one output name; the first gives the attributes.
+    pub sections: Vec<SectionId>,
+    /// All of their nodes, in the order wanted. Nodes that follow one another ([`Node::follows`]) do so here.
+    pub nodes: Vec<NodeId>,
+}
+
 /// A symbol.
 #[derive(Clone, Debug)]
 pub struct Symbol {
     /// Name.
     pub name: String,
+    /// For a local symbol, the source file that its object names (`STT_FILE`).
+    pub file: Option<Arc<str>>,
     /// `STB_*`.
     pub binding: u8,
     /// `STT_*`.

@@ -80,6 +80,7 @@ pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], c
         functions: Vec::new(),
         symbols: Vec::new(),
         tables: Vec::new(),
+        regions: Vec::new(),
         roots: Vec::new(),
         opaque: Vec::new(),
         unresolved_switches: Vec::new(),

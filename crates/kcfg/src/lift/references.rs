@@ -1,5 +1,7 @@
 //! Relocations and branches become references and terminators; symbols get their places.
 
+use std::sync::Arc;
+
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use goblin::elf::sym::{
     STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
@@ -41,7 +43,11 @@ impl<'p> Connector<'_, 'p> {
     fn define_symbols(&mut self) {
         for (i, input) in self.program.objects.iter().enumerate() {
             let object_index = ObjectIndex::from(i);
+            let mut file: Option<Arc<str>> = None;
             for (j, symbol) in input.object.symbols.iter().enumerate() {
+                if symbol.kind == STT_FILE {
+                    file = Some(symbol.name.into());
+                }
                 if symbol.name.is_empty()
                     || symbol.name.starts_with(".L")
                     || matches!(symbol.kind, STT_SECTION | STT_FILE)
@@ -75,6 +81,7 @@ impl<'p> Connector<'_, 'p> {
                 }
                 self.lifted.graph.symbols.push(Symbol {
                     name: symbol.name.to_owned(),
+                    file: file.clone().filter(|_| symbol.binding == STB_LOCAL),
                     binding,
                     kind: symbol.kind,
                     other: symbol.other,
@@ -361,6 +368,7 @@ impl<'p> Connector<'_, 'p> {
         };
         let id = self.add_symbol(Symbol {
             name: self.program.global_name(global).to_owned(),
+            file: None,
             binding: if info.weak { STB_WEAK } else { STB_GLOBAL },
             kind,
             other: info.visibility,
@@ -377,6 +385,7 @@ impl<'p> Connector<'_, 'p> {
         }
         let id = self.add_symbol(Symbol {
             name: format!("ABS_{value:x}"),
+            file: None,
             binding: STB_LOCAL,
             kind: STT_NOTYPE,
             other: 0,

@@ -10,8 +10,9 @@ use super::Error;
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
+use super::units::Units;
 use crate::graph::{Graph, Ref, Target};
-use crate::index::{NodeId, SectionId, SymbolId};
+use crate::index::{NodeId, SymbolId};
 use crate::isa::Rewritable;
 use crate::special::output_name;
 
@@ -24,6 +25,7 @@ pub(super) struct Emitter<'g> {
     sections: Vec<Option<SectionIndex>>,
     offsets: Vec<u32>,
     ends: Vec<u32>,
+    part_ends: Vec<u32>,
     symbols: SymbolTable<'g>,
     /// For each output section, its symbol.
     section_symbols: Vec<SymbolIndex>,
@@ -40,17 +42,18 @@ impl<'g> Emitter<'g> {
             sections: vec![None; graph.nodes.len()],
             offsets: vec![0; graph.nodes.len()],
             ends: vec![0; graph.nodes.len()],
+            part_ends: vec![0; graph.nodes.len()],
             symbols: SymbolTable::new(graph),
             section_symbols: vec![SymbolIndex(0)],
         };
-        for i in 0..graph.sections.len() {
-            let id = SectionId::from(i);
+        let units = Units::of(graph);
+        for unit in &units.units {
             let (offsets, placed) = (&mut emitter.offsets, &mut emitter.placed);
-            if relax == Relax::Shortest && pack::fills_gaps(&graph.sections[i]) {
-                relax::place_apart(graph, id, offsets, placed);
+            if relax == Relax::Shortest && pack::fills_gaps(&graph.sections[unit.section.get()]) {
+                relax::place_apart(graph, unit, offsets, placed);
                 continue;
             }
-            relax::place(isa, graph, id, relax, offsets, placed).map_err(|far| Error::TooFar {
+            relax::place(isa, graph, &units, unit, relax, offsets, placed).map_err(|far| Error::TooFar {
                 from: graph.name_of(far.node),
                 displacement: far.displacement,
             })?;
@@ -58,7 +61,8 @@ impl<'g> Emitter<'g> {
         if relax == Relax::Shortest {
             pack::order(graph, &mut emitter.placed);
         }
-        for (i, placed) in emitter.placed.iter().enumerate() {
+        let placed = std::mem::take(&mut emitter.placed);
+        for (i, placed) in placed.iter().enumerate() {
             let index = SectionIndex::from(i + 1);
             for node in &placed.nodes {
                 emitter.sections[node.node.get()] = Some(index);
@@ -66,11 +70,33 @@ impl<'g> Emitter<'g> {
                     + graph.node(node.node).size
                     + node.branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
             }
+            emitter.find_parts(&placed.nodes);
             emitter.section_symbols.push(emitter.symbols.add_section(index));
         }
-        let places = Places { sections: &emitter.sections, offsets: &emitter.offsets, ends: &emitter.ends };
-        emitter.symbols.add_defined(&places);
+        emitter.placed = placed;
+        let (places, symbols) = emitter.places();
+        symbols.add_defined(&places);
         Ok(emitter)
+    }
+
+    /// Notes where the parts of functions end in an output section.
+    fn find_parts(&mut self, nodes: &[PlacedNode]) {
+        let graph = self.graph;
+        let function = |node: NodeId| graph.block(node).map(|block| block.function);
+        for part in nodes.chunk_by(|one, other| function(one.node) == function(other.node)) {
+            let end = part.last().map_or(0, |last| self.ends[last.node.get()]);
+            part.iter().for_each(|placed| self.part_ends[placed.node.get()] = end);
+        }
+    }
+
+    fn places(&mut self) -> (Places<'_>, &mut SymbolTable<'g>) {
+        let places = Places {
+            sections: &self.sections,
+            offsets: &self.offsets,
+            ends: &self.ends,
+            part_ends: &self.part_ends,
+        };
+        (places, &mut self.symbols)
     }
 
     /// Writes the object.
@@ -114,15 +140,14 @@ impl<'g> Emitter<'g> {
 
     fn section(&mut self, placed: &Placed) -> Result<Section<'g>, Error> {
         let graph = self.graph;
-        let id = placed.section;
-        let input = &graph.sections[id.get()];
+        let input = &graph.sections[placed.section.get()];
         let mut data = Vec::new();
         let mut relocs = Vec::new();
         if input.kind != SHT_NOBITS {
             data.reserve_exact(placed.size as usize);
             for node in &placed.nodes {
                 self.pad(input.flags, node.offset as usize, &mut data);
-                self.node(id, node, &mut data, &mut relocs)?;
+                self.node(input.flags, node, &mut data, &mut relocs)?;
             }
         }
         Ok(Section {
@@ -148,7 +173,7 @@ impl<'g> Emitter<'g> {
 
     fn node(
         &mut self,
-        id: SectionId,
+        flags: u64,
         placed: &PlacedNode,
         data: &mut Vec<u8>,
         relocs: &mut Vec<Reloc>,
@@ -156,7 +181,7 @@ impl<'g> Emitter<'g> {
         let graph = self.graph;
         data.extend_from_slice(graph.bytes_of(placed.node));
         for reference in graph.refs_of(placed.node) {
-            self.reference(id, placed, reference, data, relocs)?;
+            self.reference(flags, placed, reference, data, relocs)?;
         }
         let mut at = placed.offset + graph.node(placed.node).size;
         for branch in &placed.branches {
@@ -184,7 +209,7 @@ impl<'g> Emitter<'g> {
 
     fn reference(
         &mut self,
-        id: SectionId,
+        flags: u64,
         placed: &PlacedNode,
         reference: &Ref,
         data: &mut [u8],
@@ -202,9 +227,8 @@ impl<'g> Emitter<'g> {
         }
         if let Target::Node(to) = reference.target
             && reference.class == RelocClass::Relative
-            && self.graph.node(to).section == id
-            && self.sections[to.get()].is_some()
-            && self.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0
+            && self.sections[to.get()] == self.sections[placed.node.get()]
+            && flags & u64::from(SHF_EXECINSTR) != 0
         {
             // The distance is fixed here already.
             let value = i64::from(self.offsets[to.get()]) + reference.addend
@@ -241,11 +265,11 @@ impl<'g> Emitter<'g> {
         let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
         // The linker would take the bias of a relative field for part of the offset, too.
         let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || reference.bias != 0);
-        let places = Places { sections: &self.sections, offsets: &self.offsets, ends: &self.ends };
+        let (places, symbols) = self.places();
         if matches!(reference.class, RelocClass::Got | RelocClass::Tls) {
-            self.symbols.own(to, reference.addend, &places).map(|symbol| (symbol, 0))
+            symbols.own(to, reference.addend, &places).map(|symbol| (symbol, 0))
         } else if merged {
-            self.symbols.own(to, 0, &places).map(|symbol| (symbol, reference.addend))
+            symbols.own(to, 0, &places).map(|symbol| (symbol, reference.addend))
         } else {
             None
         }

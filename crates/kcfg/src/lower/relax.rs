@@ -1,6 +1,7 @@
 //! Placing the nodes of one section: which branches the layout needs, and their shortest encodings.
 
-use crate::graph::{Dest, Graph, NodeKind, SymbolPlace, Target, Terminator};
+use super::units::{Unit, Units};
+use crate::graph::{Dest, Graph, Node, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
 use crate::isa::{Branch, BranchForm, BranchKind, Rewritable};
 
@@ -13,9 +14,9 @@ pub enum Relax {
     Shortest,
 }
 
-/// The live nodes of an input section with their places: an output section.
+/// Live nodes with their places: an output section.
 pub(super) struct Placed {
-    /// The input section.
+    /// The input section that gives name and attributes.
     pub section: SectionId,
     pub nodes: Vec<PlacedNode>,
     /// Size in bytes.
@@ -49,20 +50,22 @@ pub(super) struct TooFar {
     pub displacement: i64,
 }
 
-/// Places the live nodes of a section in their order, as one output section, and adds it to `out`. `offsets`
+/// Places the nodes of a unit in their order, as one output section, and adds it to `out`. `offsets`
 /// receives where each node begins.
 pub(super) fn place(
     isa: &dyn Rewritable,
     graph: &Graph,
-    section: SectionId,
+    units: &Units,
+    unit: &Unit,
     relax: Relax,
     offsets: &mut [u32],
     out: &mut Vec<Placed>,
 ) -> Result<(), TooFar> {
-    let live = live_nodes(graph, section);
+    let Unit { section, nodes: live } = unit;
     let mut nodes: Vec<PlacedNode> = Vec::with_capacity(live.len());
+    let maker = BranchMaker { isa, graph, units, relax };
     for (i, &node) in live.iter().enumerate() {
-        let branches = branches(isa, graph, section, relax, node, live.get(i + 1).copied());
+        let branches = maker.branches(node, live.get(i + 1).copied());
         nodes.push(PlacedNode { node, offset: 0, branches });
     }
     let mut size = assign_offsets(graph, &mut nodes, offsets);
@@ -73,28 +76,22 @@ pub(super) fn place(
         let align = match relax {
             Relax::AsAssembled => graph.sections[section.get()].align.max(1),
             // What asked for more may be gone.
-            Relax::Shortest => widest(graph, &live),
+            Relax::Shortest => widest(graph, live),
         };
-        out.push(Placed { section, nodes, size, align });
+        out.push(Placed { section: *section, nodes, size, align });
     }
     Ok(())
 }
 
-/// Places every piece of a section of plain data by itself, or with those that have to stay beside it, as
+/// Places every piece of a unit of plain data by itself, or with those that have to stay beside it, as
 /// output sections of their own.
-pub(super) fn place_apart(graph: &Graph, section: SectionId, offsets: &mut [u32], out: &mut Vec<Placed>) {
-    let live = live_nodes(graph, section);
-    for run in live.chunk_by(|&before, &after| graph.node(after).follows && after.0 == before.0 + 1) {
+pub(super) fn place_apart(graph: &Graph, unit: &Unit, offsets: &mut [u32], out: &mut Vec<Placed>) {
+    for run in unit.nodes.chunk_by(|&before, &after| graph.node(after).follows && after.0 == before.0 + 1) {
         let place = |&node: &NodeId| PlacedNode { node, offset: 0, branches: Vec::new() };
         let mut nodes: Vec<PlacedNode> = run.iter().map(place).collect();
         let size = assign_offsets(graph, &mut nodes, offsets);
-        out.push(Placed { section, nodes, size, align: widest(graph, run) });
+        out.push(Placed { section: unit.section, nodes, size, align: widest(graph, run) });
     }
-}
-
-fn live_nodes(graph: &Graph, section: SectionId) -> Vec<NodeId> {
-    let nodes = graph.sections[section.get()].nodes.clone().map(NodeId);
-    nodes.filter(|&node| graph.node(node).live).collect()
 }
 
 fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
@@ -152,71 +149,79 @@ fn grow(
     Ok(grown)
 }
 
-/// Offset in the section of a destination in the same section.
+/// Offset in the output section of a destination in the same one.
 pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &[u32]) -> i64 {
     let (node, inside) = graph.resolve(dest.target).expect("a local destination");
     i64::from(offsets[node.get()]) + i64::from(inside) + dest.offset
 }
 
-/// The branches that end a block, given which node comes behind it.
-fn branches(
-    isa: &dyn Rewritable,
-    graph: &Graph,
-    section: SectionId,
+/// What it takes to know which branches end a block.
+struct BranchMaker<'a> {
+    isa: &'a dyn Rewritable,
+    graph: &'a Graph,
+    units: &'a Units,
     relax: Relax,
-    node: NodeId,
-    behind: Option<NodeId>,
-) -> Vec<PlacedBranch> {
-    let NodeKind::Block(block) = &graph.node(node).kind else { return Vec::new() };
-    let jump = Branch { kind: BranchKind::Jump, condition: 0 };
-    let make = |branch: Branch, dest: Dest| {
-        let symbolic = !is_local(graph, section, relax, &dest);
-        let forms = isa.branch_forms(branch);
-        let form = if symbolic { forms[forms.len() - 1] } else { forms[0] };
-        PlacedBranch { branch, dest, form, symbolic }
-    };
-    let run_on = |next: NodeId| {
-        let dest = Dest { target: Target::Node(next), offset: 0 };
-        (Some(next) != behind && graph.node(next).live).then(|| make(jump, dest))
-    };
-    match &block.end {
-        Terminator::FallThrough(next) => run_on(*next).into_iter().collect(),
-        Terminator::Jump(dest) => {
-            let to = graph.resolve_node(dest.target).filter(|_| dest.offset == 0);
-            // A jump to the next instruction in the input is there for its effect on the processor
-            // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
-            let useless = to.is_some() && to == behind && to != Some(NodeId(node.0 + 1));
-            if useless && relax == Relax::Shortest { Vec::new() } else { vec![make(jump, *dest)] }
-        }
-        Terminator::Branch { branch, taken, next } => {
-            let mut branches = vec![make(*branch, *taken)];
-            branches.extend(run_on(*next));
-            branches
-        }
-        Terminator::Call { next }
-        | Terminator::IndirectCall { next }
-        | Terminator::Trap { next }
-        | Terminator::Patched { next } => next.and_then(run_on).into_iter().collect(),
-        Terminator::Switch(_) | Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {
-            Vec::new()
-        }
-    }
 }
 
-/// Whether the distance to a destination is known here.
-fn is_local(graph: &Graph, section: SectionId, relax: Relax, dest: &Dest) -> bool {
-    let Some(node) = graph.resolve_node(dest.target) else { return false };
-    if graph.node(node).section != section {
-        return false;
+impl BranchMaker<'_> {
+    /// The branches that end a block, given which node comes behind it.
+    fn branches(&self, node: NodeId, behind: Option<NodeId>) -> Vec<PlacedBranch> {
+        let graph = self.graph;
+        let from = graph.node(node);
+        let NodeKind::Block(block) = &from.kind else { return Vec::new() };
+        let jump = Branch { kind: BranchKind::Jump, condition: 0 };
+        let run_on = |next: NodeId| {
+            let dest = Dest { target: Target::Node(next), offset: 0 };
+            (Some(next) != behind && graph.node(next).live).then(|| self.branch(from, jump, dest))
+        };
+        match &block.end {
+            Terminator::FallThrough(next) => run_on(*next).into_iter().collect(),
+            Terminator::Jump(dest) => {
+                let to = graph.resolve_node(dest.target).filter(|_| dest.offset == 0);
+                // A jump to the next instruction in the input is there for its effect on the processor
+                // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
+                let useless = to.is_some() && to == behind && to != Some(NodeId(node.0 + 1));
+                let useless = useless && self.relax == Relax::Shortest;
+                if useless { Vec::new() } else { vec![self.branch(from, jump, *dest)] }
+            }
+            Terminator::Branch { branch, taken, next } => {
+                let mut branches = vec![self.branch(from, *branch, *taken)];
+                branches.extend(run_on(*next));
+                branches
+            }
+            Terminator::Call { next }
+            | Terminator::IndirectCall { next }
+            | Terminator::Trap { next }
+            | Terminator::Patched { next } => next.and_then(run_on).into_iter().collect(),
+            Terminator::Switch(_)
+            | Terminator::IndirectJump
+            | Terminator::Return
+            | Terminator::Unreachable => Vec::new(),
+        }
     }
-    match dest.target {
-        Target::Node(_) => true,
-        // A weak definition may still be overridden by an object that is linked beside.
-        Target::Symbol(symbol) => {
-            let symbol = &graph.symbols[symbol.get()];
-            relax == Relax::Shortest
-                && symbol.binding != goblin::elf::sym::STB_WEAK
-                && matches!(symbol.place, SymbolPlace::Node(..))
+
+    fn branch(&self, from: &Node, branch: Branch, dest: Dest) -> PlacedBranch {
+        let symbolic = !self.is_local(from, &dest);
+        let forms = self.isa.branch_forms(branch);
+        let form = if symbolic { forms[forms.len() - 1] } else { forms[0] };
+        PlacedBranch { branch, dest, form, symbolic }
+    }
+
+    /// Whether the distance to a destination is known here.
+    fn is_local(&self, from: &Node, dest: &Dest) -> bool {
+        let Some(to) = self.graph.resolve_node(dest.target) else { return false };
+        if !self.units.are_together(from, self.graph.node(to)) {
+            return false;
+        }
+        match dest.target {
+            Target::Node(_) => true,
+            // A weak definition may still be overridden by an object that is linked beside.
+            Target::Symbol(symbol) => {
+                let symbol = &self.graph.symbols[symbol.get()];
+                self.relax == Relax::Shortest
+                    && symbol.binding != goblin::elf::sym::STB_WEAK
+                    && matches!(symbol.place, SymbolPlace::Node(..))
+            }
         }
     }
 }

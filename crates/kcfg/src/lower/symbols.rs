@@ -26,6 +26,8 @@ pub(super) struct Places<'l> {
     pub offsets: &'l [u32],
     /// For each node, its end there, branches included.
     pub ends: &'l [u32],
+    /// For each block, the end there of the part of its function that lies in one piece behind it.
+    pub part_ends: &'l [u32],
 }
 
 impl<'g> SymbolTable<'g> {
@@ -63,8 +65,9 @@ impl<'g> SymbolTable<'g> {
             let input = self.graph.node(node);
             let behind = offset > 0 && offset >= input.size && matches!(input.kind, NodeKind::Block(_));
             let value = if behind { places.ends[node.get()] } else { places.offsets[node.get()] + offset };
-            let size = match function_end(self.graph, node, places) {
-                Some(end) if symbol.kind == STT_FUNC && offset == 0 => u64::from(end - value),
+            let is_function = symbol.kind == STT_FUNC && offset == 0;
+            let size = match input.kind {
+                NodeKind::Block(_) if is_function => u64::from(places.part_ends[node.get()] - value),
                 _ => symbol.size,
             };
             let index = self.push(Symbol {
@@ -131,18 +134,4 @@ impl<'g> SymbolTable<'g> {
         self.symbols.push(symbol);
         SymbolIndex::from(self.symbols.len() - 1)
     }
-}
-
-/// The end of the function whose entry the node is.
-fn function_end(graph: &Graph, node: NodeId, places: &Places<'_>) -> Option<u32> {
-    let function = &graph.functions[graph.block(node)?.function.get()];
-    if function.blocks.start != node.0 {
-        return None;
-    }
-    function
-        .blocks
-        .clone()
-        .rev()
-        .find(|&block| graph.nodes[block as usize].live)
-        .map(|last| places.ends[last as usize])
 }

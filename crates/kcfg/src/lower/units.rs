@@ -1,0 +1,52 @@
+//! Which nodes become one output section.
+//!
+//! An input section becomes one, and a region of the graph becomes one in place of all its sections.
+
+use crate::graph::{Graph, Node};
+use crate::index::{NodeId, SectionId};
+
+/// The live nodes of an output section, in their order.
+pub(super) struct Unit {
+    /// The input section that gives name and attributes.
+    pub section: SectionId,
+    pub nodes: Vec<NodeId>,
+}
+
+/// All units, in the order of the output, and for each input section the number of its unit.
+pub(super) struct Units {
+    pub units: Vec<Unit>,
+    of_section: Vec<u32>,
+}
+
+impl Units {
+    /// Collects the live nodes.
+    pub fn of(graph: &Graph) -> Units {
+        let mut regions = vec![None; graph.sections.len()];
+        for region in &graph.regions {
+            for section in &region.sections {
+                regions[section.get()] = Some(region);
+            }
+        }
+        let mut units = Units { units: Vec::new(), of_section: vec![0; graph.sections.len()] };
+        for (i, section) in graph.sections.iter().enumerate() {
+            let number = units.units.len() as u32;
+            let (section, nodes): (_, Vec<NodeId>) = match regions[i] {
+                None => (SectionId::from(i), section.nodes.clone().map(NodeId).collect()),
+                Some(region) if region.sections[0].get() == i => (region.sections[0], region.nodes.clone()),
+                Some(region) => {
+                    units.of_section[i] = units.of_section[region.sections[0].get()];
+                    continue;
+                }
+            };
+            let nodes = nodes.into_iter().filter(|&node| graph.node(node).live).collect();
+            units.of_section[i] = number;
+            units.units.push(Unit { section, nodes });
+        }
+        units
+    }
+
+    /// Whether two nodes come into the same output section.
+    pub fn are_together(&self, one: &Node, other: &Node) -> bool {
+        self.of_section[one.section.get()] == self.of_section[other.section.get()]
+    }
+}
