@@ -236,7 +236,9 @@ pub struct Function {
 /// Code that becomes one output section, in an order of a pass's making.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// The input sections whose nodes these are, all of one output name; the first gives the attributes.
+    /// The one of the sections that gives name and attributes.
+    pub named: SectionId,
+    /// The input sections whose nodes these are.
     pub sections: Vec<SectionId>,
     /// All of their nodes, in the order wanted. Nodes that follow one another ([`Node::follows`]) do so here.
     pub nodes: Vec<NodeId>,
@@ -247,7 +249,7 @@ pub struct Region {
 pub struct Symbol {
     /// Name.
     pub name: String,
-    /// For a local symbol, the source file that its object names (`STT_FILE`).
+    /// For a local symbol, the source file that its object names (`STT_FILE`), or the object's own name.
     pub file: Option<Arc<str>>,
     /// `STB_*`.
     pub binding: u8,
@@ -312,6 +314,14 @@ impl Graph {
     /// Every node's number.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.len()).map(NodeId::from)
+    }
+
+    /// Size in bytes in the input, with the branch that ends a block and any padding behind it.
+    pub fn input_size(&self, id: NodeId) -> u32 {
+        let section = self.section_of(id);
+        let next = id.0 + 1;
+        let end = if next < section.nodes.end { self.nodes[next as usize].offset } else { section.size };
+        end - self.node(id).offset
     }
 
     /// The section that the node came from.

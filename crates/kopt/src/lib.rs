@@ -7,6 +7,7 @@ ELF, and what they cannot prove they keep, and say so in [`PassReport::kept`].
 */
 
 pub mod explain;
+pub mod layout;
 pub mod reach;
 pub mod report;
 pub mod syscalls;
@@ -26,6 +27,8 @@ pub enum Pass {
     Syscalls,
     /// [`reach`]
     Reach,
+    /// [`layout`](mod@layout)
+    Layout,
 }
 
 /// What passes are told besides the plan.
@@ -37,13 +40,14 @@ pub struct Options {
 
 impl Pass {
     /// Every pass, in the order in which they run by default.
-    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach];
+    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach, Pass::Layout];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Pass::Syscalls => "syscalls",
             Pass::Reach => "reach",
+            Pass::Layout => "layout",
         }
     }
 
@@ -52,6 +56,7 @@ impl Pass {
         match self {
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Reach => reach::run(graph),
+            Pass::Layout => layout::run(graph, plan),
         }
     }
 }

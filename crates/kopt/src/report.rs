@@ -1,5 +1,6 @@
 //! What a pass says of its work.
 
+use indexmap::IndexMap;
 use serde::Serialize;
 
 use kcfg::graph::{Graph, NodeKind};
@@ -14,7 +15,10 @@ pub struct PassReport {
     pub removed: Removed,
     /// Code and data references that it turned elsewhere.
     pub redirected: usize,
-    /// What it would have removed but for something that it could not prove.
+    /// What else it did, in numbers.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub counts: IndexMap<&'static str, u64>,
+    /// What it would have changed but for something that it could not prove.
     pub kept: Vec<Kept>,
 }
 
@@ -45,7 +49,18 @@ pub struct Kept {
 impl PassReport {
     /// An empty report.
     pub fn new(pass: &'static str) -> PassReport {
-        PassReport { pass, removed: Removed::default(), redirected: 0, kept: Vec::new() }
+        PassReport {
+            pass,
+            removed: Removed::default(),
+            redirected: 0,
+            counts: IndexMap::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Adds to a number.
+    pub fn count(&mut self, what: &'static str, number: u64) {
+        *self.counts.entry(what).or_default() += number;
     }
 
     /// Adds something that was kept.

@@ -118,6 +118,11 @@ impl fmt::Display for Report {
             ]);
         }
         writeln!(f, "{table}")?;
+        for pass in &self.passes {
+            for (what, number) in &pass.counts {
+                writeln!(f, "{}: {} {what}", pass.pass, human(*number))?;
+            }
+        }
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for opaque in &self.opaque {
             *reasons.entry(&opaque.why).or_default() += 1;

@@ -49,6 +49,9 @@ pub trait Rewritable: Isa {
     /// of the branch, and lies within the form's reach.
     fn encode_branch(&self, branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>);
 
+    /// The branch that is taken when this one is not; `None` if there is no such branch.
+    fn inverse(&self, branch: Branch) -> Option<Branch>;
+
     /// Appends `size` bytes of padding that may be executed.
     fn encode_nops(&self, size: usize, out: &mut Vec<u8>);
 

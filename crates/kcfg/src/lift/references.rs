@@ -43,10 +43,10 @@ impl<'p> Connector<'_, 'p> {
     fn define_symbols(&mut self) {
         for (i, input) in self.program.objects.iter().enumerate() {
             let object_index = ObjectIndex::from(i);
-            let mut file: Option<Arc<str>> = None;
+            let mut file: Arc<str> = member_name(&input.object.name).into();
             for (j, symbol) in input.object.symbols.iter().enumerate() {
                 if symbol.kind == STT_FILE {
-                    file = Some(symbol.name.into());
+                    file = symbol.name.into();
                 }
                 if symbol.name.is_empty()
                     || symbol.name.starts_with(".L")
@@ -81,7 +81,7 @@ impl<'p> Connector<'_, 'p> {
                 }
                 self.lifted.graph.symbols.push(Symbol {
                     name: symbol.name.to_owned(),
-                    file: file.clone().filter(|_| symbol.binding == STB_LOCAL),
+                    file: (binding == STB_LOCAL).then(|| Arc::clone(&file)),
                     binding,
                     kind: symbol.kind,
                     other: symbol.other,
@@ -406,6 +406,12 @@ impl<'p> Connector<'_, 'p> {
         let (object, section) = self.lifted.origins[id.get()];
         &self.program.objects[object.get()].object.sections[section.get()].relocs
     }
+}
+
+/// The file name of an object: what GNU ld makes the file of local symbols whose object names none.
+fn member_name(object: &str) -> &str {
+    let path = object.trim_end_matches(')');
+    path.rsplit(['/', '(']).next().unwrap_or(path)
 }
 
 fn is_relative(class: RelocClass) -> bool {

@@ -22,25 +22,22 @@ impl Units {
     /// Collects the live nodes.
     pub fn of(graph: &Graph) -> Units {
         let mut regions = vec![None; graph.sections.len()];
-        for region in &graph.regions {
-            for section in &region.sections {
-                regions[section.get()] = Some(region);
-            }
+        for (i, region) in graph.regions.iter().enumerate() {
+            region.sections.iter().for_each(|section| regions[section.get()] = Some(i));
         }
-        let mut units = Units { units: Vec::new(), of_section: vec![0; graph.sections.len()] };
+        let mut of_region = vec![None; graph.regions.len()];
+        let mut units = Units { units: Vec::new(), of_section: Vec::with_capacity(graph.sections.len()) };
         for (i, section) in graph.sections.iter().enumerate() {
             let number = units.units.len() as u32;
-            let (section, nodes): (_, Vec<NodeId>) = match regions[i] {
+            let of_region = regions[i].map(|region| *of_region[region].get_or_insert(number));
+            units.of_section.push(of_region.unwrap_or(number));
+            let (named, nodes): (_, Vec<NodeId>) = match regions[i].map(|region| &graph.regions[region]) {
                 None => (SectionId::from(i), section.nodes.clone().map(NodeId).collect()),
-                Some(region) if region.sections[0].get() == i => (region.sections[0], region.nodes.clone()),
-                Some(region) => {
-                    units.of_section[i] = units.of_section[region.sections[0].get()];
-                    continue;
-                }
+                Some(region) if of_region == Some(number) => (region.named, region.nodes.clone()),
+                Some(_) => continue,
             };
             let nodes = nodes.into_iter().filter(|&node| graph.node(node).live).collect();
-            units.of_section[i] = number;
-            units.units.push(Unit { section, nodes });
+            units.units.push(Unit { section: named, nodes });
         }
         units
     }

@@ -58,6 +58,12 @@ pub(super) fn encode(branch: Branch, form: BranchForm, displacement: i64, out: &
     out.extend_from_slice(&displacement.to_le_bytes()[..usize::from(form.field_width)]);
 }
 
+/// See [`crate::isa::Rewritable::inverse`].
+pub(super) fn inverse(branch: Branch) -> Option<Branch> {
+    let coded = branch.kind == BranchKind::Conditional && branch.condition < 16;
+    coded.then_some(Branch { condition: branch.condition ^ 1, ..branch })
+}
+
 /// The multi-byte `nop`s that GNU as pads with.
 pub(super) fn nops(mut size: usize, out: &mut Vec<u8>) {
     const NOPS: [&[u8]; 8] = [

@@ -56,6 +56,10 @@ impl Rewritable for X86 {
         branch::encode(branch, form, displacement, out)
     }
 
+    fn inverse(&self, branch: Branch) -> Option<Branch> {
+        branch::inverse(branch)
+    }
+
     fn encode_nops(&self, size: usize, out: &mut Vec<u8>) {
         branch::nops(size, out)
     }

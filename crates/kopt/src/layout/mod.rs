@@ -1,0 +1,148 @@
+/*!
+Pass `layout`: code that runs together lies together.
+
+The plan's section `order` names the functions that run, or the parts of functions, in the order that they shall
+have ([`hot`]). Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …)
+becomes one region: what is hot first, in the order of the plan, and behind it everything else in the order that
+it had ([`pieces`]). With the order by block, the cold blocks of a hot function go out of line ([`split`]), to the
+place where the function was, under the name that compilers give to such a part (`name.cold`); the hot blocks move
+together ([`chain`]), and conditional branches are turned round where that makes the hot path run straight on
+([`turn`]).
+
+What cannot be taken apart moves whole: hand-written sections, opaque functions, and functions with a branch or
+a patch site that reaches only a few bytes. Nothing is left out and nothing is added but branches, so that a
+wrong order costs speed and never correctness.
+*/
+
+mod chain;
+mod hot;
+mod pieces;
+mod split;
+mod turn;
+
+use goblin::elf::section_header::SHF_EXECINSTR;
+use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
+use indexmap::IndexMap;
+use kcfg::graph::{Graph, Region, Symbol, SymbolPlace};
+use kcfg::index::SectionId;
+use kcfg::special::{Rule, output_name, rule};
+use kplan::Plan;
+
+use crate::report::PassReport;
+use hot::Hot;
+use pieces::Pieces;
+use split::{ColdPart, Splitter};
+
+/// Orders the code.
+pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
+    let mut report = PassReport::new("layout");
+    let Some(order) = &plan.order else {
+        report.keep("the order of the code", "the plan has no section `order`; make one with reorder");
+        return report;
+    };
+    let hot = Hot::find(graph, order);
+    for unknown in &hot.unknown {
+        report.keep(unknown.to_string(), "the plan orders it, but this kernel has no such function");
+    }
+    let splitter = Splitter::new(graph, order.granularity);
+    let classes: Vec<Class> = classes(graph).collect();
+    let mut cold_parts = Vec::new();
+    for Class { named, sections } in classes {
+        let pieces = Pieces::cut(graph, &sections, &hot, &splitter);
+        if pieces.hot.is_empty() {
+            continue;
+        }
+        report.count("hot functions", pieces.hot.len() as u64);
+        report.count("hot code bytes", pieces.hot_bytes(graph));
+        report.count("cold bytes out of line", pieces.cold_parts.iter().map(|part| part.bytes).sum());
+        report.count("cold bytes left in line", pieces.inline_bytes);
+        for whole in &pieces.whole {
+            report.keep(graph.name_of(whole.node), whole.why);
+        }
+        let nodes = pieces.order(is_hot_last(&graph.sections[named.get()].name));
+        report.count("branches turned round", turn::turn(graph, &nodes, &hot));
+        cold_parts.extend(pieces.cold_parts);
+        graph.regions.push(Region { named, sections, nodes });
+    }
+    report.count("functions split", cold_parts.len() as u64);
+    name_cold_parts(graph, &cold_parts);
+    report
+}
+
+/// Sections of code that may be mixed.
+struct Class {
+    /// One that has the name of the output section.
+    named: SectionId,
+    sections: Vec<SectionId>,
+}
+
+/// The classes. Sections of a COMDAT group stay by themselves, and so does code that is all hand-written.
+fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
+    let mut classes: IndexMap<&str, Vec<SectionId>> = IndexMap::new();
+    for (i, section) in graph.sections.iter().enumerate() {
+        let is_code = section.flags & u64::from(SHF_EXECINSTR) != 0
+            && rule(&section.name, section.kind, section.flags) == Rule::Code;
+        if is_code && section.group.is_none() {
+            classes.entry(class(&section.name)).or_default().push(SectionId::from(i));
+        }
+    }
+    classes.into_iter().filter_map(|(class, sections)| {
+        let has_name = |id: &&SectionId| output_name(&graph.sections[id.get()].name) == class;
+        let named = *sections.iter().find(has_name)?;
+        let nodes = |id: &SectionId| graph.sections[id.get()].nodes.clone();
+        let compiled =
+            |id: &SectionId| nodes(id).any(|node| graph.block(kcfg::index::NodeId(node)).is_some());
+        sections.iter().any(compiled).then_some(Class { named, sections })
+    })
+}
+
+/// What a section may be mixed with, by the name of the output section. The linker script keeps `.text.hot` and
+/// the like beside `.text` with no symbol between them (`TEXT_TEXT` in
+/// include/asm-generic/vmlinux.lds.h). It does so with `.ref.text` too, but modpost goes by that name to allow
+/// references to init code.
+fn class(name: &str) -> &str {
+    match output_name(name) {
+        name if name.starts_with(".text.hot") || name.starts_with(".text.unlikely") => ".text",
+        name => name,
+    }
+}
+
+/// Whether the hot code of a class goes behind the cold, so that it lies beside the hot code of the class that
+/// comes next: the linker script has `.noinstr.text` before `.ref.text`, and `.sched.text` before entry
+/// code, all of them a few KB.
+fn is_hot_last(class: &str) -> bool {
+    matches!(class, ".noinstr.text" | ".sched.text")
+}
+
+/// Gives the parts that are out of line a symbol each, for backtraces and profilers.
+fn name_cold_parts(graph: &mut Graph, parts: &[ColdPart]) {
+    for part in parts {
+        graph.symbols.push(Symbol {
+            name: format!("{}.cold", graph.functions[part.function.get()].name),
+            file: None,
+            binding: STB_LOCAL,
+            kind: STT_FUNC,
+            other: 0,
+            size: 0,
+            place: SymbolPlace::Node(part.first, 0),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::class;
+
+    #[test]
+    fn only_neighbours_are_mixed() {
+        for name in [".text", ".text.vfs_read", ".text.unlikely", ".text.unlikely.f", ".text.hot"] {
+            assert_eq!(class(name), ".text", "{name}");
+        }
+        for name in
+            [".init.text", ".ref.text", ".sched.text", ".noinstr.text", ".text.startup", ".text..refcount"]
+        {
+            assert_ne!(class(name), ".text", "{name}");
+        }
+        assert_eq!(class(".init.text.early"), ".init.text");
+    }
+}

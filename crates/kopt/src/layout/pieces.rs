@@ -1,0 +1,86 @@
+//! Code in pieces: what is hot in the order of the plan, everything else in the order that it had.
+
+use kcfg::graph::Graph;
+use kcfg::index::{NodeId, SectionId};
+
+use super::hot::Hot;
+use super::split::{ColdPart, Splitter};
+
+/// The code of one class of sections.
+#[derive(Default)]
+pub struct Pieces {
+    /// What is hot, function by function.
+    pub hot: Vec<HotPiece>,
+    /// All the rest.
+    cold: Vec<NodeId>,
+    /// What is out of line, of functions that are hot.
+    pub cold_parts: Vec<ColdPart>,
+    /// Bytes that did not run and stay in line, because taking them out would cost more.
+    pub inline_bytes: u64,
+    /// Hot functions that would have been split but for something.
+    pub whole: Vec<Whole>,
+}
+
+/// A hot function, or the hot part of one.
+pub struct HotPiece {
+    rank: u32,
+    nodes: Vec<NodeId>,
+}
+
+/// A hot function that is not split.
+pub struct Whole {
+    /// Its first node.
+    pub node: NodeId,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl Pieces {
+    /// Cuts up the nodes of some sections.
+    pub fn cut(graph: &Graph, sections: &[SectionId], hot: &Hot<'_>, splitter: &Splitter) -> Pieces {
+        let mut pieces = Pieces::default();
+        for section in sections {
+            let nodes: Vec<NodeId> = graph.sections[section.get()].nodes.clone().map(NodeId).collect();
+            for function in nodes.chunk_by(|&one, &other| are_one(graph, one, other)) {
+                let Some(rank) = function.iter().filter_map(|&node| hot.rank(node)).min() else {
+                    pieces.cold.extend(function);
+                    continue;
+                };
+                let nodes = match splitter.split(graph, function, hot) {
+                    Ok(split) => {
+                        pieces.inline_bytes += split.inline_bytes;
+                        pieces.cold.extend(&split.cold);
+                        pieces.cold_parts.extend(split.part);
+                        split.hot
+                    }
+                    Err(why) => {
+                        pieces.whole.extend(why.map(|why| Whole { node: function[0], why }));
+                        function.to_vec()
+                    }
+                };
+                pieces.hot.push(HotPiece { rank, nodes });
+            }
+        }
+        pieces.hot.sort_by_key(|piece| piece.rank);
+        pieces
+    }
+
+    /// All nodes in their new order.
+    pub fn order(&self, hot_last: bool) -> Vec<NodeId> {
+        let hot: Vec<NodeId> = self.hot.iter().flat_map(|piece| &piece.nodes).copied().collect();
+        let (first, last) = if hot_last { (&self.cold, &hot) } else { (&hot, &self.cold) };
+        [first.as_slice(), last].concat()
+    }
+
+    /// Size in bytes in the input of what is hot.
+    pub fn hot_bytes(&self, graph: &Graph) -> u64 {
+        let hot = self.hot.iter().flat_map(|piece| &piece.nodes);
+        hot.map(|&node| u64::from(graph.input_size(node))).sum()
+    }
+}
+
+/// Whether two neighbours move together: blocks of one function, and what has to stay beside one another.
+fn are_one(graph: &Graph, one: NodeId, other: NodeId) -> bool {
+    let function = |node| graph.block(node).map(|block| block.function);
+    graph.node(other).follows || function(one).is_some_and(|id| Some(id) == function(other))
+}

@@ -1,0 +1,188 @@
+//! Hot functions, split into the blocks that run and the blocks that do not.
+//!
+//! A branch to a block that is out of line needs its long form. Where the bytes that a cold run of blocks takes
+//! are no more than what these branches would grow by, the run stays where it is.
+
+use std::ops::Range;
+
+use fixedbitset::FixedBitSet;
+use kcfg::graph::{Dest, Graph, Life, NodeKind, Terminator};
+use kcfg::index::{FunctionId, NodeId};
+use kcfg::isa::Rewritable;
+use kcfg::special::TableKind;
+use kelf::RelocClass;
+use kplan::Granularity;
+
+use super::chain::chain;
+use super::hot::Hot;
+
+/// The shortest field in bytes that spans all of a kernel.
+const FAR: u8 = 4;
+
+/// Splits functions.
+pub struct Splitter {
+    granularity: Granularity,
+    isa: &'static dyn Rewritable,
+    /// Static keys whose `nop` or `jmp` is of the short form, so that the target has to stay near.
+    short_keys: FixedBitSet,
+}
+
+/// A hot function in two parts.
+pub struct Split {
+    pub hot: Vec<NodeId>,
+    pub cold: Vec<NodeId>,
+    /// What `cold` is called.
+    pub part: Option<ColdPart>,
+    /// Bytes of blocks that did not run and are in `hot`.
+    pub inline_bytes: u64,
+}
+
+/// The part of a hot function that is out of line.
+pub struct ColdPart {
+    /// The function.
+    pub function: FunctionId,
+    /// Its first node.
+    pub first: NodeId,
+    /// Size in bytes in the input.
+    pub bytes: u64,
+}
+
+impl Splitter {
+    /// Looks for static keys that tie code together.
+    pub fn new(graph: &Graph, granularity: Granularity) -> Splitter {
+        let mut short_keys = FixedBitSet::with_capacity(graph.nodes.len());
+        for id in graph.node_ids() {
+            let is_key = |chunk: &kcfg::graph::Chunk| chunk.life == Life::Site(TableKind::StaticKey);
+            if !graph.chunk(id).is_some_and(is_key) {
+                continue;
+            }
+            let site = graph.refs_of(id).first().and_then(|site| graph.resolve_node(site.target));
+            if let Some(site) = site.filter(|&site| graph.node(site).size <= u32::from(FAR)) {
+                let is_fixed = graph.block(site).is_some_and(|block| block.fixed);
+                short_keys.set(site.get(), is_fixed);
+            }
+        }
+        Splitter { granularity, isa: graph.isa(), short_keys }
+    }
+
+    /// Splits a function, given by its nodes.
+    ///
+    /// # Errors
+    /// If it stays whole; the reason, where it would otherwise have been split.
+    pub fn split(
+        &self,
+        graph: &Graph,
+        nodes: &[NodeId],
+        hot: &Hot<'_>,
+    ) -> Result<Split, Option<&'static str>> {
+        if self.granularity == Granularity::Function || nodes.iter().all(|&node| hot.rank(node).is_some()) {
+            return Err(None);
+        }
+        let function = self.check(graph, nodes).map_err(Some)?;
+        let mut stays: Vec<bool> = nodes.iter().map(|&node| hot.rank(node).is_some()).collect();
+        stays[0] = true;
+        let mut inline_bytes = 0;
+        for run in cold_runs(&stays) {
+            let bytes: u64 = nodes[run.clone()].iter().map(|&node| u64::from(graph.input_size(node))).sum();
+            if bytes <= cost(graph, nodes, &stays, &run) {
+                inline_bytes += bytes;
+                stays[run].fill(true);
+            }
+        }
+        let part = |stay: bool| {
+            nodes
+                .iter()
+                .zip(&stays)
+                .filter(move |&(_, &stays)| stays == stay)
+                .map(|(&node, _)| node)
+                .collect()
+        };
+        let (hot, cold): (Vec<_>, Vec<_>) = (part(true), part(false));
+        let bytes = cold.iter().map(|&node: &NodeId| u64::from(graph.input_size(node))).sum();
+        let part = cold.first().map(|&first| ColdPart { function, first, bytes });
+        Ok(Split { hot: chain(graph, &hot), cold, part, inline_bytes })
+    }
+
+    /// The function that the nodes are, if its blocks can be moved apart.
+    fn check(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
+        let NodeKind::Block(first) = &graph.node(nodes[0]).kind else {
+            return Err("hand-written, or carried whole: cannot be split");
+        };
+        for &node in nodes {
+            let block = graph.block(node).filter(|block| block.function == first.function);
+            let Some(block) = block.filter(|_| !graph.node(node).follows) else {
+                return Err("tied to the code beside it");
+            };
+            if let Terminator::Branch { branch, .. } = block.end {
+                let forms = self.isa.branch_forms(branch);
+                if forms.last().is_none_or(|form| form.field_width < FAR) {
+                    return Err("has a branch with no long form");
+                }
+            }
+            if self.short_keys.contains(node.get()) {
+                return Err("has a static key of the short form");
+            }
+            let is_short = |class| matches!(class, RelocClass::Relative | RelocClass::Branch);
+            if graph.refs_of(node).iter().any(|r| r.width < FAR && is_short(r.class)) {
+                return Err("has a patch site with a short branch");
+            }
+        }
+        Ok(first.function)
+    }
+}
+
+/// The maximal runs of blocks that do not stay.
+fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut at = 0;
+    for run in stays.chunk_by(|one, other| one == other) {
+        if !run[0] {
+            runs.push(at..at + run.len());
+        }
+        at += run.len();
+    }
+    runs
+}
+
+/// By how many bytes the blocks that stay would grow if a run of blocks went far away.
+fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> u64 {
+    let isa = graph.isa();
+    let (first, last) = (nodes[run.start], nodes[run.end - 1]);
+    let leaves = |node: NodeId| (first..=last).contains(&node);
+    let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(leaves);
+    let jump = kcfg::isa::Branch { kind: kcfg::isa::BranchKind::Jump, condition: 0 };
+    let growth = |branch, node: NodeId| {
+        let forms = isa.branch_forms(branch);
+        let short = u32::from(forms[0].len);
+        let is_short = graph.input_size(node) - graph.node(node).size == short;
+        if is_short { u64::from(forms[forms.len() - 1].len) - u64::from(short) } else { 0 }
+    };
+    let far_jump = isa.branch_forms(jump).last().map_or(0, |form| u64::from(form.len));
+    let stay = nodes.iter().zip(stays).filter(|&(_, &stays)| stays).map(|(&node, _)| node);
+    stay.map(|node| match &graph.block(node).expect("a function of blocks").end {
+        Terminator::Jump(dest) if goes(dest) => growth(jump, node),
+        Terminator::Branch { branch, taken, next } if goes(taken) || leaves(*next) => growth(*branch, node),
+        Terminator::FallThrough(next) if leaves(*next) => far_jump,
+        Terminator::Call { next: Some(next) }
+        | Terminator::IndirectCall { next: Some(next) }
+        | Terminator::Trap { next: Some(next) }
+        | Terminator::Patched { next: Some(next) }
+            if leaves(*next) =>
+        {
+            far_jump
+        }
+        _ => 0,
+    })
+    .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cold_runs;
+
+    #[test]
+    fn runs() {
+        assert_eq!(cold_runs(&[true, false, false, true, false]), [1..3, 4..5]);
+        assert!(cold_runs(&[true]).is_empty());
+    }
+}
