@@ -1,7 +1,6 @@
 //! What the plan calls hot, in terms of the graph.
 
 use goblin::elf::section_header::SHF_EXECINSTR;
-use goblin::elf::sym::{STT_FUNC, STT_NOTYPE};
 use kcfg::graph::{Graph, NodeKind, SymbolPlace};
 use kcfg::index::NodeId;
 use kplan::{FunctionName, HotFunction, Order};
@@ -63,13 +62,15 @@ impl<'o> Hot<'o> {
     }
 }
 
-/// The places of code by the name and file of their symbols, those of one name in the order of the link.
-fn names(graph: &Graph) -> FxHashMap<(&str, Option<&str>), Vec<(NodeId, u32)>> {
-    let mut names: FxHashMap<_, Vec<_>> = FxHashMap::default();
+/// Places of code, as node and offset in bytes, by the name and file of their symbols.
+type Names<'g> = FxHashMap<(&'g str, Option<&'g str>), Vec<(NodeId, u32)>>;
+
+/// The places of all code that has a name, those of one name in the order of the link.
+fn names(graph: &Graph) -> Names<'_> {
+    let mut names = Names::default();
     for symbol in &graph.symbols {
         let SymbolPlace::Node(node, inside) = symbol.place else { continue };
-        let is_code = graph.section_of(node).flags & u64::from(SHF_EXECINSTR) != 0;
-        if is_code && matches!(symbol.kind, STT_FUNC | STT_NOTYPE) {
+        if graph.section_of(node).flags & u64::from(SHF_EXECINSTR) != 0 {
             names.entry((symbol.name.as_str(), symbol.file.as_deref())).or_default().push((node, inside));
         }
     }
