@@ -30,8 +30,8 @@ pub struct Arguments {
 /// The arguments without a subcommand.
 #[derive(Args, Debug)]
 pub struct OrderArguments {
-    /// The plan; `-` or nothing is standard input. Further plans have further startup traces for
-    /// `--algorithm balanced`; what ran in any of them is hot
+    /// The plan; `-` or nothing is standard input. Further plans have further traces: what ran in any of
+    /// them is hot, and `balanced` and `packed` consider what ran in each
     #[arg(value_name = "PLAN")]
     pub plans: Vec<PathBuf>,
 

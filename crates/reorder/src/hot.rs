@@ -93,11 +93,15 @@ impl HotCode {
     /// [`HotCode::functions`], each of `traces` lists some of them by first execution.
     pub fn order(&self, choice: Choice, calls: &[Call], traces: &[Vec<usize>]) -> Order {
         let mut functions = Vec::new();
+        let mut seen = vec![0; self.functions.len()];
+        traces.iter().flatten().for_each(|&hot| seen[hot] += 1);
         for region in 0..self.text.regions.len() {
             let members: Vec<usize> =
                 (0..self.functions.len()).filter(|&hot| self.functions[hot].region == region).collect();
-            let units: Vec<Unit> =
-                members.iter().map(|&hot| unit(&self.functions[hot], choice.granularity)).collect();
+            let units: Vec<Unit> = members
+                .iter()
+                .map(|&hot| unit(&self.functions[hot], choice.granularity, seen[hot]))
+                .collect();
             let local = |hot: usize| members.binary_search(&hot).ok();
             let order = match choice.algorithm {
                 Algorithm::FirstUse => first_use(&units),
@@ -124,13 +128,13 @@ impl HotCode {
 }
 
 /// What of a function is moved.
-fn unit(hot: &Hot, granularity: Granularity) -> Unit {
+fn unit(hot: &Hot, granularity: Granularity, seen: usize) -> Unit {
     let heat = hot.count.unwrap_or(1);
     match granularity {
-        Granularity::Function => Unit { size: hot.size, first: hot.first, heat, ran: hot.ran.clone() },
+        Granularity::Function => Unit { size: hot.size, first: hot.first, heat, seen, ran: hot.ran.clone() },
         Granularity::Block => {
             let size = hot.ran.iter().map(|range| range.end - range.start).sum();
-            Unit { size, first: hot.first, heat, ran: std::iter::once(0..size).collect() }
+            Unit { size, first: hot.first, heat, seen, ran: std::iter::once(0..size).collect() }
         }
     }
 }

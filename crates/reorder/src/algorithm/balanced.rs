@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn units(firsts: &[u64]) -> Vec<Unit> {
-        firsts.iter().map(|&first| Unit { size: 1, first, heat: 1, ran: Vec::new() }).collect()
+        firsts.iter().map(|&first| Unit { size: 1, first, heat: 1, ..Unit::default() }).collect()
     }
 
     fn positions(order: &[usize]) -> Vec<usize> {

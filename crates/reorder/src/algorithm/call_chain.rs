@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn unit(size: u64, heat: u64, first: u64) -> Unit {
-        Unit { size, first, heat, ran: Vec::new() }
+        Unit { size, first, heat, ..Unit::default() }
     }
 
     fn call(from: usize, to: usize, weight: u64) -> Call {

@@ -47,6 +47,8 @@ pub struct Unit {
     pub first: u64,
     /// How often it ran; 1 where that is not known.
     pub heat: u64,
+    /// In how many of the traces it ran.
+    pub seen: usize,
     /// Its bytes that ran: offsets, rising, not overlapping and not empty.
     pub ran: Vec<Range<u64>>,
 }
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_first_to_run_comes_first() {
-        let unit = |first| Unit { size: 1, first, heat: 1, ran: Vec::new() };
+        let unit = |first| Unit { size: 1, first, heat: 1, ..Unit::default() };
         assert_eq!(first_use(&[unit(7), unit(3), unit(5)]), [1, 2, 0]);
         assert!(first_use(&[]).is_empty());
     }

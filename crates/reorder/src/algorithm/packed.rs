@@ -5,14 +5,19 @@
 //! function with such a gap is placed where its gaps cover the most pages, and functions without any fill the
 //! way there, in the order of first use as far as they fit. The function whose cold end covers the most is
 //! placed last, where the cold code begins that is not touched either.
+//!
+//! With several traces, what ran in all of them goes before what ran in some: the pages at the end are then
+//! those that the next run is likely not to touch.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::{Unit, first_use};
 
 /// The units in an order that touches few pages, if the first begins at `start` bytes into a page.
 pub fn packed(units: &[Unit], page_size: u64, start: u64) -> Vec<usize> {
-    let order = first_use(units);
+    let mut order = first_use(units);
+    order.sort_by_key(|&unit| Reverse(units[unit].seen));
     let (mut gapped, mut fillers): (Vec<usize>, Vec<usize>) =
         order.iter().partition(|&&unit| gaps(&units[unit]).any(|gap| gap.end - gap.start >= page_size));
     let last = take_last(units, &order, &mut gapped, &mut fillers);
@@ -112,7 +117,8 @@ mod tests {
 
     /// A unit of which these bytes ran.
     fn unit(size: u64, first: u64, ran: &[(u64, u64)]) -> Unit {
-        Unit { size, first, heat: 1, ran: ran.iter().map(|&(start, end)| start..end).collect() }
+        let ran = ran.iter().map(|&(start, end)| start..end).collect();
+        Unit { size, first, ran, ..Unit::default() }
     }
 
     fn cost(units: &[Unit], order: &[usize], start: u64) -> u64 {
@@ -169,6 +175,15 @@ mod tests {
         assert_eq!(packed(&units, PAGE, 0), [1, 0]);
         assert_eq!(cost(&units, &[0, 1], 0), 3);
         assert_eq!(cost(&units, &[1, 0], 0), 1);
+    }
+
+    #[test]
+    fn what_few_traces_have_goes_last() {
+        let mut units = [unit(9, 0, &[(0, 9)]), unit(20, 1, &[(0, 20)]), unit(5, 2, &[(0, 5)])];
+        for (unit, seen) in units.iter_mut().zip([1, 3, 3]) {
+            unit.seen = seen;
+        }
+        assert_eq!(packed(&units, PAGE, 0), [1, 2, 0]);
     }
 
     #[test]
