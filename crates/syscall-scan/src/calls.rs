@@ -307,7 +307,7 @@ impl Search<'_, '_, '_> {
 /// Whether a number may be an address of a program that is loaded elsewhere than its file says.
 fn is_moved(image: &Image, number: u64) -> bool {
     let near = [number, number.saturating_add(SLACK), number.saturating_sub(SLACK)];
-    image.relocatable && near.into_iter().any(|address| image.is_loaded(Addr(address)))
+    near.into_iter().any(|address| image.is_movable(Addr(address)))
 }
 
 /// Notes one more way to do an operation.

@@ -6,8 +6,8 @@ use crate::image::Addr;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// It begins with `#!`.
-    #[error("a script, not an ELF program: scan its interpreter instead")]
+    /// It begins with `#!`, and that leads nowhere.
+    #[error("a script that names no interpreter, or one that is a script itself, and so on")]
     Script,
     /// It has no ELF header.
     #[error("not an ELF file")]
@@ -27,7 +27,7 @@ pub enum Error {
         needed: u64,
     },
     /// It is for another machine.
-    #[error("for {name}, expected i386 or x86_64")]
+    #[error("for {name}, expected i386, x86_64, arm or aarch64")]
     OtherMachine {
         /// The machine.
         name: String,
@@ -38,9 +38,17 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
-    /// It needs shared libraries.
-    #[error("dynamically linked, and this version scans static executables only; link it with -static")]
-    Dynamic,
+    /// It needs a file that is not there.
+    #[error(
+        "needs {name} (named by {by}), which is not in the root file system or not for its machine; \
+             see --root"
+    )]
+    Missing {
+        /// The library or interpreter.
+        name: String,
+        /// Who needs it.
+        by: String,
+    },
     /// It starts outside of its code.
     #[error("a damaged ELF file: its entry point {entry} is not in executable memory")]
     NoEntry {

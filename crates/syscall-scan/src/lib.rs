@@ -16,6 +16,7 @@ numbers, or it is listed as unresolved with the reason, and then the result says
 
 pub mod abi;
 pub mod arguments;
+pub mod by_name;
 pub mod calls;
 pub mod code;
 pub mod constants;
@@ -23,11 +24,14 @@ mod error;
 pub mod flow;
 pub mod follow;
 pub mod image;
-
+pub mod loader;
+pub mod programs;
 pub mod reach;
 pub mod report;
 pub mod resolve;
 mod scan;
+mod search;
+pub mod sysroot;
 pub mod values;
 
 pub use error::Error;

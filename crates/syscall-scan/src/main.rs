@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
+use kcli::{Failure, OrBadInput, Output, is_piped_stdin};
 use kplan::{Plan, Syscalls};
-use syscall_scan::{report, scan};
+use syscall_scan::report;
 
 mod options;
+mod targets;
 
 use options::{Format, Options};
 
@@ -23,13 +24,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Failure> {
     let mut plan = read_plan(options)?;
-    let mut found = Syscalls::default();
-    for path in &options.files {
-        let bytes = read_input(path)?;
-        let file = path.display().to_string();
-        let scan = scan(&bytes).map_err(|error| Failure::bad_input(format!("{file}: {error}")))?;
-        found.merge(report::section(&file, &scan, options.sites));
-    }
+    let found = targets::scan_all(options)?;
     warn(&found);
     let syscalls = plan.syscalls.get_or_insert_default();
     syscalls.merge(found);

@@ -7,6 +7,7 @@
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+use crate::by_name::ByName;
 use crate::code::{Code, ExitId, ExitKind};
 use crate::flow::{Flows, sign_extend};
 use crate::image::{Addr, Extent, Image};
@@ -28,32 +29,27 @@ enum Targets {
     Unknown,
 }
 
-/// Computed jumps whose targets are not known.
-pub type LostJumps = Vec<Addr>;
+/// Places that lead to code which has not been seen, and what is not known there.
+pub type LostPlaces = Vec<(Addr, String)>;
 
 /// Explores the whole program.
 ///
-/// Returns the code and the jumps that lead to code which has not been seen. `None` if kshrink does not
+/// Returns the code and the places that lead to code which has not been seen. `None` if kshrink does not
 /// know the machine's instruction set.
-pub fn reach(image: &Image) -> Option<(Code<'_>, LostJumps)> {
+pub fn reach(image: &Image) -> Option<(Code<'_>, LostPlaces)> {
     let mut code = Code::new(image)?;
     let mut jumps = Jumps::default();
-    let mut pointers_taken = false;
+    let mut names = ByName::new(image);
     loop {
         code.explore();
-        if jumps.follow(&mut code) {
-            continue;
-        }
-        if pointers_taken && !code.take_landing_pads() {
+        let more = jumps.follow(&mut code) || code.take_pointers() || code.take_landing_pads();
+        if !more && !names.follow(&mut code) {
             break;
         }
-        if !pointers_taken {
-            code.take_pointers();
-            pointers_taken = true;
-        }
     }
-    let mut lost: Vec<Addr> =
-        jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at).collect();
+    let jump = "a jump whose targets are not known, so that not all code was seen";
+    let lost = jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at);
+    let mut lost: LostPlaces = lost.map(|at| (at, jump.to_owned())).chain(names.lost).collect();
     lost.sort_unstable();
     Some((code, lost))
 }
@@ -107,7 +103,7 @@ impl Jumps {
                     jump.lost = false;
                     any |= code.add_targets(id, &targets);
                     if table {
-                        for &(word, target) in &code.image.code_pointers {
+                        for (word, target) in code.image.code_pointers() {
                             if targets.binary_search(&target).is_ok() {
                                 code.claim(word, target);
                             }
@@ -189,9 +185,9 @@ fn unbounded(
     stride: u8,
     entry: impl Fn(Addr) -> Option<Addr>,
 ) -> Option<Vec<Addr>> {
-    let own = code.image.extents.around(at)?;
+    let own = code.image.extent_around(at)?;
     let is_target = |&target: &Addr| {
-        let extent = code.image.extents.around(target);
+        let extent = code.image.extent_around(target);
         let part = |extent: Extent| target != extent.start && code.entry(extent.start).is_none();
         code.image.is_code(target)
             && (extent == Some(own) || extent.is_some_and(part))

@@ -24,7 +24,7 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
     let mut listed = Vec::new();
     for site in scan.sites.iter().filter(|site| site.abi == abi) {
         let (address, function) = (site.address.to_string(), site.function.clone());
-        let file = file.to_owned();
+        let file = site.file.to_string();
         match &site.calls {
             Ok(found) => {
                 let found: Vec<Call> = found.iter().map(|(&nr, site)| call(abi, nr, site)).collect();
@@ -39,11 +39,11 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
         }
     }
     // Code that was not seen may use any ABI.
-    unresolved.extend(scan.lost_jumps.iter().map(|lost| Unresolved {
-        file: file.to_owned(),
+    unresolved.extend(scan.lost.iter().map(|lost| Unresolved {
+        file: lost.file.to_string(),
         address: lost.address.to_string(),
         function: lost.function.clone(),
-        reason: "a jump whose targets are not known, so that not all code was seen".to_owned(),
+        reason: lost.reason.clone(),
     }));
     let mut calls = AbiCalls {
         complete: unresolved.is_empty(),
@@ -142,11 +142,11 @@ mod tests {
     fn site(address: u64, abi: Abi, numbers: Result<&[u32], &str>) -> Site {
         let call = |&nr| (nr, SiteCall::default());
         let calls = numbers.map(|n| n.iter().map(call).collect()).map_err(str::to_owned);
-        Site { address: Addr(address), function: None, abi, calls }
+        Site { file: "a".into(), address: Addr(address), function: None, abi, calls }
     }
 
     fn scan(sites: Vec<Site>) -> Scan {
-        Scan { abi: Abi::X86_64, sites, lost_jumps: Vec::new(), instructions: 0 }
+        Scan { abi: Abi::X86_64, sites, lost: Vec::new(), instructions: 0 }
     }
 
     #[test]
@@ -160,7 +160,13 @@ mod tests {
         assert!(!found.get(Abi::I386).unwrap().complete);
         assert!(text(&found).contains("a:0x2000: unresolved: why"), "{}", text(&found));
         assert_eq!(numbers(&found), None);
-        scan.lost_jumps.push(Lost { address: Addr(0x3000), function: Some("f".into()) });
+        let lost = Lost {
+            file: "a".into(),
+            address: Addr(0x3000),
+            function: Some("f".into()),
+            reason: "a jump".into(),
+        };
+        scan.lost.push(lost);
         let found = section("a", &scan, false);
         assert!(!found.get(Abi::X86_64).unwrap().complete);
         assert!(text(&found).contains("a:0x3000 (f): unresolved: a jump"));

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use kcfg::isa::Value as Operand;
 use rustc_hash::FxHashMap;
 
 use crate::abi;
@@ -14,7 +15,7 @@ use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
 use crate::flow::{Domain, Flows, State, low_mask};
 use crate::follow::{Lost, Stored, prove_unwritten, stores_to};
-use crate::image::{Addr, Symbols};
+use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
 /// The most values that a range may stand for.
@@ -124,6 +125,15 @@ impl<'f, 'c> Resolver<'f, 'c> {
     /// The numbers that a value may be in front of the instruction at `at`, whatever function it is in.
     /// `read` picks the value from the state.
     pub fn numbers(&mut self, at: Addr, read: impl Fn(&State) -> Value) -> Numbers {
+        self.read(at, |_, state| read(state))
+    }
+
+    /// The numbers that an operand may be in front of the instruction at `at`.
+    pub fn operand(&mut self, at: Addr, operand: Operand) -> Numbers {
+        self.read(at, |flows, state| flows.operand(state, at, operand))
+    }
+
+    fn read(&mut self, at: Addr, read: impl Fn(&mut Flows, &State) -> Value) -> Numbers {
         let functions = self.flows.code.functions_of(at);
         if functions.is_empty() {
             return Err(Reason::Computed(at));
@@ -132,7 +142,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         for function in functions {
             let flow = self.flows.flow(function);
             let Some(state) = self.flows.before(&flow, at) else { continue };
-            let value = read(&state);
+            let value = read(&mut self.flows, &state);
             all.extend(self.value(function, &state, &value, at)?);
         }
         Ok(all)
@@ -393,19 +403,17 @@ impl<'f, 'c> Resolver<'f, 'c> {
 
 impl Reason {
     /// The reason in words. Functions are called by their names, where the program has symbols.
-    pub fn describe(&self, symbols: &Symbols) -> String {
-        let name = |at: &Addr| match symbols.function_at(*at) {
-            Some(function) => format!("{function} ({at})"),
-            None => at.to_string(),
-        };
+    pub fn describe(&self, image: &Image) -> String {
+        let name = |at: &Addr| image.describe(*at);
         match self {
             Reason::Computed(at) => format!("the number is computed in {}", name(at)),
             Reason::Callable { function, taken } => {
                 let how = match taken {
                     Taken::Start => "where the program starts".to_owned(),
                     Taken::Code(at) => format!("whose address is taken in {}", name(at)),
-                    Taken::Data(at) => format!("whose address is in data at {at}"),
+                    Taken::Data(at) => format!("whose address is in data, at {}", image.describe_data(*at)),
                     Taken::Unwinder => "where exceptions are handled".to_owned(),
+                    Taken::Named(at) => format!("which is looked up by name, see {}", name(at)),
                 };
                 format!("the number is an argument of {}, {how}", name(function))
             }

@@ -1,6 +1,7 @@
 //! From bytes to sites and their numbers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kcfg::isa::Effect;
 use kplan::Abi;
@@ -10,7 +11,7 @@ use crate::Error;
 use crate::abi;
 use crate::calls::{SiteCall, calls};
 use crate::code::{Code, References};
-use crate::image::{Addr, Image};
+use crate::image::{Addr, Image, Process};
 use crate::reach::{reach, share};
 use crate::resolve::Resolver;
 
@@ -21,8 +22,8 @@ pub struct Scan {
     pub abi: Abi,
     /// Every place that enters the kernel and that can run, by rising address.
     pub sites: Vec<Site>,
-    /// Jumps that may lead to code which was not seen, by rising address.
-    pub lost_jumps: Vec<Lost>,
+    /// Places that lead to code which was not seen, and may make any call.
+    pub lost: Vec<Lost>,
     /// How many instructions can run.
     pub instructions: usize,
 }
@@ -30,7 +31,9 @@ pub struct Scan {
 /// An instruction that enters the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The instruction.
+    /// The file that it is in.
+    pub file: Arc<str>,
+    /// The instruction, as an address of the file.
     pub address: Addr,
     /// The function that it is in, where the program has symbols.
     pub function: Option<String>,
@@ -40,25 +43,30 @@ pub struct Site {
     pub calls: Result<BTreeMap<u32, SiteCall>, String>,
 }
 
-/// A computed jump whose targets are not known.
+/// A place that leads to code which was not seen: a computed jump, or a library loaded by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The instruction.
+    /// The file that it is in.
+    pub file: Arc<str>,
+    /// The instruction, as an address of the file.
     pub address: Addr,
     /// The function that it is in, where the program has symbols.
     pub function: Option<String>,
+    /// What is not known.
+    pub reason: String,
 }
 
-/// Scans a static executable.
+/// Scans a process.
 ///
 /// # Errors
-/// If the file is not one that can be scanned. What cannot be resolved in it is no error.
-pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
-    let image = Image::read(bytes)?;
+/// If it cannot be put into memory, or is for a machine that is not known. What cannot be resolved in it is no
+/// error.
+pub fn scan(process: &Process) -> Result<Scan, Error> {
+    let image = Image::link(process)?;
     let unknown = || Error::OtherMachine { name: image.machine.to_string() };
-    let (code, lost_jumps) = reach(&image).ok_or_else(unknown)?;
+    let (code, lost) = reach(&image).ok_or_else(unknown)?;
     let references = References::new(&code);
-    let name = |at: Addr| image.symbols.function_at(at).map(str::to_owned);
+    let name = |at: Addr| image.function_at(at).map(str::to_owned);
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
     let share = share(addresses.len());
@@ -72,15 +80,20 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, Error> {
                 let (compat, number) = gate(&code, address);
                 let abi = abi::abi(image.machine, compat);
                 let calls = calls(resolver, address, abi, number);
-                let calls = calls.map_err(|reason| reason.describe(&image.symbols));
-                Ok(Site { address, function: name(address), abi, calls })
+                let calls = calls.map_err(|reason| reason.describe(&image));
+                let function = name(address);
+                let (file, address) = image.place(address);
+                Ok(Site { file, address, function, abi, calls })
             },
         )
         .collect::<Result<_, Error>>()?;
-    let lost_jumps =
-        lost_jumps.into_iter().map(|address| Lost { address, function: name(address) }).collect();
+    let place = |(at, reason)| {
+        let (file, address) = image.place(at);
+        Lost { file, address, function: name(at), reason }
+    };
+    let lost = lost.into_iter().map(place).collect();
     let abi = abi::abi(image.machine, false);
-    Ok(Scan { abi, sites, lost_jumps, instructions: code.instructions() })
+    Ok(Scan { abi, sites, lost, instructions: code.instructions() })
 }
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.

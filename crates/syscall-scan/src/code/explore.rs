@@ -1,9 +1,10 @@
 //! Exploration: from work items to runs, exits and edges, until nothing is left to do.
 
 use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
+use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, references, taken};
+use super::{Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, references, taken};
 use crate::abi::Convention;
 use crate::image::{Addr, Image, landing_pads};
 
@@ -23,7 +24,7 @@ impl<'a> Code<'a> {
     /// # Errors
     /// If kshrink has no instruction set for the machine.
     pub fn new(image: &'a Image) -> Option<Code<'a>> {
-        Some(Code {
+        let mut code = Code {
             image,
             isa: kcfg::isa::isa(image.machine)?,
             sites: Vec::new(),
@@ -33,12 +34,37 @@ impl<'a> Code<'a> {
             incoming: FxHashMap::default(),
             entries: FxHashMap::default(),
             marks: Marks::new(image),
-            work: vec![Work::Taken(image.entry, Taken::Start)],
+            work: Vec::new(),
             taken: taken::Candidates::new(image),
             references: references::Recorder::new(image),
             claimed: FxHashSet::default(),
             landed: FxHashSet::default(),
-        })
+            active: vec![Activity::No; image.objects.len()],
+        };
+        if image.is_code(image.entry) {
+            code.take(image.entry, Taken::Start);
+        }
+        for (index, loaded) in image.objects.iter().enumerate().filter(|(_, loaded)| loaded.at_start) {
+            code.activate(index);
+            // The interpreter jumps to where the program starts.
+            let start = loaded.address(loaded.object.entry);
+            if loaded.object.interpreter.is_some() && image.is_code(start) {
+                code.take(start, Taken::Start);
+            }
+        }
+        Some(code)
+    }
+
+    /// Says that an object is loaded: its initialisers run. Its data counts after the next
+    /// [`Code::take_pointers`].
+    pub fn activate(&mut self, object: usize) {
+        if self.active[object] != Activity::No {
+            return;
+        }
+        self.active[object] = Activity::Loaded;
+        for &start in &self.image.objects[object].starts {
+            self.take(start, Taken::Start);
+        }
     }
 
     /// Explores everything that the work so far leads to, but for the targets of computed jumps, which
@@ -77,26 +103,38 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Takes the words of data that point to code for pointers to functions, but for those in jump tables
-    /// and those into the middle of a function.
-    pub fn take_pointers(&mut self) {
-        for &(word, target) in &self.image.code_pointers {
-            let middle = self.image.extents.around(target).is_some_and(|extent| extent.start != target);
-            let function = !middle || self.image.symbols.is_function(target);
-            if function && !self.claimed.contains(&word) {
-                self.work.push(Work::Taken(target, Taken::Data(word)));
+    /// Takes the words of data of loaded objects that point to code for pointers to functions, but for those
+    /// in jump tables and those into the middle of a function. Returns whether any are new.
+    pub fn take_pointers(&mut self) -> bool {
+        let image = self.image;
+        let before = self.work.len();
+        for (index, loaded) in image.objects.iter().enumerate() {
+            if self.active[index] != Activity::Loaded {
+                continue;
+            }
+            self.active[index] = Activity::Counts;
+            // How code of these machines names a slot takes several instructions, and is not seen.
+            let blind = matches!(image.machine, Machine::Arm | Machine::Aarch64);
+            let slots = if blind { &loaded.slots[..] } else { &[] };
+            for &(word, target) in loaded.code_pointers.iter().chain(slots) {
+                let middle = image.extent_around(target).is_some_and(|extent| extent.start != target);
+                let function = !middle || image.is_function(target);
+                if function && !self.claimed.contains(&word) {
+                    self.take(target, Taken::Data(word));
+                }
             }
         }
+        self.work.len() > before
     }
 
     /// Takes the landing pads of the functions that can run. Returns whether any are new.
     pub fn take_landing_pads(&mut self) -> bool {
         let image = self.image;
         let before = self.work.len();
-        for extent in image.extents.iter().filter(|extent| extent.handlers.is_some()) {
+        for extent in image.extents_with_pads() {
             let runs = self.marks.any(extent.start, extent.end);
             if runs && self.landed.insert(extent.start) {
-                for pad in landing_pads(image, *extent) {
+                for pad in landing_pads(image, extent) {
                     if image.is_code(pad) {
                         self.take(pad, Taken::Unwinder);
                     }
@@ -106,7 +144,8 @@ impl<'a> Code<'a> {
         self.work.len() > before
     }
 
-    pub(super) fn take(&mut self, target: Addr, by: Taken) {
+    /// Says that code may be called from anywhere.
+    pub fn take(&mut self, target: Addr, by: Taken) {
         self.work.push(Work::Taken(target, by));
     }
 
@@ -206,11 +245,24 @@ impl<'a> Code<'a> {
                 }
             }
             Flow::IndirectCall => {
-                let exit = self.add_exit(at, next, ExitKind::IndirectCall, Returns::No);
-                self.go(exit, next);
+                let linked = self.linked(at, effects);
+                let kind = linked.map_or(ExitKind::IndirectCall, ExitKind::Call);
+                let exit = self.add_exit(at, next, kind, Returns::No);
+                match linked {
+                    Some(target) => self.work.push(Work::Call(exit, target)),
+                    None => self.come_back(exit),
+                }
                 exit
             }
-            Flow::IndirectJump => self.add_exit(at, next, ExitKind::IndirectJump, Returns::Somehow),
+            Flow::IndirectJump => match self.linked(at, effects) {
+                Some(target) => {
+                    let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
+                    self.entries.entry(target).or_default().linked = true;
+                    self.go(exit, target);
+                    exit
+                }
+                None => self.add_exit(at, next, ExitKind::IndirectJump, Returns::Somehow),
+            },
             Flow::Return => {
                 let returns = Returns::Popping(self.popped_by_return(effects));
                 self.add_exit(at, next, ExitKind::Return, returns)
@@ -224,6 +276,29 @@ impl<'a> Code<'a> {
             }
         }
         Some(exit)
+    }
+
+    /// Where a branch goes whose target is a constant word of memory: through the procedure linkage table,
+    /// or through the global offset table at once.
+    pub(super) fn linked(&self, at: Addr, effects: &[Effect]) -> Option<Addr> {
+        let (from, width) = effects.iter().find_map(|effect| match *effect {
+            Effect::Transfer(Value::Load { from, width }) => Some((from, width)),
+            _ => None,
+        })?;
+        if from.segment || from.index.is_some() {
+            return None;
+        }
+        let table = match from.base {
+            None => 0,
+            // By the ABI of i386, a register holds the address of the global offset table there.
+            Some(_) => {
+                let linkage = self.image.object_at(at)?.is_linkage(at);
+                self.global_offset_table(at).filter(|_| linkage)?.0
+            }
+        };
+        let word = Addr(self.image.wrap(table.wrapping_add_signed(from.displacement)));
+        let target = Addr(self.image.constant(word, width)?);
+        self.image.is_code(target).then_some(target)
     }
 
     fn add_exit(&mut self, at: Addr, next: Addr, kind: ExitKind, returns: Returns) -> ExitId {
@@ -249,10 +324,13 @@ impl<'a> Code<'a> {
         self.work.push(Work::Edge(exit, target));
     }
 
-    /// A callee returns, so that its call goes on.
+    /// A callee returns, so that its call goes on. It does not where the call is the last instruction of its
+    /// function: the compiler knew then that it does not return, which exploration may not know of a callee
+    /// that ends in a computed jump.
     fn come_back(&mut self, call: ExitId) {
-        if self.exit(call).successors.is_empty() {
-            let next = self.exit(call).next;
+        let Exit { at, next, .. } = *self.exit(call);
+        let last = || self.image.extent_around(at).is_some_and(|extent| extent.end == next);
+        if self.exit(call).successors.is_empty() && !last() {
             self.go(call, next);
         }
     }

@@ -102,6 +102,8 @@ pub enum Taken {
     Data(Addr),
     /// The unwinder jumps there.
     Unwinder,
+    /// It is looked up by name, by this instruction or by whoever names this string.
+    Named(Addr),
 }
 
 /// A place where functions begin.
@@ -111,6 +113,19 @@ pub struct Entry {
     pub callers: Vec<ExitId>,
     /// The places that make its address known, which is to say that it may be called from anywhere.
     pub taken: Vec<Taken>,
+    /// Whether the procedure linkage table of some object jumps there.
+    linked: bool,
+}
+
+/// Whether an object is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Activity {
+    /// It is not, as far as is known.
+    No,
+    /// It is.
+    Loaded,
+    /// It is, and the pointers in its data have been taken.
+    Counts,
 }
 
 /// All code that can run.
@@ -130,11 +145,13 @@ pub struct Code<'a> {
     marks: Marks,
     work: Vec<explore::Work>,
     taken: taken::Candidates,
-    references: references::Recorder,
+    references: references::Recorder<'a>,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,
     /// Pieces of functions whose landing pads are taken, by their first address.
     landed: FxHashSet<Addr>,
+    /// Which objects are loaded.
+    active: Vec<Activity>,
 }
 
 impl Code<'_> {
@@ -187,7 +204,8 @@ impl Code<'_> {
 
     /// What is known about a place where functions begin: one that is called or whose address is taken.
     pub fn entry(&self, at: Addr) -> Option<&Entry> {
-        self.entries.get(&at).filter(|entry| !entry.callers.is_empty() || !entry.taken.is_empty())
+        let begins = |entry: &&Entry| entry.linked || !entry.callers.is_empty() || !entry.taken.is_empty();
+        self.entries.get(&at).filter(begins)
     }
 
     /// How many bytes of arguments a function takes off the stack when it returns: `None` if it does not

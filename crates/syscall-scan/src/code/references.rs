@@ -3,22 +3,29 @@
 //! Noted while code is explored, because that is when every instruction is looked at, and put in order when
 //! somebody asks.
 
+use std::sync::Arc;
+
 use kcfg::isa::{Address, Effect, Value};
 use kelf::Machine;
+use rustc_hash::FxHashSet;
 
 use super::Code;
 use crate::image::{Addr, Image};
 
 /// The addresses that instructions name, as they come.
-pub(super) struct Recorder {
+pub(super) struct Recorder<'a> {
+    image: &'a Image,
     /// Whether addresses may be distances from the global offset table.
     relative: bool,
-    /// Where the global offset table is, once that is known.
+    /// Where the global offset table of the instruction's object is, once that is known.
     base: Option<Addr>,
-    /// Where variables are: from, to.
-    writable: (u64, u64),
     absolute: Vec<Reference>,
     distances: Vec<(i64, Reference)>,
+    /// Whether it matters which strings the C library names.
+    names_strings: bool,
+    /// The addresses in its constant memory that the C library names.
+    strings: Vec<Addr>,
+    seen: FxHashSet<Addr>,
 }
 
 /// An instruction that names an address.
@@ -32,14 +39,17 @@ pub struct Reference {
     pub as_pointer: bool,
 }
 
-impl Recorder {
-    pub(super) fn new(image: &Image) -> Recorder {
+impl<'a> Recorder<'a> {
+    pub(super) fn new(image: &'a Image) -> Recorder<'a> {
         Recorder {
+            image,
             relative: image.machine == Machine::I386,
             base: None,
-            writable: image.writable(),
             absolute: Vec::new(),
             distances: Vec::new(),
+            names_strings: !image.named.is_empty(),
+            strings: Vec::new(),
+            seen: FxHashSet::default(),
         }
     }
 
@@ -107,25 +117,38 @@ impl Recorder {
     }
 
     fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
-        if (self.writable.0..self.writable.1).contains(&number) {
+        if self.image.is_writable(Addr(number)) {
             self.absolute.push(Reference { to: Addr(number), at, as_pointer });
+        } else if self.names_strings && !self.image.is_code(Addr(number)) {
+            let c_library = |address| self.image.object_at(address).is_some_and(|loaded| loaded.is_c_library);
+            if c_library(Addr(number)) && c_library(at) && self.seen.insert(Addr(number)) {
+                self.strings.push(Addr(number));
+            }
         }
+    }
+}
+
+impl Code<'_> {
+    /// The addresses in its constant memory that the C library's code names, as they are found.
+    pub fn named_strings(&self) -> &[Addr] {
+        &self.references.strings
     }
 }
 
 /// The instructions that name an address that the program may write to, by address.
 pub struct References {
+    /// Variables that words of data point to.
+    pointed_to: Arc<FxHashSet<Addr>>,
     references: Vec<Reference>,
 }
 
 impl References {
     /// Those of all code that can run.
     pub fn new(code: &Code) -> References {
-        let (start, end) = code.image.writable();
-        let is_data = |reference: &Reference| (start..end).contains(&reference.to.0);
-        let table = code.global_offset_table();
+        let is_data = |reference: &Reference| code.image.is_writable(reference.to);
         let relative = code.references.distances.iter().filter_map(|&(distance, reference)| {
-            let to = code.image.wrap(table?.0.wrapping_add_signed(distance));
+            let table = code.global_offset_table(reference.at)?;
+            let to = code.image.wrap(table.0.wrapping_add_signed(distance));
             Some(Reference { to: Addr(to), ..reference })
         });
         let absolute = code
@@ -136,7 +159,7 @@ impl References {
         let mut references: Vec<Reference> = absolute.chain(relative).filter(is_data).collect();
         references.sort_unstable();
         references.dedup();
-        References { references }
+        References { pointed_to: Arc::clone(&code.image.pointed_to), references }
     }
 
     /// The instructions that name just this address.
@@ -147,9 +170,11 @@ impl References {
     }
 
     /// Whether a variable at this address is one of its own, as far as code tells: it is named, and no
-    /// pointer to it is made.
+    /// pointer to it is made, nor is there one in data.
     pub fn is_variable(&self, address: Addr) -> bool {
         let own = self.to(address);
-        !own.is_empty() && !own.iter().any(|reference| reference.as_pointer)
+        !own.is_empty()
+            && !self.pointed_to.contains(&address)
+            && !own.iter().any(|reference| reference.as_pointer)
     }
 }

@@ -12,7 +12,7 @@ use kelf::Machine;
 use rustc_hash::FxHashMap;
 
 use super::{Code, ExitKind, Taken};
-use crate::image::{Addr, Extent, Image};
+use crate::image::{Addr, Extent, Image, Loaded, ObjectIndex};
 
 /// How many instructions may stand between reading the program counter and adding the distance to the
 /// global offset table. Compilers put a `push` or two there.
@@ -20,14 +20,12 @@ const MAX_GAP: usize = 6;
 
 /// Constants that may turn out to be addresses of code.
 pub(super) struct Candidates {
-    /// Whether constants may be addresses at all, which in a program that is loaded anywhere they are not.
-    absolute: bool,
     /// Whether addresses may be distances from the global offset table.
     relative: bool,
     /// Distances, with the instructions that add them.
     distances: Vec<(Addr, i64)>,
-    /// Where the global offset table is.
-    base: Option<Addr>,
+    /// Where the global offset table of each object is.
+    bases: Vec<Option<Addr>>,
     /// The instructions of functions that somebody asked about, by the function's first address.
     swept: Mutex<FxHashMap<Addr, Arc<[Addr]>>>,
 }
@@ -35,19 +33,23 @@ pub(super) struct Candidates {
 impl Candidates {
     pub(super) fn new(image: &Image) -> Candidates {
         Candidates {
-            absolute: !image.relocatable,
             relative: image.machine == Machine::I386,
             distances: Vec::new(),
-            base: None,
+            bases: image.objects.iter().map(Loaded::global_offset_table).collect(),
             swept: Mutex::default(),
         }
     }
 }
 
 impl Code<'_> {
-    /// Where the global offset table is that position-independent code of i386 counts from.
-    pub fn global_offset_table(&self) -> Option<Addr> {
-        self.taken.base
+    /// Where the global offset table is that position-independent code of i386 counts from, at this place.
+    pub fn global_offset_table(&self, at: Addr) -> Option<Addr> {
+        self.taken.bases[self.image.object_index(at)?.get()]
+    }
+
+    /// The global offset tables of all objects, those that are known.
+    pub fn global_offset_tables(&self) -> impl Iterator<Item = Addr> {
+        self.taken.bases.iter().flatten().copied()
     }
 
     /// Takes the addresses of code among the constants of one instruction.
@@ -63,9 +65,11 @@ impl Code<'_> {
             };
             for value in [first, second] {
                 match value {
-                    Value::Const(number) if self.taken.absolute => {
+                    // In an object that is loaded anywhere, no constant is an address.
+                    Value::Const(number) => {
                         let target = Addr(number);
-                        if self.image.is_code(target) && self.is_instruction(target) {
+                        let possible = self.image.is_code(target) && self.image.is_fixed(target);
+                        if possible && self.is_instruction(target) {
                             self.take(target, Taken::Code(at));
                         }
                     }
@@ -85,10 +89,65 @@ impl Code<'_> {
             }
         }
         let (image, isa) = (self.image, self.isa);
-        let base = self.taken.base;
+        self.note_slots(at, effects);
+        let base = if self.taken.relative { self.global_offset_table(at) } else { None };
         self.references.note(at, effects, base, || {
             isa.memory_operand(image.code_bytes(at), at.0).map(|operand| operand.address)
         });
+    }
+
+    /// Takes what the words of the global offset table point to that an instruction reads. Where code makes
+    /// a pointer to the table (as that of the large code model does), it may read any of them.
+    fn note_slots(&mut self, at: Addr, effects: &[Effect]) {
+        // A jump or call through a word is an edge of its own.
+        if self.linked(at, effects).is_some() {
+            return;
+        }
+        for effect in effects {
+            let values = match *effect {
+                Effect::Set { value, .. }
+                | Effect::MaybeSet { value, .. }
+                | Effect::SetSigned { value, .. }
+                | Effect::Store { value, .. }
+                | Effect::Transfer(value) => [value, Value::Unknown],
+                Effect::Binary { left, right, .. } => [left, right],
+                _ => continue,
+            };
+            for value in values {
+                let (address, whole) = match value {
+                    Value::Load { from, .. } => (from, false),
+                    Value::Address(address) => (address, true),
+                    _ => continue,
+                };
+                if address.segment || address.index.is_some() {
+                    continue;
+                }
+                match address.base {
+                    None => self.take_slot(Addr(self.image.wrap(address.displacement as u64)), whole),
+                    Some(_) if !whole && self.taken.relative => {
+                        if let Some(table) = self.global_offset_table(at) {
+                            let word = table.0.wrapping_add_signed(address.displacement);
+                            self.take_slot(Addr(self.image.wrap(word)), false);
+                        }
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Takes what a word of the global offset table points to, or all words of its table.
+    fn take_slot(&mut self, word: Addr, whole: bool) {
+        let Some(loaded) = self.image.object_at(word) else { return };
+        let slots = match whole {
+            false => loaded.slots_at(word),
+            // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
+            true if loaded.is_slot(word) && !self.image.is_number_slot(word) => &loaded.slots,
+            true => &[],
+        };
+        for &(word, target) in slots {
+            self.take(target, Taken::Data(word));
+        }
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known
@@ -97,11 +156,18 @@ impl Code<'_> {
         if !self.taken.relative || self.taken.distances.is_empty() {
             return;
         }
-        if self.taken.base.is_none() {
-            self.taken.base = self.find_global_offset_table();
+        let image = self.image;
+        let of_unknown = |&(at, _): &(Addr, i64)| {
+            image.object_index(at).is_some_and(|index| self.taken.bases[index.get()].is_none())
+        };
+        if self.taken.distances.iter().any(of_unknown) {
+            self.find_global_offset_tables();
         }
-        let Some(base) = self.taken.base else { return };
         for (at, distance) in std::mem::take(&mut self.taken.distances) {
+            let Some(base) = self.global_offset_table(at) else {
+                self.taken.distances.push((at, distance));
+                continue;
+            };
             let target = Addr(self.image.wrap(base.0.wrapping_add_signed(distance)));
             if self.image.is_code(target) && self.is_instruction(target) {
                 self.take(target, Taken::Code(at));
@@ -111,7 +177,7 @@ impl Code<'_> {
 
     /// Whether an instruction may start at this address: not if it is known to be in the middle of one.
     pub fn is_instruction(&self, target: Addr) -> bool {
-        let Some(Extent { start, end, .. }) = self.image.extents.around(target) else { return true };
+        let Some(Extent { start, end, .. }) = self.image.extent_around(target) else { return true };
         if start == target || self.length(target).is_some() {
             return true;
         }
@@ -138,20 +204,29 @@ impl Code<'_> {
         instructions
     }
 
-    /// The address that most functions compute from their program counter.
-    fn find_global_offset_table(&self) -> Option<Addr> {
-        let mut votes: FxHashMap<Addr, usize> = FxHashMap::default();
+    /// Finds the global offset tables of objects that do not say where it is: the address that most
+    /// functions compute from their program counter.
+    fn find_global_offset_tables(&mut self) {
+        let mut votes: FxHashMap<(ObjectIndex, Addr), usize> = FxHashMap::default();
         for (_, exit) in self.exits() {
             let ExitKind::Call(callee) = exit.kind else { continue };
             if exit.successors.is_empty() || !self.reads_program_counter(callee) {
                 continue;
             }
-            if let Some(distance) = self.first_distance(exit.next) {
-                let base = self.image.wrap(exit.next.0.wrapping_add_signed(distance));
-                *votes.entry(Addr(base)).or_default() += 1;
-            }
+            let (Some(distance), Some(object)) =
+                (self.first_distance(exit.next), self.image.object_index(exit.at))
+            else {
+                continue;
+            };
+            let base = self.image.wrap(exit.next.0.wrapping_add_signed(distance));
+            *votes.entry((object, Addr(base))).or_default() += 1;
         }
-        votes.into_iter().max_by_key(|&(base, count)| (count, base)).map(|(base, _)| base)
+        let mut votes: Vec<(usize, ObjectIndex, Addr)> =
+            votes.into_iter().map(|((object, base), count)| (count, object, base)).collect();
+        votes.sort_unstable();
+        for (_, object, base) in votes.into_iter().rev() {
+            self.taken.bases[object.get()].get_or_insert(base);
+        }
     }
 
     /// Whether a function is `mov (%esp),%ebx; ret` or the like.

@@ -23,9 +23,9 @@ pub struct Domain {
     pub frame: OriginId,
     /// All ones in a word.
     pub mask: u64,
-    /// The address of the global offset table, where code of i386 counts from it. Compilers spill it; no
-    /// object ever holds it.
-    pub global_offset_table: Option<u64>,
+    /// The addresses of the global offset tables, where code of i386 counts from them. Compilers spill them;
+    /// no variable ever holds them.
+    pub global_offset_tables: Vec<u64>,
     /// An unknown to keep an eye on, with whatever is added to it, see [`crate::follow`].
     pub watched: Option<OriginId>,
     /// The instruction that is being looked at.
@@ -43,7 +43,7 @@ impl Domain {
             frame: frame.map_or(OriginId::NUMBER, |(id, _)| id),
             origins,
             mask: low_mask(word),
-            global_offset_table: None,
+            global_offset_tables: Vec::new(),
             watched: None,
             at: Addr(0),
             lost: Cell::new(None),

@@ -148,7 +148,7 @@ impl Frame {
         let argument = domain.is_argument(from);
         let touched = |cell: &Cell| {
             let number = cell.value.as_number();
-            let spilled = number.is_some() && number == domain.global_offset_table;
+            let spilled = number.is_some_and(|number| domain.global_offset_tables.contains(&number));
             cell.place.frame == from.frame
                 && cell.end() > from.offset
                 && domain.is_argument(cell.place) == argument

@@ -108,7 +108,7 @@ impl<'c> Flows<'c> {
     pub fn new(code: &'c Code<'c>) -> Option<Flows<'c>> {
         let convention = Convention::of(code.image.machine)?;
         let mut domain = Domain::new(code.image.machine.word_size(), convention.stack_pointer);
-        domain.global_offset_table = code.global_offset_table().map(|table| table.0);
+        domain.global_offset_tables = code.global_offset_tables().map(|table| table.0).collect();
         Some(Flows {
             code,
             domain,

@@ -1,24 +1,39 @@
-//! The program as the kernel would load it: memory by address, entry points, and the words that may point
-//! to code.
+//! A process as it is before its first instruction: memory by address, entry points, and the words that may
+//! point to code.
 //!
-//! Section headers are a help and not a need. Where they are missing (some programs are stripped of
-//! them) segments stand in for them, at the price of taking more words for code pointers.
+//! The executable, its interpreter and all the libraries that it needs lie in one address space, relocated as
+//! the dynamic linker relocates them ([`link`]), so that a call of a library's function through the global
+//! offset table is a call through a constant, and the rest of the scan need not know that there are several
+//! files. Libraries that the program may load later, by name, lie there as well, but count only once they are
+//! asked for ([`crate::names`]).
 
-mod pointers;
-mod read;
+mod dynamic;
+mod dynsym;
+mod link;
+mod names;
+mod object;
+mod process;
+mod relocs;
 mod symbols;
 mod unwind;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use kelf::Machine;
 use rustc_hash::FxHashSet;
 
+pub use dynamic::Dynamic;
+pub use dynsym::{DynamicSymbol, DynamicSymbols, SymbolKind, Version};
+pub use object::Object;
+pub use process::{Member, MemberIndex, Named, Process};
 pub use symbols::Symbols;
 pub use unwind::{Extent, Extents, landing_pads};
 
-/// A virtual address of the program. On ARM, where Thumb code begins at an address is said with bit 0 set, as
+use object::{Segment, bytes_at};
+
+/// A virtual address of the process. On ARM, where Thumb code begins at an address is said with bit 0 set, as
 /// ELF and the branch instructions have it: such an address means the instruction at the even address below.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Addr(pub u64);
@@ -36,50 +51,122 @@ impl fmt::Display for Addr {
     }
 }
 
-/// A static executable in memory.
+/// The number of an object in an image, by rising address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ObjectIndex(u32);
+
+impl ObjectIndex {
+    /// The index as a `usize`, to index a slice.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A process in memory.
 #[derive(Debug)]
 pub struct Image {
     /// Its machine.
     pub machine: Machine,
-    /// Whether it may be loaded anywhere (static PIE), so that no constant in its code is an address.
-    pub relocatable: bool,
-    /// Where the kernel starts it.
+    /// Where the kernel starts it: the interpreter's entry point, if it has an interpreter.
     pub entry: Addr,
-    /// Its symbols, if it has any.
-    pub symbols: Symbols,
-    /// Which function an address belongs to, as the unwinder sees it.
-    pub extents: Extents,
-    /// Words of data that may be pointers to code: (where, whereto).
-    pub code_pointers: Vec<(Addr, Addr)>,
+    /// The objects in it, by rising address.
+    pub objects: Vec<Loaded>,
+    /// What code may ask for by name while it runs.
+    pub named: Vec<NamedObjects>,
+    /// Whether nothing else is asked for by name, as the user says.
+    pub settled: bool,
     segments: Vec<Segment>,
-    /// Where code lies: executable sections, or else executable segments.
     code: Vec<Range<u64>>,
-    /// Memory that never changes once the program runs.
-    constant: Vec<Range<u64>>,
-    /// Words in constant memory that the program computes when it starts (`IRELATIVE`).
+    /// Memory that is never written to.
+    read_only: Vec<Range<u64>>,
+    writable: Vec<Range<u64>>,
+    /// Words outside of `read_only` that hold the same address ever since they were relocated.
+    filled: FxHashSet<Addr>,
+    /// Words of the global offset table that hold numbers about thread-local variables.
+    numbers: FxHashSet<Addr>,
+    /// Words in constant memory that the program computes when it starts (`IRELATIVE` and the like).
     computed: FxHashSet<Addr>,
+    /// Variables that words of data point to, those of the global offset table included.
+    pub pointed_to: Arc<FxHashSet<Addr>>,
 }
 
-/// A loaded segment: its bytes in the file, relocated. Zeros that only memory has are left out.
+/// Something that code asks for by name.
 #[derive(Debug)]
-struct Segment {
-    address: u64,
-    bytes: Vec<u8>,
-    /// Size in memory, in bytes.
-    memory_size: u64,
-    writable: bool,
+pub struct NamedObjects {
+    /// The strings that code asks with.
+    pub strings: Vec<String>,
+    /// The library that is loaded then.
+    pub library: Option<ObjectIndex>,
+    /// The same library, and those that it needs.
+    pub objects: Vec<ObjectIndex>,
+    /// Functions that are called then.
+    pub functions: Vec<Addr>,
+}
+
+/// An object in a process.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The object.
+    pub object: Arc<Object>,
+    /// The path of its file, as reports name it.
+    pub file: Arc<str>,
+    /// What is added to its addresses. Wraps around.
+    pub base: u64,
+    /// Whether it is there when the program starts, and not loaded by name later.
+    pub at_start: bool,
+    /// Whether every function that it exports has to count, because what it is asked for is not known.
+    pub whole: bool,
+    /// Code that runs if the object is loaded: initialisers, finalisers, functions that choose functions.
+    pub starts: Vec<Addr>,
+    /// Words of data that may be pointers to code: (where, whereto), by rising address.
+    pub code_pointers: Vec<(Addr, Addr)>,
+    /// Words of the global offset table that point to code, likewise. Code reads them by name, and so each
+    /// counts only where code that can run names it.
+    pub slots: Vec<(Addr, Addr)>,
+    /// Whether it is the C library.
+    pub is_c_library: bool,
+    memory: Range<u64>,
+}
+
+impl Loaded {
+    /// An address of the process as the object's own.
+    pub fn own(&self, address: Addr) -> Addr {
+        Addr(address.0.wrapping_sub(self.base))
+    }
+
+    /// The address in the process of an address of the object's own.
+    pub fn address(&self, own: u64) -> Addr {
+        Addr(own.wrapping_add(self.base))
+    }
+
+    /// Where code of i386 counts from, if the object says.
+    pub fn global_offset_table(&self) -> Option<Addr> {
+        let got = self.object.dynamic.as_ref()?.got?;
+        Some(self.address(got))
+    }
+
+    /// Whether an address is in the procedure linkage table.
+    pub fn is_linkage(&self, address: Addr) -> bool {
+        contains(&self.object.plt, self.own(address).0, 1)
+    }
+
+    /// Whether an address is in the global offset table.
+    pub fn is_slot(&self, address: Addr) -> bool {
+        contains(&self.object.got, self.own(address).0, 1)
+    }
+
+    /// A word of the global offset table with the code that it may point to, if any.
+    pub fn slots_at(&self, word: Addr) -> &[(Addr, Addr)] {
+        let first = self.slots.partition_point(|&(other, _)| other < word);
+        let count = self.slots[first..].partition_point(|&(other, _)| other == word);
+        &self.slots[first..first + count]
+    }
 }
 
 impl Image {
     /// The bytes from `address` to the end of its segment; empty outside of any.
     pub fn bytes(&self, address: Addr) -> &[u8] {
-        self.segments
-            .iter()
-            .find_map(|segment| {
-                let offset = address.0.checked_sub(segment.address)?;
-                segment.bytes.get(usize::try_from(offset).ok()?..)
-            })
-            .unwrap_or(&[])
+        bytes_at(&self.segments, address.0)
     }
 
     /// The bytes of code from an instruction's address to the end of its segment; empty outside of any.
@@ -97,26 +184,12 @@ impl Image {
 
     /// Whether an instruction may lie at this address.
     pub fn is_code(&self, address: Addr) -> bool {
-        let aligned = match self.machine {
-            Machine::I386 | Machine::X86_64 => true,
-            Machine::Arm => address.0 & 1 != 0 || address.0 & 3 == 0,
-            Machine::Aarch64 => address.0 & 3 == 0,
-        };
-        aligned && contains(&self.code, address.0, 1)
+        is_code(self.machine, &self.code, address.0)
     }
 
-    /// From the first address that the program may write to, to the one after the last.
-    pub fn writable(&self) -> (u64, u64) {
-        let writable = self.segments.iter().filter(|segment| segment.writable);
-        let end = |segment: &Segment| segment.address.saturating_add(segment.memory_size);
-        let ends = writable.clone().map(end);
-        (writable.map(|segment| segment.address).min().unwrap_or(0), ends.max().unwrap_or(0))
-    }
-
-    /// Whether an address is in a segment, its zeros included.
-    pub fn is_loaded(&self, address: Addr) -> bool {
-        let offset = |segment: &Segment| address.0.checked_sub(segment.address);
-        self.segments.iter().any(|s| offset(s).is_some_and(|offset| offset < s.memory_size))
+    /// Whether the program may write to this address when it has started.
+    pub fn is_writable(&self, address: Addr) -> bool {
+        contains(&self.writable, address.0, 1)
     }
 
     /// Where code lies, by rising address.
@@ -124,25 +197,137 @@ impl Image {
         &self.code
     }
 
+    /// The numbers of all objects.
+    pub fn indices(&self) -> impl Iterator<Item = ObjectIndex> + use<> {
+        (0..self.objects.len() as u32).map(ObjectIndex)
+    }
+
+    /// The object that an address is in.
+    pub fn object_at(&self, address: Addr) -> Option<&Loaded> {
+        self.object_index(address).map(|index| &self.objects[index.get()])
+    }
+
+    /// The number of the object that an address is in.
+    pub fn object_index(&self, address: Addr) -> Option<ObjectIndex> {
+        let next = self.objects.partition_point(|object| object.memory.start <= address.0);
+        let index = next.checked_sub(1).filter(|&index| address.0 < self.objects[index].memory.end)?;
+        Some(ObjectIndex(index as u32))
+    }
+
+    /// Whether an address is in an object that is loaded at its own addresses, so that a constant in its
+    /// code may be this address.
+    pub fn is_fixed(&self, address: Addr) -> bool {
+        self.object_at(address).is_some_and(|loaded| loaded.object.fixed)
+    }
+
+    /// Whether an address is in an object that may as well be loaded elsewhere.
+    pub fn is_movable(&self, address: Addr) -> bool {
+        self.object_at(address).is_some_and(|loaded| !loaded.object.fixed)
+    }
+
+    /// The words of data that may be pointers to code: (where, whereto).
+    pub fn code_pointers(&self) -> impl Iterator<Item = (Addr, Addr)> {
+        self.objects.iter().flat_map(|object| object.code_pointers.iter().copied())
+    }
+
+    /// The file that an address is in, and its address there.
+    pub fn place(&self, address: Addr) -> (Arc<str>, Addr) {
+        match self.object_at(address) {
+            Some(loaded) => (Arc::clone(&loaded.file), loaded.own(address)),
+            None => (Arc::clone(&self.objects[0].file), address),
+        }
+    }
+
+    /// A place in code for people: the function, if it has a name, and the address in its file, with the name of
+    /// the file where there are several.
+    pub fn describe(&self, at: Addr) -> String {
+        match self.function_at(at) {
+            Some(function) => format!("{function} ({})", self.describe_data(at)),
+            None => self.describe_data(at),
+        }
+    }
+
+    /// An address in its file, with the name of the file where there are several.
+    pub fn describe_data(&self, at: Addr) -> String {
+        let (file, own) = self.place(at);
+        match file.rsplit('/').next().filter(|_| self.objects.len() > 1) {
+            Some(name) => format!("{name}:{own}"),
+            None => own.to_string(),
+        }
+    }
+
+    /// The name of the function that holds this address.
+    pub fn function_at(&self, address: Addr) -> Option<&str> {
+        let loaded = self.object_at(address)?;
+        loaded.object.symbols.function_at(loaded.own(address))
+    }
+
+    /// Whether a function starts at this address.
+    pub fn is_function(&self, address: Addr) -> bool {
+        self.object_at(address).is_some_and(|loaded| loaded.object.symbols.is_function(loaded.own(address)))
+    }
+
+    /// The extent that holds this address.
+    pub fn extent_around(&self, address: Addr) -> Option<Extent> {
+        let loaded = self.object_at(address)?;
+        loaded.object.extents.around(loaded.own(address)).map(|extent| extent.moved(loaded.base))
+    }
+
+    /// All extents that have landing pads.
+    pub fn extents_with_pads(&self) -> impl Iterator<Item = Extent> {
+        self.objects.iter().flat_map(|loaded| {
+            let extents = loaded.object.extents.iter().filter(|extent| extent.handlers.is_some());
+            extents.map(|extent| extent.moved(loaded.base))
+        })
+    }
+
     /// The number of `width` bytes (at most 8) at an address whose content never changes.
     pub fn constant(&self, address: Addr, width: u8) -> Option<u64> {
-        let known =
-            contains(&self.constant, address.0, u64::from(width)) && !self.computed.contains(&address);
-        if known { self.initial(address, width) } else { None }
+        let filled = || width <= self.machine.word_size() && self.filled.contains(&address);
+        let known = contains(&self.read_only, address.0, width.into()) || filled();
+        if known && !self.computed.contains(&address) && !self.numbers.contains(&address) {
+            self.initial(address, width)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a word of the global offset table holds a number about a thread-local variable, and no address.
+    pub fn is_number_slot(&self, word: Addr) -> bool {
+        self.numbers.contains(&word)
+    }
+
+    /// Whether so many bytes from an address on never change.
+    pub fn is_constant(&self, address: Addr, size: usize) -> bool {
+        contains(&self.read_only, address.0, size as u64)
     }
 
     /// The number of `width` bytes (at most 8) at an address when the program starts.
     pub fn initial(&self, address: Addr, width: u8) -> Option<u64> {
-        let mut word = [0; 8];
-        let width = usize::from(width);
-        word.get_mut(..width)?.copy_from_slice(self.bytes(address).get(..width)?);
-        Some(u64::from_le_bytes(word))
+        let bytes = self.bytes(address).get(..usize::from(width))?;
+        (width <= 8).then(|| relocs::number(bytes))
+    }
+
+    /// The string at an address.
+    pub fn string(&self, address: Addr) -> Option<&[u8]> {
+        let bytes = self.bytes(address);
+        bytes.iter().position(|&byte| byte == 0).map(|end| &bytes[..end])
     }
 
     /// A number modulo the machine's word.
     pub fn wrap(&self, value: u64) -> u64 {
         if self.machine.is_64() { value } else { value & 0xffff_ffff }
     }
+}
+
+/// Whether an instruction of a machine may lie at an address, where code lies in these ranges.
+fn is_code(machine: Machine, code: &[Range<u64>], address: u64) -> bool {
+    let aligned = match machine {
+        Machine::I386 | Machine::X86_64 => true,
+        Machine::Arm => address & 1 != 0 || address & 3 == 0,
+        Machine::Aarch64 => address & 3 == 0,
+    };
+    aligned && contains(code, address, 1)
 }
 
 fn contains(ranges: &[Range<u64>], address: u64, size: u64) -> bool {

@@ -1,12 +1,14 @@
 //! Names for addresses, where the program has them.
 
+use std::ops::Range;
+
 use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Symtab};
 
-use super::Addr;
-use super::read::{Parts, file_range};
+use super::object::{Parts, file_range};
+use super::{Addr, Dynamic, SymbolKind};
 
-/// The functions that the symbol table names, by address.
+/// The functions that the symbol tables name, by address in the object.
 #[derive(Debug, Default)]
 pub struct Symbols {
     functions: Vec<Function>,
@@ -21,8 +23,23 @@ struct Function {
 }
 
 impl Symbols {
-    pub(super) fn read(parts: &Parts) -> Symbols {
-        Symbols { functions: read(parts).unwrap_or_default() }
+    pub(super) fn read(parts: &Parts, dynamic: Option<&Dynamic>) -> Symbols {
+        let code = parts.code();
+        let mut functions = table(parts, &code).unwrap_or_default();
+        let exported = dynamic.into_iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
+        functions.extend(exported.filter(|symbol| super::contains(&code, symbol.value, 1)).filter_map(
+            |symbol| {
+                let name = std::str::from_utf8(&symbol.name).ok()?.to_owned();
+                let untyped = symbol.kind == SymbolKind::Unknown;
+                Some((untyped, Function { start: Addr(symbol.value), size: symbol.size, name }))
+            },
+        ));
+        // Of the names of one address the shortest typed one is the one that people know.
+        functions.sort_by(|(untyped_a, a), (untyped_b, b)| {
+            (a.start, untyped_a, a.name.len(), &a.name).cmp(&(b.start, untyped_b, b.name.len(), &b.name))
+        });
+        functions.dedup_by_key(|(_, function)| function.start);
+        Symbols { functions: functions.into_iter().map(|(_, function)| function).collect() }
     }
 
     /// The name of the function that holds this address.
@@ -39,7 +56,8 @@ impl Symbols {
     }
 }
 
-fn read(parts: &Parts) -> Option<Vec<Function>> {
+/// The functions of the symbol table, and whether each lacks a type.
+fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, Function)>> {
     let table = parts.sections.iter().find(|section| section.sh_type == SHT_SYMTAB)?;
     let strings = parts.sections.get(usize::try_from(table.sh_link).ok()?)?;
     if strings.sh_type != SHT_STRTAB || table.sh_entsize == 0 {
@@ -49,26 +67,18 @@ fn read(parts: &Parts) -> Option<Vec<Function>> {
     let range = file_range(parts.bytes, table.sh_offset, table.sh_size)?;
     let count = range.len() / usize::try_from(table.sh_entsize).ok()?;
     let symbols = Symtab::parse(parts.bytes, range.start, count, parts.ctx).ok()?;
-    let code = super::read::code_ranges(parts);
-    let mut functions: Vec<(bool, Function)> = symbols
+    let functions = symbols
         .iter()
         .filter(|symbol| {
             // Assembly code often leaves the type out.
             matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE)
-                && super::contains(&code, symbol.st_value, 1)
+                && super::contains(code, symbol.st_value, 1)
         })
         .filter_map(|symbol| {
-            let name = strings.get(symbol.st_name..)?;
-            let name = &name[..name.iter().position(|&byte| byte == 0)?];
+            let name = super::dynsym::name(strings, symbol.st_name)?;
             let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?.to_owned();
             let untyped = symbol.st_type() == STT_NOTYPE;
             Some((untyped, Function { start: Addr(symbol.st_value), size: symbol.st_size, name }))
-        })
-        .collect();
-    // Of the names of one address the shortest typed one is the one that people know.
-    functions.sort_by(|(untyped_a, a), (untyped_b, b)| {
-        (a.start, untyped_a, a.name.len(), &a.name).cmp(&(b.start, untyped_b, b.name.len(), &b.name))
-    });
-    functions.dedup_by_key(|(_, function)| function.start);
-    Some(functions.into_iter().map(|(_, function)| function).collect())
+        });
+    Some(functions.collect())
 }

@@ -29,6 +29,14 @@ pub struct Extent {
     pub handlers: Option<Addr>,
 }
 
+impl Extent {
+    /// The same extent in an object that is loaded so many bytes further on.
+    pub(super) fn moved(self, base: u64) -> Extent {
+        let handlers = self.handlers.map(|table| table.plus(base));
+        Extent { start: self.start.plus(base), end: self.end.plus(base), handlers }
+    }
+}
+
 impl Extents {
     /// Reads `.eh_frame`, which lies at `address`. Reading ends at the first entry that is damaged.
     pub(super) fn read(bytes: &[u8], address: u64, machine: Machine) -> Extents {

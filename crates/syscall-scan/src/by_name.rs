@@ -1,0 +1,288 @@
+//! What code asks for by name while it runs: libraries (`dlopen`) and functions (`dlsym`).
+//!
+//! The names that a program passes are found as the numbers of system calls are: by constant propagation, asked
+//! of callers where a wrapper passes them on. A name that cannot be found out is reported, and makes the result
+//! incomplete; the user settles it by naming libraries (`--dlopen`, `--plugin-dir`).
+//!
+//! The C library does not call its own `dlopen`. It asks for a few libraries of its own accord: to unwind, to
+//! convert characters, to look up hosts and users. A string constant in it that is the name of a library which
+//! the root file system has counts as asked for once live code names the string; a function of such a library,
+//! once live code of the C library names its name. Names that it puts together at run time are those of services
+//! in `/etc/nsswitch.conf`, all of whose functions count, and those of character conversion modules, which are
+//! taken together: the functions that any of them calls.
+
+use kcfg::isa::{Address, Value as Operand};
+use kelf::Machine;
+use rustc_hash::FxHashSet;
+
+use crate::abi::Convention;
+use crate::code::{Code, ExitKind, References, Taken};
+use crate::image::{Addr, Image, Loaded, ObjectIndex};
+use crate::resolve::Resolver;
+
+/// The functions that ask, each with the index of the argument that is the name. Those with underscores are
+/// what older C libraries have for their other libraries.
+const ASKING: [(&str, usize, What); 6] = [
+    ("dlopen", 0, What::Library),
+    ("dlmopen", 1, What::Library),
+    ("__libc_dlopen_mode", 0, What::Library),
+    ("dlsym", 1, What::Function),
+    ("dlvsym", 1, What::Function),
+    ("__libc_dlsym", 1, What::Function),
+];
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Library,
+    Function,
+}
+
+/// What has been asked for so far.
+pub struct ByName<'a> {
+    image: &'a Image,
+    /// The functions that ask.
+    asking: Vec<(Addr, usize, What)>,
+    /// Which of the image's named objects have been asked for.
+    asked: Vec<bool>,
+    /// How many strings of the C library have been looked at.
+    strings: usize,
+    /// The functions that have been asked for.
+    functions: FxHashSet<Addr>,
+    /// The instructions that ask for something that is not known, and what makes it so.
+    pub lost: Vec<(Addr, String)>,
+}
+
+impl<'a> ByName<'a> {
+    /// Nothing asked for so far.
+    pub fn new(image: &'a Image) -> ByName<'a> {
+        let mut asking = Vec::new();
+        for (name, argument, what) in ASKING {
+            asking.extend(functions(image, name.as_bytes()).map(|function| (function, argument, what)));
+        }
+        asking.sort_unstable_by_key(|&(function, ..)| function);
+        asking.dedup_by_key(|&mut (function, ..)| function);
+        ByName {
+            image,
+            asking,
+            asked: vec![false; image.named.len()],
+            strings: 0,
+            functions: FxHashSet::default(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Takes what the code so far asks for. Returns whether any of it is new.
+    pub fn follow(&mut self, code: &mut Code<'a>) -> bool {
+        let mut any = match self.image.machine {
+            Machine::I386 | Machine::X86_64 => self.follow_strings(code),
+            // Code of these machines takes several instructions to name a string, and is not seen to.
+            Machine::Arm | Machine::Aarch64 => self.load_all(code),
+        };
+        self.lost.clear();
+        let calls: Vec<(Addr, usize, What)> = self
+            .asking
+            .iter()
+            .filter(|(function, ..)| code.entry(*function).is_some())
+            .flat_map(|&(function, argument, what)| {
+                calls_of(code, function).into_iter().map(move |at| (at, argument, what))
+            })
+            .collect();
+        if calls.is_empty() {
+            return any;
+        }
+        let references = References::new(code);
+        let mut names = Vec::new();
+        {
+            let Some(mut resolver) = Resolver::new(code, &references) else { return any };
+            for (at, argument, what) in calls {
+                // Who takes the address of such a function may call it with anything.
+                let found = if code.entry(at).is_some_and(|entry| !entry.taken.is_empty()) {
+                    Err("it may be called from anywhere".to_owned())
+                } else {
+                    find_names(&mut resolver, at, argument)
+                };
+                names.push((at, what, found));
+            }
+        }
+        for (at, what, found) in names {
+            match found {
+                Ok(found) => {
+                    for name in found {
+                        any |= self.ask(code, at, what, &name);
+                    }
+                }
+                Err(_) if self.image.settled => {}
+                Err(reason) => {
+                    let what =
+                        if what == What::Library { "a library is loaded" } else { "a function is looked up" };
+                    self.lost.push((at, format!("{what} by a name that is not known: {reason}")));
+                }
+            }
+        }
+        any
+    }
+
+    /// Takes everything that has a name, with all that it exports.
+    fn load_all(&mut self, code: &mut Code<'a>) -> bool {
+        let image = self.image;
+        let mut any = false;
+        for (index, named) in image.named.iter().enumerate() {
+            any |= self.load(code, index, image.entry);
+            let Some(library) = named.library else { continue };
+            let loaded = &image.objects[library.get()];
+            let exported =
+                loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
+            let exported = exported.map(|symbol| loaded.address(symbol.value));
+            any |= self.take(code, exported.filter(|&address| image.is_code(address)).collect(), image.entry);
+        }
+        any
+    }
+
+    /// Takes what the C library asks for.
+    fn follow_strings(&mut self, code: &mut Code<'a>) -> bool {
+        let image = self.image;
+        let new: Vec<Addr> = code.named_strings()[self.strings..].to_vec();
+        self.strings += new.len();
+        let mut any = false;
+        for string in new {
+            let Some(name) = image.string(string) else { continue };
+            for index in 0..image.named.len() {
+                if image.named[index].strings.iter().any(|known| known.as_bytes() == name) {
+                    any |= self.load(code, index, string);
+                }
+            }
+        }
+        // Libraries and names of their functions come in any order.
+        let libraries = image.named.iter().zip(&self.asked).filter(|(_, asked)| **asked);
+        let libraries: Vec<ObjectIndex> = libraries.filter_map(|(named, _)| named.library).collect();
+        for string in code.named_strings().to_vec().into_iter().filter(|_| !libraries.is_empty()) {
+            let Some(name) = image.string(string).filter(|name| !name.is_empty()) else { continue };
+            for &library in &libraries {
+                let found: Vec<Addr> = functions_of(image, library, name).collect();
+                any |= self.take(code, found, string);
+            }
+        }
+        any
+    }
+
+    /// Something is asked for, by the instruction at `at`.
+    fn ask(&mut self, code: &mut Code<'a>, at: Addr, what: What, name: &[u8]) -> bool {
+        if what == What::Function {
+            let found: Vec<Addr> = functions(self.image, name).collect();
+            return self.take(code, found, at);
+        }
+        let mut any = false;
+        for index in 0..self.image.named.len() {
+            if self.image.named[index].strings.iter().any(|known| known.as_bytes() == name) {
+                any |= self.load(code, index, at);
+            }
+        }
+        any
+    }
+
+    fn load(&mut self, code: &mut Code<'a>, index: usize, at: Addr) -> bool {
+        if std::mem::replace(&mut self.asked[index], true) {
+            return false;
+        }
+        let named = &self.image.named[index];
+        named.objects.iter().for_each(|object| code.activate(object.get()));
+        self.take(code, named.functions.clone(), at);
+        true
+    }
+
+    fn take(&mut self, code: &mut Code<'a>, found: Vec<Addr>, at: Addr) -> bool {
+        let mut any = false;
+        for function in found {
+            if self.functions.insert(function) {
+                code.take(function, Taken::Named(at));
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+/// The functions of this name in all objects of an image.
+fn functions<'a>(image: &'a Image, name: &'a [u8]) -> impl Iterator<Item = Addr> + 'a {
+    image.indices().flat_map(move |index| functions_of(image, index, name))
+}
+
+/// The functions of this name in one object.
+fn functions_of<'a>(
+    image: &'a Image,
+    object: ObjectIndex,
+    name: &'a [u8],
+) -> impl Iterator<Item = Addr> + 'a {
+    let loaded = &image.objects[object.get()];
+    let symbols = loaded.object.dynamic.iter().flat_map(move |dynamic| dynamic.symbols.named(name));
+    let code = symbols.filter(|symbol| symbol.kind.is_code() && !symbol.absolute);
+    code.map(|symbol| loaded.address(symbol.value)).filter(|&address| image.is_code(address))
+}
+
+/// The instructions that call or jump to a function, procedure linkage tables left out. The function itself, if
+/// its address is taken.
+fn calls_of(code: &Code, function: Addr) -> Vec<Addr> {
+    let mut calls = Vec::new();
+    let mut seen = FxHashSet::from_iter([function]);
+    let mut stack = vec![function];
+    while let Some(function) = stack.pop() {
+        let Some(entry) = code.entry(function) else { continue };
+        if !entry.taken.is_empty() {
+            calls.push(function);
+        }
+        calls.extend(entry.callers.iter().map(|&exit| code.exit(exit).at));
+        for &exit in code.incoming(function) {
+            let exit = code.exit(exit);
+            if matches!(exit.kind, ExitKind::Call(_)) {
+                continue;
+            }
+            let is_linkage =
+                |at| code.image.object_at(at).is_some_and(|loaded: &Loaded| loaded.is_linkage(at));
+            let functions = code.functions_of(exit.at);
+            // What jumps to a stub, rather than calling it, has the stub for a part of itself.
+            if functions.iter().all(|&function| is_linkage(function)) {
+                stack.extend(functions.into_iter().filter(|&stub| seen.insert(stub)));
+            } else {
+                calls.push(exit.at);
+            }
+        }
+    }
+    calls.sort_unstable();
+    calls.dedup();
+    calls
+}
+
+/// The names that an argument of the call at `at` may point to. Nothing is asked for with a null pointer.
+fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<Vec<u8>>, String> {
+    let code = resolver.code();
+    let image = code.image;
+    let word = image.machine.word_size();
+    let convention = Convention::of(image.machine).ok_or("of a machine that is not known")?;
+    let operand = match image.machine {
+        Machine::I386 => {
+            // A call has not pushed its return address yet; a jump finds that of its function's caller.
+            let exit = code.exit_at(at).map(|exit| code.exit(exit).kind);
+            let pushed = !matches!(exit, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
+            let displacement = i64::from(word) * (argument as i64 + i64::from(pushed));
+            let from =
+                Address { base: Some(convention.stack_pointer), index: None, displacement, segment: false };
+            Operand::Load { from, width: word }
+        }
+        _ => Operand::Reg {
+            reg: *convention.arguments.get(argument).ok_or("too many arguments")?,
+            width: word,
+        },
+    };
+    let pointers = resolver
+        .operand(at, operand)
+        .map_err(|reason| reason.describe(image).replacen("the number", "it", 1))?;
+    let pointers = pointers.into_iter().filter(|&pointer| pointer != 0).map(Addr);
+    let names = pointers.map(|pointer| {
+        let name = image.string(pointer).filter(|name| image.is_constant(pointer, name.len() + 1));
+        name.map(<[u8]>::to_vec).ok_or_else(|| {
+            format!("it is in memory that may be written to, at {}", image.describe_data(pointer))
+        })
+    });
+    names.collect()
+}

@@ -1,0 +1,94 @@
+//! What an object says to the dynamic linker (`PT_DYNAMIC`).
+//!
+//! Addresses are the object's own. Tables are found by address, as the dynamic linker finds them, and not
+//! by section headers, which it never sees.
+
+use std::ops::Range;
+
+use goblin::elf::dynamic::{
+    DF_1_PIE, DF_SYMBOLIC, DT_FINI, DT_FINI_ARRAY, DT_FINI_ARRAYSZ, DT_FLAGS, DT_FLAGS_1, DT_INIT,
+    DT_INIT_ARRAY, DT_INIT_ARRAYSZ, DT_NEEDED, DT_PLTGOT, DT_PREINIT_ARRAY, DT_PREINIT_ARRAYSZ, DT_RPATH,
+    DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, DT_SYMBOLIC, Dyn,
+};
+use goblin::elf::program_header::PT_DYNAMIC;
+
+use super::dynsym::DynamicSymbols;
+use super::object::{Parts, Segment, bytes_at, file_range};
+
+/// The entries of a dynamic section that matter here.
+#[derive(Debug, Default)]
+pub struct Dynamic {
+    /// The libraries that it needs, in order.
+    pub needed: Vec<String>,
+    /// The name that it goes by when others need it.
+    pub soname: Option<String>,
+    /// Where to look for what it and its libraries need; ignored beside `runpath`.
+    pub rpath: Option<String>,
+    /// Where to look for what it needs.
+    pub runpath: Option<String>,
+    /// Whether it says of itself that it is a program (`DF_1_PIE`).
+    pub is_program: bool,
+    /// Whether its references bind to itself first (`DT_SYMBOLIC`).
+    pub symbolic: bool,
+    /// `DT_INIT` and `DT_FINI`, those that it has.
+    pub functions: Vec<u64>,
+    /// The arrays of functions that run before and after the program.
+    pub arrays: Vec<Range<u64>>,
+    /// Where its global offset table begins (`DT_PLTGOT`).
+    pub got: Option<u64>,
+    /// The symbols that the dynamic linker binds.
+    pub symbols: DynamicSymbols,
+    entries: Vec<Dyn>,
+}
+
+impl Dynamic {
+    /// Reads the dynamic section, if there is one.
+    pub(super) fn read(parts: &Parts, segments: &[Segment]) -> Option<Dynamic> {
+        let program = parts.programs.iter().find(|program| program.p_type == PT_DYNAMIC)?;
+        file_range(parts.bytes, program.p_offset, program.p_filesz)?;
+        let parsed = goblin::elf::Dynamic::parse(parts.bytes, &parts.programs, parts.ctx).ok()??;
+        let dynamic = Dynamic { entries: parsed.dyns, ..Dynamic::default() };
+        let strings = dynamic.value(DT_STRTAB).map_or(&[][..], |at| bytes_at(segments, at));
+        let size = dynamic.value(DT_STRSZ).and_then(|size| usize::try_from(size).ok());
+        let strings = &strings[..size.unwrap_or(0).min(strings.len())];
+        let string = |offset: u64| string(strings, usize::try_from(offset).ok()?);
+        let one = |tag| dynamic.value(tag).and_then(string);
+        let needed = dynamic.entries.iter().filter(|entry| entry.d_tag == DT_NEEDED);
+        let array = |start, size| {
+            let start = dynamic.value(start)?;
+            Some(start..start.saturating_add(dynamic.value(size)?))
+        };
+        let arrays = [
+            (DT_PREINIT_ARRAY, DT_PREINIT_ARRAYSZ),
+            (DT_INIT_ARRAY, DT_INIT_ARRAYSZ),
+            (DT_FINI_ARRAY, DT_FINI_ARRAYSZ),
+        ];
+        let flags = dynamic.value(DT_FLAGS_1).unwrap_or(0);
+        let symbolic = dynamic.entries.iter().any(|entry| entry.d_tag == DT_SYMBOLIC);
+        Some(Dynamic {
+            needed: needed.filter_map(|entry| string(entry.d_val)).collect(),
+            soname: one(DT_SONAME),
+            rpath: one(DT_RPATH),
+            runpath: one(DT_RUNPATH),
+            symbolic: symbolic || dynamic.value(DT_FLAGS).is_some_and(|flags| flags & DF_SYMBOLIC != 0),
+            is_program: flags & DF_1_PIE != 0,
+            functions: [DT_INIT, DT_FINI].into_iter().filter_map(|tag| dynamic.value(tag)).collect(),
+            arrays: arrays.into_iter().filter_map(|(start, size)| array(start, size)).collect(),
+            got: dynamic.value(DT_PLTGOT),
+            symbols: DynamicSymbols::read(parts, segments, &dynamic, strings),
+            entries: dynamic.entries,
+        })
+    }
+
+    /// The value of an entry; absent and null ones are the same.
+    pub(super) fn value(&self, tag: u64) -> Option<u64> {
+        let entry = self.entries.iter().find(|entry| entry.d_tag == tag)?;
+        Some(entry.d_val).filter(|&value| value != 0)
+    }
+}
+
+/// A string of a string table.
+fn string(strings: &[u8], offset: usize) -> Option<String> {
+    let string = super::dynsym::name(strings, offset)?;
+    Some(String::from_utf8_lossy(string).into_owned())
+}

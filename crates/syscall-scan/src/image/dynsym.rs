@@ -1,0 +1,316 @@
+//! The symbols that the dynamic linker binds, with their versions.
+//!
+//! How many there are is nowhere said in a dynamic section; the hash tables tell which are defined, and
+//! relocations name the rest. So symbols are read by index, when somebody asks, and defined ones are listed
+//! by name once. The format of the hash tables and version tables is that of the System V ABI, the GNU
+//! extension to it, and the Linux Standard Base.
+
+use goblin::elf::dynamic::{
+    DT_GNU_HASH, DT_HASH, DT_SYMTAB, DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM, DT_VERSYM,
+};
+use goblin::elf::section_header::{SHN_ABS, SHN_UNDEF};
+use goblin::elf::sym::{
+    STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_COMMON, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_TLS,
+    STV_HIDDEN, STV_INTERNAL, STV_PROTECTED, Sym, Symtab,
+};
+use rustc_hash::FxHashMap;
+
+use super::dynamic::Dynamic;
+use super::object::{Parts, Segment, bytes_at};
+
+/// The binding of symbols that are the same in all of a process (`STB_GNU_UNIQUE`).
+const STB_GNU_UNIQUE: u8 = 10;
+
+/// The bit of a version index that says that no other object binds to the symbol unless it asks for just
+/// this version.
+const VERSION_HIDDEN: u16 = 0x8000;
+
+/// The flag of the version that stands for the object itself.
+const VER_FLG_BASE: u16 = 1;
+
+/// The most versions that an object defines or needs; the largest library has a few hundred.
+const MAX_VERSIONS: u64 = 0x7fff;
+
+/// The dynamic symbols of an object.
+#[derive(Debug, Default)]
+pub struct DynamicSymbols {
+    symbols: Vec<DynamicSymbol>,
+    /// The symbols that others may bind to, by name.
+    exports: FxHashMap<Box<[u8]>, Vec<u32>>,
+    /// The names of versions, by index.
+    versions: Vec<Option<Version>>,
+    /// Whether symbols have versions at all.
+    versioned: bool,
+}
+
+/// A version of a symbol.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Version {
+    /// Its name (`GLIBC_2.34`).
+    name: Box<[u8]>,
+    /// Whether a reference accepts this version only, and no symbol without one.
+    hidden: bool,
+}
+
+/// A dynamic symbol.
+#[derive(Clone, Debug)]
+pub struct DynamicSymbol {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Its address in the object, or its number if it is absolute.
+    pub value: u64,
+    /// Its size in bytes; 0 if unknown.
+    pub size: u64,
+    /// What it is.
+    pub kind: SymbolKind,
+    /// Whether it is a number rather than an address.
+    pub absolute: bool,
+    /// Whether the object defines it.
+    pub defined: bool,
+    /// Whether it may stay undefined.
+    pub weak: bool,
+    /// Whether the object's own references to it bind to nothing else.
+    pub local: bool,
+    /// The version index, the bit for hidden ones included.
+    version: u16,
+    /// Whether others can see it.
+    exported: bool,
+}
+
+/// What a symbol is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SymbolKind {
+    /// A function.
+    Function,
+    /// A function that chooses a function, and runs when the reference is bound.
+    Ifunc,
+    /// A variable.
+    Object,
+    /// A thread-local variable, the value being an offset.
+    ThreadLocal,
+    /// Nothing is said: assembly code, often.
+    Unknown,
+}
+
+impl DynamicSymbols {
+    pub(super) fn read(
+        parts: &Parts,
+        segments: &[Segment],
+        dynamic: &Dynamic,
+        strings: &[u8],
+    ) -> DynamicSymbols {
+        let Some(address) = dynamic.value(DT_SYMTAB) else { return DynamicSymbols::default() };
+        let bytes = bytes_at(segments, address);
+        let entry = Sym::size(parts.ctx.container);
+        let table = |tag| dynamic.value(tag).map(|at| bytes_at(segments, at));
+        // Without a hash table nothing can be bound to, and strings follow the symbols in every linker.
+        let hashed = table(DT_HASH)
+            .and_then(sysv_count)
+            .or_else(|| table(DT_GNU_HASH).and_then(|table| gnu_count(table, parts.machine.word_size())));
+        let referenced = super::relocs::highest_symbol(parts, segments, dynamic);
+        let count = hashed.unwrap_or(0).max(referenced.map_or(0, |index| index as usize + 1));
+        let count = count.min(bytes.len() / entry);
+        let Ok(table) = Symtab::parse(bytes, 0, count, parts.ctx) else { return DynamicSymbols::default() };
+        let versions_of = dynamic.value(DT_VERSYM).map(|at| bytes_at(segments, at));
+        let version = |index: usize| versions_of.and_then(|bytes| u16_at(bytes, 2 * index)).unwrap_or(1);
+        let symbols: Vec<DynamicSymbol> = table
+            .iter()
+            .enumerate()
+            .map(|(index, symbol)| DynamicSymbol::new(&symbol, strings, version(index)))
+            .collect();
+        let mut exports: FxHashMap<Box<[u8]>, Vec<u32>> = FxHashMap::default();
+        for (index, symbol) in symbols.iter().enumerate().filter(|(_, symbol)| symbol.exported) {
+            exports.entry(symbol.name.clone()).or_default().push(index as u32);
+        }
+        let versions = read_versions(segments, dynamic, strings);
+        DynamicSymbols { symbols, exports, versions, versioned: versions_of.is_some() }
+    }
+
+    /// A symbol by its index, which relocations give.
+    pub fn get(&self, index: u32) -> Option<&DynamicSymbol> {
+        self.symbols.get(index as usize)
+    }
+
+    /// The version that a reference asks for, if it asks for one.
+    pub fn version_of(&self, symbol: &DynamicSymbol) -> Option<&Version> {
+        self.versions.get(usize::from(symbol.version & !VERSION_HIDDEN))?.as_ref()
+    }
+
+    /// The symbol of this name that a reference binds to (`check_match` in glibc's `elf/dl-lookup.c`).
+    /// `call`: the reference is for calls alone, so that a function's stand-in in a program at a fixed
+    /// address does not count as its definition.
+    pub fn find(&self, name: &[u8], version: Option<&Version>, call: bool) -> Option<&DynamicSymbol> {
+        let candidates = self.exports.get(name)?.iter().map(|&index| &self.symbols[index as usize]);
+        let mut newer = None;
+        for symbol in candidates.filter(|symbol| symbol.defined || !call) {
+            if !self.versioned {
+                return Some(symbol);
+            }
+            let hidden = symbol.version & VERSION_HIDDEN != 0;
+            match version {
+                Some(version) => {
+                    let own = self.version_of(symbol);
+                    let same = own.is_some_and(|own| own.name == version.name);
+                    if same || own.is_none() && !version.hidden && !hidden {
+                        return Some(symbol);
+                    }
+                }
+                None if symbol.version & !VERSION_HIDDEN < 3 => return Some(symbol),
+                // The default version, if there is no first one.
+                None if !hidden && newer.is_none() => newer = Some(symbol),
+                None => {}
+            }
+        }
+        newer
+    }
+
+    /// All symbols of this name that others can see, of whatever version.
+    pub fn named(&self, name: &[u8]) -> impl Iterator<Item = &DynamicSymbol> {
+        let indices = self.exports.get(name).map_or(&[][..], Vec::as_slice);
+        indices.iter().map(|&index| &self.symbols[index as usize]).filter(|symbol| symbol.defined)
+    }
+
+    /// The functions that others can call, in no order.
+    pub fn exported_functions(&self) -> impl Iterator<Item = &DynamicSymbol> {
+        self.symbols.iter().filter(|symbol| symbol.exported && symbol.defined && symbol.kind.is_code())
+    }
+
+    /// All symbols.
+    pub fn iter(&self) -> impl Iterator<Item = &DynamicSymbol> {
+        self.symbols.iter()
+    }
+}
+
+impl SymbolKind {
+    /// Whether it may be code.
+    pub fn is_code(self) -> bool {
+        matches!(self, SymbolKind::Function | SymbolKind::Ifunc | SymbolKind::Unknown)
+    }
+}
+
+impl DynamicSymbol {
+    fn new(symbol: &Sym, strings: &[u8], version: u16) -> DynamicSymbol {
+        let kind = match symbol.st_type() {
+            STT_FUNC => Some(SymbolKind::Function),
+            STT_GNU_IFUNC => Some(SymbolKind::Ifunc),
+            STT_OBJECT | STT_COMMON => Some(SymbolKind::Object),
+            STT_TLS => Some(SymbolKind::ThreadLocal),
+            STT_NOTYPE => Some(SymbolKind::Unknown),
+            _ => None,
+        };
+        let section = symbol.st_shndx;
+        let absolute = section == SHN_ABS as usize;
+        let binding = symbol.st_bind();
+        let visibility = symbol.st_visibility();
+        let invisible = matches!(visibility, STV_HIDDEN | STV_INTERNAL);
+        let bindable = matches!(binding, STB_GLOBAL | STB_WEAK | STB_GNU_UNIQUE);
+        // An undefined symbol with a value is a function's stand-in in the procedure linkage table of a
+        // program at a fixed address.
+        let has_value = symbol.st_value != 0 || absolute || kind == Some(SymbolKind::ThreadLocal);
+        let name = name(strings, symbol.st_name).unwrap_or(&[]);
+        DynamicSymbol {
+            name: name.into(),
+            value: symbol.st_value,
+            size: symbol.st_size,
+            kind: kind.unwrap_or(SymbolKind::Unknown),
+            absolute,
+            defined: section != SHN_UNDEF as usize,
+            weak: binding == STB_WEAK,
+            local: binding == STB_LOCAL || invisible || visibility == STV_PROTECTED,
+            version,
+            exported: bindable && !invisible && has_value && kind.is_some() && !name.is_empty(),
+        }
+    }
+}
+
+/// The name at an offset of a string table.
+pub(super) fn name(strings: &[u8], offset: usize) -> Option<&[u8]> {
+    let string = strings.get(offset..)?;
+    Some(&string[..string.iter().position(|&byte| byte == 0)?])
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(offset..offset.checked_add(2)?)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(offset..offset.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// How many symbols a `DT_HASH` table is for.
+fn sysv_count(table: &[u8]) -> Option<usize> {
+    usize::try_from(u32_at(table, 4)?).ok()
+}
+
+/// How many symbols there are up to the last one that a `DT_GNU_HASH` table lists.
+fn gnu_count(table: &[u8], word: u8) -> Option<usize> {
+    let number = |offset| u32_at(table, offset).and_then(|number| usize::try_from(number).ok());
+    let (buckets, first, words) = (number(0)?, number(4)?, number(8)?);
+    let start = 16usize.checked_add(words.checked_mul(word.into())?)?;
+    let chains = start.checked_add(buckets.checked_mul(4)?)?;
+    table.get(start..chains)?;
+    let mut last = (0..buckets).filter_map(|bucket| number(start + 4 * bucket)).max()?;
+    if last < first {
+        return Some(first);
+    }
+    // The last symbol of a bucket has the lowest bit of its hash set.
+    while number((last - first).checked_mul(4)?.checked_add(chains)?)? & 1 == 0 {
+        last += 1;
+    }
+    Some(last + 1)
+}
+
+/// The names of versions by index: those that the object defines, and those that it needs of others.
+fn read_versions(segments: &[Segment], dynamic: &Dynamic, strings: &[u8]) -> Vec<Option<Version>> {
+    let mut versions = Vec::new();
+    let mut read = 0;
+    let mut add = |index: u16, name_at: u32| {
+        let hidden = index & VERSION_HIDDEN != 0;
+        let index = usize::from(index & !VERSION_HIDDEN);
+        if versions.len() <= index {
+            versions.resize(index + 1, None);
+        }
+        versions[index] = name(strings, name_at as usize).map(|name| Version { name: name.into(), hidden });
+        // Lists may share their entries, in a damaged file.
+        read += 1;
+        (read < MAX_VERSIONS).then_some(())
+    };
+    let table = |at, count| {
+        let count = dynamic.value(count)?.min(MAX_VERSIONS);
+        Some((bytes_at(segments, dynamic.value(at)?), count))
+    };
+    if let Some((bytes, count)) = table(DT_VERDEF, DT_VERDEFNUM) {
+        let _ = each(bytes, 0, count, 16, |at| {
+            let (flags, index) = (u16_at(bytes, at + 2)?, u16_at(bytes, at + 4)?);
+            let names = at.checked_add(u32_at(bytes, at + 12)? as usize)?;
+            if flags & VER_FLG_BASE == 0 { add(index, u32_at(bytes, names)?) } else { Some(()) }
+        });
+    }
+    if let Some((bytes, count)) = table(DT_VERNEED, DT_VERNEEDNUM) {
+        let _ = each(bytes, 0, count, 12, |at| {
+            let count = u16_at(bytes, at + 2)?;
+            let first = at.checked_add(u32_at(bytes, at + 8)? as usize)?;
+            each(bytes, first, count.into(), 12, |at| add(u16_at(bytes, at + 6)?, u32_at(bytes, at + 8)?))
+        });
+    }
+    versions
+}
+
+/// Visits the entries of a list in which each, at offset `next`, says how far it is to the next.
+fn each(
+    bytes: &[u8],
+    first: usize,
+    count: u64,
+    next: usize,
+    mut visit: impl FnMut(usize) -> Option<()>,
+) -> Option<()> {
+    let mut at = first;
+    for _ in 0..count {
+        visit(at)?;
+        match u32_at(bytes, at.checked_add(next)?)? {
+            0 => break,
+            distance => at = at.checked_add(distance as usize)?,
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,377 @@
+//! One ELF file, executable or shared object, as plain data: what it loads, and what it says to the dynamic
+//! linker. Nothing is relocated; addresses are the file's own.
+//!
+//! Headers are parsed piece by piece with goblin rather than all at once, because a program runs, and so
+//! must be scanned, whatever is wrong with its section headers. Section headers are a help and not a need:
+//! where they are missing (some programs are stripped of them) segments stand in for them, at the price of
+//! taking more words for code pointers.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::header::{
+    EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, ET_DYN, ET_EXEC, ET_REL,
+};
+use goblin::elf::program_header::{
+    PF_W, PF_X, PT_GNU_EH_FRAME, PT_GNU_RELRO, PT_INTERP, PT_LOAD, ProgramHeader,
+};
+use goblin::elf::section_header::{
+    SHF_ALLOC, SHF_EXECINSTR, SHT_DYNAMIC, SHT_DYNSYM, SHT_NOBITS, SHT_NOTE, SHT_REL, SHT_RELA, SectionHeader,
+};
+use kelf::Machine;
+
+use super::dynamic::Dynamic;
+use super::names;
+use super::relocs::{self, Reloc};
+use super::{Extents, Symbols, contains, normalize};
+use crate::Error;
+
+/// How often a byte of the file may be loaded on average. Linkers let two segments share a page.
+const MAX_OVERLAP: u64 = 4;
+
+/// An executable or shared object.
+#[derive(Debug)]
+pub struct Object {
+    /// Its machine.
+    pub machine: Machine,
+    /// Whether it is loaded at its own addresses, and nowhere else (not position-independent).
+    pub fixed: bool,
+    /// Where it starts, as the header says; 0 for most libraries.
+    pub entry: u64,
+    /// The program that the kernel starts in its place, to load it.
+    pub interpreter: Option<String>,
+    /// What it says to the dynamic linker. A static executable at a fixed address says nothing.
+    pub dynamic: Option<Dynamic>,
+    /// Its relocations, in the order in which they are applied.
+    pub relocs: Vec<Reloc>,
+    /// The strings in its data that may be names of libraries.
+    pub library_names: Vec<String>,
+    /// The strings in its data that may be directories of character conversion modules.
+    pub conversion_directories: Vec<String>,
+    /// The names of its functions.
+    pub symbols: Symbols,
+    /// Which function an address belongs to, as the unwinder sees it.
+    pub extents: Extents,
+    pub(super) segments: Vec<Segment>,
+    /// Where code lies: executable sections, or else executable segments.
+    pub(super) code: Vec<Range<u64>>,
+    /// Memory that is never written to.
+    pub(super) read_only: Vec<Range<u64>>,
+    /// Memory that the dynamic linker protects once it has relocated it.
+    pub(super) relro: Vec<Range<u64>>,
+    /// The global offset table.
+    pub(super) got: Vec<Range<u64>>,
+    /// The procedure linkage table.
+    pub(super) plt: Vec<Range<u64>>,
+    /// Where data lies.
+    pub(super) data: Vec<Range<u64>>,
+}
+
+/// A loaded segment: its bytes in the file. Zeros that only memory has are left out.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) address: u64,
+    /// Shared with every process that has not relocated them.
+    pub(super) bytes: Arc<Vec<u8>>,
+    /// Size in memory, in bytes.
+    pub(super) memory_size: u64,
+    pub(super) writable: bool,
+}
+
+impl Segment {
+    /// The address after its last byte in memory.
+    pub(super) fn end(&self) -> u64 {
+        self.address.saturating_add(self.memory_size)
+    }
+}
+
+/// The bytes from `address` to the end of its segment; empty outside of any. Segments by rising address.
+pub(super) fn bytes_at(segments: &[Segment], address: u64) -> &[u8] {
+    let next = segments.partition_point(|segment| segment.address <= address);
+    let Some(segment) = next.checked_sub(1).map(|index| &segments[index]) else { return &[] };
+    let offset = usize::try_from(address - segment.address).unwrap_or(usize::MAX);
+    segment.bytes.get(offset..).unwrap_or(&[])
+}
+
+impl Object {
+    /// Reads an executable or a shared object.
+    ///
+    /// # Errors
+    /// One for each kind of file that is neither. The message does not name the file.
+    pub fn read(bytes: &[u8]) -> Result<Object, Error> {
+        let parts = Parts::of(bytes)?;
+        let loads = || parts.programs.iter().filter(|program| program.p_type == PT_LOAD);
+        let loaded = loads().fold(0u64, |sum, program| sum.saturating_add(program.p_filesz));
+        if loaded / MAX_OVERLAP > bytes.len() as u64 {
+            return Err(Error::Damaged { error: "its segments overlap".to_owned() });
+        }
+        let mut segments = Vec::new();
+        for program in loads() {
+            let range = file_range(bytes, program.p_offset, program.p_filesz).ok_or_else(|| {
+                let needed = program.p_offset.saturating_add(program.p_filesz);
+                Error::Truncated { size: bytes.len() as u64, needed }
+            })?;
+            segments.push(Segment {
+                address: program.p_vaddr,
+                bytes: Arc::new(bytes[range].to_vec()),
+                memory_size: program.p_memsz,
+                writable: program.p_flags & PF_W != 0,
+            });
+        }
+        segments.sort_by_key(|segment| segment.address);
+        let dynamic = Dynamic::read(&parts, &segments);
+        let relocs = relocs::read(&parts, &segments, dynamic.as_ref());
+        let filled =
+            |program: &ProgramHeader| program.p_vaddr..program.p_vaddr.saturating_add(program.p_filesz);
+        let of_type = |p_type| parts.programs.iter().filter(move |p| p.p_type == p_type).map(filled);
+        let data = parts.data();
+        let texts = || {
+            data.iter().map(|range| {
+                let bytes = bytes_at(&segments, range.start);
+                &bytes[..usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(bytes.len())]
+            })
+        };
+        Ok(Object {
+            library_names: texts().flat_map(names::libraries).collect(),
+            conversion_directories: texts().flat_map(names::conversion_directories).collect(),
+            machine: parts.machine,
+            fixed: parts.fixed,
+            entry: parts.entry,
+            interpreter: parts.interpreter(),
+            relocs,
+            symbols: Symbols::read(&parts, dynamic.as_ref()),
+            extents: parts
+                .unwind_section()
+                .map(|(a, b)| Extents::read(b, a, parts.machine))
+                .unwrap_or_default(),
+            code: parts.code(),
+            read_only: normalize(loads().filter(|p| p.p_flags & PF_W == 0).map(filled).collect()),
+            relro: normalize(of_type(PT_GNU_RELRO).collect()),
+            got: parts.sections_named(&[".got", ".got.plt"]),
+            plt: parts.sections_named(&[".plt", ".plt.got", ".plt.sec", ".iplt"]),
+            data,
+            dynamic,
+            segments,
+        })
+    }
+
+    /// The bytes from `address` to the end of its segment; empty outside of any.
+    pub fn bytes(&self, address: u64) -> &[u8] {
+        bytes_at(&self.segments, address)
+    }
+
+    /// Whether code may lie at this address.
+    pub fn is_code(&self, address: u64) -> bool {
+        super::is_code(self.machine, &self.code, address)
+    }
+
+    /// Whether an address is in a segment, its zeros included.
+    pub fn is_loaded(&self, address: u64) -> bool {
+        let next = self.segments.partition_point(|segment| segment.address <= address);
+        next > 0 && address < self.segments[next - 1].end()
+    }
+
+    /// From its first address to the one after its last. Empty if it loads nothing.
+    pub fn memory(&self) -> Range<u64> {
+        let start = self.segments.first().map_or(0, |segment| segment.address);
+        start..self.segments.iter().map(Segment::end).max().unwrap_or(start)
+    }
+
+    /// Whether it is a library, rather than a program: it has no interpreter, or a name that others need it by
+    /// (the C library of GNU has both), and nothing else says that it may be started.
+    pub fn is_library(&self) -> bool {
+        let Some(dynamic) = &self.dynamic else { return false };
+        let named = dynamic.soname.is_some();
+        !self.fixed && !dynamic.is_program && (named || self.interpreter.is_none())
+    }
+
+    /// Whether it is the C library, which asks for libraries in ways of its own.
+    pub fn is_c_library(&self) -> bool {
+        let symbols = self.dynamic.as_ref().map(|dynamic| &dynamic.symbols);
+        symbols.is_some_and(|symbols| symbols.named(b"__libc_start_main").next().is_some())
+    }
+
+    /// Whether it may ask for libraries by name, while it runs.
+    pub fn asks_by_name(&self) -> bool {
+        let mut symbols = self.dynamic.iter().flat_map(|dynamic| dynamic.symbols.iter());
+        symbols.any(|symbol| !symbol.defined && matches!(&*symbol.name, b"dlopen" | b"dlmopen"))
+    }
+
+    /// Whether any bytes of its code may be an instruction that enters the kernel, wherever instructions
+    /// begin.
+    pub fn may_enter_kernel(&self) -> bool {
+        self.code.iter().any(|range| {
+            let bytes = self.bytes(range.start);
+            let size = usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(bytes.len());
+            let mut pairs = bytes[..size].windows(2);
+            match self.machine {
+                Machine::I386 | Machine::X86_64 => {
+                    pairs.any(|pair| matches!(pair, [0x0f, 0x05 | 0x34] | [0xcd, 0x80]))
+                }
+                // `svc`, in Thumb code; in ARM code its low byte tells least.
+                Machine::Arm => pairs.any(|pair| pair[1] == 0xdf || pair[1] & 0x0f == 0x0f),
+                Machine::Aarch64 => {
+                    let mut words = bytes[..size].chunks_exact(4).map(relocs::number);
+                    words.any(|word| word & 0xffe0_001f == 0xd400_0001)
+                }
+            }
+        })
+    }
+}
+
+/// The parts of an ELF file that the steps of reading look at.
+pub(super) struct Parts<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) ctx: Ctx,
+    pub(super) machine: Machine,
+    entry: u64,
+    fixed: bool,
+    pub(super) programs: Vec<ProgramHeader>,
+    pub(super) sections: Vec<SectionHeader>,
+    /// The string table of section names.
+    names: Range<usize>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(bytes: &[u8]) -> Result<Parts<'_>, Error> {
+        if bytes.starts_with(b"#!") {
+            return Err(Error::Script);
+        }
+        if !bytes.starts_with(ELFMAG) {
+            return Err(Error::NotElf);
+        }
+        let damaged = |error: goblin::error::Error| Error::Damaged { error: error.to_string() };
+        let header = goblin::elf::Elf::parse_header(bytes).map_err(damaged)?;
+        let machine = Machine::from_elf(header.e_machine)
+            .filter(|_| header.e_ident[EI_DATA] == ELFDATA2LSB)
+            .ok_or_else(|| Error::OtherMachine { name: machine_name(header.e_machine) })?;
+        let is_64 = header.e_ident[EI_CLASS] == ELFCLASS64;
+        if is_64 != machine.is_64() {
+            return Err(Error::OtherMachine { name: format!("x32 or another mixed ABI of {machine}") });
+        }
+        let fixed = match header.e_type {
+            ET_EXEC => true,
+            ET_DYN => false,
+            ET_REL => return Err(Error::NotExecutable { what: "a relocatable object" }),
+            ET_CORE => return Err(Error::NotExecutable { what: "a core dump" }),
+            _ => return Err(Error::NotExecutable { what: "of an unknown ELF type" }),
+        };
+        let container = if is_64 { Container::Big } else { Container::Little };
+        let ctx = Ctx::new(container, Endian::Little);
+        let programs = ProgramHeader::parse(bytes, header.e_phoff as usize, header.e_phnum.into(), ctx)
+            .map_err(damaged)?;
+        let sections = SectionHeader::parse(bytes, header.e_shoff as usize, header.e_shnum.into(), ctx);
+        let sections = sections.unwrap_or_default();
+        let names = sections
+            .get(usize::from(header.e_shstrndx))
+            .and_then(|section| file_range(bytes, section.sh_offset, section.sh_size))
+            .unwrap_or(0..0);
+        Ok(Parts { bytes, ctx, machine, entry: header.e_entry, fixed, programs, sections, names })
+    }
+
+    /// The name of a section; empty where the file does not have it.
+    fn name(&self, section: &SectionHeader) -> &str {
+        let names = self.bytes.get(self.names.clone()).unwrap_or(&[]);
+        let name = names.get(section.sh_name..).unwrap_or(&[]);
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
+        std::str::from_utf8(&name[..end]).unwrap_or("")
+    }
+
+    /// The sections that are loaded.
+    pub(super) fn loaded_sections(&self) -> impl Iterator<Item = &SectionHeader> {
+        self.sections.iter().filter(|section| section.sh_flags & u64::from(SHF_ALLOC) != 0)
+    }
+
+    fn interpreter(&self) -> Option<String> {
+        let program = self.programs.iter().find(|program| program.p_type == PT_INTERP)?;
+        let name = &self.bytes[file_range(self.bytes, program.p_offset, program.p_filesz)?];
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        Some(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    fn sections_named(&self, names: &[&str]) -> Vec<Range<u64>> {
+        let named = self.loaded_sections().filter(|section| names.contains(&self.name(section)));
+        normalize(named.map(memory_range).collect())
+    }
+
+    pub(super) fn code(&self) -> Vec<Range<u64>> {
+        let executable = |section: &&SectionHeader| section.sh_flags & u64::from(SHF_EXECINSTR) != 0;
+        let sections: Vec<Range<u64>> = self.loaded_sections().filter(executable).map(memory_range).collect();
+        let segments = self.programs.iter().filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
+        let segments = normalize(segments.map(|p| p.p_vaddr..p.p_vaddr.saturating_add(p.p_filesz)).collect());
+        // Sections are believed only where the segments agree.
+        let within = |section: &Range<u64>| {
+            contains(&segments, section.start, section.end.wrapping_sub(section.start))
+        };
+        if !sections.is_empty() && sections.iter().all(within) { normalize(sections) } else { segments }
+    }
+
+    /// Where data lies that may hold pointers.
+    fn data(&self) -> Vec<Range<u64>> {
+        let is_data = |section: &&SectionHeader| {
+            section.sh_flags & u64::from(SHF_EXECINSTR) == 0
+                && !matches!(
+                    section.sh_type,
+                    SHT_NOBITS | SHT_NOTE | SHT_REL | SHT_RELA | SHT_DYNSYM | SHT_DYNAMIC
+                )
+                // Tables for the unwinder hold distances, not addresses.
+                && !matches!(self.name(section), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table")
+        };
+        if self.loaded_sections().next().is_some() {
+            return normalize(self.loaded_sections().filter(is_data).map(memory_range).collect());
+        }
+        // Without sections, constants may hide in the executable segment as well, but taking every word
+        // of code for a pointer would make everything reachable. Linkers have kept constants in a
+        // segment of their own since 2018; older programs have section headers.
+        let loads = || self.programs.iter().filter(|program| program.p_type == PT_LOAD);
+        let separate = loads().any(|program| program.p_flags & (PF_X | PF_W) == 0);
+        let holds = loads().filter(|program| program.p_flags & PF_X == 0 || !separate);
+        normalize(holds.map(|p| p.p_vaddr..p.p_vaddr.saturating_add(p.p_filesz)).collect())
+    }
+
+    /// The unwinding table: its address and bytes.
+    fn unwind_section(&self) -> Option<(u64, &'a [u8])> {
+        if let Some(section) = self.loaded_sections().find(|s| self.name(s) == ".eh_frame") {
+            let range = file_range(self.bytes, section.sh_offset, section.sh_size)?;
+            return Some((section.sh_addr, &self.bytes[range]));
+        }
+        // Without section headers, `.eh_frame` follows from its index, whose second word names it.
+        let index = self.programs.iter().find(|program| program.p_type == PT_GNU_EH_FRAME)?;
+        let range = file_range(self.bytes, index.p_offset, 8)?;
+        let header = &self.bytes[range];
+        // Version 1, pointer relative to itself, signed, 4 bytes: what every linker writes.
+        if header[..2] != [1, 0x1b] {
+            return None;
+        }
+        let relative = i32::from_le_bytes(header[4..8].try_into().ok()?);
+        let address = index.p_vaddr.wrapping_add(4).wrapping_add_signed(relative.into());
+        let load = self.programs.iter().find(|program| {
+            program.p_type == PT_LOAD
+                && address >= program.p_vaddr
+                && address - program.p_vaddr < program.p_filesz
+        })?;
+        let skipped = address - load.p_vaddr;
+        let offset = load.p_offset.checked_add(skipped)?;
+        let range = file_range(self.bytes, offset, load.p_filesz - skipped)?;
+        Some((address, &self.bytes[range]))
+    }
+}
+
+fn memory_range(section: &SectionHeader) -> Range<u64> {
+    section.sh_addr..section.sh_addr.saturating_add(section.sh_size)
+}
+
+/// A range of the file, if the file has it.
+pub(super) fn file_range(bytes: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    (end <= bytes.len()).then_some(start..end)
+}
+
+fn machine_name(e_machine: u16) -> String {
+    match Machine::from_elf(e_machine) {
+        Some(machine) => format!("big-endian {machine}"),
+        None => goblin::elf::header::machine_to_str(e_machine).to_owned(),
+    }
+}

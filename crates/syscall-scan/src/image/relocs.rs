@@ -1,0 +1,254 @@
+//! The relocations that are applied when a program starts: those of the dynamic section, or else those of
+//! the loaded sections, which a static program at a fixed address finds by symbols.
+
+use goblin::container::Ctx;
+use goblin::elf::dynamic::{DT_JMPREL, DT_PLTRELSZ, DT_REL, DT_RELA, DT_RELASZ, DT_RELSZ};
+use goblin::elf::reloc::*;
+use goblin::elf::section_header::{SHT_REL, SHT_RELA};
+use kelf::Machine;
+
+use super::dynamic::Dynamic;
+use super::object::{Parts, Segment, bytes_at, file_range};
+
+/// The packed table of relative relocations, and its size in bytes: newer than goblin's constants.
+const DT_RELR: u64 = 36;
+const DT_RELRSZ: u64 = 35;
+
+/// One relocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reloc {
+    /// The address of the field in the object.
+    pub place: u64,
+    /// What is stored there.
+    pub kind: RelocKind,
+    /// The symbol that it is about; 0 for none.
+    pub symbol: u32,
+    /// What is added; `None` if it is what the field holds.
+    pub addend: Option<i64>,
+}
+
+/// What a relocation stores, in the terms of the System V ABI supplements: B base, S symbol, A addend, P
+/// place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RelocKind {
+    /// B + A.
+    Relative,
+    /// What the function at B + A returns.
+    Irelative,
+    /// S + A, of so many bytes.
+    Absolute(u8),
+    /// S, in the global offset table.
+    Slot,
+    /// S, in the part of the global offset table that calls go through.
+    CallSlot,
+    /// The content of S.
+    Copy,
+    /// S + A - P, of so many bytes.
+    Distance(u8),
+    /// No address: sizes, and offsets and numbers that have to do with thread-local variables. This many
+    /// words.
+    Number(u8),
+    /// Nothing.
+    None,
+    /// Something that is not known here.
+    Unknown,
+}
+
+impl RelocKind {
+    fn of(machine: Machine, r_type: u32) -> RelocKind {
+        match machine {
+            Machine::I386 => RelocKind::of_i386(r_type),
+            Machine::X86_64 => RelocKind::of_x86_64(r_type),
+            Machine::Arm => RelocKind::of_arm(r_type),
+            Machine::Aarch64 => RelocKind::of_aarch64(r_type),
+        }
+    }
+
+    fn of_i386(r_type: u32) -> RelocKind {
+        match r_type {
+            R_386_NONE => RelocKind::None,
+            R_386_32 => RelocKind::Absolute(4),
+            R_386_PC32 => RelocKind::Distance(4),
+            R_386_COPY => RelocKind::Copy,
+            R_386_GLOB_DAT => RelocKind::Slot,
+            R_386_JMP_SLOT => RelocKind::CallSlot,
+            R_386_RELATIVE => RelocKind::Relative,
+            R_386_IRELATIVE => RelocKind::Irelative,
+            R_386_TLS_DESC => RelocKind::Number(2),
+            R_386_TLS_TPOFF | R_386_TLS_DTPMOD32 | R_386_TLS_DTPOFF32 | R_386_TLS_TPOFF32 | R_386_SIZE32 => {
+                RelocKind::Number(1)
+            }
+            _ => RelocKind::Unknown,
+        }
+    }
+
+    fn of_x86_64(r_type: u32) -> RelocKind {
+        match r_type {
+            R_X86_64_NONE => RelocKind::None,
+            R_X86_64_64 => RelocKind::Absolute(8),
+            R_X86_64_32 | R_X86_64_32S => RelocKind::Absolute(4),
+            R_X86_64_PC32 => RelocKind::Distance(4),
+            R_X86_64_PC64 => RelocKind::Distance(8),
+            R_X86_64_COPY => RelocKind::Copy,
+            R_X86_64_GLOB_DAT => RelocKind::Slot,
+            R_X86_64_JUMP_SLOT => RelocKind::CallSlot,
+            R_X86_64_RELATIVE => RelocKind::Relative,
+            R_X86_64_IRELATIVE => RelocKind::Irelative,
+            R_X86_64_TLSDESC => RelocKind::Number(2),
+            R_X86_64_DTPMOD64 | R_X86_64_DTPOFF64 | R_X86_64_TPOFF64 | R_X86_64_DTPOFF32
+            | R_X86_64_TPOFF32 | R_X86_64_SIZE32 | R_X86_64_SIZE64 => RelocKind::Number(1),
+            _ => RelocKind::Unknown,
+        }
+    }
+
+    fn of_arm(r_type: u32) -> RelocKind {
+        match r_type {
+            R_ARM_NONE => RelocKind::None,
+            R_ARM_ABS32 => RelocKind::Absolute(4),
+            R_ARM_REL32 => RelocKind::Distance(4),
+            R_ARM_COPY => RelocKind::Copy,
+            R_ARM_GLOB_DAT => RelocKind::Slot,
+            R_ARM_JUMP_SLOT => RelocKind::CallSlot,
+            R_ARM_RELATIVE => RelocKind::Relative,
+            R_ARM_IRELATIVE => RelocKind::Irelative,
+            R_ARM_TLS_DESC => RelocKind::Number(2),
+            R_ARM_TLS_DTPMOD32 | R_ARM_TLS_DTPOFF32 | R_ARM_TLS_TPOFF32 => RelocKind::Number(1),
+            _ => RelocKind::Unknown,
+        }
+    }
+
+    fn of_aarch64(r_type: u32) -> RelocKind {
+        match r_type {
+            // Two numbers mean nothing, by the AArch64 ELF supplement.
+            0 | 256 => RelocKind::None,
+            R_AARCH64_ABS64 => RelocKind::Absolute(8),
+            R_AARCH64_ABS32 => RelocKind::Absolute(4),
+            R_AARCH64_PREL64 => RelocKind::Distance(8),
+            R_AARCH64_PREL32 => RelocKind::Distance(4),
+            R_AARCH64_COPY => RelocKind::Copy,
+            R_AARCH64_GLOB_DAT => RelocKind::Slot,
+            R_AARCH64_JUMP_SLOT => RelocKind::CallSlot,
+            R_AARCH64_RELATIVE => RelocKind::Relative,
+            R_AARCH64_IRELATIVE => RelocKind::Irelative,
+            R_AARCH64_TLSDESC => RelocKind::Number(2),
+            R_AARCH64_TLS_DTPMOD | R_AARCH64_TLS_DTPREL | R_AARCH64_TLS_TPREL => RelocKind::Number(1),
+            _ => RelocKind::Unknown,
+        }
+    }
+}
+
+/// Reads all relocations. A table that is damaged ends at the damage.
+pub(super) fn read(parts: &Parts, segments: &[Segment], dynamic: Option<&Dynamic>) -> Vec<Reloc> {
+    let mut relocs = Vec::new();
+    if let Some(dynamic) = dynamic {
+        packed(parts, segments, dynamic, &mut relocs);
+    }
+    let machine = parts.machine;
+    for table in tables(parts, segments, dynamic) {
+        relocs.extend(table.iter().map(|reloc| Reloc {
+            place: reloc.r_offset,
+            kind: RelocKind::of(machine, reloc.r_type),
+            symbol: reloc.r_sym as u32,
+            addend: reloc.r_addend,
+        }));
+    }
+    relocs
+}
+
+/// The highest index of a symbol that a relocation names.
+pub(super) fn highest_symbol(parts: &Parts, segments: &[Segment], dynamic: &Dynamic) -> Option<u32> {
+    let tables = tables(parts, segments, Some(dynamic));
+    tables.iter().flat_map(RelocSection::iter).map(|reloc| reloc.r_sym as u32).max()
+}
+
+fn tables<'a>(
+    parts: &Parts<'a>,
+    segments: &'a [Segment],
+    dynamic: Option<&Dynamic>,
+) -> Vec<RelocSection<'a>> {
+    let Some(dynamic) = dynamic else {
+        let sections = parts.loaded_sections().filter(|s| matches!(s.sh_type, SHT_REL | SHT_RELA));
+        let tables = sections.filter_map(|section| {
+            let range = file_range(parts.bytes, section.sh_offset, section.sh_size)?;
+            table(&parts.bytes[range], section.sh_type == SHT_RELA, parts.ctx)
+        });
+        return tables.collect();
+    };
+    let is_rela = parts.machine.is_rela();
+    let kinds = [(DT_RELA, DT_RELASZ, true), (DT_REL, DT_RELSZ, false), (DT_JMPREL, DT_PLTRELSZ, is_rela)];
+    let tables = kinds.into_iter().filter_map(|(start, size, is_rela)| {
+        let bytes = bytes_at(segments, dynamic.value(start)?);
+        let size = usize::try_from(dynamic.value(size)?).unwrap_or(usize::MAX);
+        table(&bytes[..size.min(bytes.len())], is_rela, parts.ctx)
+    });
+    tables.collect()
+}
+
+fn table(bytes: &[u8], is_rela: bool, ctx: Ctx) -> Option<RelocSection<'_>> {
+    let whole = bytes.len() - bytes.len() % Reloc::size(is_rela, ctx);
+    RelocSection::parse(bytes, 0, whole, is_rela, ctx).ok()
+}
+
+impl Reloc {
+    fn size(is_rela: bool, ctx: Ctx) -> usize {
+        goblin::elf::Reloc::size(is_rela, ctx)
+    }
+}
+
+/// Relative relocations in the packed form (`DT_RELR`): an even word is the address of a pointer, an odd
+/// one a bitmap of the words that follow. The pointers have their addends in place.
+fn packed(parts: &Parts, segments: &[Segment], dynamic: &Dynamic, relocs: &mut Vec<Reloc>) {
+    let (Some(start), Some(size)) = (dynamic.value(DT_RELR), dynamic.value(DT_RELRSZ)) else { return };
+    let word = parts.machine.word_size();
+    let bytes = bytes_at(segments, start);
+    let size = usize::try_from(size).unwrap_or(usize::MAX).min(bytes.len());
+    let mut add = |place| {
+        relocs.push(Reloc { place, kind: RelocKind::Relative, symbol: 0, addend: None });
+    };
+    let mut next = 0u64;
+    for entry in bytes[..size].chunks_exact(word.into()) {
+        let entry = number(entry);
+        let word = u64::from(word);
+        if entry & 1 == 0 {
+            add(entry);
+            next = entry.wrapping_add(word);
+        } else {
+            for bit in (1..8 * word).filter(|bit| entry >> bit & 1 != 0) {
+                add(next.wrapping_add((bit - 1) * word));
+            }
+            next = next.wrapping_add((8 * word - 1) * word);
+        }
+    }
+}
+
+/// The number that at most 8 bytes hold.
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let size = bytes.len().min(8);
+    word[..size].copy_from_slice(&bytes[..size]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kinds_that_programs_have() {
+        let cases = [
+            (Machine::I386, 8, RelocKind::Relative),
+            (Machine::I386, 42, RelocKind::Irelative),
+            (Machine::X86_64, 7, RelocKind::CallSlot),
+            (Machine::X86_64, 6, RelocKind::Slot),
+            (Machine::X86_64, 36, RelocKind::Number(2)),
+            (Machine::Arm, 160, RelocKind::Irelative),
+            (Machine::Arm, 20, RelocKind::Copy),
+            (Machine::Aarch64, 257, RelocKind::Absolute(8)),
+            (Machine::Aarch64, 1027, RelocKind::Relative),
+            (Machine::Aarch64, 9999, RelocKind::Unknown),
+        ];
+        for (machine, r_type, kind) in cases {
+            assert_eq!(RelocKind::of(machine, r_type), kind, "{machine} {r_type}");
+        }
+    }
+}

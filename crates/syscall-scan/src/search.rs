@@ -1,0 +1,188 @@
+//! Where the dynamic linker looks for libraries.
+//!
+//! The order is that of `ld.so(8)`: `RPATH` of who asks and of those who loaded it, `RUNPATH` of who asks, the
+//! directories of `/etc/ld.so.conf`, and those that the C library was built with. The cache that `ldconfig`
+//! makes is not read, because what is in the directories counts and the cache may be out of date.
+//! Environment variables (`LD_LIBRARY_PATH`, `LD_PRELOAD`) are the user's, not the system's, and do not count.
+
+use std::path::{Path, PathBuf};
+
+use glob::Pattern;
+use kelf::Machine;
+
+use crate::image::Object;
+use crate::sysroot::Sysroot;
+
+/// The directories of a root file system where libraries are looked for, whoever asks.
+#[derive(Debug)]
+pub struct Directories {
+    /// Those of `/etc/ld.so.conf`.
+    configured: Vec<PathBuf>,
+}
+
+impl Directories {
+    /// Reads the configuration of a root file system.
+    pub fn of(root: &Sysroot) -> Directories {
+        let mut configured = Vec::new();
+        read_configuration(root, Path::new("/etc/ld.so.conf"), &mut Vec::new(), &mut configured);
+        Directories { configured }
+    }
+
+    /// Where to look for what a program with this interpreter needs.
+    fn system(&self, root: &Sysroot, machine: Machine, musl: bool) -> Vec<PathBuf> {
+        if musl {
+            let name = match machine {
+                Machine::I386 => "i386",
+                Machine::X86_64 => "x86_64",
+                Machine::Arm => "armhf",
+                Machine::Aarch64 => "aarch64",
+            };
+            let text = root.text(&format!("/etc/ld-musl-{name}.path"));
+            let listed: Vec<PathBuf> =
+                text.split([':', '\n']).filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+            let usual = || ["/lib", "/usr/local/lib", "/usr/lib"].map(PathBuf::from).to_vec();
+            return if listed.is_empty() { usual() } else { listed };
+        }
+        let mut directories = self.configured.clone();
+        for triplet in triplets(machine) {
+            directories.push(format!("/lib/{triplet}").into());
+            directories.push(format!("/usr/lib/{triplet}").into());
+        }
+        let bits = if machine.is_64() { "64" } else { "32" };
+        let usual = [format!("/lib{bits}"), format!("/usr/lib{bits}"), "/lib".into(), "/usr/lib".into()];
+        directories.extend(usual.map(PathBuf::from));
+        directories
+    }
+}
+
+/// Who asks for a library: an object and those that loaded it, itself first.
+pub struct Asking<'a> {
+    /// The objects, each with the directory that it is in.
+    pub chain: Vec<(&'a Object, &'a Path)>,
+    /// Whether the C library is musl.
+    pub musl: bool,
+}
+
+/// The paths to try for a library of this name, in order.
+pub fn candidates(root: &Sysroot, directories: &Directories, name: &str, asking: &Asking) -> Vec<PathBuf> {
+    let Some(&(object, origin)) = asking.chain.first() else { return Vec::new() };
+    let machine = object.machine;
+    if name.contains('/') {
+        return expand(name, origin, machine);
+    }
+    let mut found = Vec::new();
+    let paths_of = |object: &Object| {
+        let dynamic = object.dynamic.as_ref();
+        (dynamic.and_then(|d| d.rpath.clone()), dynamic.and_then(|d| d.runpath.clone()))
+    };
+    let (_, own_runpath) = paths_of(object);
+    if own_runpath.is_none() || asking.musl {
+        for &(object, origin) in &asking.chain {
+            let (rpath, runpath) = paths_of(object);
+            // musl knows no difference between the two.
+            let path = if asking.musl { runpath.or(rpath) } else { rpath.filter(|_| runpath.is_none()) };
+            found.extend(
+                path.iter().flat_map(|path| path.split(':')).flat_map(|p| expand(p, origin, machine)),
+            );
+        }
+    } else if let Some(path) = &own_runpath {
+        found.extend(path.split(':').flat_map(|path| expand(path, origin, machine)));
+    }
+    found.extend(directories.system(root, machine, asking.musl));
+    // An empty entry means the working directory, which is not known.
+    found.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).collect()
+}
+
+/// The directories of a machine's libraries on systems that keep those of several machines apart.
+fn triplets(machine: Machine) -> &'static [&'static str] {
+    match machine {
+        Machine::I386 => &["i386-linux-gnu"],
+        Machine::X86_64 => &["x86_64-linux-gnu"],
+        Machine::Arm => &["arm-linux-gnueabihf", "arm-linux-gnueabi"],
+        Machine::Aarch64 => &["aarch64-linux-gnu"],
+    }
+}
+
+/// A path with the tokens of the dynamic linker replaced (`$ORIGIN`, `$LIB`, `$PLATFORM`), in every way that a
+/// system may replace them.
+fn expand(path: &str, origin: &Path, machine: Machine) -> Vec<PathBuf> {
+    let replace = |path: &str, token: &str, by: &str| {
+        path.replace(&format!("${{{token}}}"), by).replace(&format!("${token}"), by)
+    };
+    let path = replace(path, "ORIGIN", &origin.to_string_lossy());
+    let path = replace(&path, "PLATFORM", &machine.to_string());
+    if replace(&path, "LIB", "") == path {
+        return vec![path.into()];
+    }
+    let bits = if machine.is_64() { "lib64" } else { "lib32" };
+    let triplets = triplets(machine).iter().map(|triplet| format!("lib/{triplet}"));
+    let names = triplets.chain([bits.to_owned(), "lib".to_owned()]);
+    names.map(|name| replace(&path, "LIB", &name).into()).collect()
+}
+
+/// Reads a file and those that it includes, each once.
+fn read_configuration(root: &Sysroot, file: &Path, read: &mut Vec<PathBuf>, directories: &mut Vec<PathBuf>) {
+    if read.iter().any(|other| other == file) {
+        return;
+    }
+    read.push(file.to_owned());
+    let text = root.text(&file.to_string_lossy());
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or("").trim();
+        match line.strip_prefix("include").filter(|rest| rest.starts_with(char::is_whitespace)) {
+            Some(patterns) => {
+                for pattern in patterns.split_whitespace() {
+                    let pattern = file.parent().unwrap_or(Path::new("/")).join(pattern);
+                    let included = matching(root, &pattern);
+                    included.iter().for_each(|file| read_configuration(root, file, read, directories));
+                }
+            }
+            // `hwcap 0 nosegneg`, of old systems, and `directory=type`.
+            None if line.starts_with('/') => {
+                let directory = line.split(['=', ' ', '\t']).next().unwrap_or(line);
+                directories.extend(directory.split([':', ',']).map(PathBuf::from));
+            }
+            None => {}
+        }
+    }
+}
+
+/// The files whose names match the last component of a path.
+fn matching(root: &Sysroot, pattern: &Path) -> Vec<PathBuf> {
+    let (Some(directory), Some(name)) = (pattern.parent(), pattern.file_name()) else { return Vec::new() };
+    let Ok(pattern) = Pattern::new(&name.to_string_lossy()) else { return Vec::new() };
+    let names = root.names(directory).into_iter();
+    let names = names.filter(|name| {
+        pattern.matches(&name.to_string_lossy()) && !name.as_encoded_bytes().starts_with(b".")
+    });
+    names.map(|name| directory.join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn configuration_with_includes() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("etc/ld.so.conf.d")).unwrap();
+        let write =
+            |name: &str, text: &str| fs::write(directory.path().join("etc").join(name), text).unwrap();
+        write("ld.so.conf", "include ld.so.conf.d/*.conf\n/opt/lib # ours\n");
+        write("ld.so.conf.d/a.conf", "/usr/local/lib\ninclude /etc/ld.so.conf\n");
+        write("ld.so.conf.d/b.conf.bak", "/wrong\n");
+        let found = Directories::of(&Sysroot::new(directory.path())).configured;
+        assert_eq!(found[..2], ["/usr/local/lib", "/opt/lib"].map(PathBuf::from));
+        assert!(!found.contains(&"/wrong".into()));
+    }
+
+    #[test]
+    fn tokens() {
+        let expanded = |path| expand(path, Path::new("/opt/a/bin"), Machine::X86_64);
+        assert_eq!(expanded("$ORIGIN/../lib"), [PathBuf::from("/opt/a/bin/../lib")]);
+        assert_eq!(expanded("${ORIGIN}"), [PathBuf::from("/opt/a/bin")]);
+        assert!(expanded("/x/$LIB").contains(&"/x/lib/x86_64-linux-gnu".into()));
+    }
+}

@@ -1,0 +1,153 @@
+//! Scanning what the command line asks for.
+
+use std::path::{Path, PathBuf};
+
+use kcli::{Failure, OrBadInput, Progress, read_input};
+use kplan::{Syscalls, Unresolved};
+use rayon::prelude::*;
+use syscall_scan::loader::{Extra, Loader};
+use syscall_scan::programs::{Found, processes, walk};
+use syscall_scan::sysroot::Sysroot;
+use syscall_scan::{Error, report, scan};
+
+use crate::options::Options;
+
+/// Scans the files that are named, or else the whole root file system.
+pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
+    let root = match &options.root {
+        Some(root) => root.canonicalize().map_err(|error| {
+            Failure::bad_input(format!(
+                "{}: {error}; expected the directory of a root file system",
+                root.display()
+            ))
+        })?,
+        None => PathBuf::from("/"),
+    };
+    if !root.is_dir() {
+        return Err(Failure::bad_input(format!(
+            "{}: not a directory; expected that of a root file system",
+            root.display()
+        )));
+    }
+    let extra = Extra { libraries: options.dlopen.clone(), directories: options.plugin_dir.clone() };
+    let loader = Loader::new(Sysroot::new(root), extra);
+    if options.files.is_empty() {
+        return scan_root(options, &loader);
+    }
+    let mut found = Syscalls::default();
+    for path in &options.files {
+        let (bytes, inside) = read(options, &loader, path)?;
+        let file = path.display().to_string();
+        found.merge(
+            scan_program(options, &loader, &bytes, &inside, &file)
+                .map_err(|error| Failure::bad_input(format!("{file}: {error}")))?,
+        );
+    }
+    Ok(found)
+}
+
+/// The content of a file, and where it lies in the root file system, links followed.
+fn read(options: &Options, loader: &Loader, path: &Path) -> Result<(Vec<u8>, PathBuf), Failure> {
+    let root = loader.root();
+    if let Some(directory) = options.root.as_ref().filter(|_| path != Path::new("-")) {
+        // A path in the root file system, or one to a file in it.
+        let inside = root.resolve(path).or_else(|| {
+            let outside = path.canonicalize().ok()?;
+            let inside = outside.strip_prefix(directory.canonicalize().ok()?).ok()?;
+            Some(Path::new("/").join(inside))
+        });
+        let inside = inside.ok_or_else(|| {
+            Failure::bad_input(format!("{}: no such file in {}", path.display(), directory.display()))
+        })?;
+        let bytes = root.read(&inside).map_err(|error| {
+            Failure::job(format!("cannot read {}: {error}", root.outside(&inside).display()))
+        })?;
+        return Ok((bytes, inside));
+    }
+    let bytes = read_input(path)?;
+    let absolute = std::path::absolute(path).or_bad_input()?;
+    let inside = root.resolve(&absolute).unwrap_or(absolute);
+    Ok((bytes, inside))
+}
+
+/// Scans all processes that a file makes.
+fn scan_program(
+    options: &Options,
+    loader: &Loader,
+    bytes: &[u8],
+    inside: &Path,
+    file: &str,
+) -> Result<Syscalls, Error> {
+    let mut found = Syscalls::default();
+    for process in processes(loader, bytes, inside, file)? {
+        found.merge(report::section(file, &scan(&process)?, options.sites));
+    }
+    Ok(found)
+}
+
+/// Scans all programs of a root file system. What cannot be scanned makes the result incomplete.
+fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
+    let spinner = Progress::spinner("looking for programs");
+    let files = walk(loader.root(), || ());
+    drop(spinner);
+    let progress = Progress::bar(files.programs.len() as u64, "programs");
+    let results: Vec<(&PathBuf, Result<Syscalls, String>)> = files
+        .programs
+        .par_iter()
+        .map(|path| {
+            let file = path.display().to_string();
+            let bytes = loader.root().read(path).map_err(|error| error.to_string());
+            let result = bytes.and_then(|bytes| {
+                scan_program(options, loader, &bytes, path, &file).map_err(|error| error.to_string())
+            });
+            progress.advance(1);
+            (path, result)
+        })
+        .collect();
+    drop(progress);
+    let mut found = Syscalls::default();
+    let mut failed: Vec<(&PathBuf, String)> =
+        files.damaged.iter().map(|(path, error)| (path, error.to_string())).collect();
+    for (path, result) in results {
+        match result {
+            Ok(section) => found.merge(section),
+            Err(reason) => failed.push((path, reason)),
+        }
+    }
+    if found.abis.is_empty() {
+        return Err(Failure::bad_input(format!(
+            "no program in {} could be scanned ({})",
+            loader.root().outside(Path::new("/")).display(),
+            summary(&files, failed.len())
+        )));
+    }
+    for (path, reason) in &failed {
+        eprintln!("syscall-scan: warning: {}: not scanned: {reason}", path.display());
+        // It may be a program of any of the machines.
+        for calls in found.abis.values_mut() {
+            calls.complete = false;
+            calls.unresolved.push(Unresolved {
+                file: path.display().to_string(),
+                address: "0x0".to_owned(),
+                function: None,
+                reason: format!("not scanned: {reason}"),
+            });
+        }
+    }
+    for path in &files.orphans {
+        eprintln!("syscall-scan: warning: {}: a script whose interpreter is missing", path.display());
+    }
+    eprintln!("syscall-scan: {}", summary(&files, failed.len()));
+    Ok(found)
+}
+
+fn summary(files: &Found, failed: usize) -> String {
+    format!(
+        "{} programs scanned, {failed} not; {} scripts, {} libraries, {} other files, {} unreadable",
+        files.programs.len() + files.damaged.len() - failed,
+        files.scripts,
+        files.libraries,
+        files.others,
+        files.unreadable
+    )
+}
