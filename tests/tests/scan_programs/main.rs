@@ -1,0 +1,200 @@
+/*!
+What programs are seen to ask of the kernel is in the plan that the scanner makes of them.
+
+The scripts of `fixtures/scan/` put the programs of Debian packages to work in a root file system that holds
+nothing else (`fixtures/scan/box.sh`), under `strace -f`. Every program of the root that any of them starts,
+the shell and its helpers too, is scanned in that root. A call that was seen and is not in the plan is a
+failure, whether the plan is complete or not: what the scanner cannot resolve is to be outside of what programs
+do in practice. How close the plan comes is printed as a table.
+*/
+
+mod plan;
+mod root;
+mod trace;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kshrink_tests::{Run, fixture, parallel, recipe};
+
+use plan::Plan;
+use trace::Seen;
+
+/// The longest take half a minute on a quiet machine.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(240);
+/// As many programs have to be compared at least.
+const LEAST_PROGRAMS: usize = 40;
+
+/// The programs that B-Side (Middleware 2024) was measured with.
+const B_SIDE: [&str; 6] = [
+    "/usr/bin/redis-check-rdb", // redis-server and redis-sentinel are links to it
+    "/usr/sbin/nginx",
+    "/usr/sbin/haproxy",
+    "/usr/bin/memcached",
+    "/usr/sbin/lighttpd",
+    "/usr/bin/sqlite3",
+];
+
+/// What these programs load by names that are not written in them.
+const PLUGINS: &[(&str, &[&str])] = &[
+    ("/usr/sbin/lighttpd", &["--plugin-dir", "/usr/lib/lighttpd"]),
+    ("/usr/bin/python3.11", &["--plugin-dir", "/usr/lib/python3.11/lib-dynload"]),
+];
+
+#[test]
+#[ignore = "dynamic programs cannot be scanned yet"]
+fn x86_64_programs() {
+    check("amd64", "x86_64", &scripts());
+}
+
+/// All scripts, the longest first.
+fn scripts() -> Vec<String> {
+    let mut scripts: Vec<(u64, String)> = fs::read_dir(fixture("scan"))
+        .expect("the scripts")
+        .map(|entry| entry.expect("a script"))
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.to_owned();
+            let is_script = name.ends_with(".sh") && !["box.sh", "lib.sh"].contains(&name.as_str());
+            is_script.then_some((entry.metadata().ok()?.len(), name))
+        })
+        .collect();
+    scripts.sort_unstable_by(|a, b| b.cmp(a));
+    scripts.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Runs scripts in the root of an architecture of Debian's, scans what they ran, and compares.
+fn check(architecture: &str, abi: &str, scripts: &[String]) {
+    recipe("install.sh", &["scan"]);
+    let root = recipe("package.sh", &["scan/programs.packages", architecture]);
+    let mut seen = Seen::new();
+    let mut failures = Vec::new();
+    for result in parallel(scripts.len(), |i| run(&root, &scripts[i])) {
+        match result {
+            Ok(found) => merge(&mut seen, found),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    let programs: Vec<(&PathBuf, &BTreeMap<u32, String>)> = seen.iter().collect();
+    let mut rows = Vec::new();
+    for result in parallel(programs.len(), |i| compare(&root, programs[i].0, programs[i].1, abi)) {
+        match result {
+            Ok(row) => rows.push(row),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    rows.sort_by(|a, b| a.program.cmp(&b.program));
+    // Past the harness, which shows the output of failures only.
+    let _ = std::io::stderr().write_all(table(abi, &rows).as_bytes());
+    failures.extend(rows.iter().filter(|row| !row.missing.is_empty()).map(|row| {
+        format!("{}: seen, and not in the plan: {}", row.program.display(), row.missing.join(", "))
+    }));
+    failures.sort();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(rows.len() >= LEAST_PROGRAMS, "only {} programs were compared", rows.len());
+}
+
+/// Runs a script and returns what was seen.
+fn run(root: &Path, script: &str) -> Result<Seen, String> {
+    let out = tempfile::Builder::new().prefix("kshrink-scan-").tempdir().expect("a temporary directory");
+    let run = Run::new(fixture("scan/box.sh")).arg(root).arg(out.path()).arg(script);
+    run.limit(SCRIPT_LIMIT).result()?;
+    let read = |name: &str| {
+        let bytes = fs::read(out.path().join(name)).map_err(|error| format!("{script}: {name}: {error}"))?;
+        Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    // A script that could not do what it is for has seen too little.
+    let output = read("output")?;
+    if let Some(failed) = output.lines().find(|line| line.starts_with("FAILED")) {
+        return Err(format!("{script}: {failed}"));
+    }
+    Ok(trace::seen(&read("log")?, root))
+}
+
+fn merge(seen: &mut Seen, found: Seen) {
+    for (program, calls) in found {
+        seen.entry(program).or_default().extend(calls);
+    }
+}
+
+/// How the plan of a program compares with what was seen.
+struct Row {
+    program: PathBuf,
+    /// How many calls were seen that its own code makes.
+    observed: usize,
+    plan: Plan,
+    /// Names of what was seen and is not in the plan.
+    missing: Vec<String>,
+}
+
+fn compare(root: &Path, program: &Path, seen: &BTreeMap<u32, String>, abi: &str) -> Result<Row, String> {
+    let options = PLUGINS.iter().find(|(path, _)| Path::new(path) == program).map_or(&[][..], |row| row.1);
+    let plan = Plan::of(root, program, options, abi)?;
+    let missing = seen.iter().filter(|(number, _)| !plan.all.contains(number)).map(|(_, name)| name.clone());
+    let missing: Vec<String> = missing.collect();
+    let others: BTreeSet<u32> = plan.all.difference(&plan.own).copied().collect();
+    let observed = seen.keys().filter(|number| !others.contains(number)).count();
+    Ok(Row { program: program.to_owned(), observed, plan, missing })
+}
+
+impl Row {
+    fn identified(&self) -> usize {
+        self.plan.own.len()
+    }
+
+    fn hits(&self) -> f64 {
+        (self.observed - self.missing.len()) as f64
+    }
+
+    fn precision(&self) -> f64 {
+        self.hits() / self.identified().max(1) as f64
+    }
+
+    fn recall(&self) -> f64 {
+        self.hits() / self.observed.max(1) as f64
+    }
+
+    fn f1(&self) -> f64 {
+        2.0 * self.hits() / (self.observed + self.identified()).max(1) as f64
+    }
+}
+
+/// The rows for people, with the averages over all and over the programs of B-Side.
+fn table(abi: &str, rows: &[Row]) -> String {
+    let mut text = format!("{abi:32} observed identified unresolved precision recall   F1   time\n");
+    for row in rows {
+        text += &format!(
+            "{:32} {:8} {:10} {:10} {:9.2} {:6.2} {:4.2} {:4.1} s\n",
+            row.program.display(),
+            row.observed,
+            row.identified(),
+            row.plan.unresolved,
+            row.precision(),
+            row.recall(),
+            row.f1(),
+            row.plan.time.as_secs_f64(),
+        );
+    }
+    let b_side: Vec<&Row> =
+        rows.iter().filter(|row| B_SIDE.iter().any(|path| row.program == Path::new(path))).collect();
+    text + &average("average of B-Side's programs", &b_side)
+        + &average(&format!("average of {} programs", rows.len()), &rows.iter().collect::<Vec<_>>())
+}
+
+fn average(name: &str, rows: &[&Row]) -> String {
+    let mean = |value: &dyn Fn(&Row) -> f64| {
+        rows.iter().map(|row| value(row)).sum::<f64>() / rows.len().max(1) as f64
+    };
+    format!(
+        "{name:32} {:8.1} {:10.1} {:10.1} {:9.2} {:6.2} {:4.2} {:4.1} s\n",
+        mean(&|row| row.observed as f64),
+        mean(&|row| row.identified() as f64),
+        mean(&|row| row.plan.unresolved as f64),
+        mean(&Row::precision),
+        mean(&Row::recall),
+        mean(&Row::f1),
+        mean(&|row| row.plan.time.as_secs_f64()),
+    )
+}
