@@ -1,10 +1,13 @@
 //! Any bytes as a program: the scan ends, with a result or with an error.
 //!
-//! `seeds.sh` beside this folder makes small programs to begin with; docs/scan.md has the command and the
-//! last run.
+//! docs/scan.md has the command, the programs to begin with, and the last run.
 
 #![no_main]
 
+use syscall_scan::image::{Object, Process};
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = syscall_scan::scan(bytes);
+    if let Ok(object) = Object::read(bytes) {
+        let _ = syscall_scan::scan(&Process::single(object, "fuzz"));
+    }
 });
