@@ -236,8 +236,8 @@ fn ranges(file: &mut File, name: &str) -> Result<Vec<Stored>> {
     let headers = ProgramHeader::parse(&table, 0, usize::from(header.e_phnum), ctx);
     let headers = headers.map_err(|error| wrong(error.to_string()))?;
     let stored = headers.iter().filter(|header| header.p_type == PT_LOAD).map(|header| Stored {
-        // QEMU gives 0 where it does not know.
-        address: Some(header.p_vaddr).filter(|&address| address != 0),
+        // QEMU gives the physical address where it does not know another.
+        address: Some(header.p_vaddr).filter(|&address| address != header.p_paddr),
         physical: header.p_paddr,
         size: header.p_filesz,
         offset: header.p_offset,

@@ -8,7 +8,7 @@ did, and in which order.
   they were compiled;
 - [`Recorder`]: takes note of what ran, and makes the section of it;
 - [`qemu`], [`ftrace`], [`dump`]: the kinds of trace, each a reader that feeds a recorder;
-- [`summary`], [`pages`]: the section for people.
+- [`summary`], [`pages`], [`html`]: the section for people.
 
 The key decision is that an address is turned into a function and an offset as soon as it is read, by the one
 kernel that it is an address of, and is never stored. Code that was traced in one link then has the same name in
@@ -22,6 +22,7 @@ pub mod code;
 pub mod dump;
 mod error;
 pub mod ftrace;
+pub mod html;
 pub mod lines;
 pub mod pages;
 pub mod qemu;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use coverage::ftrace::Calls;
 use coverage::lines::Lines;
-use coverage::{Code, Error, Recorder, dump, ftrace, qemu, summary};
+use coverage::{Code, Error, Recorder, dump, ftrace, html, qemu, summary};
 use kcli::{Failure, Output, is_piped_stdin, read_input};
 use kplan::{Coverage, Plan};
 
@@ -58,11 +58,20 @@ fn run(command: Command) -> Result<(), Failure> {
             let code = kernel.map(|kernel| read_code(&kernel, blocks.blocks.as_deref())).transpose()?;
             write(&output.output, summary::text(&coverage, code.as_ref()).as_bytes())
         }
+        Command::Html { plan, vmlinux, blocks, after, after_blocks, output } => {
+            let mut shown = vec![(read_coverage(&plan)?, read_code(&vmlinux, blocks.blocks.as_deref())?)];
+            if let Some([plan, vmlinux]) = after.as_deref() {
+                shown.push((read_coverage(plan)?, read_code(vmlinux, after_blocks.as_deref())?));
+            }
+            write(&output.output, html::page(&shown).as_bytes())
+        }
     }
 }
 
 /// Adds the coverage of each trace to the plan on standard input, and prints it.
 fn record(traces: &Traces, mut read: impl FnMut(&Path) -> Result<Coverage, Error>) -> Result<(), Failure> {
+    // Before the work, so that a path that cannot be written to is not found after it.
+    let output = Output::create(&traces.output.output)?;
     let is_trace = traces.traces.iter().any(|path| path == Path::new("-"));
     let mut plan = match is_trace || !is_piped_stdin() {
         true => Plan::default(),
@@ -72,7 +81,7 @@ fn record(traces: &Traces, mut read: impl FnMut(&Path) -> Result<Coverage, Error
         let found = read(path).map_err(failure)?;
         plan.coverage.get_or_insert_default().merge(found);
     }
-    print(&plan, &traces.output.output)
+    print(&plan, output)
 }
 
 fn merge(paths: &[PathBuf], output: &Path) -> Result<(), Failure> {
@@ -84,11 +93,10 @@ fn merge(paths: &[PathBuf], output: &Path) -> Result<(), Failure> {
             merged.coverage.get_or_insert_default().merge(coverage);
         }
     }
-    print(&merged, output)
+    print(&merged, Output::create(output)?)
 }
 
-fn print(plan: &Plan, path: &Path) -> Result<(), Failure> {
-    let mut output = Output::create(path)?;
+fn print(plan: &Plan, mut output: Output) -> Result<(), Failure> {
     plan.write(&mut output)?;
     Ok(output.commit()?)
 }

@@ -22,6 +22,7 @@ Examples:
   coverage ftrace vmlinux trace.txt | reorder        what the function tracer saw, in a pipeline
   coverage merge boot.json serve.json -o plan.json   several traces as one
   coverage summary plan.json --kernel vmlinux        tables
+  coverage html plan.json vmlinux -o pages.html      a map of the kernel's pages
 
 Exit codes: 0 success; 1 a file could not be read or written; 2 wrong arguments, or a file that is no trace
 or kernel that can be read, or a trace of another kernel.";
@@ -78,6 +79,26 @@ pub enum Command {
         #[command(flatten)]
         output: OutputOption,
     },
+    /// Make a page that shows the kernel's address space: which pages are touched, and how much of them runs
+    ///
+    /// One file without references to others. With --after, a second kernel beside the first, such as the same
+    /// one in another order.
+    Html {
+        /// The plan; `-` is standard input
+        plan: PathBuf,
+        /// The linked kernel
+        vmlinux: PathBuf,
+        #[command(flatten)]
+        blocks: BlocksOption,
+        /// A plan (which may be the same) and a linked kernel to show beside the first
+        #[arg(long, num_args = 2, value_names = ["PLAN", "VMLINUX"])]
+        after: Option<Vec<PathBuf>>,
+        /// If the kernel of --after is rewritten, the map of its blocks
+        #[arg(long, value_name = "FILE", requires = "after")]
+        after_blocks: Option<PathBuf>,
+        #[command(flatten)]
+        output: OutputOption,
+    },
 }
 
 #[derive(Args)]
@@ -120,12 +141,14 @@ Examples:
 
 const FTRACE: &str = "\
 How to record on a device: a kernel with CONFIG_FUNCTION_TRACER, and on its command line
-  ftrace=function trace_buf_size=64M trace_options=nooverwrite,sym-addr nokaslr
+  ftrace=function trace_buf_size=64M trace_clock=local trace_options=nooverwrite,sym-addr nokaslr
 then, when it has done what it is for,
   cat /sys/kernel/tracing/trace > trace.txt
-(the tracer starts where the kernel sets up its memory; nooverwrite keeps the beginning if the buffer is too
-small, and the trace says how much is missing; sym-addr tells local functions of one name apart). Without user
-space, ftrace_dump_on_oops, or the key z of the magic SysRq, prints the buffer on the console.
+The tracer starts when the kernel has set up its memory. Without trace_clock, a kernel whose clock is not stable
+changes the trace's late in the boot, and throws away what it had until then. With nooverwrite it is the beginning
+that is kept if the buffer is too small, and the trace says how much is missing. The option sym-addr tells local
+functions of one name apart. Without user space, ftrace_dump_on_oops, or the key z of the magic SysRq, prints the
+buffer on the console.
 With trace-cmd: trace-cmd record -p function …, trace-cmd report > trace.txt. The function graph tracer is read
 too.
 

@@ -48,6 +48,19 @@ pub struct Page {
     pub size: u64,
     /// Bytes of these that ran.
     pub ran: u64,
+    /// The functions on it, by rising address.
+    pub functions: Vec<OnPage>,
+}
+
+/// The part of a function that lies on a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnPage {
+    /// The function, as an index into [`kelf::Functions::functions`].
+    pub function: usize,
+    /// Bytes of it on the page.
+    pub size: u64,
+    /// Bytes of these that ran.
+    pub ran: u64,
 }
 
 impl SectionMap {
@@ -92,8 +105,9 @@ impl Map {
                 pages: pages(section.addresses()),
             })
             .collect();
-        for (function, has_run) in code.linked.functions.iter().zip(has_run) {
+        for (index, (function, has_run)) in code.linked.functions.iter().zip(has_run).enumerate() {
             let section = &mut sections[function.section];
+            section.place(index, function.address..function.address + function.size, &ran);
             section.function_total += 1;
             if has_run {
                 section.function_count += 1;
@@ -110,16 +124,42 @@ impl Map {
 impl SectionMap {
     /// Counts the bytes of `ran`, which are rising ranges that do not overlap.
     fn count(&mut self, ran: &[Range<u64>]) {
+        let section = self.address..self.address + self.size;
         for page in &mut self.pages {
-            let end = page.address + PAGE_SIZE;
-            let section = self.address..self.address + self.size;
-            let bytes = page.address.max(section.start)..end.min(section.end);
-            let first = ran.partition_point(|range| range.end <= bytes.start);
-            let within = ran[first..].iter().take_while(|range| range.start < bytes.end);
-            page.ran = within.map(|range| range.end.min(bytes.end) - range.start.max(bytes.start)).sum();
+            page.ran = overlap(ran, &intersection(&page.addresses(), &section));
             self.ran += page.ran;
         }
     }
+
+    /// Enters a function on its pages.
+    fn place(&mut self, function: usize, addresses: Range<u64>, ran: &[Range<u64>]) {
+        let first = self.pages.partition_point(|page| page.addresses().end <= addresses.start);
+        for page in self.pages[first..].iter_mut().take_while(|page| page.address < addresses.end) {
+            let here = intersection(&page.addresses(), &addresses);
+            let size = here.end - here.start;
+            page.functions.push(OnPage { function, size, ran: overlap(ran, &here) });
+        }
+    }
+}
+
+impl Page {
+    /// The addresses of the whole page.
+    fn addresses(&self) -> Range<u64> {
+        self.address..self.address.saturating_add(PAGE_SIZE)
+    }
+}
+
+/// What two ranges share; empty, but not reversed, if that is nothing.
+fn intersection(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+    let start = one.start.max(other.start);
+    start..one.end.min(other.end).max(start)
+}
+
+/// How many bytes of `wanted` are in `ranges`, which rise and do not overlap.
+fn overlap(ranges: &[Range<u64>], wanted: &Range<u64>) -> u64 {
+    let first = ranges.partition_point(|range| range.end <= wanted.start);
+    let within = ranges[first..].iter().take_while(|range| range.start < wanted.end);
+    within.map(|range| intersection(range, wanted)).map(|shared| shared.end - shared.start).sum()
 }
 
 /// The pages that a section at these addresses lies on.
@@ -132,7 +172,7 @@ fn pages(section: Range<u64>) -> Vec<Page> {
     let page = |number: u64| {
         let address = number * PAGE_SIZE;
         let size = section.end.min(address.saturating_add(PAGE_SIZE)) - section.start.max(address);
-        Page { address, size, ran: 0 }
+        Page { address, size, ran: 0, functions: Vec::new() }
     };
     (first..=last).map(page).collect()
 }
@@ -183,5 +223,8 @@ mod tests {
         let ran: Vec<u64> = section.pages.iter().map(|page| page.ran).collect();
         assert_eq!(ran, [16 + 8, 8 + 0x100]);
         assert_eq!((section.ran, section.touched()), (ran.iter().sum(), 2));
+        section.place(7, 0x1ff0..0x2010, &[0x1000..0x1810, 0x1ff8..0x2008]);
+        assert_eq!(section.pages[0].functions, [OnPage { function: 7, size: 16, ran: 8 }]);
+        assert_eq!(section.pages[1].functions, [OnPage { function: 7, size: 16, ran: 8 }]);
     }
 }

@@ -1,0 +1,223 @@
+//! A page that shows the address space of a kernel's code: every memory page of it, how full of code that ran,
+//! and which functions are on it.
+//!
+//! It is one file that refers to no other and works from a disk: numbers and maps are in the document itself,
+//! and a small script adds what is under the pointer.
+
+use std::cmp::Reverse;
+use std::fmt::{self, Display, Write as _};
+
+use kcli::human;
+use kplan::Coverage;
+use serde_json::json;
+
+use crate::code::Code;
+use crate::pages::{Map, PAGE_SIZE, Page, SectionMap};
+use crate::summary::share;
+
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
+
+/// Pages in a row of a map: 128 KiB with pages of 4 KiB.
+const COLUMNS: usize = 32;
+
+/// How many of the emptiest touched pages are listed.
+const EMPTIEST: usize = 20;
+
+/// How many functions of each of these are named.
+const NAMED: usize = 3;
+
+/// A kernel and what ran of it.
+struct View<'a> {
+    code: &'a Code,
+    coverage: &'a Coverage,
+    map: Map,
+}
+
+/// The page for some kernels, beside one another.
+pub fn page(shown: &[(Coverage, Code)]) -> String {
+    let views: Vec<View<'_>> =
+        shown.iter().map(|(coverage, code)| View { code, coverage, map: Map::of(code, coverage) }).collect();
+    let mut page = String::new();
+    // Writing to a string does not fail.
+    let _ = write_page(&mut page, &views);
+    page
+}
+
+fn write_page(out: &mut String, views: &[View<'_>]) -> fmt::Result {
+    // The policy lets nothing in from anywhere.
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Kernel pages</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>What runs of a kernel, page by page</h1>\n\
+         <p class=\"faint\">Each square is a page of {PAGE_SIZE} bytes of the kernel's code. Point at one, or go there \
+         with Tab and the arrow keys, to see its functions; a click or Enter keeps it, Escape lets go.</p>\n\
+         <div class=\"legend\"><span><i></i>untouched</span>\
+         <span>touched: few bytes ran<i class=\"scale\"></i>all ran</span></div>\n\
+         <main class=\"views\">\n"
+    )?;
+    for (number, view) in views.iter().enumerate() {
+        write_view(out, number, view)?;
+    }
+    // No `<` in it, so that nothing in it can end the element.
+    let data = json!(views.iter().map(data).collect::<Vec<_>>()).to_string().replace('<', "\\u003c");
+    write!(
+        out,
+        "</main>\n<aside class=\"detail\" id=\"detail\" aria-live=\"polite\" aria-label=\"Functions of a page\"></aside>\n\
+         <script type=\"application/json\" id=\"data\">{data}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+}
+
+fn write_view(out: &mut String, number: usize, view: &View<'_>) -> fmt::Result {
+    writeln!(out, "<section class=\"view\">\n<h2>{}</h2>", Escaped(&view.code.kernel))?;
+    let runs = view.coverage.runs.iter().map(|run| format!("{} ({})", run.trace, run.source));
+    let runs = runs.collect::<Vec<_>>().join(", ");
+    writeln!(out, "<p class=\"faint\">Traces: {}</p>", Escaped(&runs))?;
+    for (index, section) in shown(&view.map) {
+        write_section(out, number, index, section)?;
+    }
+    write_emptiest(out, number, view)?;
+    writeln!(out, "</section>")
+}
+
+/// The sections of which something ran, with their numbers.
+fn shown(map: &Map) -> impl Iterator<Item = (usize, &SectionMap)> {
+    map.sections.iter().enumerate().filter(|(_, section)| section.ran > 0)
+}
+
+fn write_section(out: &mut String, view: usize, index: usize, section: &SectionMap) -> fmt::Result {
+    let name = Escaped(&section.name);
+    let pages = |bytes: u64| human(bytes.div_ceil(PAGE_SIZE));
+    write!(
+        out,
+        "<h3>{name}</h3>\n<dl class=\"figures\">\n\
+         <div><dt>pages touched</dt><dd>{} <small>of {}</small></dd></div>\n\
+         <div><dt>bytes ran</dt><dd>{} <small>of {}, {}</small></dd></div>\n\
+         <div><dt>functions ran</dt><dd>{} <small>of {}</small></dd></div>\n\
+         <div><dt>at least, by function</dt><dd>{} <small>pages</small></dd></div>\n\
+         <div><dt>at least, by byte</dt><dd>{} <small>pages</small></dd></div>\n</dl>\n\
+         <div class=\"map\" role=\"grid\" aria-label=\"Pages of {name}\" data-columns=\"{COLUMNS}\" \
+         data-section=\"{name}\" data-pages=\"{}\" data-touched=\"{}\" data-ran=\"{}\">\n",
+        human(section.touched() as u64),
+        human(section.pages.len() as u64),
+        human(section.ran),
+        human(section.size),
+        share(section.ran, section.size),
+        human(section.function_count as u64),
+        human(section.function_total as u64),
+        pages(section.functions),
+        pages(section.ran),
+        section.pages.len(),
+        section.touched(),
+        section.ran,
+    )?;
+    for (row, pages) in section.pages.chunks(COLUMNS).enumerate() {
+        write!(
+            out,
+            "<div class=\"row\" role=\"row\"><span class=\"address\" role=\"rowheader\">{:x}</span>",
+            pages[0].address
+        )?;
+        for (column, page) in pages.iter().enumerate() {
+            let number = row * COLUMNS + column;
+            let tab = if number == 0 { 0 } else { -1 };
+            let label = format!("{:x}: {} of {} bytes ran", page.address, human(page.ran), human(page.size));
+            let look = match page.ran {
+                0 => "class=\"page\"".to_owned(),
+                ran => format!(
+                    "class=\"page touched\" style=\"--full:{:.3}\"",
+                    ran as f64 / page.size.max(1) as f64
+                ),
+            };
+            write!(
+                out,
+                "<span {look} role=\"gridcell\" tabindex=\"{tab}\" aria-label=\"{label}\" \
+                 data-page=\"{view}.{index}.{number}\"></span>"
+            )?;
+        }
+        writeln!(out, "</div>")?;
+    }
+    writeln!(out, "</div>")
+}
+
+/// The touched pages of which the fewest bytes ran.
+fn write_emptiest(out: &mut String, number: usize, view: &View<'_>) -> fmt::Result {
+    let mut touched: Vec<(usize, usize, &Page)> = shown(&view.map)
+        .flat_map(|(index, section)| {
+            section.pages.iter().enumerate().map(move |(at, page)| (index, at, page))
+        })
+        .filter(|(_, _, page)| page.ran > 0)
+        .collect();
+    touched.sort_by_key(|(_, _, page)| page.ran);
+    write!(
+        out,
+        "<table>\n<caption>The emptiest touched pages</caption>\n<thead><tr><th scope=\"col\">page</th>\
+         <th scope=\"col\">bytes ran</th><th scope=\"col\">functions ran</th><th scope=\"col\">because of</th></tr></thead>\n\
+         <tbody>\n"
+    )?;
+    for (index, at, page) in touched.into_iter().take(EMPTIEST) {
+        let mut ran: Vec<_> = page.functions.iter().filter(|on_page| on_page.ran > 0).collect();
+        ran.sort_by_key(|on_page| Reverse(on_page.ran));
+        let names = ran.iter().take(NAMED).map(|on_page| &*view.code.linked.functions[on_page.function].name);
+        let names = names.collect::<Vec<_>>().join(", ");
+        writeln!(
+            out,
+            "<tr data-emptiest=\"{number}.{index}.{at}\"><td>{:x}</td><td>{}</td><td>{}</td><td>{}{}</td></tr>",
+            page.address,
+            human(page.ran),
+            human(ran.len() as u64),
+            Escaped(&names),
+            if ran.len() > NAMED { ", …" } else { "" },
+        )?;
+    }
+    writeln!(out, "</tbody>\n</table>")
+}
+
+/// What the script shows: of each section its pages, of each page address, size, bytes that ran, and functions.
+fn data(view: &View<'_>) -> serde_json::Value {
+    let function = |on_page: &crate::pages::OnPage| {
+        let name = &view.code.linked.functions[on_page.function].name;
+        json!([name, on_page.size, on_page.ran])
+    };
+    let page = |page: &Page| {
+        let functions: Vec<_> = page.functions.iter().map(function).collect();
+        json!([format!("{:x}", page.address), page.size, page.ran, functions])
+    };
+    let sections = view.map.sections.iter().map(|section| {
+        // What is not shown needs no pages.
+        let pages: Vec<_> = section.pages.iter().filter(|_| section.ran > 0).map(page).collect();
+        json!({ "name": section.name, "pages": pages })
+    });
+    sections.collect()
+}
+
+/// Text in a document or an attribute.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '&' => f.write_str("&amp;")?,
+                '"' => f.write_str("&quot;")?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_a_meaning_in_html_is_escaped() {
+        assert_eq!(Escaped("a<b> & \"c\"").to_string(), "a&lt;b&gt; &amp; &quot;c&quot;");
+    }
+}

@@ -1,0 +1,150 @@
+//! A kernel in miniature (`fixtures/coverage`), run by QEMU, and the command under test.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use kplan::Plan;
+use tempfile::TempDir;
+
+/// How long QEMU may take for a few dozen instructions, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The machine's memory, as QEMU's monitor wants it.
+const MEMORY: &str = "16";
+
+/// A directory with the kernel in it, linked in two orders, and what QEMU recorded of the first.
+pub struct Traced {
+    dir: TempDir,
+}
+
+impl Traced {
+    /// Builds the kernel, and runs it.
+    pub fn new() -> Traced {
+        let dir = tempfile::tempdir().unwrap();
+        let traced = Traced { dir };
+        for source in ["kernel", "other"] {
+            let object = traced.path(&format!("{source}.o"));
+            run(Command::new("gcc")
+                .args(["-m32", "-c"])
+                .arg(fixture(&format!("{source}.S")))
+                .arg("-o")
+                .arg(object));
+        }
+        traced.link("vmlinux", &["kernel.o", "other.o"]);
+        traced.link("relinked", &["other.o", "kernel.o"]);
+        traced.boot();
+        traced
+    }
+
+    fn link(&self, output: &str, objects: &[&str]) {
+        let mut ld = Command::new("ld");
+        ld.args(["-m", "elf_i386", "--no-warn-rwx-segments", "-T"]).arg(fixture("kernel.lds"));
+        run(ld.args(objects).args(["-o", output]).current_dir(self.dir.path()));
+    }
+
+    /// Runs the kernel; leaves `trace`, and three dumps of its memory.
+    fn boot(&self) {
+        let qemu = Command::new("qemu-system-x86_64")
+            .args(["-accel", "tcg,thread=single", "-singlestep", "-d", "in_asm", "-D", "trace", "-m", MEMORY])
+            .args(["-display", "none", "-nodefaults", "-no-reboot", "-monitor", "stdio"])
+            .args(["-debugcon", "file:done", "-kernel", "vmlinux"])
+            .current_dir(self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        let mut qemu = Machine(qemu.expect("run qemu-system-x86_64; install the package qemu-system-x86"));
+        let started = Instant::now();
+        while fs::metadata(self.path("done")).map_or(0, |file| file.len()) == 0 {
+            assert!(started.elapsed() < LIMIT, "the kernel does not finish");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let commands =
+            "stop\ndump-guest-memory dump\ndump-guest-memory -p paged\npmemsave 0 0x400000 raw\nquit\n";
+        let mut stdin = qemu.0.stdin.take().unwrap();
+        stdin.write_all(commands.as_bytes()).unwrap();
+        while qemu.0.try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < LIMIT, "QEMU does not finish");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        fs::write(self.path(name), content).unwrap();
+        self.path(name)
+    }
+
+    /// Runs `coverage` in the directory.
+    pub fn coverage(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs `coverage` with the file `stdin` on standard input.
+    pub fn coverage_of(&self, stdin: &str, arguments: &[&str]) -> Output {
+        self.command(arguments).stdin(File::open(self.path(stdin)).unwrap()).output().unwrap()
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coverage"));
+        command.args(arguments).current_dir(self.dir.path());
+        command
+    }
+}
+
+/// A QEMU that ends with the test.
+struct Machine(Child);
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/coverage").join(name)
+}
+
+pub fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?} failed:\n{}", text(&output.stderr));
+    output
+}
+
+pub fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// The plan that a command has printed.
+pub fn plan(output: &Output) -> Plan {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Plan::parse(text(&output.stdout), "standard output").unwrap()
+}
+
+/// The functions of a plan with what ran of them, as `NAME OFFSET+SIZE …`, in their order.
+pub fn functions(plan: &Plan) -> Vec<String> {
+    let functions = plan.coverage.as_ref().unwrap().functions.iter();
+    let line = |function: &kplan::CoveredFunction| {
+        let ran = function.ran.iter().flatten().map(|range| format!(" {}+{}", range.offset, range.size));
+        format!("{}{}", function.function, ran.collect::<String>())
+    };
+    functions.map(line).collect()
+}
+
+/// Fails with this status and one line, and prints nothing.
+pub fn refused(output: &Output, status: i32, message: &str) {
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{errors}");
+    assert!(output.stdout.is_empty());
+    assert!(errors.starts_with("coverage: error: ") && errors.contains(message), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}

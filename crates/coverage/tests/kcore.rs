@@ -1,0 +1,85 @@
+//! `coverage kcore`, with dumps of a kernel in miniature that QEMU made.
+
+mod common;
+
+use std::fs;
+
+use common::{Traced, functions, plan, refused, text};
+
+/// Three counters, of which the kernel sets the first and the last; a block without one; and an array behind the
+/// counters that is no counters.
+const BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
+    "functions": [{"name": "start_kernel", "size": 57}, {"name": "never", "size": 8}, {"name": "half", "size": 11}],
+    "blocks": [[3222274115, 30, 0, 0, 30], [3222274145, 27, 0, 30, 27], [3222274172, 11, 2, 0, 11], [3222274183, 8, 1, 0, 8]],
+    "counters": {"symbol": "counters", "blocks": [0, 3, 1]}}"#;
+
+const RAN: [&str; 1] = ["start_kernel 0+57"];
+
+#[test]
+fn counters_are_read_from_every_kind_of_dump() {
+    let traced = Traced::new();
+    traced.write("blocks.json", BLOCKS);
+    // An ELF core by physical address, one by virtual address, and raw memory.
+    let dumps: [&[&str]; 4] = [&["dump"], &["paged"], &["raw", "--base", "0"], &["raw", "--base=0x0"]];
+    for dump in dumps {
+        let output = traced.coverage(&[&["kcore", "vmlinux", "--blocks", "blocks.json"], dump].concat());
+        let plan = plan(&output);
+        assert_eq!(functions(&plan), RAN, "{dump:?}");
+        let run = &plan.coverage.unwrap().runs[0];
+        assert_eq!((&run.source[..], run.unordered), ("kcore", true));
+        let warning = format!("coverage: warning: {}: 1 of 4 blocks have no counter", dump[0]);
+        assert!(text(&output.stderr).starts_with(&warning), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn dumps_that_do_not_fit_are_refused() {
+    let traced = Traced::new();
+    let blocks = traced.write("blocks.json", BLOCKS);
+    let blocks = blocks.to_str().unwrap();
+    let kcore = |kernel: &str, dump: &[&str]| {
+        traced.coverage(&[&["kcore", kernel, "--blocks", blocks], dump].concat())
+    };
+    let dump = fs::read(traced.path("dump")).unwrap();
+    traced.write("short", &dump[..1 << 16]);
+    traced.write("headers", &dump[..100]);
+    traced.write("text", "hello");
+    refused(&kcore("vmlinux", &["raw"]), 2, "raw: not an ELF file; expected an ELF core");
+    refused(&kcore("vmlinux", &["vmlinux"]), 2, "vmlinux: an ELF file of type 2, not a core");
+    refused(&kcore("vmlinux", &["text"]), 2, "text: not an ELF file");
+    refused(&kcore("vmlinux", &["headers"]), 2, "headers: its program headers cannot be read");
+    refused(&kcore("vmlinux", &["short"]), 2, "short: it ends before");
+    refused(&kcore("vmlinux", &["missing"]), 1, "cannot read missing");
+    refused(
+        &kcore("vmlinux", &["raw", "--base", "0x800000"]),
+        2,
+        "raw: it does not hold the 3 counters at 0xc01",
+    );
+    // Somebody else's memory.
+    refused(&kcore("vmlinux", &["raw", "--base", "4096"]), 2, "raw: of another kernel than vmlinux: ");
+    assert_eq!(kcore("vmlinux", &["raw", "--base", "x"]).status.code(), Some(2));
+}
+
+#[test]
+fn counters_that_are_none_are_refused() {
+    let traced = Traced::new();
+    let refuse = |blocks: String, message: &str| {
+        traced.write("blocks.json", blocks);
+        refused(&traced.coverage(&["kcore", "vmlinux", "--blocks", "blocks.json", "dump"]), 2, message);
+    };
+    // Something else of the kernel.
+    refuse(
+        BLOCKS.replace(r#""counters", "#, r#""start_kernel", "#),
+        "of another kernel than vmlinux: counter 0 is",
+    );
+    refuse(
+        BLOCKS.replace(r#""counters", "#, r#""missing", "#),
+        "vmlinux: it has no symbol missing; expected the vmlinux",
+    );
+    refuse(BLOCKS.replace("[0, 3, 1]", "[]"), "none of its 0 counters is set");
+    let (without, _) = BLOCKS.split_once(",\n    \"counters\"").unwrap();
+    refuse(
+        format!("{without}}}"),
+        "vmlinux: its map of blocks has no counters; expected a kernel that was rewritten",
+    );
+}
