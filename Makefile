@@ -18,7 +18,7 @@ demo: build
 	fixtures/demo.sh out/demo
 
 test: lint build
-	fixtures/install.sh boot programs scan
+	fixtures/install.sh boot browser programs scan
 	cargo test --release --workspace
 
 tools:

@@ -146,9 +146,9 @@ then, when it has done what it is for,
   cat /sys/kernel/tracing/trace > trace.txt
 The tracer starts when the kernel has set up its memory. Without trace_clock, a kernel whose clock is not stable
 changes the trace's late in the boot, and throws away what it had until then. With nooverwrite it is the beginning
-that is kept if the buffer is too small, and the trace says how much is missing. The option sym-addr tells local
-functions of one name apart. Without user space, ftrace_dump_on_oops, or the key z of the magic SysRq, prints the
-buffer on the console.
+that is kept if the buffer is too small; per_cpu/cpu*/stats beside the trace has the number of dropped events. The
+option sym-addr tells local functions of one name apart. Without user space, ftrace_dump_on_oops, or the key z of the
+magic SysRq, prints the buffer on the console.
 With trace-cmd: trace-cmd record -p function …, trace-cmd report > trace.txt. The function graph tracer is read
 too.
 

@@ -1,0 +1,127 @@
+//! `coverage html`, loaded in a browser.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Traced, refused, text};
+use coverage::Code;
+use coverage::pages::{Map, SectionMap};
+use kplan::Plan;
+
+/// Does with the page what a person does, and leaves what is seen in attributes of its body.
+const VISITOR: &str = r##"<script>
+const seen = document.body.dataset;
+const heading = () => document.querySelector("#detail h2").textContent;
+const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+seen.maps = [...document.querySelectorAll(".map")].map((map) =>
+  [map.dataset.section, map.querySelectorAll(".page").length, map.querySelectorAll(".touched").length].join(" ")).join(", ");
+seen.first = heading();
+const text = document.querySelectorAll(".map")[1];
+text.querySelector("[tabindex='0']").focus();
+seen.focused = heading();
+seen.functions = [...document.querySelectorAll("#detail li")].map((item) => item.textContent).join(", ");
+press("ArrowRight");
+press("Enter");
+seen.kept = document.querySelectorAll("[aria-selected=true]").length;
+document.querySelector(".map .page").focus();
+seen.stays = heading();
+press("Escape");
+document.querySelector(".map .page").blur();
+document.querySelector(".map .page").focus();
+seen.released = heading();
+seen.stops = text.querySelectorAll("[tabindex='0']").length;
+</script></body>"##;
+
+/// The document as a browser has it after the scripts.
+fn loaded(page: &Path) -> String {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new("chromium")
+        // The sandbox wants more of the system than a container gives; the page is our own.
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .output()
+        .expect("run chromium; install the package chromium");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+/// A page of `vmlinux`, and with `after` of `relinked` beside it.
+fn page(traced: &Traced, after: bool) -> String {
+    traced.write("plan.json", traced.coverage(&["qemu", "vmlinux", "trace"]).stdout);
+    let mut arguments = vec!["html", "plan.json", "vmlinux"];
+    if after {
+        arguments.extend(["--after", "plan.json", "relinked"]);
+    }
+    let output = traced.coverage(&arguments);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+fn map(traced: &Traced, kernel: &str) -> Map {
+    let plan = fs::read_to_string(traced.path("plan.json")).unwrap();
+    let plan = Plan::parse(&plan, "plan.json").unwrap();
+    Map::of(&Code::read(&traced.path(kernel), None).unwrap(), &plan.coverage.unwrap())
+}
+
+#[test]
+fn a_browser_shows_the_figures_of_the_plan() {
+    let traced = Traced::new();
+    let html = page(&traced, true);
+    let visited = traced.write("page.html", html.replace("</body>", VISITOR));
+    let document = loaded(&visited);
+    let body = document.split("<body ").nth(1).unwrap_or_else(|| panic!("no visitor's notes in\n{document}"));
+    let noted = |name: &str| {
+        let (_, value) = body.split_once(&format!("data-{name}=\"")).unwrap();
+        value.split('"').next().unwrap().to_owned()
+    };
+    let (before, after) = (map(&traced, "vmlinux"), map(&traced, "relinked"));
+    let shown = |map: &Map| {
+        let section =
+            |section: &SectionMap| format!("{} {} {}", section.name, section.pages.len(), section.touched());
+        map.sections.iter().filter(|section| section.ran > 0).map(section).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(noted("maps"), format!("{}, {}", shown(&before), shown(&after)));
+    // The emptiest page is that of the head: 51 of 63 bytes ran.
+    assert_eq!(noted("first"), ".head.text page 0xc0100000: 51 of 63 bytes ran");
+    let text = before.sections.iter().find(|section| section.name == ".text").unwrap();
+    assert_eq!(noted("focused"), format!(".text page 0xc0100000: {} of {} bytes ran", text.ran, text.size));
+    assert!(
+        noted("functions").starts_with("start_kernel55 of 57, generated13 of 13, half5 of 11"),
+        "{}",
+        noted("functions")
+    );
+    assert_eq!((noted("kept").as_str(), noted("stops").as_str()), ("1", "1"));
+    assert_eq!(noted("stays"), noted("focused"));
+    assert_eq!(noted("released"), noted("first"));
+}
+
+#[test]
+fn the_page_refers_to_nothing_else() {
+    let traced = Traced::new();
+    let html = page(&traced, false);
+    for reference in ["http://", "https://", "src=", "<link", "url(", "import "] {
+        assert!(!html.contains(reference), "{reference}");
+    }
+    assert!(html.contains("default-src 'none'"));
+    // A name cannot end the element that it is in.
+    let plan = fs::read_to_string(traced.path("plan.json")).unwrap();
+    traced.write("plan.json", plan.replace("\"trace\": \"trace\"", "\"trace\": \"</h2><script>\""));
+    let output = traced.coverage(&["html", "plan.json", "vmlinux"]);
+    assert!(text(&output.stdout).contains("&lt;/h2&gt;&lt;script&gt;"));
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused() {
+    let traced = Traced::new();
+    traced.write("empty.json", "{\"schema\": \"kshrink/1\"}");
+    refused(&traced.coverage(&["html", "empty.json", "vmlinux"]), 2, "empty.json: no coverage in it");
+    assert_eq!(
+        traced.coverage(&["html", "plan.json", "vmlinux", "--after", "plan.json"]).status.code(),
+        Some(2)
+    );
+}
