@@ -35,6 +35,8 @@ pub struct Graph {
     pub tables: Vec<JumpTable>,
     /// Code that a pass has put in an order of its own.
     pub regions: Vec<Region>,
+    /// The array in which the blocks note that they ran, if a pass has made them do so.
+    pub counters: Option<Counters>,
     /// Nodes that are alive by themselves.
     pub roots: Vec<Root>,
     /// Code that could not be taken apart, by reason.
@@ -242,6 +244,15 @@ pub struct Region {
     pub sections: Vec<SectionId>,
     /// All of their nodes, in the order wanted. Nodes that follow one another ([`Node::follows`]) do so here.
     pub nodes: Vec<NodeId>,
+}
+
+/// An array of one byte for each instrumented block: 0 until the block has run.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// The symbol at its first byte.
+    pub symbol: SymbolId,
+    /// The block of each byte.
+    pub blocks: Vec<NodeId>,
 }
 
 /// A symbol.

@@ -31,7 +31,7 @@ fn compile(dir: &Dir, level: &str) -> Vec<PathBuf> {
 /// Lowers and links; gives the path of the program.
 fn relink(dir: &Dir, graph: &Graph, relax: Relax, name: &str) -> PathBuf {
     let object = dir.path(&format!("{name}.o"));
-    fs::write(&object, lower(graph, relax).unwrap().write().unwrap()).unwrap();
+    fs::write(&object, lower(graph, relax).unwrap().object.write().unwrap()).unwrap();
     dir.link(&[object], name)
 }
 

@@ -77,7 +77,7 @@ fn odd_branches_keep_their_encoding() {
     let bytes = std::fs::read(&path).unwrap();
     let original = Object::read("hard.o", &bytes).unwrap();
     let graph = lift(&[path]);
-    let lowered = lower(&graph, Relax::AsAssembled).unwrap();
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap().object;
     let text = |object: &Object<'_>, symbol: &str| {
         let symbol = object.symbols.iter().find(|s| s.name == symbol).unwrap();
         let kelf::Place::Section(section) = symbol.place else { panic!("{symbol:?}") };
@@ -110,7 +110,7 @@ fn ends_of_variables() {
 fn labels_behind_data() {
     let dir = Dir::new();
     let graph = lift_reachable(&[dir.compile("blob.c", &["-Os", "-fno-toplevel-reorder"])], "entry");
-    let lowered = lower(&graph, Relax::Shortest).unwrap();
+    let lowered = lower(&graph, Relax::Shortest).unwrap().object;
     let symbol = |name: &str| lowered.symbols.iter().find(|symbol| symbol.name == name).unwrap();
     let (start, end) = (symbol("blob"), symbol("blob_end"));
     assert_eq!(start.place, end.place);
@@ -159,7 +159,7 @@ fn tables_of_distances() {
 fn variables_of_threads_keep_their_entries() {
     let dir = Dir::new();
     let graph = lift(&[dir.compile("tls.c", &["-Os", "-fPIC"])]);
-    let lowered = lower(&graph, Relax::AsAssembled).unwrap();
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap().object;
     let relocs = lowered.sections.iter().flat_map(|section| &section.relocs);
     let entries: BTreeSet<_> = relocs
         .filter(|reloc| reloc.class == RelocClass::Tls && reloc.r_type == goblin::elf::reloc::R_386_TLS_GD)

@@ -15,7 +15,7 @@
 //! file: a rewriter makes most of its output from scratch, and reading and writing then meet in one
 //! type that tests can compare.
 //!
-//! Of what comes out of that link, [`Functions`] names the code, and [`SizeTable`] gives the sizes, which the
+//! Of what comes out of that link, [`Functions`] names the code, [`section_bases`] says where it came to lie, and [`SizeTable`] gives the sizes, which the
 //! command `kelf size` prints.
 
 pub mod archive;
@@ -32,11 +32,13 @@ pub mod size;
 pub mod write;
 
 mod addend;
+mod bases;
 mod error;
 mod headers;
 mod resolve;
 mod segments;
 
+pub use bases::section_bases;
 pub use build_dir::KernelBuild;
 pub use error::{Error, Result};
 pub use functions::{Function, Functions};

@@ -7,6 +7,7 @@ ELF, and what they cannot prove they keep, and say so in [`PassReport::kept`].
 */
 
 pub mod explain;
+pub mod instrument;
 pub mod layout;
 pub mod reach;
 pub mod report;
@@ -29,6 +30,8 @@ pub enum Pass {
     Reach,
     /// [`layout`](mod@layout)
     Layout,
+    /// [`instrument`]
+    Instrument,
 }
 
 /// What passes are told besides the plan.
@@ -39,8 +42,8 @@ pub struct Options {
 }
 
 impl Pass {
-    /// Every pass, in the order in which they run by default.
-    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach, Pass::Layout];
+    /// Every pass, in the order in which they make sense.
+    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Layout];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -48,6 +51,15 @@ impl Pass {
             Pass::Syscalls => "syscalls",
             Pass::Reach => "reach",
             Pass::Layout => "layout",
+            Pass::Instrument => "instrument",
+        }
+    }
+
+    /// Whether it takes something out of the program.
+    pub fn removes(self) -> bool {
+        match self {
+            Pass::Syscalls | Pass::Reach => true,
+            Pass::Instrument | Pass::Layout => false,
         }
     }
 
@@ -57,6 +69,7 @@ impl Pass {
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Reach => reach::run(graph),
             Pass::Layout => layout::run(graph, plan),
+            Pass::Instrument => instrument::run(graph),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `kshrink-spec`: applies a plan to a kernel and relinks it with the kernel's own build.
 
 mod arguments;
+mod blocks;
 mod explain;
 mod phases;
 mod relink;
@@ -53,7 +54,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         return explain::print(&graph, symbol);
     }
     phases.next("emit");
-    let object = rewrite::emit(&graph, &arguments.passes)?;
+    let lowered = rewrite::lower(&graph, &arguments.passes)?;
+    let object = lowered.object.write().map_err(rewrite::of_elf)?;
     match &task {
         Task::EmitObject(path) => {
             let mut output = Output::create(path)?;
@@ -71,7 +73,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             let staged = relink::relink(build, &object, &arguments.make, out)?;
             let sizes = report::Sizes::of(&build.vmlinux, &staged.vmlinux())?;
             let report = report::Report::new(&input, &graph, passes, phases.finish(), Some(sizes));
-            staged.publish(out, &report.json()?)?;
+            let blocks = blocks::map(&graph, &lowered, &staged.vmlinux())?;
+            staged.publish(out, &report.json()?, &blocks)?;
             let mut stdout = Output::stdout();
             std::io::Write::write_all(&mut stdout, report.to_string().as_bytes())?;
             Ok(stdout.commit()?)

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use kcli::{Failure, Output};
 use kelf::{KernelBuild, Machine};
+use kplan::BlockMap;
 use tempfile::TempDir;
 
 /// The end of make's output that an error message quotes.
@@ -80,7 +81,7 @@ impl Staged {
     }
 
     /// Moves the results to the output directory, each one complete or not at all.
-    pub fn publish(self, out: &Path, report: &[u8]) -> Result<(), Failure> {
+    pub fn publish(self, out: &Path, report: &[u8], blocks: &BlockMap) -> Result<(), Failure> {
         fs::create_dir_all(out).map_err(|error| Failure::job(format!("{}: {error}", out.display())))?;
         let image = self.boot_image.file_name().expect("make named a file");
         let results = [
@@ -94,6 +95,9 @@ impl Staged {
                 Failure::job(format!("{}: cannot move it to {}: {error}", from.display(), to.display()))
             })?;
         }
+        let mut output = Output::create(&out.join("blocks.json"))?;
+        blocks.write(&mut output)?;
+        output.commit()?;
         let mut output = Output::create(&out.join("report.json"))?;
         std::io::Write::write_all(&mut output, report)?;
         Ok(output.commit()?)

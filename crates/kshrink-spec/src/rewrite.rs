@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kcfg::graph::Graph;
 use kcfg::lift::{self, Lifter};
-use kcfg::lower::{self, Relax};
+use kcfg::lower::{self, Lowered, Relax};
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Program};
 use kopt::{Options, Pass, PassReport};
@@ -89,7 +89,8 @@ impl Input {
 /// How often the program is lifted again because what was removed allows a finer graph.
 const MAX_ROUNDS: usize = 4;
 
-/// Runs the passes in order, on finer and finer graphs, until that brings nothing more.
+/// Runs the passes: those that remove in their order, on finer and finer graphs, until that brings nothing more;
+/// then the others in theirs.
 pub fn run_passes(
     mut lifter: Lifter<'_>,
     plan: &Plan,
@@ -97,29 +98,33 @@ pub fn run_passes(
     options: Options,
     phases: &mut Phases,
 ) -> Result<(Graph, Vec<PassReport>), Failure> {
+    let (removing, finishing): (Vec<Pass>, Vec<Pass>) = passes.iter().partition(|pass| pass.removes());
     let mut round = 1;
     loop {
         phases.next("graph");
         let mut graph = lifter.graph().map_err(of_lift)?;
         let mut reports = Vec::new();
-        for pass in passes {
+        for pass in &removing {
             phases.next(pass.name());
             reports.push(pass.run(&mut graph, plan, options));
         }
         phases.next("refine");
-        if passes.is_empty() || round == MAX_ROUNDS || !lifter.refine(&graph) {
-            return Ok((graph, reports));
+        if !removing.is_empty() && round < MAX_ROUNDS && lifter.refine(&graph) {
+            round += 1;
+            continue;
         }
-        round += 1;
+        for pass in &finishing {
+            phases.next(pass.name());
+            reports.push(pass.run(&mut graph, plan, options));
+        }
+        return Ok((graph, reports));
     }
 }
 
-/// Lowers the graph and encodes the object. With no pass, branches stay as assembled, so that every section
-/// keeps its size.
-pub fn emit(graph: &Graph, passes: &[Pass]) -> Result<Vec<u8>, Failure> {
+/// Lowers the graph. With no pass, branches stay as assembled, so that every section keeps its size.
+pub fn lower<'g>(graph: &'g Graph, passes: &[Pass]) -> Result<Lowered<'g>, Failure> {
     let relax = if passes.is_empty() { Relax::AsAssembled } else { Relax::Shortest };
-    let object = lower::lower(graph, relax)?;
-    object.write().map_err(of_elf)
+    Ok(lower::lower(graph, relax)?)
 }
 
 fn of_lift(error: lift::Error) -> Failure {

@@ -12,7 +12,7 @@ pub mod aarch64;
 pub mod semantics;
 pub mod x86;
 
-use kelf::Machine;
+use kelf::{Machine, RelocClass};
 
 pub use semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
 
@@ -54,6 +54,10 @@ pub trait Rewritable: Isa {
 
     /// Appends `size` bytes of padding that may be executed.
     fn encode_nops(&self, size: usize, out: &mut Vec<u8>);
+
+    /// Appends an instruction that stores 1 to a byte, whose address is left to a relocation, and that changes
+    /// neither registers nor flags.
+    fn encode_store_one(&self, out: &mut Vec<u8>) -> AddressField;
 
     /// The length of the instruction at the start of `bytes` if it is one that assemblers pad with.
     fn padding_len(&self, bytes: &[u8]) -> Option<usize>;
@@ -189,6 +193,21 @@ pub struct MemoryOperand {
     pub width: u8,
     /// Where in the instruction the displacement is, in bytes from its start, if it has one.
     pub displacement_offset: Option<u8>,
+}
+
+/// A field of an instruction that holds an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressField {
+    /// Where in the instruction, in bytes from its start.
+    pub offset: u8,
+    /// Width in bytes.
+    pub width: u8,
+    /// Bytes from the field to the end of the instruction where the processor counts from there, else 0.
+    pub bias: u8,
+    /// The machine's relocation number.
+    pub r_type: u32,
+    /// What that computes.
+    pub class: RelocClass,
 }
 
 /// One encoding of a branch.

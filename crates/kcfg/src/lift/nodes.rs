@@ -81,6 +81,7 @@ pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], c
         symbols: Vec::new(),
         tables: Vec::new(),
         regions: Vec::new(),
+        counters: None,
         roots: Vec::new(),
         opaque: Vec::new(),
         unresolved_switches: Vec::new(),

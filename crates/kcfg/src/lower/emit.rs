@@ -6,11 +6,11 @@ use goblin::elf::section_header::{
 use indexmap::IndexMap;
 use kelf::{Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
 
-use super::Error;
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use super::units::Units;
+use super::{Error, Lowered, PlacedCode};
 use crate::graph::{Graph, Ref, Target};
 use crate::index::{NodeId, SymbolId};
 use crate::isa::Rewritable;
@@ -99,8 +99,27 @@ impl<'g> Emitter<'g> {
         (places, &mut self.symbols)
     }
 
-    /// Writes the object.
-    pub fn object(mut self) -> Result<Object<'g>, Error> {
+    /// Writes the object, and says where its code came from.
+    pub fn lowered(self) -> Result<Lowered<'g>, Error> {
+        let code = self.code();
+        Ok(Lowered { object: self.object()?, code })
+    }
+
+    fn code(&self) -> Vec<PlacedCode> {
+        let mut code = Vec::new();
+        for placed in &self.placed {
+            if self.graph.sections[placed.section.get()].flags & u64::from(SHF_EXECINSTR) == 0 {
+                continue;
+            }
+            code.extend(placed.nodes.iter().filter_map(|&PlacedNode { node, offset, .. }| {
+                let size = self.ends[node.get()] - offset;
+                self.sections[node.get()].map(|section| PlacedCode { node, section, offset, size })
+            }));
+        }
+        code
+    }
+
+    fn object(mut self) -> Result<Object<'g>, Error> {
         let null = Section {
             name: "",
             kind: SHT_NULL,

@@ -16,9 +16,10 @@ mod relax;
 mod symbols;
 mod units;
 
-use kelf::Object;
+use kelf::{Object, SectionIndex};
 
 use crate::graph::Graph;
+use crate::index::NodeId;
 
 pub use relax::Relax;
 
@@ -43,7 +44,28 @@ pub enum Error {
     },
 }
 
+/// A lowered graph.
+pub struct Lowered<'g> {
+    /// The object.
+    pub object: Object<'g>,
+    /// Where its code came from, in the order of the object.
+    pub code: Vec<PlacedCode>,
+}
+
+/// A node of code with its place in the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedCode {
+    /// The node.
+    pub node: NodeId,
+    /// The section of the object.
+    pub section: SectionIndex,
+    /// Offset in bytes in that section.
+    pub offset: u32,
+    /// Size there in bytes, with the branches that end it.
+    pub size: u32,
+}
+
 /// Lowers the live part of a graph.
-pub fn lower(graph: &Graph, relax: Relax) -> Result<Object<'_>, Error> {
-    emit::Emitter::new(graph, relax)?.object()
+pub fn lower(graph: &Graph, relax: Relax) -> Result<Lowered<'_>, Error> {
+    emit::Emitter::new(graph, relax)?.lowered()
 }

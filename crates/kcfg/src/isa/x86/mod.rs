@@ -2,12 +2,16 @@
 
 use kelf::Machine;
 
-use super::{Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, MemoryOperand, Reg, Rewritable};
+use super::{
+    AddressField, Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, MemoryOperand, Reg,
+    Rewritable,
+};
 
 mod branch;
 mod decode;
 mod operands;
 mod semantics;
+mod store;
 
 pub use semantics::registers;
 
@@ -62,6 +66,10 @@ impl Rewritable for X86 {
 
     fn encode_nops(&self, size: usize, out: &mut Vec<u8>) {
         branch::nops(size, out)
+    }
+
+    fn encode_store_one(&self, out: &mut Vec<u8>) -> AddressField {
+        store::store_one(self.bits, out)
     }
 
     fn padding_len(&self, bytes: &[u8]) -> Option<usize> {

@@ -1,0 +1,197 @@
+/*!
+Pass `instrument`: every basic block notes that it ran (Chanet et al. 2007, section 4.2).
+
+A block begins with one more instruction, a store of 1 to a byte of its own in a zero-initialised array; flags and
+registers stay as they are. Whoever reads the array afterwards (`coverage kcore`) has the blocks that ran.
+
+Not instrumented, and reported:
+
+- hand-written and opaque code, which is carried as it is;
+- patch sites, which are found by address or compared byte by byte at run time;
+- code that runs before paging is on, where the array is not at its address: what the hand-written code of the
+  boot section calls directly, and what that calls. (The kernel proper is entered from there through a
+  pointer.)
+*/
+
+use fixedbitset::FixedBitSet;
+use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS};
+use goblin::elf::sym::{STB_GLOBAL, STT_OBJECT};
+use kcfg::graph::{Chunk, Counters, Graph, Life, Node, NodeKind, Ref, Section, Symbol, SymbolPlace, Target};
+use kcfg::index::{NodeId, SectionId, SymbolId};
+use kcfg::special::TableKind;
+use kelf::ObjectIndex;
+use rustc_hash::FxHashMap;
+
+use crate::report::PassReport;
+
+/// The name of the array.
+const SYMBOL: &str = "kshrink_counters";
+
+/// The section whose hand-written code starts the kernel (`__HEAD` in include/linux/init.h).
+const BOOT_SECTION: &str = ".head.text";
+
+/// Instruments every block that can be.
+pub fn run(graph: &mut Graph) -> PassReport {
+    let mut report = PassReport::new("instrument");
+    let early = early_code(graph);
+    let mut blocks = Vec::new();
+    for node in graph.node_ids() {
+        let Some(block) = graph.block(node) else { continue };
+        if !graph.node(node).live {
+            continue;
+        }
+        if early.contains(block.function.get()) {
+            report.count("blocks that run before paging, left alone", 1);
+        } else if block.fixed {
+            report.count("patch sites, left alone", 1);
+        } else {
+            blocks.push(node);
+        }
+    }
+    report.count("blocks instrumented", blocks.len() as u64);
+    for opaque in graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live) {
+        report.keep(&opaque.name, format!("not instrumented: {}", opaque.reason));
+    }
+    for function in early.ones() {
+        report.keep(&graph.functions[function].name, "not instrumented: runs before paging is on");
+    }
+    if blocks.is_empty() {
+        return report;
+    }
+    let symbol = add_counters(graph, blocks.len() as u32);
+    let grown: FxHashMap<NodeId, u32> = blocks
+        .iter()
+        .enumerate()
+        .map(|(number, &node)| (node, prepend_store(graph, node, symbol, number as i64)))
+        .collect();
+    move_places(graph, &grown);
+    graph.counters = Some(Counters { symbol, blocks });
+    report
+}
+
+/// The functions that the code which starts the kernel calls directly, and those that they call, as a set of
+/// bits by function.
+fn early_code(graph: &Graph) -> FixedBitSet {
+    let mut early = FixedBitSet::with_capacity(graph.functions.len());
+    let is_boot = |&node: &NodeId| {
+        let code = graph.chunk(node).is_some_and(|chunk| chunk.code);
+        code && graph.section_of(node).name == BOOT_SECTION
+    };
+    let mut pending: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
+    while let Some(node) = pending.pop() {
+        for reference in graph.refs_of(node) {
+            let direct = matches!(reference.class, kelf::RelocClass::Branch | kelf::RelocClass::Relative);
+            let Some(to) = graph.resolve_node(reference.target).filter(|_| direct) else { continue };
+            let Some(block) = graph.block(to) else { continue };
+            if !early.put(block.function.get()) {
+                pending.extend(graph.functions[block.function.get()].blocks.clone().map(NodeId));
+            }
+        }
+    }
+    early
+}
+
+/// Adds the array to the program: a zero-initialised section of one byte for each block.
+fn add_counters(graph: &mut Graph, size: u32) -> SymbolId {
+    let section = SectionId::from(graph.sections.len());
+    let node = NodeId::from(graph.nodes.len());
+    graph.sections.push(Section {
+        name: ".bss".to_owned(),
+        object: SYMBOL.to_owned(),
+        origin: ObjectIndex::from(0),
+        size,
+        kind: SHT_NOBITS,
+        flags: u64::from(SHF_ALLOC | SHF_WRITE),
+        align: 1,
+        entsize: 0,
+        group: None,
+        nodes: node.0..node.0 + 1,
+    });
+    let (bytes, refs) = (graph.bytes.len() as u32, graph.refs.len() as u32);
+    graph.nodes.push(Node {
+        section,
+        offset: 0,
+        size,
+        bytes: bytes..bytes,
+        refs: refs..refs,
+        align: 1,
+        follows: false,
+        kind: NodeKind::Chunk(Chunk { code: false, life: Life::Referenced }),
+        live: true,
+    });
+    graph.symbols.push(Symbol {
+        name: SYMBOL.to_owned(),
+        file: None,
+        binding: STB_GLOBAL,
+        kind: STT_OBJECT,
+        other: 0,
+        size: u64::from(size),
+        place: SymbolPlace::Node(node, 0),
+    });
+    SymbolId::from(graph.symbols.len() - 1)
+}
+
+/// Puts the store to byte `number` of the array in front of a block. Returns its length in bytes.
+fn prepend_store(graph: &mut Graph, node: NodeId, counters: SymbolId, number: i64) -> u32 {
+    let mut bytes = Vec::new();
+    let field = graph.isa().encode_store_one(&mut bytes);
+    let length = bytes.len() as u32;
+    bytes.extend_from_slice(graph.bytes_of(node));
+    let store = Ref {
+        offset: u32::from(field.offset),
+        r_type: field.r_type,
+        class: field.class,
+        width: field.width,
+        bias: field.bias,
+        target: Target::Symbol(counters),
+        addend: number,
+        slot_of: None,
+    };
+    let moved = graph.refs_of(node).iter().map(|r| Ref { offset: r.offset + length, ..*r });
+    let refs: Vec<Ref> = std::iter::once(store).chain(moved).collect();
+    let (first_byte, first_ref) = (graph.bytes.len() as u32, graph.refs.len() as u32);
+    graph.bytes.extend_from_slice(&bytes);
+    graph.refs.extend(refs);
+    let end = (graph.bytes.len() as u32, graph.refs.len() as u32);
+    let node = &mut graph.nodes[node.get()];
+    node.bytes = first_byte..end.0;
+    node.refs = first_ref..end.1;
+    node.size += length;
+    length
+}
+
+/// Moves what names a place within a block that grew, and what names the instruction that a table is about:
+/// that is the instruction, and not the store in front of it.
+fn move_places(graph: &mut Graph, grown: &FxHashMap<NodeId, u32>) {
+    let sites: Vec<u32> = graph
+        .node_ids()
+        .filter(|&node| graph.chunk(node).is_some_and(|chunk| is_about_instruction(chunk.life)))
+        .filter_map(|node| Some(graph.node(node).refs.start).filter(|_| !graph.refs_of(node).is_empty()))
+        .collect();
+    let mut is_site = FixedBitSet::with_capacity(graph.refs.len());
+    is_site.extend(sites.into_iter().map(|site| site as usize));
+    for i in 0..graph.refs.len() {
+        let (target, addend) = (graph.refs[i].target, graph.refs[i].addend);
+        let Some((node, inside)) = graph.resolve(target) else { continue };
+        let Some(&length) = grown.get(&node) else { continue };
+        // A symbol within a block moves by itself.
+        let moves_itself = matches!(target, Target::Symbol(_)) && inside > 0;
+        if !moves_itself && (addend + i64::from(inside) > 0 || is_site.contains(i)) {
+            graph.refs[i].addend += i64::from(length);
+        }
+    }
+    for symbol in &mut graph.symbols {
+        if let SymbolPlace::Node(node, offset) = &mut symbol.place
+            && *offset > 0
+            && let Some(length) = grown.get(node)
+        {
+            *offset += length;
+        }
+    }
+}
+
+/// Whether entries of a table begin with the address of one instruction, and not of a function.
+fn is_about_instruction(life: Life) -> bool {
+    let is_function = |kind| matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection);
+    matches!(life, Life::Site(kind) if !is_function(kind))
+}

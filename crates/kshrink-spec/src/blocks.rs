@@ -1,0 +1,146 @@
+//! The map of the rewritten kernel: which address holds which block of the original.
+
+use goblin::elf::section_header::SHF_EXECINSTR;
+use kcfg::graph::{Graph, Symbol, SymbolPlace};
+use kcfg::index::NodeId;
+use kcfg::lower::Lowered;
+use kcli::Failure;
+use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName};
+use rustc_hash::FxHashMap;
+use std::path::Path;
+
+use crate::rewrite::of_elf;
+
+/// Makes the map, given the kernel that was linked from the lowered object. Code in sections whose place
+/// cannot be told is left out.
+pub fn map(graph: &Graph, lowered: &Lowered<'_>, vmlinux: &Path) -> Result<BlockMap, Failure> {
+    let bases = kelf::section_bases(&lowered.object, vmlinux).map_err(of_elf)?;
+    let mut functions = Functions::of(graph);
+    let mut map = BlockMap::default();
+    let mut nodes = Vec::new();
+    for placed in &lowered.code {
+        let Some(base) = bases[placed.section.get()] else { continue };
+        let address = base + u64::from(placed.offset);
+        for piece in functions.pieces(graph, placed.node, placed.size) {
+            nodes.push(placed.node);
+            map.blocks.push(Block {
+                address: address + u64::from(piece.offset),
+                size: u64::from(piece.size),
+                function: piece.function,
+                original_offset: u64::from(piece.original_offset),
+                original_size: u64::from(piece.original_size),
+            });
+        }
+    }
+    map.functions = functions.all;
+    let mut order: Vec<usize> = (0..map.blocks.len()).collect();
+    order.sort_by_key(|&i| map.blocks[i].address);
+    let (blocks, nodes): (Vec<Block>, Vec<NodeId>) =
+        order.into_iter().map(|i| (map.blocks[i], nodes[i])).unzip();
+    map.blocks = blocks;
+    map.counters = counters(graph, &nodes);
+    Ok(map)
+}
+
+/// Which block each counter of an instrumented kernel counts.
+fn counters(graph: &Graph, nodes: &[NodeId]) -> Option<Counters> {
+    let counted = graph.counters.as_ref()?;
+    let blocks: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
+    let symbol = graph.symbols[counted.symbol.get()].name.clone();
+    let blocks = counted.blocks.iter().map(|node| blocks.get(node).copied()).collect::<Option<_>>()?;
+    Some(Counters { symbol, blocks })
+}
+
+/// A piece of a node that belongs to one function.
+struct Piece {
+    offset: u32,
+    size: u32,
+    function: usize,
+    original_offset: u32,
+    original_size: u32,
+}
+
+/// The original functions, as far as some code of theirs is in the map.
+struct Functions<'g> {
+    /// For each node, the symbols in it by rising offset, the first of each place only.
+    symbols: FxHashMap<NodeId, Vec<Named<'g>>>,
+    numbers: FxHashMap<(NodeId, u32), usize>,
+    all: Vec<BlockFunction>,
+}
+
+/// A symbol of code.
+struct Named<'g> {
+    offset: u32,
+    symbol: &'g Symbol,
+    nth: u32,
+}
+
+impl<'g> Functions<'g> {
+    fn of(graph: &'g Graph) -> Functions<'g> {
+        let mut symbols: FxHashMap<NodeId, Vec<Named<'g>>> = FxHashMap::default();
+        let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
+        for symbol in &graph.symbols {
+            let SymbolPlace::Node(node, offset) = symbol.place else { continue };
+            if graph.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0 {
+                continue;
+            }
+            let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
+            symbols.entry(node).or_default().push(Named { offset, symbol, nth: *count });
+            *count += 1;
+        }
+        for named in symbols.values_mut() {
+            // Global before local, then the first, as `kelf::Functions` picks them.
+            named.sort_by_key(|named| (named.offset, named.symbol.file.is_some()));
+            named.dedup_by_key(|named| named.offset);
+        }
+        Functions { symbols, numbers: FxHashMap::default(), all: Vec::new() }
+    }
+
+    /// Cuts a node, `size` bytes in the output, along the functions that it holds.
+    fn pieces(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
+        let original_size = graph.input_size(node);
+        let Some(block) = graph.block(node) else {
+            return self.pieces_of_chunk(graph, node, size.min(original_size));
+        };
+        let blocks = graph.functions[block.function.get()].blocks.clone();
+        let entry = NodeId(blocks.start);
+        let start = graph.node(entry).offset;
+        let last = NodeId(blocks.end - 1);
+        let whole = graph.node(last).offset + graph.input_size(last) - start;
+        let original_offset = graph.node(node).offset - start;
+        let Some(function) = self.number(entry, 0, whole) else { return Vec::new() };
+        // Padding behind the function is no part of it.
+        let end = u32::try_from(self.all[function].size).unwrap_or(whole);
+        let original_size = original_size.min(end.saturating_sub(original_offset));
+        vec![Piece { offset: 0, size, function, original_offset, original_size }]
+    }
+
+    fn pieces_of_chunk(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
+        let Some(named) = self.symbols.get(&node) else { return Vec::new() };
+        let starts: Vec<u32> = named.iter().map(|named| named.offset).filter(|&start| start < size).collect();
+        let ends = starts.iter().copied().skip(1).chain([size]).collect::<Vec<_>>();
+        debug_assert!(graph.chunk(node).is_some());
+        let pieces = starts.into_iter().zip(ends).filter_map(|(start, end)| {
+            let function = self.number(node, start, end - start)?;
+            let size = (end - start).min(u32::try_from(self.all[function].size).unwrap_or(u32::MAX));
+            Some(Piece { offset: start, size, function, original_offset: 0, original_size: size })
+        });
+        pieces.collect()
+    }
+
+    /// The number of the function that begins at a place and is no longer than `limit` bytes; `None` if it has
+    /// no name.
+    fn number(&mut self, node: NodeId, offset: u32, limit: u32) -> Option<usize> {
+        if let Some(&number) = self.numbers.get(&(node, offset)) {
+            return Some(number);
+        }
+        let named = self.symbols.get(&node)?.iter().find(|named| named.offset == offset)?;
+        let Named { symbol, nth, .. } = *named;
+        let file = symbol.file.as_deref().map(str::to_owned);
+        let size = if symbol.size == 0 { u64::from(limit) } else { symbol.size.min(limit.into()) };
+        let function = FunctionName { name: symbol.name.clone(), file, nth };
+        self.all.push(BlockFunction { function, size });
+        self.numbers.insert((node, offset), self.all.len() - 1);
+        Some(self.all.len() - 1)
+    }
+}
