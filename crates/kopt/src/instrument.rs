@@ -7,6 +7,7 @@ registers stay as they are. Whoever reads the array afterwards (`coverage kcore`
 Not instrumented, and reported:
 
 - hand-written and opaque code, which is carried as it is;
+- code without a symbol (the slow paths of `static_cpu_has()`), which no report could name;
 - patch sites, which are found by address or compared byte by byte at run time;
 - code that runs before paging is on, where the array is not at its address: what the hand-written code of the
   boot section calls directly, and what that calls. (The kernel proper is entered from there through a
@@ -33,7 +34,7 @@ const BOOT_SECTION: &str = ".head.text";
 /// Instruments every block that can be.
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("instrument");
-    let early = early_code(graph);
+    let (early, named) = (early_code(graph), named_functions(graph));
     let mut blocks = Vec::new();
     for node in graph.node_ids() {
         let Some(block) = graph.block(node) else { continue };
@@ -44,6 +45,8 @@ pub fn run(graph: &mut Graph) -> PassReport {
             report.count("blocks that run before paging, left alone", 1);
         } else if block.fixed {
             report.count("patch sites, left alone", 1);
+        } else if !named.contains(block.function.get()) {
+            report.count("blocks of code without a name, left alone", 1);
         } else {
             blocks.push(node);
         }
@@ -67,6 +70,17 @@ pub fn run(graph: &mut Graph) -> PassReport {
     move_places(graph, &grown);
     graph.counters = Some(Counters { symbol, blocks });
     report
+}
+
+/// The functions that have a symbol, as a set of bits: only what has a name can be told to have run.
+fn named_functions(graph: &Graph) -> FixedBitSet {
+    let mut named = FixedBitSet::with_capacity(graph.functions.len());
+    for symbol in &graph.symbols {
+        let SymbolPlace::Node(node, 0) = symbol.place else { continue };
+        let function = graph.block(node).map(|block| block.function.get());
+        named.extend(function.filter(|&id| graph.functions[id].blocks.start == node.0));
+    }
+    named
 }
 
 /// The functions that the code which starts the kernel calls directly, and those that they call, as a set of

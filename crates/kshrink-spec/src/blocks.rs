@@ -1,5 +1,7 @@
 //! The map of the rewritten kernel: which address holds which block of the original.
 
+use std::path::Path;
+
 use goblin::elf::section_header::SHF_EXECINSTR;
 use kcfg::graph::{Graph, Symbol, SymbolPlace};
 use kcfg::index::NodeId;
@@ -7,7 +9,6 @@ use kcfg::lower::Lowered;
 use kcli::Failure;
 use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName};
 use rustc_hash::FxHashMap;
-use std::path::Path;
 
 use crate::rewrite::of_elf;
 
@@ -38,17 +39,21 @@ pub fn map(graph: &Graph, lowered: &Lowered<'_>, vmlinux: &Path) -> Result<Block
     let (blocks, nodes): (Vec<Block>, Vec<NodeId>) =
         order.into_iter().map(|i| (map.blocks[i], nodes[i])).unzip();
     map.blocks = blocks;
-    map.counters = counters(graph, &nodes);
+    map.counters = counters(graph, &nodes)?;
     Ok(map)
 }
 
 /// Which block each counter of an instrumented kernel counts.
-fn counters(graph: &Graph, nodes: &[NodeId]) -> Option<Counters> {
-    let counted = graph.counters.as_ref()?;
+fn counters(graph: &Graph, nodes: &[NodeId]) -> Result<Option<Counters>, Failure> {
+    let Some(counted) = &graph.counters else { return Ok(None) };
     let blocks: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
     let symbol = graph.symbols[counted.symbol.get()].name.clone();
-    let blocks = counted.blocks.iter().map(|node| blocks.get(node).copied()).collect::<Option<_>>()?;
-    Some(Counters { symbol, blocks })
+    let number = |&node: &NodeId| {
+        let number = blocks.get(&node).copied();
+        let name = || graph.name_of(node);
+        number.ok_or_else(|| Failure::job(format!("{}: it is not known where the link put it", name())))
+    };
+    Ok(Some(Counters { symbol, blocks: counted.blocks.iter().map(number).collect::<Result<_, _>>()? }))
 }
 
 /// A piece of a node that belongs to one function.
