@@ -2,7 +2,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test tools build lint bench study-sections pages clean
+.PHONY: help demo test tools build lint bench bench-scan study-sections study-scan pages clean
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
@@ -11,6 +11,8 @@ help:
 	@echo 'make lint    rustfmt and clippy'
 	@echo 'make bench   rewriting beside ld -r: time and memory'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
+	@echo 'make bench-scan   scanning programs: time and memory'
+	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
@@ -34,8 +36,14 @@ lint: tools
 bench: build
 	fixtures/bench/rewrite.sh
 
+bench-scan: build
+	fixtures/bench/scan.sh
+
 study-sections: build
 	fixtures/bench/sections.sh
+
+study-scan: build
+	fixtures/bench/study-scan.sh
 
 pages: build
 	fixtures/pages/pages.sh out/pages

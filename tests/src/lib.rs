@@ -6,7 +6,7 @@ inside them.
 - [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
 - [`Chain`]: compiles, rewrites and links i386 programs;
 - [`elf`]: what is in an object, read without the help of the tools under test;
-- [`parallel`]: a thread for each core.
+- [`parallel`]: a thread for each core; [`parallel_on`]: a number of threads.
 
 The commands are those of the release profile, whatever the profile of the tests: a kernel takes seconds with
 one and minutes with the other. Cargo does not build the binaries of other packages for a test, so
@@ -20,6 +20,6 @@ mod places;
 mod run;
 
 pub use chain::{Chain, Rewritten};
-pub use parallel::parallel;
+pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
 pub use run::{Outcome, Run, shell_quoted};
