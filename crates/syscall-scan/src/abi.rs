@@ -122,6 +122,12 @@ pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
     })
 }
 
+/// The number of the system call of this name, if the ABI has it.
+pub fn number(abi: Abi, call: &str) -> Option<u32> {
+    let private = 0x000f_0000..0x000f_0010; // ARM's own
+    (0..1024).chain(private).find(|&number| name(abi, number) == Some(call))
+}
+
 /// Whether control never comes back from this system call.
 pub fn ends(abi: Abi, number: u64) -> bool {
     let name = u32::try_from(number).ok().and_then(|number| name(abi, number));

@@ -196,12 +196,13 @@ impl Search<'_, '_, '_> {
         found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         self.count()?;
+        let way = &self.widened(way, word);
         let key = (way.function, way.words.clone());
         if self.open.contains(&key) {
             return Ok(()); // It calls itself with what it was called with.
         }
         if self.open.len() >= MAX_DEPTH {
-            return Err(Stop::TooMany); // It calls itself with ever other arguments.
+            return Err(Stop::TooMany);
         }
         self.open.push(key);
         for (caller, exit) in self.resolver.callers(way.function)? {
@@ -214,6 +215,23 @@ impl Search<'_, '_, '_> {
         }
         self.open.pop();
         Ok(())
+    }
+
+    /// A way, but if it comes back to a function that calls itself, words that are others in every round are
+    /// anything.
+    fn widened(&self, way: &Way, word: usize) -> Way {
+        let mut way = way.clone();
+        let mut open = self.open.iter().rev();
+        let earlier =
+            open.find(|(function, words)| *function == way.function && words[word] == way.words[word]);
+        if let Some((_, earlier)) = earlier {
+            for (own, earlier) in way.words.iter_mut().zip(earlier) {
+                if own != earlier {
+                    *own = Value::Any;
+                }
+            }
+        }
+        way
     }
 
     /// What a value is to a caller, `state` being the caller's when the function begins.

@@ -16,11 +16,14 @@ numbers, or it is listed as unresolved with the reason, and then the result says
 
 pub mod abi;
 pub mod arguments;
+pub mod assume;
 pub mod by_name;
 pub mod calls;
 pub mod code;
 pub mod constants;
+pub mod diff;
 mod error;
+pub mod filter;
 pub mod flow;
 pub mod follow;
 pub mod image;
@@ -33,6 +36,7 @@ mod scan;
 mod search;
 pub mod sysroot;
 pub mod values;
+mod why;
 
 pub use error::Error;
-pub use scan::{Scan, Site, scan};
+pub use scan::{Scan, Site, scan, why};

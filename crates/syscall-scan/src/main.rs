@@ -5,51 +5,130 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kcli::{Failure, OrBadInput, Output, is_piped_stdin};
+use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
 use kplan::{Plan, Syscalls};
+use syscall_scan::diff::Difference;
+use syscall_scan::filter::{Filter, seccomp, systemd};
 use syscall_scan::report;
 
 mod options;
 mod targets;
 
-use options::{Format, Options};
+use options::{Command, DiffFormat, DiffOptions, Format, Options};
 
 /// How many unresolved places are named on standard error; the plan has all of them.
 const MAX_NAMED: usize = 10;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    kcli::main("syscall-scan", || run(&options))
+    match &options.command {
+        Some(Command::Diff(options)) => main_diff(options),
+        None if options.why.is_some() => kcli::main("syscall-scan", || why(&options)),
+        None => kcli::main("syscall-scan", || run(&options)),
+    }
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
     let mut plan = read_plan(options)?;
-    let found = targets::scan_all(options)?;
+    let mut found = match options.files.is_empty() && options.root.is_none() {
+        true => Syscalls::default(),
+        false => targets::scan_all(options)?,
+    };
+    for assumption in &options.assume {
+        assumption.settle(&mut found, options.sites).or_bad_input()?;
+    }
     warn(&found);
     let syscalls = plan.syscalls.get_or_insert_default();
     syscalls.merge(found);
+    let text = match options.format {
+        Format::Json => None,
+        Format::Text => Some(report::text(syscalls)),
+        Format::Nr => Some(report::numbers(syscalls).ok_or_else(|| {
+            Failure::bad_input("the programs use several ABIs, whose numbers differ: use --format json")
+        })?),
+        Format::Seccomp => Some(format!("{:#}\n", seccomp::profile(&filter(syscalls, options)?))),
+        Format::Systemd => Some(systemd::unit(&filter(syscalls, options)?)),
+    };
     let mut output = Output::create(&options.output)?;
-    match options.format {
-        Format::Json => plan.write(&mut output)?,
-        Format::Text => output.write_all(report::text(syscalls).as_bytes())?,
-        Format::Nr => {
-            let numbers = report::numbers(syscalls).ok_or_else(|| {
-                Failure::bad_input("the programs use several ABIs, whose numbers differ: use --format json")
-            })?;
-            output.write_all(numbers.as_bytes())?;
+    match text {
+        Some(text) => output.write_all(text.as_bytes())?,
+        None => plan.write(&mut output)?,
+    }
+    output.commit()?;
+    Ok(())
+}
+
+/// The filter that a plan makes. One that is known to stop programs is refused.
+fn filter(syscalls: &Syscalls, options: &Options) -> Result<Filter, Failure> {
+    let incomplete = syscalls.abis.iter().filter(|(_, calls)| !calls.complete);
+    let incomplete: Vec<String> = incomplete.map(|(abi, _)| abi.to_string()).collect();
+    if !incomplete.is_empty() && !options.filter.allow_incomplete {
+        return Err(Failure::bad_input(format!(
+            "the calls for {} are incomplete, and a filter would stop the programs: settle what is unresolved \
+             with --assume, or make one all the same with --allow-incomplete",
+            incomplete.join(", ")
+        )));
+    }
+    let filter = &options.filter;
+    Ok(Filter::new(syscalls, filter.action.into(), filter.args, &filter.also))
+}
+
+/// Prints the chain to a call for each program.
+fn why(options: &Options) -> Result<(), Failure> {
+    let call = options.why.as_deref().unwrap_or_default();
+    let mut output = Output::create(&options.output)?;
+    for (file, chain) in targets::why_all(options, call)? {
+        match chain {
+            Some(chain) => write!(output, "{file}:\n{chain}")?,
+            None => writeln!(output, "{file}: no place is known to make {call}")?,
         }
     }
     output.commit()?;
     Ok(())
 }
 
+/// Compares two plans, with the exit codes of `diff`.
+fn main_diff(options: &DiffOptions) -> ExitCode {
+    let mut same = None;
+    kcli::main("syscall-scan diff", || -> Result<(), Failure> {
+        let read = |path: &Path| -> Result<Syscalls, Failure> {
+            let name = path.display().to_string();
+            let plan = Plan::read(read_input(path)?.as_slice(), &name).or_bad_input()?;
+            let none =
+                || Failure::bad_input(format!("{name}: a plan without system calls, run syscall-scan"));
+            plan.syscalls.ok_or_else(none)
+        };
+        let difference = Difference::of(&read(&options.before)?, &read(&options.after)?);
+        let mut output = Output::create(&options.output)?;
+        match options.format {
+            DiffFormat::Text => output.write_all(difference.text().as_bytes())?,
+            DiffFormat::Json => writeln!(output, "{:#}", difference.json())?,
+        }
+        output.commit()?;
+        same = Some(difference.is_empty());
+        Ok(())
+    });
+    match same {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::from(1),
+        None => ExitCode::from(2),
+    }
+}
+
 /// The plan on standard input, if one is piped there.
 fn read_plan(options: &Options) -> Result<Plan, Failure> {
     let is_program = options.files.iter().any(|file| file == Path::new("-"));
-    if is_program || !is_piped_stdin() {
-        return Ok(Plan::default());
+    let plan = if is_program || !is_piped_stdin() {
+        Plan::default()
+    } else {
+        Plan::read_piped(std::io::stdin().lock(), "standard input").or_bad_input()?
+    };
+    if options.files.is_empty() && options.root.is_none() && plan.syscalls.is_none() {
+        return Err(Failure::bad_input(
+            "nothing to do: name a program, or pipe in a plan that has system calls (see --help)",
+        ));
     }
-    Plan::read_piped(std::io::stdin().lock(), "standard input").or_bad_input()
+    Ok(plan)
 }
 
 /// Says on standard error what makes the plan incomplete.

@@ -9,11 +9,12 @@ use rayon::prelude::*;
 
 use crate::Error;
 use crate::abi;
-use crate::calls::{SiteCall, calls};
+use crate::calls::{Calls, SiteCall, calls};
 use crate::code::{Code, References};
 use crate::image::{Addr, Image, Process};
 use crate::reach::{reach, share};
 use crate::resolve::Resolver;
+use crate::why::Chain;
 
 /// What a program can ask of the kernel.
 #[derive(Debug)]
@@ -63,37 +64,54 @@ pub struct Lost {
 /// error.
 pub fn scan(process: &Process) -> Result<Scan, Error> {
     let image = Image::link(process)?;
-    let unknown = || Error::OtherMachine { name: image.machine.to_string() };
-    let (code, lost) = reach(&image).ok_or_else(unknown)?;
-    let references = References::new(&code);
-    let name = |at: Addr| image.function_at(at).map(str::to_owned);
+    let (code, lost) = reach(&image).ok_or_else(|| other_machine(&image))?;
+    let sites = sites(&code)?.into_iter().map(|(at, abi, calls)| {
+        let calls = calls.map_err(|reason| reason.describe(&image));
+        let (file, address) = image.place(at);
+        Site { file, address, function: image.function_at(at).map(str::to_owned), abi, calls }
+    });
+    let lost = lost.into_iter().map(|(at, reason)| {
+        let (file, address) = image.place(at);
+        Lost { file, address, function: image.function_at(at).map(str::to_owned), reason }
+    });
+    let abi = abi::abi(image.machine, false);
+    Ok(Scan { abi, sites: sites.collect(), lost: lost.collect(), instructions: code.instructions() })
+}
+
+/// The shortest chain from where a process starts to a site that makes a call, which is given by name or
+/// number, for people. `None` if no site is known to make it.
+///
+/// # Errors
+/// As for [`scan`].
+pub fn why(process: &Process, call: &str) -> Result<Option<String>, Error> {
+    let image = Image::link(process)?;
+    let (code, _) = reach(&image).ok_or_else(|| other_machine(&image))?;
+    Ok(Chain::to(&code, &sites(&code)?, call).map(|chain| chain.describe(&image)))
+}
+
+fn other_machine(image: &Image) -> Error {
+    Error::OtherMachine { name: image.machine.to_string() }
+}
+
+/// The sites of a program by rising address, each with its ABI and its calls.
+fn sites(code: &Code) -> Result<Vec<(Addr, Abi, Calls)>, Error> {
+    let references = References::new(code);
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
     let share = share(addresses.len());
-    let sites = addresses
+    addresses
         .into_par_iter()
         .with_min_len(share)
         .map_init(
-            || Resolver::new(&code, &references),
-            |resolver, address| {
-                let resolver = resolver.as_mut().ok_or_else(unknown)?;
-                let (compat, number) = gate(&code, address);
-                let abi = abi::abi(image.machine, compat);
-                let calls = calls(resolver, address, abi, number);
-                let calls = calls.map_err(|reason| reason.describe(&image));
-                let function = name(address);
-                let (file, address) = image.place(address);
-                Ok(Site { file, address, function, abi, calls })
+            || Resolver::new(code, &references),
+            |resolver, at| {
+                let resolver = resolver.as_mut().ok_or_else(|| other_machine(code.image))?;
+                let (compat, number) = gate(code, at);
+                let abi = abi::abi(code.image.machine, compat);
+                Ok((at, abi, calls(resolver, at, abi, number)))
             },
         )
-        .collect::<Result<_, Error>>()?;
-    let place = |(at, reason)| {
-        let (file, address) = image.place(at);
-        Lost { file, address, function: name(at), reason }
-    };
-    let lost = lost.into_iter().map(place).collect();
-    let abi = abi::abi(image.machine, false);
-    Ok(Scan { abi, sites, lost, instructions: code.instructions() })
+        .collect()
 }
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.

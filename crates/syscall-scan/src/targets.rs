@@ -8,12 +8,45 @@ use rayon::prelude::*;
 use syscall_scan::loader::{Extra, Loader};
 use syscall_scan::programs::{Found, processes, walk};
 use syscall_scan::sysroot::Sysroot;
-use syscall_scan::{Error, report, scan};
+use syscall_scan::{Error, report, scan, why};
 
 use crate::options::Options;
 
 /// Scans the files that are named, or else the whole root file system.
 pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
+    let loader = loader(options)?;
+    if options.files.is_empty() {
+        return scan_root(options, &loader);
+    }
+    let mut found = Syscalls::default();
+    for path in &options.files {
+        let (bytes, inside) = read(options, &loader, path)?;
+        let file = path.display().to_string();
+        found.merge(
+            scan_program(options, &loader, &bytes, &inside, &file)
+                .map_err(|error| Failure::bad_input(format!("{file}: {error}")))?,
+        );
+    }
+    Ok(found)
+}
+
+/// The chain to a call in each process that the files make which are named.
+pub fn why_all(options: &Options, call: &str) -> Result<Vec<(String, Option<String>)>, Failure> {
+    let loader = loader(options)?;
+    let mut chains = Vec::new();
+    for path in &options.files {
+        let (bytes, inside) = read(options, &loader, path)?;
+        let file = path.display().to_string();
+        let failed = |error: Error| Failure::bad_input(format!("{file}: {error}"));
+        for process in processes(&loader, &bytes, &inside, &file).map_err(failed)? {
+            chains.push((file.clone(), why(&process, call).map_err(failed)?));
+        }
+    }
+    Ok(chains)
+}
+
+/// What loads libraries, from the root file system that is named.
+fn loader(options: &Options) -> Result<Loader, Failure> {
     let root = match &options.root {
         Some(root) => root.canonicalize().map_err(|error| {
             Failure::bad_input(format!(
@@ -30,20 +63,7 @@ pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
         )));
     }
     let extra = Extra { libraries: options.dlopen.clone(), directories: options.plugin_dir.clone() };
-    let loader = Loader::new(Sysroot::new(root), extra);
-    if options.files.is_empty() {
-        return scan_root(options, &loader);
-    }
-    let mut found = Syscalls::default();
-    for path in &options.files {
-        let (bytes, inside) = read(options, &loader, path)?;
-        let file = path.display().to_string();
-        found.merge(
-            scan_program(options, &loader, &bytes, &inside, &file)
-                .map_err(|error| Failure::bad_input(format!("{file}: {error}")))?,
-        );
-    }
-    Ok(found)
+    Ok(Loader::new(Sysroot::new(root), extra))
 }
 
 /// The content of a file, and where it lies in the root file system, links followed.

@@ -15,16 +15,7 @@ use std::process::{Command, Stdio};
 
 use syscall_scan::arguments::Prototype;
 
-use common::{Machine, all_calls, fixture, own_calls, repository, section};
-
-/// BusyBox, statically linked, from Debian's package for the machine.
-fn busybox(machine: Machine) -> PathBuf {
-    let script = repository("fixtures/package.sh");
-    let output = Command::new(&script).args(["busybox-static", machine.debian()]).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {errors}", script.display());
-    Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("bin/busybox")
-}
+use common::{Machine, all_calls, busybox, fixture, own_calls, section};
 
 /// A call that strace saw.
 struct Seen {

@@ -208,6 +208,11 @@ impl Code<'_> {
         self.entries.get(&at).filter(begins)
     }
 
+    /// All places where functions begin.
+    pub fn entries(&self) -> impl Iterator<Item = (Addr, &Entry)> {
+        self.entries.iter().map(|(&at, entry)| (at, entry))
+    }
+
     /// How many bytes of arguments a function takes off the stack when it returns: `None` if it does not
     /// return or does so in several ways.
     pub fn popped(&self, entry: Addr) -> Option<u32> {

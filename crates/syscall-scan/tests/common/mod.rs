@@ -60,6 +60,15 @@ pub fn fixture(name: &str) -> PathBuf {
     repository("fixtures/programs/scan").join(name)
 }
 
+/// BusyBox, statically linked, from Debian's package for the machine.
+pub fn busybox(machine: Machine) -> PathBuf {
+    let script = repository("fixtures/package.sh");
+    let output = Command::new(&script).args(["busybox-static", machine.debian()]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", script.display());
+    Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("bin/busybox")
+}
+
 /// Compiles a fixture with these options to `output`.
 pub fn compile(machine: Machine, fixture_name: &str, options: &str, output: &Path) {
     let (compiler, package) = machine.compiler();

@@ -1,0 +1,152 @@
+//! Filters for system calls, made of a plan: a profile for container runtimes ([`seccomp`]), a line for a unit
+//! of systemd ([`systemd`]).
+//!
+//! Both name calls and not numbers, and apply to all architectures alike, so that the calls of several ABIs
+//! are put together by name. What is allowed is never less than the plan has. A number without a name is left
+//! out: no kernel has such a call, and the program that makes it gets an error either way.
+
+pub mod seccomp;
+pub mod systemd;
+
+use std::collections::BTreeMap;
+
+use kplan::{Abi, Arguments, Syscalls};
+
+use crate::arguments::Prototype;
+
+/// What a process may not do without, although it is not its program that does it: whatever has put the
+/// filter in place starts the program by this call.
+const STARTS_PROGRAM: &str = "execve";
+
+/// What happens to a call that is not allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// It fails with `EPERM`.
+    Errno,
+    /// It ends the process.
+    Kill,
+    /// It is made all the same, and noted in the kernel's log.
+    Log,
+}
+
+/// A filter: what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// The ABIs that programs use.
+    pub abis: Vec<Abi>,
+    /// The calls by name.
+    pub calls: BTreeMap<String, Allowed>,
+    /// What happens to all others.
+    pub action: Action,
+}
+
+/// How a call may be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// What its arguments have to be.
+    pub arguments: Arguments,
+    /// How many bits of an argument count, where these are not all bits of the register.
+    pub bits: BTreeMap<u8, u8>,
+}
+
+impl Filter {
+    /// Allows what a plan has, and besides the calls that are named in `also`. Without `arguments`, calls are
+    /// allowed whatever their arguments.
+    pub fn new(syscalls: &Syscalls, action: Action, arguments: bool, also: &[String]) -> Filter {
+        let mut filter =
+            Filter { abis: syscalls.abis.keys().copied().collect(), calls: BTreeMap::new(), action };
+        for (&abi, calls) in &syscalls.abis {
+            for call in &calls.calls {
+                let Some(name) = &call.name else { continue };
+                let allowed = match Prototype::of(abi, call.nr.into()) {
+                    Some(prototype) if arguments => Allowed::of(abi, prototype, &call.args),
+                    _ => Allowed::default(),
+                };
+                filter.allow(name, allowed);
+            }
+        }
+        for name in also.iter().map(String::as_str).chain([STARTS_PROGRAM]) {
+            filter.allow(name, Allowed::default());
+        }
+        filter
+    }
+
+    fn allow(&mut self, name: &str, allowed: Allowed) {
+        match self.calls.get_mut(name) {
+            Some(known) => known.merge(allowed),
+            None => drop(self.calls.insert(name.to_owned(), allowed)),
+        }
+    }
+}
+
+impl Allowed {
+    fn of(abi: Abi, prototype: Prototype, arguments: &Arguments) -> Allowed {
+        let word = if matches!(abi, Abi::I386 | Abi::Arm) { 32 } else { 64 };
+        let bits = arguments.values.keys().map(|&index| (index, prototype.bits(index.into())));
+        Allowed { arguments: arguments.clone(), bits: bits.filter(|&(_, bits)| bits < word).collect() }
+    }
+
+    /// Allows what is allowed for another ABI as well. Of an argument that has fewer bits there, fewer count.
+    fn merge(&mut self, other: Allowed) {
+        self.arguments.merge(&other.arguments);
+        for (index, bits) in other.bits {
+            self.bits.entry(index).and_modify(|own| *own = bits.min(*own)).or_insert(bits);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use kplan::{AbiCalls, ArgumentValue, Call};
+
+    use super::*;
+
+    /// The values of arguments, by index.
+    type Known<'a> = &'a [(u8, &'a [u64])];
+
+    pub(crate) fn arguments(known: Known) -> Arguments {
+        let list = |values: &[u64]| values.iter().map(|&value| ArgumentValue { value, name: None }).collect();
+        Arguments { values: known.iter().map(|&(index, values)| (index, list(values))).collect() }
+    }
+
+    pub(crate) fn plan(abi: Abi, calls: &[(u32, &str, Known)]) -> Syscalls {
+        let call = |&(nr, name, known): &(u32, &str, Known)| Call {
+            args: arguments(known),
+            ..Call::new(nr, Some(name))
+        };
+        let calls = AbiCalls {
+            complete: true,
+            programs: Vec::new(),
+            calls: calls.iter().map(call).collect(),
+            unresolved: Vec::new(),
+            sites: Vec::new(),
+        };
+        Syscalls { abis: BTreeMap::from([(abi, calls)]) }
+    }
+
+    #[test]
+    fn abis_are_put_together_by_name() {
+        let mut both = plan(Abi::X86_64, &[(1, "write", &[(0, &[1, 2])]), (92, "chown", &[(1, &[0])])]);
+        both.merge(plan(
+            Abi::I386,
+            &[(4, "write", &[(0, &[2, 3]), (2, &[9])]), (182, "chown", &[(1, &[0])])],
+        ));
+        let filter = Filter::new(&both, Action::Errno, true, &["kexec_load".to_owned()]);
+        assert_eq!(filter.abis, [Abi::I386, Abi::X86_64]);
+        let names: Vec<_> = filter.calls.keys().map(String::as_str).collect();
+        assert_eq!(names, ["chown", "execve", "kexec_load", "write"]);
+        assert_eq!(filter.calls["write"].arguments, arguments(&[(0, &[1, 2, 3])]));
+        // An `int` is the low half of a 64-bit register; i386 has an older chown with 16 bits.
+        assert_eq!(filter.calls["write"].bits, BTreeMap::from([(0, 32)]));
+        assert_eq!(filter.calls["chown"].bits, BTreeMap::from([(1, 16)]));
+        let filter = Filter::new(&both, Action::Errno, false, &[]);
+        assert!(filter.calls.values().all(|allowed| allowed.arguments.is_empty()));
+    }
+
+    #[test]
+    fn the_start_of_the_program_has_no_condition() {
+        let plan = plan(Abi::X86_64, &[(59, "execve", &[(2, &[0])])]);
+        let filter = Filter::new(&plan, Action::Kill, true, &[]);
+        assert!(filter.calls["execve"].arguments.is_empty());
+    }
+}

@@ -1,0 +1,166 @@
+//! Filters at work: a program does its job under the profile that was made for it, and a program that does
+//! something else is stopped. The profile is put in place by a small program around libseccomp, in the way of
+//! container runtimes.
+
+mod common;
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::{Machine, busybox, compile, fixture, scan};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The signal that ends a process for a call that it may not make.
+const SIGSYS: i32 = 31;
+
+/// Jobs for BusyBox; together they use files, processes, pipes, sockets, signals, clocks and terminals.
+const JOBS: [&str; 12] = [
+    "echo hello; printf '%s\\n' a b c | sort -r | head -n 2",
+    "ls -la / >list; wc -l <list; grep -c bin list",
+    "for i in 1 2 3; do echo $i; done | while read n; do expr $n + 1; done",
+    "mkdir d; cp list d; tar cf d.tar d; gzip d.tar; zcat d.tar.gz | tar tf -; rm -r d",
+    "find /etc -maxdepth 1 -name 'host*' | sort; stat -c %s /etc/hosts",
+    "sha256sum /etc/passwd; md5sum </etc/passwd; cat /proc/self/comm; id -u",
+    "sleep 0; date +%Y >/dev/null; uptime >/dev/null; ps >/dev/null; df / >/dev/null; free >/dev/null",
+    "awk 'BEGIN { print 6 * 7 }'; sed s/a/b/ </etc/hosts | wc -l; cut -d: -f1 /etc/passwd | head -n 1",
+    "trap 'echo caught' USR1; kill -USR1 $$; (exit 3); echo $?",
+    "ln -s x y; readlink y; touch x; chmod 600 x; mv x z; dd if=/dev/zero of=z bs=1k count=4 2>/dev/null; du z",
+    "ifconfig lo >/dev/null 2>&1; ip addr show lo | grep -c LOOPBACK; hostname >/dev/null; nice -n 1 true",
+    "timeout 5 true; echo $?; env -i A=b sh -c 'echo $A'; seq 3 | xargs echo; vi -c q /dev/null </dev/null >/dev/null 2>&1; true",
+];
+
+struct Confined {
+    directory: TempDir,
+    confine: PathBuf,
+}
+
+impl Confined {
+    fn new() -> Confined {
+        let directory = tempfile::tempdir().unwrap();
+        let confine = directory.path().join("confine");
+        let output = Command::new("gcc")
+            .args(["-O2", "-o"])
+            .args([&confine, &fixture("confine.c")])
+            .arg("-lseccomp")
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}; libseccomp is in Debian's package libseccomp-dev");
+        Confined { directory, confine }
+    }
+
+    /// The rules of the profile of a program.
+    fn rules(&self, program: &Path, options: &[&str]) -> PathBuf {
+        let path = self.directory.path().join("rules");
+        let output = scan(&[&["--format", "seccomp", program.to_str().unwrap()], options].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        fs::write(&path, rules(&serde_json::from_slice(&output.stdout).unwrap())).unwrap();
+        path
+    }
+
+    fn run(&self, rules: &Path, program: &Path, arguments: &[&str]) -> Output {
+        let work = tempfile::tempdir_in(self.directory.path()).unwrap();
+        let mut command = Command::new(&self.confine);
+        command.arg(rules).arg(program).args(arguments).current_dir(work.path());
+        command.output().unwrap()
+    }
+}
+
+/// A profile in the words of `confine.c`.
+fn rules(profile: &Value) -> String {
+    let default = match profile["defaultAction"].as_str().unwrap() {
+        "SCMP_ACT_ERRNO" => "errno",
+        "SCMP_ACT_KILL_PROCESS" => "kill",
+        other => panic!("{other}"),
+    };
+    let mut text = format!("default {default}\n");
+    for architecture in profile["architectures"].as_array().unwrap() {
+        let name = architecture.as_str().unwrap().strip_prefix("SCMP_ARCH_").unwrap().to_lowercase();
+        let _ = writeln!(text, "arch {name}");
+    }
+    for rule in profile["syscalls"].as_array().unwrap() {
+        assert_eq!(rule["action"], "SCMP_ACT_ALLOW");
+        for name in rule["names"].as_array().unwrap() {
+            let _ = write!(text, "allow {}", name.as_str().unwrap());
+            for condition in rule["args"].as_array().into_iter().flatten() {
+                let _ = match condition["op"].as_str().unwrap() {
+                    "SCMP_CMP_EQ" => write!(text, " {} eq {}", condition["index"], condition["value"]),
+                    "SCMP_CMP_MASKED_EQ" => {
+                        let [index, mask, value] = ["index", "value", "valueTwo"].map(|key| &condition[key]);
+                        write!(text, " {index} masked {mask} {value}")
+                    }
+                    other => panic!("{other}"),
+                };
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn stopped(output: &Output) -> bool {
+    output.status.signal() == Some(SIGSYS)
+}
+
+#[test]
+fn busybox_does_its_job() {
+    let confined = Confined::new();
+    for machine in Machine::ALL {
+        let busybox = busybox(machine);
+        for options in [&["--action", "kill"][..], &["--action", "kill", "--args"]] {
+            let rules = confined.rules(&busybox, options);
+            for job in JOBS {
+                let job = format!("PATH=; {job}");
+                let free = tempfile::tempdir().unwrap();
+                let mut alone = Command::new(&busybox);
+                let alone = alone.args(["sh", "-c", &job]).current_dir(free.path()).output().unwrap();
+                let output = confined.run(&rules, &busybox, &["sh", "-c", &job]);
+                let what = format!("{} {options:?}: {job}", machine.abi());
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                assert_eq!(output.status, alone.status, "{what}: {}", text(&output.stderr));
+                assert_eq!(text(&output.stdout), text(&alone.stdout), "{what}");
+                assert_eq!(text(&output.stderr), text(&alone.stderr), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_outside_is_stopped() {
+    let confined = Confined::new();
+    let outside = confined.directory.path().join("outside");
+    for machine in Machine::ALL {
+        compile(machine, "outside.c", "-static -O2", &outside);
+        let busybox = busybox(machine);
+        let rules = confined.rules(&busybox, &["--action", "kill"]);
+        assert!(stopped(&confined.run(&rules, &outside, &[])), "{machine:?}");
+        let rules = confined.rules(&busybox, &[]);
+        assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(42), "{machine:?}");
+        // Its own profile lets it go on.
+        let rules = confined.rules(&outside, &["--action", "kill", "--args"]);
+        assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(0), "{machine:?}");
+        // Or the same one, with the call allowed besides.
+        let rules = confined.rules(&busybox, &["--action", "kill", "--also", "lookup_dcookie,getpid"]);
+        assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(0), "{machine:?}");
+    }
+}
+
+#[test]
+fn other_arguments_are_stopped() {
+    let confined = Confined::new();
+    let [within, outside] = ["within", "outside"].map(|name| confined.directory.path().join(name));
+    for machine in Machine::ALL {
+        compile(machine, "outside.c", "-static -O2 -DWITHIN", &within);
+        compile(machine, "outside.c", "-static -O2 -DOUTSIDE", &outside);
+        let rules = confined.rules(&within, &["--args", "--action", "kill"]);
+        assert_eq!(confined.run(&rules, &within, &[]).status.code(), Some(0), "{machine:?}");
+        assert!(stopped(&confined.run(&rules, &outside, &[])), "{machine:?}");
+        let rules = confined.rules(&within, &["--action", "kill"]);
+        assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(0), "{machine:?}");
+    }
+}
