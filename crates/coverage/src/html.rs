@@ -98,8 +98,7 @@ fn write_section(out: &mut String, view: usize, index: usize, section: &SectionM
          <div><dt>pages touched</dt><dd>{} <small>of {}</small></dd></div>\n\
          <div><dt>bytes ran</dt><dd>{} <small>of {}, {}</small></dd></div>\n\
          <div><dt>functions ran</dt><dd>{} <small>of {}</small></dd></div>\n\
-         <div><dt>at least, by function</dt><dd>{} <small>pages</small></dd></div>\n\
-         <div><dt>at least, by byte</dt><dd>{} <small>pages</small></dd></div>\n</dl>\n\
+         <div><dt>at least</dt><dd>{} <small>pages by function,</small> {} <small>by byte</small></dd></div>\n</dl>\n\
          <div class=\"map\" role=\"grid\" aria-label=\"Pages of {name}\" data-columns=\"{COLUMNS}\" \
          data-section=\"{name}\" data-pages=\"{}\" data-touched=\"{}\" data-ran=\"{}\">\n",
         human(section.touched() as u64),

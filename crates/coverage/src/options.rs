@@ -131,8 +131,13 @@ How to record, on any machine that QEMU has:
   qemu-system-… -accel tcg,thread=single -singlestep -d in_asm -D trace.log …              up to QEMU 8.0
   qemu-system-… -accel tcg,thread=single,one-insn-per-tb=on -d in_asm -D trace.log …       from QEMU 8.1 on
 With one instruction a block, QEMU translates each instruction when it is about to run for the first time.
-That is many times slower than QEMU is otherwise; -dfilter with the addresses of the kernel makes the log smaller
+That is ten times slower than QEMU is otherwise; -dfilter with the addresses of the kernel makes the log smaller
 (the code that runs before paging is at physical addresses). Boot the kernel with nokaslr.
+
+The plugin fixtures/qemu/trace.c of kshrink's source is several times faster, and counts how often each
+instruction runs (QEMU 4.2 to 8.2):
+  cc -O2 -shared -fPIC trace.c -o trace.so
+  qemu-system-… -accel tcg,thread=single -plugin ./trace.so,out=trace.log …
 
 Examples:
   coverage qemu vmlinux trace.log -o plan.json
