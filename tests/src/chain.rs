@@ -3,17 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{Outcome, Run};
+use crate::{Outcome, Run, order};
 
 /// The cross compiler of Debian's package gcc-i686-linux-gnu.
 const GCC: &str = "i686-linux-gnu-gcc";
 /// A rewrite of a user program takes well below a second, of the largest a few.
 const REWRITE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Passes that change all that can be changed without leaving anything out that runs: code in a random order.
+pub const SHUFFLED: &str = "reach,layout";
+/// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores
+/// are to absolute addresses, as they may be in a kernel.
+pub const INSTRUMENTED: &str = "reach,instrument,layout";
 
 /// Commands that follow one another in a directory of their own. The directory goes when this does.
 pub struct Chain {
@@ -81,7 +88,7 @@ impl Chain {
         Ok(warnings.map(|(_, warning)| warning.to_owned()).collect())
     }
 
-    /// Rewrites the objects of a program into one.
+    /// Rewrites the objects of a program into one. The pass `layout` gets a random order.
     ///
     /// # Errors
     /// The outcome as text if the rewriter fails.
@@ -93,7 +100,13 @@ impl Chain {
         passes: &str,
     ) -> Result<Rewritten, String> {
         let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
-        let run = run.args(["--passes", passes, "--emit-object", output]).limit(REWRITE_LIMIT);
+        let mut run = run.args(["--passes", passes, "--emit-object", output]).limit(REWRITE_LIMIT);
+        if [SHUFFLED, INSTRUMENTED].contains(&passes) {
+            let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
+            let plan = order::random(paths.iter().map(PathBuf::as_path), objects.len() as u64);
+            fs::write(self.dir().join("order.json"), plan).map_err(|error| error.to_string())?;
+            run = run.args(["--plan", "order.json"]);
+        }
         Ok(Rewritten::parse(&self.step(run)?.stderr))
     }
 

@@ -5,6 +5,8 @@ inside them.
 - [`Run`]: runs a command with a time limit and looks at what it did;
 - [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
 - [`Chain`]: compiles, rewrites and links i386 programs;
+- [`SHUFFLED`], [`INSTRUMENTED`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
+  numbers;
 - [`elf`]: what is in an object, read without the help of the tools under test;
 - [`parallel`]: a thread for each core; [`parallel_on`]: a number of threads.
 
@@ -15,11 +17,14 @@ one and minutes with the other. Cargo does not build the binaries of other packa
 
 mod chain;
 pub mod elf;
+pub mod order;
 mod parallel;
 mod places;
+mod random;
 mod run;
 
-pub use chain::{Chain, Rewritten};
+pub use chain::{Chain, INSTRUMENTED, Rewritten, SHUFFLED};
 pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
+pub use random::Random;
 pub use run::{Outcome, Run, shell_quoted};

@@ -3,16 +3,17 @@ Small programs, one for each thing that objects can hold and that a rewriter can
 variables, tables that the linker puts together, labels as values, merged strings, section groups, and so on.
 
 Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of
-[`LEVELS`], and has to do the same after `--passes none` and after `--passes reach`.
+[`LEVELS`], and has to do the same after `--passes none`, after `--passes reach`, and with all of its code
+shuffled and instrumented.
 */
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kshrink_tests::{Chain, Run, fixture, parallel, recipe};
+use kshrink_tests::{Chain, INSTRUMENTED, Run, SHUFFLED, fixture, parallel, recipe};
 
 const LEVELS: [&str; 3] = ["-O0", "-Os", "-O2"];
-const PASSES: [&str; 2] = ["none", "reach"];
+const PASSES: [&str; 4] = ["none", "reach", SHUFFLED, INSTRUMENTED];
 
 /// Flags for the compiler, and for the linker.
 const WAYS: &[(&[&str], &[&str])] = &[
@@ -63,7 +64,8 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
     if original.stdout.is_empty() || original.status.is_none_or(|status| status > 128) {
         return Err(format!("the original does nothing: {original}"));
     }
-    for passes in PASSES {
+    let is_pie = link.contains(&"-static-pie");
+    for passes in PASSES.into_iter().filter(|&passes| !is_pie || passes != INSTRUMENTED) {
         let object = format!("{passes}.o");
         chain.rewrite(&object, &objects, "main", passes)?;
         let now = chain.link(passes, &[&object], link)?;

@@ -3,8 +3,9 @@ Real programs, compiled for i386 from Debian's sources, go through the rewriter 
 do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each put to work by a script of
 `fixtures/programs/workloads/`, which is the project's own test suite wherever it has one.
 
-The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked three times:
-from its objects, from what `--passes none` makes of them, and from what `--passes reach` makes of them.
+The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked four times:
+from its objects, from what `--passes none` and `--passes reach` make of them, and with all of its code
+shuffled and instrumented.
 */
 
 use std::fs;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kshrink_tests::elf::Contents;
-use kshrink_tests::{Chain, Outcome, Rewritten, Run, fixture, parallel, recipe};
+use kshrink_tests::{Chain, INSTRUMENTED, Outcome, Rewritten, Run, fixture, parallel, recipe};
 
 /// BusyBox's test suite takes 40 s on a quiet machine, the others less.
 const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
@@ -21,7 +22,7 @@ const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
 /// A directory for each: what the linker is given, and what `--passes` is given.
-const VARIANTS: [&str; 3] = [ORIGINAL, "none", "reach"];
+const VARIANTS: [&str; 4] = [ORIGINAL, "none", "reach", INSTRUMENTED];
 
 #[test]
 fn zlib() {
@@ -108,6 +109,7 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     };
     let (before, rewritten) = rewrite("none")?;
     let (after, _) = rewrite("reach")?;
+    rewrite(INSTRUMENTED)?;
     if after.code_bytes > before.code_bytes {
         return Err(format!(
             "reach made the code larger: {} B, then {} B",

@@ -13,6 +13,7 @@ to the arenas and moves the node's ranges.
 use std::ops::Range;
 use std::sync::Arc;
 
+use goblin::elf::reloc::R_386_GOTPC;
 use kelf::{Machine, ObjectIndex, RelocClass};
 
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
@@ -397,6 +398,18 @@ impl Graph {
             Terminator::Call { .. } => self.refs_of(id).last(),
             _ => None,
         }
+    }
+
+    /// Whether a block computes with the distance from its own place to another, which code does that has found out
+    /// its address from a call (position-independent code of i386: `call` a thunk, add `_GLOBAL_OFFSET_TABLE_`).
+    /// The bytes between the call and the reference then count.
+    pub fn knows_own_address(&self, id: NodeId) -> bool {
+        let counts_from_itself = |reference: &Ref| match reference.class {
+            RelocClass::Relative => reference.bias == 0,
+            RelocClass::Got => self.machine == Machine::I386 && reference.r_type == R_386_GOTPC,
+            _ => false,
+        };
+        self.block(id).is_some() && self.refs_of(id).iter().any(counts_from_itself)
     }
 
     /// The instruction set.

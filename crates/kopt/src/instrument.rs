@@ -8,6 +8,7 @@ Not instrumented, and reported:
 
 - hand-written and opaque code, which is carried as it is;
 - code without a symbol (the slow paths of `static_cpu_has()`), which no report could name;
+- functions that compute with their own address (position-independent code of i386);
 - patch sites, which are found by address or compared byte by byte at run time;
 - code that runs before paging is on, where the array is not at its address: what the hand-written code of the
   boot section calls directly, and what that calls. (The kernel proper is entered from there through a
@@ -35,6 +36,7 @@ const BOOT_SECTION: &str = ".head.text";
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("instrument");
     let (early, named) = (early_code(graph), named_functions(graph));
+    let relative = position_independent(graph);
     let mut blocks = Vec::new();
     for node in graph.node_ids() {
         let Some(block) = graph.block(node) else { continue };
@@ -45,6 +47,8 @@ pub fn run(graph: &mut Graph) -> PassReport {
             report.count("blocks that run before paging, left alone", 1);
         } else if block.fixed {
             report.count("patch sites, left alone", 1);
+        } else if relative.contains(block.function.get()) {
+            report.count("blocks of position-independent functions, left alone", 1);
         } else if !named.contains(block.function.get()) {
             report.count("blocks of code without a name, left alone", 1);
         } else {
@@ -70,6 +74,15 @@ pub fn run(graph: &mut Graph) -> PassReport {
     move_places(graph, &grown);
     graph.counters = Some(Counters { symbol, blocks });
     report
+}
+
+/// The functions that find out their own address and compute with it, as a set of bits.
+fn position_independent(graph: &Graph) -> FixedBitSet {
+    let blocks = graph.node_ids().filter(|&node| graph.knows_own_address(node));
+    let functions = blocks.filter_map(|node| graph.block(node).map(|block| block.function.get()));
+    let mut all = FixedBitSet::with_capacity(graph.functions.len());
+    all.extend(functions);
+    all
 }
 
 /// The functions that have a symbol, as a set of bits: only what has a name can be told to have run.

@@ -4,8 +4,8 @@ Random programs, compiled in many ways, go through the rewriter and must do what
 Each of [`PROGRAMS`] programs is made of two files: one by csmith (Yang et al., PLDI 2011), free of undefined
 behaviour, which prints a checksum of all its variables, and one full of `switch` statements, which csmith
 does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
-[`VARIANTS`], go through `--passes none` and through `--passes reach`, are linked as the original was, and
-have to print the same with the same exit status.
+[`VARIANTS`], go through `--passes none`, through `--passes reach`, and through passes that shuffle all code
+([`SHUFFLED`]), are linked as the original was, and have to print the same with the same exit status.
 
 `KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it.
 */
@@ -18,7 +18,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use kshrink_tests::elf::Contents;
-use kshrink_tests::{Chain, Outcome, Rewritten, Run, fixture, parallel, recipe};
+use kshrink_tests::{Chain, INSTRUMENTED, Outcome, Rewritten, Run, SHUFFLED, fixture, parallel, recipe};
 use serde_json::Value;
 
 /// How many programs, numbered from 0. Program N has the seed N, or if that does not end, N + [`PROGRAMS`],
@@ -33,7 +33,6 @@ const REWRITTEN_LIMIT: Duration = Duration::from_secs(20);
 /// csmith now and then makes a program that keeps the compiler busy for minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(30);
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
-const PASSES: [&str; 2] = ["none", "reach"];
 
 /// A way to compile and link a program.
 struct Variant {
@@ -242,7 +241,8 @@ fn rewrite_all(
         serde_json::from_slice(&chain.step(summary)?.stdout).map_err(|error| error.to_string())?;
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
     figures.unresolved += summary["unresolved_switches"].as_u64().ok_or("kcfg counts no unresolved jumps")?;
-    for passes in PASSES {
+    let shuffled = if variant.link.contains(&"-static-pie") { SHUFFLED } else { INSTRUMENTED };
+    for passes in ["none", "reach", shuffled] {
         let object = format!("{passes}{level}.o");
         let rewritten = chain.rewrite(&object, &paths, entry, passes)?;
         let after = Contents::of(&chain.dir().join(&object));
@@ -260,7 +260,8 @@ fn rewrite_all(
         }
         match passes {
             "reach" => figures.code_bytes_after_reach += after.code_bytes,
-            _ => figures.add_build(&before, &after, &rewritten),
+            "none" => figures.add_build(&before, &after, &rewritten),
+            _ => {}
         }
     }
     Ok(())

@@ -12,6 +12,8 @@ never called, and name data and functions that nothing else does: the pass `reac
 
 use std::fmt::Write;
 
+use kshrink_tests::Random;
+
 /// What functions that are never called are named after.
 pub const DEAD_PREFIX: &str = "never_called_";
 
@@ -55,7 +57,8 @@ static inline u32 rotate(u32 x, u32 by) { return x << (by & 31) | x >> (-by & 31
 
 /// The file for a number.
 pub fn generate(seed: u64) -> String {
-    let mut writer = Writer { random: Random(seed), text: HEAD.to_owned(), functions: Vec::new(), count: 0 };
+    let mut writer =
+        Writer { random: Random::new(seed), text: HEAD.to_owned(), functions: Vec::new(), count: 0 };
     for _ in 0..LIVE {
         let shape = *writer.random.pick(SHAPES);
         shape(&mut writer);
@@ -77,33 +80,6 @@ pub fn generate(seed: u64) -> String {
 /// The functions that must be gone from the file's code after the pass `reach`.
 pub fn dead_functions() -> impl Iterator<Item = String> {
     (0..DEAD).map(|number| format!("{DEAD_PREFIX}{number}"))
-}
-
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same everywhere and for ever.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z >> 32) as u32
-    }
-
-    /// A number from `low` to `high`, both included.
-    fn range(&mut self, low: u32, high: u32) -> u32 {
-        low + self.next() % (high - low + 1)
-    }
-
-    /// True once in `n` times.
-    fn once_in(&mut self, n: u32) -> bool {
-        self.next() % n == 0
-    }
-
-    fn pick<'t, T>(&mut self, from: &'t [T]) -> &'t T {
-        &from[self.next() as usize % from.len()]
-    }
 }
 
 struct Writer {

@@ -119,6 +119,9 @@ impl Splitter {
                     return Err("has a branch with no long form");
                 }
             }
+            if graph.knows_own_address(node) {
+                return Err("computes with its own address");
+            }
             if self.short_keys.contains(node.get()) {
                 return Err("has a static key of the short form");
             }
