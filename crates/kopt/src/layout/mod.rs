@@ -33,6 +33,9 @@ use hot::Hot;
 use pieces::Pieces;
 use split::{ColdPart, Splitter};
 
+/// Size of a page in bytes.
+const PAGE_SIZE: u32 = 4096;
+
 /// Orders the code.
 pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let mut report = PassReport::new("layout");
@@ -59,7 +62,11 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
         for whole in &pieces.whole {
             report.keep(graph.name_of(whole.node), whole.why);
         }
-        let nodes = pieces.order(is_hot_last(&graph.sections[named.get()].name));
+        let hot_last = is_hot_last(&graph.sections[named.get()].name);
+        let nodes = pieces.order(hot_last);
+        if let Some(first) = pieces.first_hot().filter(|_| hot_last) {
+            graph.nodes[first.get()].align = PAGE_SIZE;
+        }
         report.count("branches turned round", turn::turn(graph, &nodes, &hot));
         cold_parts.extend(pieces.cold_parts);
         graph.regions.push(Region { named, sections, nodes });
@@ -109,7 +116,8 @@ fn class(name: &str) -> &str {
 
 /// Whether the hot code of a class goes behind the cold, so that it lies beside the hot code of the class that
 /// comes next: the linker script has `.noinstr.text` before `.ref.text`, and `.sched.text` before entry
-/// code, all of them a few KB.
+/// code, all of them a few KB. Each pair begins a page, because it fits on one or two but would lie on one more
+/// as often as not.
 fn is_hot_last(class: &str) -> bool {
     matches!(class, ".noinstr.text" | ".sched.text")
 }

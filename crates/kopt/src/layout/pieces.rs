@@ -72,6 +72,11 @@ impl Pieces {
         [first.as_slice(), last].concat()
     }
 
+    /// Where what is hot begins.
+    pub fn first_hot(&self) -> Option<NodeId> {
+        self.hot.first()?.nodes.first().copied()
+    }
+
     /// Size in bytes in the input of what is hot.
     pub fn hot_bytes(&self, graph: &Graph) -> u64 {
         let hot = self.hot.iter().flat_map(|piece| &piece.nodes);
