@@ -43,6 +43,12 @@ pub struct OrderArguments {
     #[arg(short, long, value_enum, default_value_t = Format::Plan)]
     pub format: Format,
 
+    /// The map that `ld.lld -Map` wrote of this kernel (vmlinux.map with CONFIG_VMLINUX_MAP). The formats that
+    /// name sections then name them exactly, where functions of one name, and files of one name, cannot be
+    /// told apart without it
+    #[arg(long, value_name = "FILE")]
+    pub map: Option<PathBuf>,
+
     /// What is moved: whole functions, or within functions the blocks that ran, which takes a rewriter
     #[arg(short, long, value_enum, default_value_t = Grain::Function)]
     pub granularity: Grain,
@@ -123,6 +129,9 @@ Examples:
       take the blocks that did not run out of the functions that did, too, and relink the kernel
   reorder plan.json --vmlinux build/vmlinux --format lld -o order.txt
       the functions for `ld.lld --symbol-ordering-file=order.txt`, after KCFLAGS=-ffunction-sections
+  { echo 'SECTIONS { .text.order : {'; reorder plan.json --vmlinux build/vmlinux --map build/vmlinux.map \
+      --format lds; echo '} } INSERT AFTER .text;'; } > order.lds
+      exactly, as a script that goes before the kernel's own: `ld.lld --script=order.lds --script=vmlinux.lds`
   reorder pages build/vmlinux plan.json
       what there is to gain
 

@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 use kplan::{FunctionName, Order};
 use rustc_hash::FxHashSet;
 
+use crate::map::InputSection;
+
 /// What to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
@@ -46,57 +48,56 @@ pub fn lld(order: &Order) -> Formatted {
     Formatted { text, left_out: 0 }
 }
 
-/// For `ld.gold --section-ordering-file`: a section name on each line. `splits` says whether a function has a
-/// section of its own.
-pub fn gold(order: &Order, splits: impl Fn(&FunctionName) -> bool) -> Formatted {
-    let mut listed = FxHashSet::default();
-    formatted(order, splits, |text, function| {
-        let section = section_name(&function.name);
-        if listed.insert(section.clone()) {
-            let _ = writeln!(text, "{section}");
-        }
-    })
+/// For `ld.gold --section-ordering-file`: a section name on each line. `input` gives the input section of a
+/// function that may be moved.
+pub fn gold(order: &Order, input: impl Fn(&FunctionName) -> Option<InputSection>) -> Formatted {
+    lines(order, input, |section| format!("{}\n", section.name))
 }
 
-/// Input section descriptions for a linker script, such as `*(.text.vfs_read)`. A local function is looked for
-/// in objects that are named as its source file is.
-pub fn lds(order: &Order, splits: impl Fn(&FunctionName) -> bool) -> Formatted {
-    descriptions(order, splits, "")
+/// Input section descriptions for a linker script, such as `*open.o(.text.build_open_flags)`.
+pub fn lds(order: &Order, input: impl Fn(&FunctionName) -> Option<InputSection>) -> Formatted {
+    descriptions(order, input, "")
 }
 
 /// For `ld --section-ordering-file` of GNU binutils: the descriptions, by output section. The linker puts them
 /// before what its script says of the output section.
-pub fn gnu_ld(order: &Order, splits: impl Fn(&FunctionName) -> bool) -> Formatted {
-    let mut formatted = descriptions(order, splits, "  ");
+pub fn gnu_ld(order: &Order, input: impl Fn(&FunctionName) -> Option<InputSection>) -> Formatted {
+    let mut formatted = descriptions(order, input, "  ");
     formatted.text = format!(".text : {{\n{}}}\n", formatted.text);
     formatted
 }
 
-fn descriptions(order: &Order, splits: impl Fn(&FunctionName) -> bool, indent: &str) -> Formatted {
-    let mut listed = FxHashSet::default();
-    formatted(order, splits, |text, function| {
-        let object = function.file.as_deref().map(object_pattern).unwrap_or_default();
-        let line = format!("{indent}*{object}({})\n", section_name(&function.name));
-        if listed.insert(line.clone()) {
-            text.push_str(&line);
-        }
-    })
+fn descriptions(
+    order: &Order,
+    input: impl Fn(&FunctionName) -> Option<InputSection>,
+    indent: &str,
+) -> Formatted {
+    lines(order, input, |InputSection { object, name }| format!("{indent}{object}({name})\n"))
 }
 
-fn formatted(
+/// A line for each input section, where its first function is in the order.
+fn lines(
     order: &Order,
-    splits: impl Fn(&FunctionName) -> bool,
-    mut print: impl FnMut(&mut String, &FunctionName),
+    input: impl Fn(&FunctionName) -> Option<InputSection>,
+    line: impl Fn(&InputSection) -> String,
 ) -> Formatted {
+    let mut listed = FxHashSet::default();
     let mut formatted = Formatted { text: String::new(), left_out: 0 };
     for hot in &order.functions {
-        if splits(&hot.function) {
-            print(&mut formatted.text, &hot.function);
-        } else {
-            formatted.left_out += 1;
+        match input(&hot.function).map(|section| line(&section)) {
+            Some(line) if listed.insert(line.clone()) => formatted.text.push_str(&line),
+            Some(_) => {}
+            None => formatted.left_out += 1,
         }
     }
     formatted
+}
+
+/// The input section that a function has with `-ffunction-sections`, as far as its name tells: a local function
+/// is looked for in any object that is named as its source file is.
+pub fn named_section(function: &FunctionName) -> InputSection {
+    let object = function.file.as_deref().map(object_pattern).unwrap_or_default();
+    InputSection { object: format!("*{object}"), name: section_name(&function.name) }
 }
 
 /// The section that GCC and Clang give a function with `-ffunction-sections`. What the compiler split off as
@@ -139,8 +140,8 @@ mod tests {
         }
     }
 
-    fn splits(function: &FunctionName) -> bool {
-        function.name != "start_kernel"
+    fn input(function: &FunctionName) -> Option<InputSection> {
+        (function.name != "start_kernel").then(|| named_section(function))
     }
 
     #[test]
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn gold_takes_sections() {
-        let formatted = gold(&order(), splits);
+        let formatted = gold(&order(), input);
         assert_eq!(formatted.text, ".text.vfs_read\n.text.init\n.text.unlikely.fail\n");
         assert_eq!(formatted.left_out, 1);
     }
@@ -165,8 +166,8 @@ mod tests {
             "*open.o(.text.init)",
             "*open.o(.text.unlikely.fail)",
         ];
-        assert_eq!(lds(&order(), splits).text.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(lds(&order(), input).text.lines().collect::<Vec<_>>(), lines);
         let expected = format!(".text : {{\n  {}\n}}\n", lines.join("\n  "));
-        assert_eq!(gnu_ld(&order(), splits).text, expected);
+        assert_eq!(gnu_ld(&order(), input).text, expected);
     }
 }

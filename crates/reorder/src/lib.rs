@@ -16,5 +16,6 @@ pub mod calls;
 pub mod format;
 pub mod hot;
 pub mod kernel;
+pub mod map;
 pub mod pages;
 pub mod text;

@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
-use kplan::{Coverage, Plan};
+use kplan::{Coverage, FunctionName, Plan};
 use reorder::algorithm::{Algorithm, Call};
 use reorder::calls;
 use reorder::format::{self, Format, Formatted};
-use reorder::hot::{Choice, HotCode};
+use reorder::hot::{Choice, Hot, HotCode};
 use reorder::kernel::Kernel;
+use reorder::map::{InputSection, LinkMap};
 use reorder::pages::Pages;
-use rustc_hash::FxHashSet;
 
 use arguments::{Arguments, Look, OrderArguments};
 
@@ -56,13 +56,9 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
     };
     let order = hot.order(choice, &calls, &traces(&hot, &runs));
 
-    let own_section: FxHashSet<_> = hot
-        .functions
-        .iter()
-        .filter(|function| hot.text.regions[function.region].splits)
-        .map(|function| &function.function)
-        .collect();
-    let splits = |function: &kplan::FunctionName| own_section.contains(function);
+    let map = arguments.map.as_deref().map(read_map).transpose()?;
+    let index = hot.index();
+    let input = |function: &FunctionName| input_section(&hot, &hot.functions[index[function]], map.as_ref());
     let formatted = match arguments.format {
         Format::Plan => {
             plan.order = Some(order);
@@ -70,12 +66,32 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
             plan.write(&mut output)?;
             return Ok(output.commit()?);
         }
-        Format::GnuLd => format::gnu_ld(&order, splits),
+        Format::GnuLd => format::gnu_ld(&order, input),
         Format::Lld => format::lld(&order),
-        Format::Gold => format::gold(&order, splits),
-        Format::Lds => format::lds(&order, splits),
+        Format::Gold => format::gold(&order, input),
+        Format::Lds => format::lds(&order, input),
     };
     write(&formatted, &arguments.output)
+}
+
+/// The input section of a function that may be moved: what the map says, or what its name tells.
+fn input_section(hot: &HotCode, function: &Hot, map: Option<&LinkMap>) -> Option<InputSection> {
+    let region = &hot.text.regions[function.region];
+    match map {
+        Some(map) => {
+            let moves = !region.marked && hot.text.sections[region.section].name == ".text";
+            map.section_at(function.address).filter(|_| moves).cloned()
+        }
+        None => region.splits.then(|| format::named_section(&function.function)),
+    }
+}
+
+fn read_map(path: &Path) -> Result<LinkMap, Failure> {
+    let bytes = read_input(path)?;
+    let name = name(Some(path));
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::bad_input(format!("{name}: expected a text")))?;
+    LinkMap::parse(&text, &name)
 }
 
 fn write(formatted: &Formatted, path: &Path) -> Result<(), Failure> {

@@ -29,6 +29,8 @@ pub struct Region {
     pub addresses: Range<u64>,
     /// Its section, as an index into [`Text::sections`].
     pub section: usize,
+    /// Whether it lies between markers, so that no code may leave it.
+    pub marked: bool,
     /// Whether its functions have sections of their own if compiled with `-ffunction-sections`.
     pub splits: bool,
 }
@@ -108,7 +110,8 @@ fn cut(index: usize, section: &TextSection, marked: &[(String, Range<u64>)], reg
             (None, Some(before)) => format!("behind {}", before.name),
         };
         let plain = innermost.is_none();
-        regions.push(Region { name, addresses, section: index, splits: plain && !section.init });
+        let splits = plain && !section.init;
+        regions.push(Region { name, addresses, section: index, marked: !plain, splits });
     }
     let regions = &mut regions[first..];
     let size = |region: &&mut Region| region.addresses.end - region.addresses.start;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Dir, HOT, fails, finish, parse, reorder, succeeds};
+use common::{Dir, HOT, fails, finish, fixture, parse, reorder, succeeds};
 use kelf::Functions;
 
 const ALGORITHMS: [&str; 4] = ["first-use", "call-chain", "balanced", "packed"];
@@ -172,6 +172,36 @@ fn lld_takes_the_list_of_symbols() {
     // It cannot tell the two functions `local` apart.
     let order: Vec<_> = hot_order(&ordered).into_iter().map(|(name, _)| name).collect();
     assert_eq!(order, ["_start", "hot_two", "hot_one", "local", "local", "second"]);
+}
+
+#[test]
+fn lld_takes_a_script_that_its_map_makes_exact() {
+    let dir = Dir::new();
+    let script = fixture("kernel.lds").display().to_string();
+    dir.write("order.lds", "");
+    let vmlinux = dir.link("ld.lld-19", &["-Map=vmlinux.map", "-T", &script], "vmlinux");
+    let plan = dir.plan(&vmlinux);
+    let mut command = reorder();
+    command.arg(&plan).arg("--vmlinux").arg(&vmlinux).arg("--map").arg(dir.path("vmlinux.map"));
+    let (status, order, messages) = finish(command.args(["-f", "lds", "-a", "first-use"]));
+    assert_eq!(status, 0, "{messages}");
+    assert!(messages.contains("2 functions that ran have no section of their own"), "{messages}");
+    assert!(
+        order.contains("\nfirst.o(.text.local)\n") && order.contains("\nsecond.o(.text.local)\n"),
+        "{order}"
+    );
+
+    dir.write("hot.lds", &format!("SECTIONS {{ .text.order : {{\n{order}}} }} INSERT AFTER .text;"));
+    let ordered = dir.link("ld.lld-19", &["-T", "hot.lds", "-T", &script], "ordered");
+    let functions = Functions::read(&ordered).unwrap();
+    let cold =
+        ["cold_one", "cold_two", "cold_three", "scheduled"].map(|name| address(&functions, name, None));
+    let hot = FIRST_USE.map(|(name, file)| address(&functions, name, file));
+    assert!(hot.is_sorted() && cold.iter().all(|cold| *cold < hot[0]), "{cold:x?} {hot:x?}");
+
+    let mut command = reorder();
+    command.arg(&plan).arg("--vmlinux").arg(&vmlinux).args(["-f", "lds", "--map"]).arg(&plan);
+    fails(&mut command, 2, "plan.json:1: expected the columns `VMA LMA Size Align Out In Symbol`");
 }
 
 #[test]

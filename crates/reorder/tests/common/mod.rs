@@ -85,7 +85,8 @@ impl Dir {
     }
 }
 
-fn fixture(name: &str) -> PathBuf {
+/// A file of `fixtures/order/`.
+pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/order").join(name)
 }
 
