@@ -153,6 +153,17 @@ impl Code {
         section.bytes.get(offset..offset.checked_add(size)?)
     }
 
+    /// The address of the kernel's first instruction, once paging is on.
+    pub fn entry_address(&self) -> u64 {
+        let entry = self.linked.entry;
+        let section = self
+            .linked
+            .sections
+            .iter()
+            .find(|section| (section.load_address..section.load_address + section.size).contains(&entry));
+        section.map_or(entry, |section| entry - section.load_address + section.address)
+    }
+
     /// Whether an address is in the kernel's part of the address space: its own code, modules, or code
     /// that it has made.
     pub fn is_kernel_address(&self, address: u64) -> bool {
@@ -181,7 +192,14 @@ impl Code {
             let addresses = ranges.into_iter().map(|range| at(range.start)..at(range.end));
             return Some(addresses.filter(|range| !range.is_empty()).collect());
         };
-        let blocks = &of_function[*numbers.get(&covered.function)?];
+        // A global function may be in the map under another of its names, all of which are in the symbol table.
+        let alias = || {
+            let (index, offset) = self.linked.find(name, None, 0).filter(|_| file.is_none())?;
+            let (block, _) = map.at(self.linked.function(index).address + offset)?;
+            (block.original_offset == 0).then_some(block.function)
+        };
+        let function = numbers.get(&covered.function).copied().or_else(alias)?;
+        let blocks = &of_function[function];
         let mut addresses = Vec::new();
         for block in blocks.iter().map(|&block| &map.blocks[block]) {
             for range in &ranges {

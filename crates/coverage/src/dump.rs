@@ -4,7 +4,8 @@
 //! An instrumented kernel has a byte for each block in an array of zeros, and the block sets its byte to 1 when
 //! it runs. That says what ran and not when: the order of the section is that of the addresses.
 //!
-//! Blocks without a counter (early boot code, hand-written code) say nothing, and are not part of the section.
+//! Of blocks without a counter (early boot code, hand-written code, patch sites) the dump says nothing; what counts
+//! as run of these is in [`neighbours`].
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,6 +18,7 @@ use kplan::{Block, Counters, Run};
 
 use crate::code::{Code, Place};
 use crate::error::{Error, Result};
+use crate::neighbours;
 use crate::recorder::Recorder;
 
 /// Bytes of the kernel's code that are compared with the dump at a time.
@@ -31,6 +33,8 @@ pub struct Dump {
     pub set: u64,
     /// Blocks that have no counter.
     pub uncounted: u64,
+    /// Of these, the ones that count as run.
+    pub assumed: u64,
 }
 
 /// The memory of a machine, in a file.
@@ -84,22 +88,20 @@ pub fn read(path: &Path, base: Option<u64>, code: &Code, recorder: &mut Recorder
         return Err(Error::OtherKernel { name, kernel: code.kernel.clone(), problem });
     }
     let mut is_counted = vec![false; map.blocks.len()];
-    let mut ran = Vec::new();
+    let mut has_run = vec![false; map.blocks.len()];
     for (&block, &value) in blocks.iter().zip(&bytes) {
         is_counted[block] = true;
-        if value != 0 {
-            ran.push(block);
-        }
+        has_run[block] = value != 0;
+        dump.set += u64::from(value);
     }
-    dump.set = ran.len() as u64;
     dump.uncounted = is_counted.iter().filter(|counted| !**counted).count() as u64;
-    ran.sort_unstable();
-    for block in ran {
-        recorder.ran(&place(code, &map.blocks[block]), None);
-    }
     if dump.set == 0 {
         let problem = format!("none of its {} counters is set", dump.counters);
         return Err(Error::OtherKernel { name, kernel: code.kernel.clone(), problem });
+    }
+    dump.assumed = neighbours::add(code, map, &is_counted, &mut has_run);
+    for (block, _) in map.blocks.iter().zip(has_run).filter(|(_, has_run)| *has_run) {
+        recorder.ran(&place(code, block), None);
     }
     Ok(dump)
 }
@@ -120,8 +122,9 @@ impl Dump {
         }
         let blocks = self.counters + self.uncounted;
         vec![format!(
-            "{} of {blocks} blocks have no counter (early boot code, hand-written code): whether they ran is not known",
-            self.uncounted
+            "{} of {blocks} blocks have no counter (early boot code, hand-written code, patch sites); {} of these count \
+             as run, because code that ran leads to them",
+            self.uncounted, self.assumed
         )]
     }
 }

@@ -7,7 +7,8 @@ did, and in which order.
 - [`Code`]: a linked kernel as the traces see it, and, for a rewritten one, the map back to the functions as
   they were compiled;
 - [`Recorder`]: takes note of what ran, and makes the section of it;
-- [`qemu`], [`ftrace`], [`dump`]: the kinds of trace, each a reader that feeds a recorder;
+- [`qemu`], [`ftrace`], [`dump`]: the kinds of trace, each a reader that feeds a recorder, and [`neighbours`] for what
+  a dump leaves open;
 - [`summary`], [`pages`], [`html`]: the section for people.
 
 The key decision is that an address is turned into a function and an offset as soon as it is read, by the one
@@ -24,6 +25,7 @@ mod error;
 pub mod ftrace;
 pub mod html;
 pub mod lines;
+pub mod neighbours;
 pub mod pages;
 pub mod qemu;
 pub mod recorder;

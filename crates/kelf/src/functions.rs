@@ -33,6 +33,8 @@ use crate::segments::Segments;
 pub struct Functions {
     /// The machine that they are for.
     pub machine: Machine,
+    /// The address of the first instruction: where it is loaded, for a kernel that begins before paging is on.
+    pub entry: u64,
     /// The build ID of the file in hexadecimal digits, if it has one.
     pub build_id: Option<String>,
     /// The executable sections, by rising address.
@@ -137,6 +139,7 @@ impl Functions {
         }
         let mut result = Functions {
             machine: file.machine,
+            entry: file.header.e_entry,
             build_id: build_id(&file)?,
             sections,
             functions: Vec::new(),

@@ -112,10 +112,15 @@ impl BlockMap {
 
     /// The block that holds an address, and the address's offset in it.
     pub fn at(&self, address: u64) -> Option<(&Block, u64)> {
-        let after = self.blocks.partition_point(|block| block.address <= address);
-        let block = self.blocks[..after].last()?;
-        let offset = address - block.address;
-        (offset < block.size).then_some((block, offset))
+        let block = &self.blocks[self.index_at(address)?];
+        Some((block, address - block.address))
+    }
+
+    /// The block that holds an address, as an index into [`BlockMap::blocks`].
+    pub fn index_at(&self, address: u64) -> Option<usize> {
+        let index = self.blocks.partition_point(|block| block.address <= address).checked_sub(1)?;
+        let block = self.blocks[index];
+        (address - block.address < block.size).then_some(index)
     }
 }
 

@@ -1,0 +1,60 @@
+//! Blocks of an instrumented kernel that have no counter: early boot code, hand-written code, patch sites.
+//!
+//! Such a block counts as run where control can come to it directly (it follows, is branched to or called) from the
+//! kernel's entry point, from a block that ran, or from another one that counts as run (Chanet et al. 2007, section
+//! 4.2). That takes in what a branch went past; code that is reached through a pointer alone is left out.
+
+use kcfg::isa::{BranchKind, Flow, Isa, isa};
+use kplan::{Block, BlockMap};
+
+use crate::code::Code;
+
+/// Adds to `ran`, a flag for each block, the ones without a counter that count as run. Returns how many these are.
+/// On machines whose code cannot be decoded, none.
+pub fn add(code: &Code, map: &BlockMap, is_counted: &[bool], ran: &mut [bool]) -> u64 {
+    let Some(isa) = isa(code.linked.machine) else { return 0 };
+    let mut pending: Vec<usize> = (0..ran.len()).filter(|&block| ran[block]).collect();
+    let mut added = 0;
+    let mut reach = |address: u64, pending: &mut Vec<usize>, ran: &mut [bool]| {
+        let Some(block) = map.index_at(address) else { return };
+        if !is_counted[block] && !ran[block] {
+            ran[block] = true;
+            added += 1;
+            pending.push(block);
+        }
+    };
+    reach(code.entry_address(), &mut pending, ran);
+    while let Some(block) = pending.pop() {
+        for address in successors(code, isa, &map.blocks[block]) {
+            reach(address, &mut pending, ran);
+        }
+    }
+    added
+}
+
+/// Where control can go from a block, calls included, as far as that is written in its instructions.
+fn successors(code: &Code, isa: &dyn Isa, block: &Block) -> Vec<u64> {
+    let mut successors = Vec::new();
+    let end = block.address + block.size;
+    let mut address = block.address;
+    while address < end {
+        let left = usize::try_from(end - address).unwrap_or(0);
+        // Data among hand-written code ends what can be told.
+        let Some(insn) = code.bytes_at(address, left).and_then(|bytes| isa.decode(bytes, address)) else {
+            return successors;
+        };
+        address += u64::from(insn.len);
+        match insn.flow {
+            Flow::Direct { branch, target, .. } => {
+                successors.push(target);
+                if branch.kind == BranchKind::Jump && address >= end {
+                    return successors;
+                }
+            }
+            Flow::IndirectJump | Flow::Return | Flow::Trap if address >= end => return successors,
+            _ => {}
+        }
+    }
+    successors.push(end);
+    successors
+}
