@@ -80,6 +80,8 @@ const AARCH64: &[ImplicitCall] = &[
 pub fn implicit_calls(abi: Abi) -> &'static [ImplicitCall] {
     match abi {
         Abi::I386 => I386,
+        // What they make on behalf of a program is that of its own ABI, and no program's is x32 here.
+        Abi::X32 => &[],
         Abi::X86_64 => X86_64,
         Abi::Arm => ARM,
         Abi::Aarch64 => AARCH64,

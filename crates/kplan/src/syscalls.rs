@@ -21,6 +21,9 @@ pub enum Abi {
     /// 64-bit x86: `syscall`.
     #[serde(rename = "x86_64")]
     X86_64,
+    /// 64-bit x86 with 32-bit pointers: `syscall` with bit 30 of the number set. Plans have the numbers
+    /// without that bit.
+    X32,
     /// 32-bit ARM (EABI).
     Arm,
     /// 64-bit ARM.
@@ -28,7 +31,7 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// All of them.
+    /// Those that machines have for their own programs. Code of x86-64 can use x32 as well.
     pub const ALL: [Abi; 4] = [Abi::I386, Abi::X86_64, Abi::Arm, Abi::Aarch64];
 }
 
@@ -37,6 +40,7 @@ impl fmt::Display for Abi {
         f.write_str(match self {
             Abi::I386 => "i386",
             Abi::X86_64 => "x86_64",
+            Abi::X32 => "x32",
             Abi::Arm => "arm",
             Abi::Aarch64 => "aarch64",
         })

@@ -87,10 +87,63 @@ pub fn abi(machine: Machine, compat: bool) -> Abi {
     }
 }
 
+/// The bit of the number that makes a call of x86-64 one of x32 (`__X32_SYSCALL_BIT`).
+const X32_BIT: u32 = 1 << 30;
+
+/// The first of the calls that x32 has for itself, and their names, as in `syscall_64.tbl`. The others are those of
+/// x86-64.
+const X32_OWN: usize = 512;
+const X32_NAMES: [&str; 36] = [
+    "rt_sigaction",
+    "rt_sigreturn",
+    "ioctl",
+    "readv",
+    "writev",
+    "recvfrom",
+    "sendmsg",
+    "recvmsg",
+    "execve",
+    "ptrace",
+    "rt_sigpending",
+    "rt_sigtimedwait",
+    "rt_sigqueueinfo",
+    "sigaltstack",
+    "timer_create",
+    "mq_notify",
+    "kexec_load",
+    "waitid",
+    "set_robust_list",
+    "get_robust_list",
+    "vmsplice",
+    "move_pages",
+    "preadv",
+    "pwritev",
+    "rt_tgsigqueueinfo",
+    "recvmmsg",
+    "sendmmsg",
+    "process_vm_readv",
+    "process_vm_writev",
+    "setsockopt",
+    "getsockopt",
+    "io_setup",
+    "io_submit",
+    "execveat",
+    "preadv2",
+    "pwritev2",
+];
+
+/// The ABI of a call with this number, and its number there.
+pub fn split(abi: Abi, number: u32) -> (Abi, u32) {
+    match abi {
+        Abi::X86_64 if number & X32_BIT != 0 => (Abi::X32, number & !X32_BIT),
+        _ => (abi, number),
+    }
+}
+
 /// The register that holds the number of a system call.
 pub fn number_register(abi: Abi) -> Reg {
     match abi {
-        Abi::I386 | Abi::X86_64 => EAX,
+        Abi::I386 | Abi::X86_64 | Abi::X32 => EAX,
         Abi::Arm => Reg(7),
         Abi::Aarch64 => aarch64::X8,
     }
@@ -100,7 +153,7 @@ pub fn number_register(abi: Abi) -> Reg {
 pub fn argument_registers(abi: Abi) -> &'static [Reg] {
     match abi {
         Abi::I386 => &[EBX, ECX, EDX, ESI, EDI, EBP],
-        Abi::X86_64 => &[EDI, ESI, EDX, R10, R8, R9],
+        Abi::X86_64 | Abi::X32 => &[EDI, ESI, EDX, R10, R8, R9],
         Abi::Arm => &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5)],
         Abi::Aarch64 => &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5)],
     }
@@ -112,6 +165,10 @@ pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
     let name = match abi {
         Abi::I386 => syscalls::x86::Sysno::new(number).map(|call| call.name()),
         Abi::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
+        Abi::X32 => match number.checked_sub(X32_OWN) {
+            Some(own) => X32_NAMES.get(own).copied(),
+            None => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
+        },
         Abi::Arm => syscalls::arm::Sysno::new(number).map(|call| call.name()),
         Abi::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
     };
@@ -156,6 +213,9 @@ mod tests {
         assert_eq!(name(Abi::I386, 403), Some("clock_gettime64"));
         assert_eq!(name(Abi::X86_64, 231), Some("exit_group"));
         assert_eq!(name(Abi::X86_64, 100_000), None);
+        assert_eq!(split(Abi::X86_64, 0x4000_0208), (Abi::X32, 520));
+        assert_eq!((name(Abi::X32, 520), name(Abi::X32, 547)), (Some("execve"), Some("pwritev2")));
+        assert_eq!((name(Abi::X32, 39), name(Abi::X32, 548)), (Some("getpid"), None));
         assert!(ends(Abi::I386, 252) && !ends(Abi::I386, 4));
         for abi in [Abi::I386, Abi::X86_64, Abi::Arm, Abi::Aarch64] {
             for call in kplan::implicit_calls(abi) {

@@ -1,17 +1,21 @@
 /*!
 Finds the system calls that a program can make, from its machine code.
 
-[`scan`] takes a static executable, stripped or not, through these phases:
+[`loader`] finds the files of a process: an executable, its interpreter, the libraries that it needs and those
+that it may load by name. [`scan`] takes them, stripped or not, through these phases:
 
-1. [`image`]: the program as the kernel loads it;
-2. [`reach`](mod@reach): the code that can run, decoded from the entry point ([`code`]), with the targets of
-   computed jumps found by constant propagation ([`flow`]);
+1. [`image`]: all files in one address space, relocated as the dynamic linker does it;
+2. [`reach`](mod@reach): the code that can run, decoded from the entry points ([`code`]), with the targets of
+   computed jumps found by constant propagation ([`flow`]), and what code asks for by name ([`by_name`]);
 3. [`resolve`]: at each instruction that enters the kernel, the numbers that its register can hold, asked
    of callers where a wrapper passes them on;
 4. [`report`]: the result as a section of a plan, or for people.
 
 The key decision is to be sound first. A number is never guessed: a site either has the set of all its
 numbers, or it is listed as unresolved with the reason, and then the result says that it is incomplete.
+
+What is not part of the files does not count: libraries that the environment names (`LD_PRELOAD`, `LD_AUDIT`,
+`LD_LIBRARY_PATH`), and the programs that a program starts, which are scanned by themselves.
 */
 
 pub mod abi;

@@ -299,6 +299,7 @@ impl Assembly<'_> {
             self.loaded_by.truncate(members);
             self.complete.truncate(members);
             self.process.members = known;
+            self.process.variants.retain(|(member, _)| member.get() < members);
             return None;
         }
         self.process.named.push(Named { strings, member: Some(member), imports: Vec::new() });
@@ -354,8 +355,8 @@ impl Assembly<'_> {
         if let Some(known) = self.process.members.iter().position(soname) {
             return Some(MemberIndex(known as u32));
         }
-        for path in self.paths(name, asking) {
-            let Some(path) = self.loader.root.resolve(&path) else { continue };
+        for wanted in self.paths(name, asking) {
+            let Some(path) = self.loader.root.resolve(&wanted) else { continue };
             if let Some(&known) = self.by_path.get(&path) {
                 return Some(known);
             }
@@ -364,9 +365,22 @@ impl Assembly<'_> {
             if self.process.members.len() >= MAX_MEMBERS || object.fixed {
                 return None;
             }
-            return Some(self.add(path, object, Some(asking)));
+            let variants = self.variants(&wanted, name);
+            let member = self.add(path, object, Some(asking));
+            self.process.variants.extend(variants.into_iter().map(|variant| (member, variant)));
+            return Some(member);
         }
         None
+    }
+
+    /// The files that glibc takes in place of a library on processors of some kind, `x86-64-v3` say.
+    fn variants(&self, path: &Path, name: &str) -> Vec<String> {
+        let root = &self.loader.root;
+        let Some(directory) = path.parent().filter(|_| !self.musl) else { return Vec::new() };
+        let directory = directory.join("glibc-hwcaps");
+        let kinds = root.names(&directory).into_iter();
+        let paths = kinds.map(|kind| directory.join(kind).join(name));
+        paths.filter(|path| root.is_file(path)).map(|path| path.display().to_string()).collect()
     }
 
     /// The paths to try for a name.

@@ -74,8 +74,15 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
         let (file, address) = image.place(at);
         Lost { file, address, function: image.function_at(at).map(str::to_owned), reason }
     });
+    let variants = process.variants.iter().map(|(member, path)| Lost {
+        file: Arc::clone(&process.members[member.get()].file),
+        address: Addr(0),
+        function: None,
+        reason: format!("newer processors take {path} in its place, which is not scanned"),
+    });
+    let lost = lost.chain(variants).collect();
     let abi = abi::abi(image.machine, false);
-    Ok(Scan { abi, sites: sites.collect(), lost: lost.collect(), instructions: code.instructions() })
+    Ok(Scan { abi, sites: sites.collect(), lost, instructions: code.instructions() })
 }
 
 /// The shortest chain from where a process starts to a site that makes a call, which is given by name or
@@ -111,7 +118,22 @@ fn sites(code: &Code) -> Result<Vec<(Addr, Abi, Calls)>, Error> {
                 Ok((at, abi, calls(resolver, at, abi, number)))
             },
         )
-        .collect()
+        .collect::<Result<Vec<_>, Error>>()
+        .map(|sites| sites.into_iter().flat_map(by_abi).collect())
+}
+
+/// A site that makes calls of two ABIs as one of each.
+fn by_abi((at, abi, calls): (Addr, Abi, Calls)) -> Vec<(Addr, Abi, Calls)> {
+    let Ok(calls) = calls else { return vec![(at, abi, calls)] };
+    let mut abis: BTreeMap<Abi, BTreeMap<u32, SiteCall>> = BTreeMap::new();
+    for (number, call) in calls {
+        let (abi, number) = abi::split(abi, number);
+        abis.entry(abi).or_default().insert(number, call);
+    }
+    if abis.is_empty() {
+        abis.entry(abi).or_default();
+    }
+    abis.into_iter().map(|(abi, calls)| (at, abi, Ok(calls))).collect()
 }
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.

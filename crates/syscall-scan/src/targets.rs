@@ -1,10 +1,11 @@
 //! Scanning what the command line asks for.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use kcli::{Failure, OrBadInput, Progress, read_input};
 use kplan::{Syscalls, Unresolved};
-use rayon::prelude::*;
 use syscall_scan::loader::{Extra, Loader};
 use syscall_scan::programs::{Found, processes, walk};
 use syscall_scan::sysroot::Sysroot;
@@ -111,24 +112,20 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     let files = walk(loader.root(), || ());
     drop(spinner);
     let progress = Progress::bar(files.programs.len() as u64, "programs");
-    let results: Vec<(&PathBuf, Result<Syscalls, String>)> = files
-        .programs
-        .par_iter()
-        .map(|path| {
-            let file = path.display().to_string();
-            let bytes = loader.root().read(path).map_err(|error| error.to_string());
-            let result = bytes.and_then(|bytes| {
-                scan_program(options, loader, &bytes, path, &file).map_err(|error| error.to_string())
-            });
-            progress.advance(1);
-            (path, result)
-        })
-        .collect();
+    let results = each(&files.programs, |path| {
+        let file = path.display().to_string();
+        let bytes = loader.root().read(path).map_err(|error| error.to_string());
+        let result = bytes.and_then(|bytes| {
+            scan_program(options, loader, &bytes, path, &file).map_err(|error| error.to_string())
+        });
+        progress.advance(1);
+        result
+    });
     drop(progress);
     let mut found = Syscalls::default();
     let mut failed: Vec<(&PathBuf, String)> =
         files.damaged.iter().map(|(path, error)| (path, error.to_string())).collect();
-    for (path, result) in results {
+    for (path, result) in files.programs.iter().zip(results) {
         match result {
             Ok(section) => found.merge(section),
             Err(reason) => failed.push((path, reason)),
@@ -159,6 +156,31 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     }
     eprintln!("syscall-scan: {}", summary(&files, failed.len()));
     Ok(found)
+}
+
+/// Does something with every path, several at a time, and returns the results in order.
+///
+/// The threads are not rayon's: one of those that waits for a part of a scan would start to scan another program
+/// meanwhile, and so on, until its stack is full.
+fn each<T: Send>(paths: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(paths.len()));
+    let lock = || done.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        for _ in 0..rayon::current_num_threads() {
+            scope.spawn(|| {
+                while let Some((index, path)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, paths.get(i)?)))
+                {
+                    let result = work(path);
+                    lock().push((index, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|&(index, _)| index);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn summary(files: &Found, failed: usize) -> String {

@@ -91,6 +91,16 @@ fn functions_behind_pointers() {
 }
 
 #[test]
+fn both_abis_of_one_gate() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    compile(Machine::X86_64, "x32.S", &format!("{BARE} -static"), &program);
+    for abi in ["x86_64", "x32"] {
+        assert_eq!(own_calls(&section(&program, abi)), expected_calls("x32.S", abi), "{abi}");
+    }
+}
+
+#[test]
 fn both_gates_of_a_64_bit_machine() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");

@@ -116,6 +116,19 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Makes addresses of the distances whose global offset table is known by now.
+    pub(super) fn settle(&mut self, base: impl Fn(Addr) -> Option<Addr>) {
+        for (distance, reference) in std::mem::take(&mut self.distances) {
+            match base(reference.at) {
+                Some(base) => {
+                    let to = base.0.wrapping_add_signed(distance) & 0xffff_ffff;
+                    self.add(reference.at, to, reference.as_pointer);
+                }
+                None => self.distances.push((distance, reference)),
+            }
+        }
+    }
+
     fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
         if self.image.is_writable(Addr(number)) {
             self.absolute.push(Reference { to: Addr(number), at, as_pointer });

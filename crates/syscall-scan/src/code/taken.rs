@@ -162,6 +162,8 @@ impl Code<'_> {
         };
         if self.taken.distances.iter().any(of_unknown) {
             self.find_global_offset_tables();
+            let bases = &self.taken.bases;
+            self.references.settle(|at| bases[image.object_index(at)?.get()]);
         }
         for (at, distance) in std::mem::take(&mut self.taken.distances) {
             let Some(base) = self.global_offset_table(at) else {

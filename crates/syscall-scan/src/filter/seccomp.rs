@@ -41,6 +41,7 @@ fn architecture(abi: Abi) -> &'static str {
     match abi {
         Abi::I386 => "SCMP_ARCH_X86",
         Abi::X86_64 => "SCMP_ARCH_X86_64",
+        Abi::X32 => "SCMP_ARCH_X32",
         Abi::Arm => "SCMP_ARCH_ARM",
         Abi::Aarch64 => "SCMP_ARCH_AARCH64",
     }

@@ -22,6 +22,7 @@ fn architecture(abi: Abi) -> &'static str {
     match abi {
         Abi::I386 => "x86",
         Abi::X86_64 => "x86-64",
+        Abi::X32 => "x32",
         Abi::Arm => "arm",
         Abi::Aarch64 => "arm64",
     }

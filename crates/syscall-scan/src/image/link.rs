@@ -370,6 +370,8 @@ impl<'p> Linker<'p> {
         let is_code = self.is_code(target.0);
         if called {
             self.computed.insert(Addr(place));
+            // Not what the linker left there, which is the way to the binder.
+            self.write_number(place, 0, self.word());
             // It runs when the object is relocated, or when the slot is first used.
             if is_code {
                 self.found[index.get()].starts.push(target);

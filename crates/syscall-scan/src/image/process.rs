@@ -49,6 +49,8 @@ pub struct Process {
     pub preloaded: Vec<MemberIndex>,
     /// What may be asked for by name while the program runs.
     pub named: Vec<Named>,
+    /// Members of which the dynamic linker may take another file, one for newer processors, and that file.
+    pub variants: Vec<(MemberIndex, String)>,
     /// Whether the user says that nothing is asked for by name but what is named here.
     pub settled: bool,
 }
@@ -71,7 +73,14 @@ impl Process {
         let object = Arc::new(object);
         let member = Member { object, file: file.into(), at_start: true, whole, needed: Vec::new() };
         let members = vec![member];
-        Process { members, interpreter: None, preloaded: Vec::new(), named: Vec::new(), settled: false }
+        Process {
+            members,
+            interpreter: None,
+            preloaded: Vec::new(),
+            named: Vec::new(),
+            variants: Vec::new(),
+            settled: false,
+        }
     }
 
     /// These members and all that they need, breadth first, each once.
