@@ -169,9 +169,9 @@ fn each<T: Send>(paths: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> Vec<T> 
     std::thread::scope(|scope| {
         for _ in 0..rayon::current_num_threads() {
             scope.spawn(|| {
-                while let Some((index, path)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, paths.get(i)?)))
-                {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(path) = paths.get(index) else { break };
                     let result = work(path);
                     lock().push((index, result));
                 }

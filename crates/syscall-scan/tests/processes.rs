@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{command, own_calls, scan};
+use common::{Machine, command, own_calls, scan};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -20,7 +20,11 @@ const PRELUDE: &str = "
 static inline __attribute__((always_inline)) long call(long nr)
 {
 	long result;
+#ifdef __i386__
+	__asm__ volatile(\"int $0x80\" : \"=a\"(result) : \"0\"(nr) : \"memory\");
+#else
 	__asm__ volatile(\"syscall\" : \"=a\"(result) : \"0\"(nr) : \"rcx\", \"r11\", \"memory\");
+#endif
 	return result;
 }
 NOINLINE void run(long n);
@@ -34,12 +38,17 @@ const EXIT: u64 = 60;
 
 /// A root file system with an interpreter.
 struct Root {
+    machine: Machine,
     directory: TempDir,
 }
 
 impl Root {
     fn new() -> Root {
-        let root = Root { directory: tempfile::tempdir().unwrap() };
+        Root::of(Machine::X86_64)
+    }
+
+    fn of(machine: Machine) -> Root {
+        let root = Root { machine, directory: tempfile::tempdir().unwrap() };
         root.library("lib/ld.so", "void _start(void) { call(5000); __builtin_trap(); }", "-Wl,-e,_start");
         root
     }
@@ -57,7 +66,7 @@ impl Root {
         let file = self.path("source.c");
         fs::write(&file, format!("{PRELUDE}{source}")).unwrap();
         fs::create_dir_all(self.path(inside).parent().unwrap()).unwrap();
-        let output = Command::new("gcc")
+        let output = Command::new(self.machine.compiler().0)
             .args(["-O2", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-w", "-o"])
             .arg(self.path(inside))
             .arg(&file)
@@ -93,7 +102,7 @@ impl Root {
         let output = self.scan(arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
-        plan["syscalls"]["x86_64"].clone()
+        plan["syscalls"][self.machine.abi()].clone()
     }
 
     /// The calls that a program makes, those of all programs left out.
@@ -122,47 +131,53 @@ NOINLINE long indirect(long i) { return table[i]() + behind(); }
 
 #[test]
 fn functions_count_where_somebody_gets_to_them() {
-    for options in ["-fPIE -pie", "-fno-pie -no-pie", "-fPIE -pie -fno-plt", "-fPIE -pie -Wl,-z,now -s"] {
-        let root = Root::new();
-        root.library("lib/liba.so", LIBRARY, "");
-        let source = "long used(void); void run(long n) { used(); }";
-        root.program("bin/used", source, &format!("{options} -la"));
-        assert_eq!(root.calls(&["/bin/used"]), set([5001, 5003, 5004]), "{options}");
-        let source = "long used(void); long unused(void);
-            void run(long n) { long (*volatile f)(void) = n ? unused : used; f(); }";
-        root.program("bin/pointers", source, &format!("{options} -la"));
-        assert_eq!(root.calls(&["/bin/pointers"]), set([5001, 5002, 5003, 5004]), "{options}");
+    for machine in Machine::ALL {
+        for options in ["-fPIE -pie", "-fno-pie -no-pie", "-fPIE -pie -fno-plt", "-fPIE -pie -Wl,-z,now -s"] {
+            let root = Root::of(machine);
+            root.library("lib/liba.so", LIBRARY, "");
+            let source = "long used(void); void run(long n) { used(); }";
+            root.program("bin/used", source, &format!("{options} -la"));
+            assert_eq!(root.calls(&["/bin/used"]), set([5001, 5003, 5004]), "{options}");
+            let source = "long used(void); long unused(void);
+                void run(long n) { long (*volatile f)(void) = n ? unused : used; f(); }";
+            root.program("bin/pointers", source, &format!("{options} -la"));
+            assert_eq!(root.calls(&["/bin/pointers"]), set([5001, 5002, 5003, 5004]), "{options}");
+        }
     }
 }
 
 #[test]
 fn a_table_that_was_copied_to_the_program() {
-    let root = Root::new();
-    root.library("lib/liba.so", LIBRARY, "");
-    let source = "extern long (*table[1])(void); void run(long n) { table[0](); }";
-    root.program("bin/copied", source, "-fno-pie -no-pie -la");
-    assert_eq!(root.calls(&["/bin/copied"]), set([5003, 5004]));
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        root.library("lib/liba.so", LIBRARY, "");
+        let source = "extern long (*table[1])(void); void run(long n) { table[0](); }";
+        root.program("bin/copied", source, "-fno-pie -no-pie -la");
+        assert_eq!(root.calls(&["/bin/copied"]), set([5003, 5004]));
+    }
 }
 
 #[test]
 fn the_first_definition_counts() {
-    let root = Root::new();
-    let library = "
-        NOINLINE long shared(void) { return call(5011); }
-        __attribute__((visibility(\"protected\"))) NOINLINE long own(void) { return call(5012); }
-        NOINLINE long both(void) { return shared() + own(); }";
-    root.library("lib/liba.so", library, "");
-    let program = "
-        NOINLINE long shared(void) { return call(5010); }
-        NOINLINE long own(void) { return call(5013); }
-        long both(void); void run(long n) { both(); }";
-    root.program("bin/program", program, "-fPIE -pie -la -rdynamic");
-    assert_eq!(root.calls(&["/bin/program"]), set([5010, 5012]));
-    // Of two libraries, the one that is needed first.
-    root.library("lib/libb.so", "long shared(void) { return call(5014); }", "");
-    let program = "long both(void); long shared(void); void run(long n) { both(); shared(); }";
-    root.program("bin/second", program, "-fPIE -pie -lb -la");
-    assert_eq!(root.calls(&["/bin/second"]), set([5012, 5014]));
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        let library = "
+            NOINLINE long shared(void) { return call(5011); }
+            __attribute__((visibility(\"protected\"))) NOINLINE long own(void) { return call(5012); }
+            NOINLINE long both(void) { return shared() + own(); }";
+        root.library("lib/liba.so", library, "");
+        let program = "
+            NOINLINE long shared(void) { return call(5010); }
+            NOINLINE long own(void) { return call(5013); }
+            long both(void); void run(long n) { both(); }";
+        root.program("bin/program", program, "-fPIE -pie -la -rdynamic");
+        assert_eq!(root.calls(&["/bin/program"]), set([5010, 5012]));
+        // Of two libraries, the one that is needed first.
+        root.library("lib/libb.so", "long shared(void) { return call(5014); }", "");
+        let program = "long both(void); long shared(void); void run(long n) { both(); shared(); }";
+        root.program("bin/second", program, "-fPIE -pie -lb -la");
+        assert_eq!(root.calls(&["/bin/second"]), set([5012, 5014]));
+    }
 }
 
 #[test]
@@ -186,16 +201,18 @@ fn versions_of_symbols() {
 
 #[test]
 fn functions_that_are_chosen_at_start() {
-    let root = Root::new();
-    let library = "
-        static NOINLINE long one(void) { return call(5030); }
-        static NOINLINE long other(void) { return call(5031); }
-        static long (*choose(void))(void) { call(5032); return __builtin_cpu_supports ? one : other; }
-        long chosen(void) __attribute__((ifunc(\"choose\")));";
-    let library = library.replace("__builtin_cpu_supports ?", "call(5033) ?");
-    root.library("lib/libi.so", &library, "");
-    root.program("bin/program", "long chosen(void); void run(long n) { chosen(); }", "-fPIE -pie -li");
-    assert_eq!(root.calls(&["/bin/program"]), set([5030, 5031, 5032, 5033]));
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        let library = "
+            static NOINLINE long one(void) { return call(5030); }
+            static NOINLINE long other(void) { return call(5031); }
+            static long (*choose(void))(void) { call(5032); return __builtin_cpu_supports ? one : other; }
+            long chosen(void) __attribute__((ifunc(\"choose\")));";
+        let library = library.replace("__builtin_cpu_supports ?", "call(5033) ?");
+        root.library("lib/libi.so", &library, "");
+        root.program("bin/program", "long chosen(void); void run(long n) { chosen(); }", "-fPIE -pie -li");
+        assert_eq!(root.calls(&["/bin/program"]), set([5030, 5031, 5032, 5033]));
+    }
 }
 
 #[test]
@@ -237,65 +254,74 @@ static NOINLINE void *open(const char *name) { return dlopen(name, 2); }
 
 #[test]
 fn libraries_and_functions_with_constant_names() {
-    let root = Root::new();
-    root.library("lib/libdl.so", DL, "");
-    root.library("lib/plugin.so", PLUGIN, "");
-    let program = "void run(long n) {
-        long (*f)(void) = dlsym(open(\"plugin.so\"), \"plugin_run\"); f(); }";
-    root.program("bin/program", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
-    assert_eq!(root.calls(&["/bin/program"]), set([5040, 5041, 5042, 5044]));
-    // Nobody opens it.
-    let program =
-        "const char *name(void) { return \"plugin.so\"; } void run(long n) { dlopen(name() + 40, 0); }";
-    let program = program.replace("name() + 40", "(void *)0");
-    root.program("bin/other", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
-    assert_eq!(root.calls(&["/bin/other"]), set([5040]));
-    // It is not there, and nor can it be opened.
-    fs::remove_file(root.path("lib/plugin.so")).unwrap();
-    assert_eq!(root.calls(&["/bin/program"]), set([5040, 5044]));
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        root.library("lib/libdl.so", DL, "");
+        root.library("lib/plugin.so", PLUGIN, "");
+        let program = "void run(long n) {
+            long (*f)(void) = dlsym(open(\"plugin.so\"), \"plugin_run\"); f(); }";
+        root.program("bin/program", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
+        assert_eq!(root.calls(&["/bin/program"]), set([5040, 5041, 5042, 5044]));
+        // Nobody opens it.
+        let program =
+            "const char *name(void) { return \"plugin.so\"; } void run(long n) { dlopen(name() + 40, 0); }";
+        let program = program.replace("name() + 40", "(void *)0");
+        root.program("bin/other", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
+        assert_eq!(root.calls(&["/bin/other"]), set([5040]));
+        // It is not there, and nor can it be opened.
+        fs::remove_file(root.path("lib/plugin.so")).unwrap();
+        assert_eq!(root.calls(&["/bin/program"]), set([5040, 5044]));
+    }
 }
 
 #[test]
 fn names_that_are_not_known() {
-    let root = Root::new();
-    root.library("lib/libdl.so", DL, "");
-    root.library("usr/lib/plugins/plugin.so", PLUGIN, "");
-    let program = "extern char name[]; char name[100]; void run(long n) { name[n] = 'x'; open(name); }";
-    root.program("bin/program", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
-    let section = root.section(&["/bin/program"]);
-    assert_eq!(section["complete"], false);
-    let unresolved = &section["unresolved"][0];
-    assert_eq!(unresolved["file"], "/bin/program");
-    assert!(unresolved["address"].as_str().unwrap().starts_with("0x"));
-    assert!(
-        unresolved["reason"].as_str().unwrap().starts_with("a library is loaded by a name that is not known")
-    );
-    for settled in [["--dlopen", "/usr/lib/plugins/plugin.so"], ["--plugin-dir", "/usr/lib/plugins"]] {
-        let calls = root.calls(&["/bin/program", settled[0], settled[1]]);
-        assert_eq!(calls, set([5040, 5041, 5042, 5043]), "{settled:?}");
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        root.library("lib/libdl.so", DL, "");
+        root.library("usr/lib/plugins/plugin.so", PLUGIN, "");
+        let program = "extern char name[]; char name[100]; void run(long n) { name[n] = 'x'; open(name); }";
+        root.program("bin/program", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
+        let section = root.section(&["/bin/program"]);
+        assert_eq!(section["complete"], false);
+        let unresolved = &section["unresolved"][0];
+        assert_eq!(unresolved["file"], "/bin/program");
+        assert!(unresolved["address"].as_str().unwrap().starts_with("0x"));
+        assert!(
+            unresolved["reason"]
+                .as_str()
+                .unwrap()
+                .starts_with("a library is loaded by a name that is not known")
+        );
+        for settled in [["--dlopen", "/usr/lib/plugins/plugin.so"], ["--plugin-dir", "/usr/lib/plugins"]] {
+            let calls = root.calls(&["/bin/program", settled[0], settled[1]]);
+            assert_eq!(calls, set([5040, 5041, 5042, 5043]), "{settled:?}");
+        }
+        let output = root.scan(&["/bin/program", "--dlopen", "none.so"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("needs none.so (named by --dlopen)"));
     }
-    let output = root.scan(&["/bin/program", "--dlopen", "none.so"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("needs none.so (named by --dlopen)"));
 }
 
 #[test]
 fn modules_of_the_name_service_switch() {
-    let root = Root::new();
-    let library = "
-        long __libc_start_main(void) { return 0; }
-        static NOINLINE long module(const char *pattern) { return call(5050) + *pattern; }
-        long look_up(void) { return module(\"libnss_%s.so%s\"); }
-        long other(void) { return call(5051); }";
-    root.library("lib/libc.so.6", library, "");
-    root.library("lib/libnss_test.so.2", "long _nss_test_getpwnam_r(void) { return call(5052); }", "");
-    root.library("lib/libnss_wrong.so.2", "long _nss_wrong_getpwnam_r(void) { return call(5053); }", "");
-    root.write("etc/nsswitch.conf", "# wrong\npasswd: files [NOTFOUND=return] test\n");
-    let link = format!("-fPIE -pie {}", root.path("lib/libc.so.6").display());
-    root.program("bin/users", "long look_up(void); void run(long n) { look_up(); }", &link);
-    root.program("bin/nobody", "long other(void); void run(long n) { other(); }", &link);
-    assert_eq!(root.calls(&["/bin/users"]), set([5050, 5052]));
-    assert_eq!(root.calls(&["/bin/nobody"]), set([5051]));
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        let library = "
+            long __libc_start_main(void) { return 0; }
+            static NOINLINE long module(const char *pattern) { return call(5050) + *pattern; }
+            long look_up(void) { return module(\"libnss_%s.so%s\"); }
+            long other(void) { return call(5051); }";
+        root.library("lib/libc.so.6", library, "");
+        root.library("lib/libnss_test.so.2", "long _nss_test_getpwnam_r(void) { return call(5052); }", "");
+        root.library("lib/libnss_wrong.so.2", "long _nss_wrong_getpwnam_r(void) { return call(5053); }", "");
+        root.write("etc/nsswitch.conf", "# wrong\npasswd: files [NOTFOUND=return] test\n");
+        let link = format!("-fPIE -pie {}", root.path("lib/libc.so.6").display());
+        root.program("bin/users", "long look_up(void); void run(long n) { look_up(); }", &link);
+        root.program("bin/nobody", "long other(void); void run(long n) { other(); }", &link);
+        assert_eq!(root.calls(&["/bin/users"]), set([5050, 5052]));
+        assert_eq!(root.calls(&["/bin/nobody"]), set([5051]));
+    }
 }
 
 #[test]

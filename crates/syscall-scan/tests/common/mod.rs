@@ -42,7 +42,8 @@ impl Machine {
         }
     }
 
-    fn compiler(self) -> (&'static str, &'static str) {
+    /// The compiler for it, and Debian's package that has it.
+    pub fn compiler(self) -> (&'static str, &'static str) {
         match self {
             Machine::I386 => ("i686-linux-gnu-gcc", "gcc-i686-linux-gnu"),
             Machine::X86_64 => ("gcc", "gcc"),
