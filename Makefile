@@ -2,7 +2,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test tools build lint bench bench-scan study-sections study-scan pages clean
+.PHONY: help demo test tools build lint bench bench-scan study-sections study-scan pages pages-arm64 clean
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
+	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
 demo: build
@@ -47,6 +48,9 @@ study-scan: build
 
 pages: build
 	fixtures/pages/pages.sh out/pages
+
+pages-arm64: build
+	fixtures/pages/pages-arm64.sh out/pages-arm64
 
 clean:
 	rm -rf target out
