@@ -40,7 +40,8 @@ const ABSURD: [u64; 10] = [
 fn damaged_programs_are_scanned_or_refused() {
     recipe("install.sh", &["scan"]);
     let dir = tempfile::Builder::new().prefix("kshrink-damaged-").tempdir().expect("a temporary directory");
-    let whole = dir.path().join("whole");
+    // A root file system, so that the libraries of dynamic programs are found.
+    let whole = dir.path().join("lib");
     Run::new(kshrink_tests::fixture("programs/scan/small.sh")).arg(&whole).succeed();
     let mut programs: Vec<_> =
         fs::read_dir(&whole).expect("the programs").map(|entry| entry.expect("a program").path()).collect();
@@ -50,10 +51,11 @@ fn damaged_programs_are_scanned_or_refused() {
         let program = &programs[job / VARIANTS];
         let bytes = fs::read(program).expect("a program");
         let name = program.file_name().expect("a name").to_string_lossy();
-        let path = dir.path().join(format!("{name}.{job}"));
+        let damaged = format!("{name}.{job}");
+        let path = dir.path().join(&damaged);
         fs::write(&path, Damage(job as u64).apply(bytes)).expect("a damaged program");
-        let outcome = scan(&path);
-        let result = check(&path, &outcome);
+        let outcome = scan(dir.path(), &damaged);
+        let result = check(&damaged, &outcome);
         if result.is_ok() {
             fs::remove_file(&path).expect("the damaged program");
         }
@@ -71,14 +73,15 @@ fn damaged_programs_are_scanned_or_refused() {
     assert!(scanned * 10 < outcomes.len() * 9, "as many as {scanned} of {} were scanned", outcomes.len());
 }
 
-fn scan(path: &Path) -> Outcome {
+fn scan(root: &Path, name: &str) -> Outcome {
     let limited = format!("ulimit -c 0; ulimit -v {MEMORY_LIMIT_KIB}; exec \"$0\" \"$@\"");
-    let run = Run::new("sh").args(["-c", &limited]).arg(command("syscall-scan")).arg(path);
+    let run = Run::new("sh").args(["-c", &limited]).arg(command("syscall-scan"));
+    let run = run.arg("--root").arg(root).arg(format!("/{name}"));
     run.limit(TIME_LIMIT).outcome()
 }
 
-fn check(path: &Path, outcome: &Outcome) -> Result<(), String> {
-    let refused = format!("syscall-scan: error: {}: ", path.display());
+fn check(name: &str, outcome: &Outcome) -> Result<(), String> {
+    let refused = format!("syscall-scan: error: /{name}: ");
     let fine = match outcome.status {
         Some(0) => !outcome.stdout.is_empty(),
         Some(BAD) => {

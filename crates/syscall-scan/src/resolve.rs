@@ -59,6 +59,9 @@ pub struct Resolver<'f, 'c> {
     /// What is being resolved, from the outermost: a function that calls itself with the value that it was
     /// called with adds nothing.
     open: Vec<(Addr, Atom)>,
+    /// The variables whose pointers are being followed, from the outermost: one that holds what it is moved on to
+    /// (`p++`, `p = p->next`) has no end.
+    followed: Vec<Addr>,
     /// How many were open at most, and the outermost of them that was come back to, since the innermost
     /// began.
     deepest: usize,
@@ -81,6 +84,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             flows: Flows::new(code)?,
             references,
             open: Vec::new(),
+            followed: Vec::new(),
             deepest: 0,
             outermost: usize::MAX,
             known: FxHashMap::default(),
@@ -250,22 +254,13 @@ impl<'f, 'c> Resolver<'f, 'c> {
             // A pointer in a variable: wherever it was stored.
             Origin::Memory { at: variable, when: When::Later(_), .. } => {
                 let variable = Addr(variable.as_number().ok_or_else(unknown)?);
-                let word = self.flows.code.image.machine.word_size();
-                let mut all = BTreeSet::new();
-                if self.flows.code.image.initial(variable, word).unwrap_or(0) != 0 {
+                if self.followed.contains(&variable) || self.followed.len() >= MAX_DEPTH {
                     return Err(unknown());
                 }
-                for Stored { function, at: place, value } in self.stores_to(variable, by)? {
-                    if value == Value::Any {
-                        return Err(Reason::Computed(place));
-                    }
-                    // A null pointer is not read through.
-                    for &pointer in value.atoms().iter().filter(|p| **p != Atom::number(0)) {
-                        let at = self.flows.domain.plus(pointer, at.offset);
-                        all.extend(self.of_memory(function, at, width, by)?);
-                    }
-                }
-                Ok(all)
+                self.followed.push(variable);
+                let numbers = self.of_pointers(variable, at.offset, width, by);
+                self.followed.pop();
+                numbers
             }
             // What the function was given a pointer to: what it was when the function was called, if
             // nobody writes to it.
@@ -281,6 +276,26 @@ impl<'f, 'c> Resolver<'f, 'c> {
             }
             _ => Err(unknown()),
         }
+    }
+
+    /// The numbers that `width` bytes may be, `offset` behind where a variable points to.
+    fn of_pointers(&mut self, variable: Addr, offset: u64, width: u8, by: Addr) -> Numbers {
+        let word = self.flows.code.image.machine.word_size();
+        if self.flows.code.image.initial(variable, word).unwrap_or(0) != 0 {
+            return Err(Reason::Memory(by));
+        }
+        let mut all = BTreeSet::new();
+        for Stored { function, at: place, value } in self.stores_to(variable, by)? {
+            if value == Value::Any {
+                return Err(Reason::Computed(place));
+            }
+            // A null pointer is not read through.
+            for &pointer in value.atoms().iter().filter(|p| **p != Atom::number(0)) {
+                let at = self.flows.domain.plus(pointer, offset);
+                all.extend(self.of_memory(function, at, width, by)?);
+            }
+        }
+        Ok(all)
     }
 
     /// The numbers that a variable may hold.

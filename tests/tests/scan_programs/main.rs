@@ -111,7 +111,7 @@ const PLUGINS: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-#[ignore = "dynamic programs cannot be scanned yet"]
+#[ignore = "scans for minutes; see docs/scan.md"]
 fn x86_64_programs() {
     check("amd64", "x86_64", &scripts());
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 use kshrink_tests::Run;
 use serde_json::Value;
 
+/// Python with all of its modules takes the longest, half a minute on a quiet machine.
+const SCAN_LIMIT: Duration = Duration::from_secs(600);
+
 /// The calls of one ABI of a plan.
 pub struct Plan {
     /// The numbers that the program's own code can ask for.
@@ -26,7 +29,7 @@ impl Plan {
     /// What the command said, if it failed.
     pub fn of(root: &Path, program: &Path, options: &[&str], abi: &str) -> Result<Plan, String> {
         let run = Run::kshrink("syscall-scan").arg("--root").arg(root).args(options).arg(program);
-        let outcome = run.limit(Duration::from_secs(120)).result()?;
+        let outcome = run.limit(SCAN_LIMIT).result()?;
         let plan: Value = serde_json::from_slice(&outcome.stdout)
             .map_err(|error| format!("{}: no plan: {error}", outcome.line))?;
         let section = &plan["syscalls"][abi];
