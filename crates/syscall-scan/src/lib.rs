@@ -8,8 +8,11 @@ that it may load by name. [`scan`] takes them, stripped or not, through these ph
 2. [`reach`](mod@reach): the code that can run, decoded from the entry points ([`code`]), with the targets of
    computed jumps found by constant propagation ([`flow`]), and what code asks for by name ([`by_name`]);
 3. [`resolve`]: at each instruction that enters the kernel, the numbers that its register can hold, asked
-   of callers where a wrapper passes them on;
+   of callers where a wrapper passes them on; and [`calls`]: the arguments that go with each;
 4. [`report`]: the result as a section of a plan, or for people.
+
+Plans are then worked on: [`assume`] settles what was not resolved, [`filter`] makes seccomp profiles and the
+like of them, [`diff`] compares two.
 
 The key decision is to be sound first. A number is never guessed: a site either has the set of all its
 numbers, or it is listed as unresolved with the reason, and then the result says that it is incomplete.

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
-use kplan::{Plan, Syscalls};
+use kplan::{Abi, Plan, Syscalls};
 use syscall_scan::diff::Difference;
 use syscall_scan::filter::{Filter, seccomp, systemd};
-use syscall_scan::report;
+use syscall_scan::{abi, report};
 
 mod options;
 mod targets;
@@ -70,12 +70,22 @@ fn filter(syscalls: &Syscalls, options: &Options) -> Result<Filter, Failure> {
         )));
     }
     let filter = &options.filter;
+    filter.also.iter().try_for_each(|call| check_name(call))?;
     Ok(Filter::new(syscalls, filter.action.into(), filter.args, &filter.also))
+}
+
+/// Refuses what is the name of no system call.
+fn check_name(call: &str) -> Result<(), Failure> {
+    let known = Abi::ALL.iter().any(|&abi| abi::number(abi, call).is_some());
+    if known { Ok(()) } else { Err(Failure::bad_input(format!("{call}: no system call of this name"))) }
 }
 
 /// Prints the chain to a call for each program.
 fn why(options: &Options) -> Result<(), Failure> {
     let call = options.why.as_deref().unwrap_or_default();
+    if call.parse::<u32>().is_err() {
+        check_name(call)?;
+    }
     let mut output = Output::create(&options.output)?;
     for (file, chain) in targets::why_all(options, call)? {
         match chain {

@@ -11,6 +11,9 @@ use crate::calls::{KnownArguments, SiteCall};
 use crate::constants;
 use crate::scan::Scan;
 
+/// How many values of one argument the text lists. The plan has them all.
+const MAX_LISTED: usize = 8;
+
 /// The section `syscalls` of a plan for one program. With `sites`, every site is listed.
 pub fn section(file: &str, scan: &Scan, sites: bool) -> Syscalls {
     let abis: BTreeSet<Abi> = scan.sites.iter().map(|site| site.abi).chain([scan.abi]).collect();
@@ -90,19 +93,27 @@ pub fn text(syscalls: &Syscalls) -> String {
     let mut out = String::new();
     for (abi, calls) in &syscalls.abis {
         let complete = if calls.complete { "complete" } else { "INCOMPLETE" };
-        let _ = writeln!(out, "{abi}: {} system calls, {complete}", calls.calls.len());
+        let constant = calls.calls.iter().map(|call| call.args.constants().count()).sum::<usize>();
+        let count = calls.calls.len();
+        let _ = writeln!(out, "{abi}: {count} system calls, {complete}; constant arguments: {constant}");
         for call in &calls.calls {
-            let _ = write!(out, "{:6}  {}", call.nr, call.name.as_deref().unwrap_or("?"));
-            let _ = match call.via {
-                None => writeln!(out),
-                Some(Via::Kernel) => writeln!(out, "  (by the kernel)"),
-                Some(Via::Vdso) => writeln!(out, "  (by the vDSO)"),
+            let name = call.name.as_deref().unwrap_or("?");
+            let via = match call.via {
+                None => "",
+                Some(Via::Kernel) => "  (by the kernel)",
+                Some(Via::Vdso) => "  (by the vDSO)",
             };
+            let _ = writeln!(out, "{:6}  {name}{via}{}", call.nr, values(&call.args));
+            for operation in &call.operations {
+                let name = operation.name.clone().unwrap_or_else(|| operation.value.to_string());
+                let _ = writeln!(out, "{:10}{name}{}", "", values(&operation.args));
+            }
         }
         for site in &calls.sites {
-            let names = site.calls.iter().map(|&nr| match abi::name(*abi, nr) {
-                Some(name) => name.to_owned(),
-                None => nr.to_string(),
+            let names = site.calls.iter().map(|&nr| {
+                let known = site.args.iter().find(|call| call.nr == nr).map(|call| values(&call.args));
+                let name = abi::name(*abi, nr).map_or_else(|| nr.to_string(), str::to_owned);
+                name + &known.unwrap_or_default()
             });
             let names = names.collect::<Vec<_>>().join(" ");
             let _ = writeln!(out, "{}: {names}", place(&site.file, &site.address, &site.function));
@@ -113,6 +124,19 @@ pub fn text(syscalls: &Syscalls) -> String {
         }
     }
     out
+}
+
+/// Arguments in text: `  1={TCGETS,TCSETS} 2={0}`.
+fn values(arguments: &Arguments) -> String {
+    let listed = arguments.values.iter().map(|(index, values)| {
+        let named = values.iter().take(MAX_LISTED);
+        let named = named.map(|value| value.name.clone().unwrap_or_else(|| value.value.to_string()));
+        let more = values.len().checked_sub(MAX_LISTED).filter(|&more| more > 0);
+        let more = more.map(|more| format!("{more} more"));
+        format!("{index}={{{}}}", named.chain(more).collect::<Vec<_>>().join(","))
+    });
+    let listed = listed.collect::<Vec<_>>().join(" ");
+    if listed.is_empty() { listed } else { format!("  {listed}") }
 }
 
 /// The numbers alone, one a line. `None` if the section has more than one ABI, whose numbers mean different

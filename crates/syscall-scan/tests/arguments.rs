@@ -7,8 +7,14 @@ use std::collections::BTreeMap;
 use common::{Machine, compile, expectation, section};
 use serde_json::Value;
 
-const OPTIONS: [&str; 5] =
-    ["-static -O0", "-static -O1", "-static -O2", "-static -Os -fno-pie -no-pie", "-static -O2 -s"];
+const OPTIONS: [&str; 6] = [
+    "-static -O0",
+    "-static -O1",
+    "-static -O2",
+    "-static -Os -fno-pie -no-pie",
+    "-static -O2 -s",
+    "-static-pie -O2",
+];
 
 /// The values of arguments, by index.
 type Known = BTreeMap<u64, Vec<u64>>;

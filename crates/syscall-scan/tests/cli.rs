@@ -55,6 +55,8 @@ fn formats() {
     assert_eq!(section["programs"], json!([program]));
     assert_eq!(section["complete"], true);
     assert!(section["calls"].as_array().unwrap().contains(&json!({"nr": 20, "name": "getpid"})));
+    let alarm = json!({"nr": 27, "name": "alarm", "args": {"0": [{"value": 0}]}});
+    assert!(section["calls"].as_array().unwrap().contains(&alarm));
     let restart = json!({"nr": 0, "name": "restart_syscall", "via": "kernel"});
     assert!(section["calls"].as_array().unwrap().contains(&restart));
     assert!(section.get("sites").is_none());
@@ -65,8 +67,11 @@ fn formats() {
 
     let output = scan(&[&program, "--format", "text", "--sites"]);
     let lines = text(&output.stdout);
-    assert!(lines.starts_with("i386: 13 system calls, complete\n"), "{lines}");
-    assert!(lines.contains("    20  getpid\n") && lines.contains("(by the vDSO)"), "{lines}");
+    assert!(lines.starts_with("i386: 13 system calls, complete; constant arguments: 1\n"), "{lines}");
+    assert!(
+        lines.contains("    20  getpid\n    27  alarm  0={0}\n") && lines.contains("(by the vDSO)"),
+        "{lines}"
+    );
     assert!(lines.contains("(invoke): sync getpid alarm") || lines.contains("(invoke): getpid"), "{lines}");
     assert!(output.stderr.is_empty());
 }

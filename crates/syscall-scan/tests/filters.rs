@@ -130,6 +130,29 @@ fn busybox_does_its_job() {
     }
 }
 
+/// Programs of this machine, with their libraries.
+#[test]
+fn dynamic_programs_do_their_job() {
+    let confined = Confined::new();
+    let jobs: [(&str, &[&str]); 4] = [
+        ("/bin/cat", &["/etc/passwd", "/etc/hosts"]),
+        ("/bin/ls", &["-la", "/etc"]),
+        ("/usr/bin/sort", &["-r", "/etc/passwd"]),
+        ("/bin/date", &["-d", "@0", "+%c"]),
+    ];
+    for (program, arguments) in jobs {
+        let program = Path::new(program);
+        for options in [&["--action", "kill"][..], &["--action", "kill", "--args"]] {
+            // What libraries load by name may leave something unresolved that no test gets to.
+            let rules = confined.rules(program, &[options, &["--allow-incomplete"]].concat());
+            let alone = Command::new(program).args(arguments).output().unwrap();
+            let output = confined.run(&rules, program, arguments);
+            assert_eq!(output.status, alone.status, "{}", program.display());
+            assert_eq!(output.stdout, alone.stdout, "{}", program.display());
+        }
+    }
+}
+
 #[test]
 fn what_is_outside_is_stopped() {
     let confined = Confined::new();

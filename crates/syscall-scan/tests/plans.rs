@@ -81,6 +81,8 @@ fn filters() {
     assert_eq!(profile["defaultAction"], "SCMP_ACT_LOG");
     assert!(profile["syscalls"][0]["names"].as_array().unwrap().contains(&json!("close")));
 
+    refused(&scan(&[&program, "-f", "seccomp", "--also", "raed"]), "raed: no system call of this name");
+
     // From a plan as well as from a program.
     let plan = directory.path().join("plan.json");
     fs::write(&plan, scan(&[&program]).stdout).unwrap();
@@ -146,6 +148,7 @@ fn chains() {
         let output = scan(&["--why", "read", &program]);
         assert_eq!(text(&output.stdout), format!("{program}: no place is known to make read\n"));
     }
+    refused(&scan(&["--why", "raed", "/bin/true"]), "raed: no system call of this name");
     // A wrapper that only a pointer leads to.
     let program = program(&directory, Machine::X86_64, "callbacks.c");
     let output = scan(&["--why", "exit", &program]);
