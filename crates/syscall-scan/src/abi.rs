@@ -2,6 +2,7 @@
 
 use kcfg::isa::Reg;
 use kcfg::isa::aarch64::registers as aarch64;
+use kcfg::isa::arm::registers as arm;
 use kcfg::isa::x86::registers::{EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11};
 use kelf::Machine;
 use kplan::Abi;
@@ -38,6 +39,16 @@ const X86_64: Convention = Convention {
     link: None,
 };
 
+/// `r12` carries the number from some of glibc's stubs to the common place that makes the call, and PLT entries
+/// use it.
+const ARM: Convention = Convention {
+    stack_pointer: arm::SP,
+    scratch: &[Reg(0), Reg(1), Reg(2), Reg(3), arm::IP, arm::LR],
+    arguments: &[Reg(0), Reg(1), Reg(2), Reg(3), arm::IP],
+    result: arm::R0,
+    link: Some(arm::LR),
+};
+
 /// `x8` passes the address of a result that is a structure. `x18`, the platform's, is not kept on Linux.
 const AARCH64: Convention = Convention {
     stack_pointer: aarch64::SP,
@@ -64,7 +75,7 @@ impl Convention {
         match machine {
             Machine::I386 => Some(&I386),
             Machine::X86_64 => Some(&X86_64),
-            Machine::Arm => None,
+            Machine::Arm => Some(&ARM),
             Machine::Aarch64 => Some(&AARCH64),
         }
     }
@@ -144,7 +155,7 @@ pub fn split(abi: Abi, number: u32) -> (Abi, u32) {
 pub fn number_register(abi: Abi) -> Reg {
     match abi {
         Abi::I386 | Abi::X86_64 | Abi::X32 => EAX,
-        Abi::Arm => Reg(7),
+        Abi::Arm => arm::R7,
         Abi::Aarch64 => aarch64::X8,
     }
 }

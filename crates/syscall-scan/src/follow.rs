@@ -27,7 +27,7 @@ const MAX_ARGUMENTS: u64 = 8;
 const MAX_STORE: u64 = 64;
 
 /// How many functions are looked at before giving up.
-const MAX_FUNCTIONS: usize = 200;
+const MAX_FUNCTIONS: usize = 500;
 
 /// The pointer cannot be followed: the instruction or variable where it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -369,7 +369,10 @@ impl Look<'_> {
         }
         // A call whose number is in the bytes in question: what holds of all the numbers that were put
         // there holds here, as long as nothing else was, which is what is being proved.
-        let own = numbers.single().map(|atom| flows.domain.origins.get(atom.origin));
+        let own = numbers.single().map(|atom| match flows.domain.origins.get(atom.origin) {
+            Origin::Signed { of, .. } => flows.domain.origins.get(of.origin),
+            own => own,
+        });
         let Some(Origin::Memory { at: read, .. }) = own else { return Err(Lost(at)) };
         let from = sign_extend(read.offset, self.word) as i64;
         if read.origin != self.pointer || from != self.bytes.from {

@@ -3,6 +3,11 @@
 //! A computed jump needs the values of its function, and the values of a function need all of its code, so
 //! that the two go round until nothing is new. Words of data that point to code come last: by then most
 //! jump tables are known to be that, and are not mistaken for tables of functions.
+//!
+//! The address of a jump table may wait in the frame until it is used, beside objects whose addresses are given
+//! away. A jump that is lost for that reason is looked at again under the assumption that what holds an address
+//! of constant memory there is left alone: a table of jumps is of use to its own function only, so that no
+//! object which others write to holds its address.
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -81,12 +86,18 @@ impl Jumps {
         let found: Vec<(ExitId, usize, Targets)> = {
             let code = &*code;
             let jumps = pending.par_iter().with_min_len(share(pending.len())).map_init(
-                || Flows::new(code),
-                |flows, &(id, at)| {
+                || (Flows::new(code), None),
+                |(flows, keeping), &(id, at)| {
                     let before = self.jumps.get(&id).map_or(0, |jump| jump.blocks);
                     let found = flows.as_mut().map(|flows| targets(flows, at, before));
-                    let (blocks, targets) = found.unwrap_or((0, Targets::Unknown));
-                    (id, blocks, targets)
+                    let (blocks, mut found) = found.unwrap_or((0, Targets::Unknown));
+                    if found == Targets::Unknown {
+                        let keeping =
+                            keeping.get_or_insert_with(|| Flows::new(code).map(Flows::keeping_constants));
+                        let again = keeping.as_mut().map(|flows| targets(flows, at, 0).1);
+                        found = again.unwrap_or(found);
+                    }
+                    (id, blocks, found)
                 },
             );
             jumps.collect()

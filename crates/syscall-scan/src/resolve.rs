@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
-use crate::flow::{Domain, Flows, State, low_mask};
+use crate::flow::{Domain, Flows, State, low_mask, sign_extend};
 use crate::follow::{Lost, Stored, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, Value, When};
@@ -223,6 +223,13 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 let numbers = self.of_callers(function, of)?;
                 numbers.into_iter().map(|number| number & mask).collect()
             }
+            Origin::Signed { of, width } => {
+                let numbers = self.of_callers(function, of)?;
+                numbers
+                    .into_iter()
+                    .map(|number| sign_extend(number, width) & self.flows.domain.mask)
+                    .collect()
+            }
             Origin::Memory { at, width, when: When::Later(by) } => self.of_memory(function, at, width, by)?,
             _ => return Err(Reason::Computed(function)),
         };
@@ -384,6 +391,15 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 let loaded = addresses.atoms().iter();
                 let loaded = loaded.map(|&address| self.load(address, width, when, state, here));
                 loaded.reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+            }
+            Origin::Signed { of, width } => {
+                let value = self.translate(of, state, here);
+                let domain = &mut self.flows.domain;
+                let word = domain.mask.count_ones() as u8 / 8;
+                value.map(|atom| {
+                    let range = state.ranges.get(atom, domain);
+                    domain.sign_extend(atom, width, word, range)
+                })
             }
             Origin::Low { of, width } => {
                 let value = self.translate(of, state, here);

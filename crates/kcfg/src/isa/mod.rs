@@ -9,6 +9,7 @@ new machine comes in as one directory here.
 */
 
 pub mod aarch64;
+pub mod arm;
 pub mod semantics;
 pub mod x86;
 
@@ -90,7 +91,7 @@ pub fn isa(machine: Machine) -> Option<&'static dyn Isa> {
     match machine {
         Machine::I386 => Some(&x86::I386),
         Machine::X86_64 => Some(&x86::X86_64),
-        Machine::Arm => None,
+        Machine::Arm => Some(&arm::Arm),
         Machine::Aarch64 => Some(&aarch64::Aarch64),
     }
 }
@@ -132,6 +133,11 @@ impl Predicates {
     /// Those of any other instruction.
     pub const NONE: Predicates = Predicates { conditions: [0; 4], count: 0 };
 
+    /// The first `count` of these conditions.
+    pub(crate) fn new(conditions: [u8; 4], count: u8) -> Predicates {
+        Predicates { conditions, count }
+    }
+
     /// The conditions by the machine's own numbers, one for each instruction that follows.
     pub fn conditions(&self) -> &[u8] {
         &self.conditions[..usize::from(self.count)]
@@ -162,6 +168,25 @@ pub enum Flow {
     Return,
     /// Nowhere, unless the kernel's trap handler resumes it (`ud2`).
     Trap,
+}
+
+impl Flow {
+    /// The same, where the branch comes back because something else has seen to that.
+    pub fn as_call(self) -> Flow {
+        match self {
+            Flow::IndirectJump => Flow::IndirectCall,
+            Flow::Direct {
+                branch: Branch { kind: BranchKind::Jump, condition },
+                target,
+                field_offset,
+                field_width,
+            } => {
+                let branch = Branch { kind: BranchKind::Call, condition };
+                Flow::Direct { branch, target, field_offset, field_width }
+            }
+            other => other,
+        }
+    }
 }
 
 /// A direct branch: its kind and condition, in the machine's own coding of conditions.

@@ -4,7 +4,9 @@ use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, references, taken};
+use super::{
+    Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, references, taken,
+};
 use crate::abi::Convention;
 use crate::image::{Addr, Image, landing_pads};
 
@@ -16,6 +18,8 @@ pub(super) enum Work {
     Edge(ExitId, Addr),
     /// An exit calls it.
     Call(ExitId, Addr),
+    /// Registers may hold these numbers there.
+    Holds(Addr, Vec<held::Held>),
 }
 
 impl<'a> Code<'a> {
@@ -37,6 +41,8 @@ impl<'a> Code<'a> {
             work: Vec::new(),
             taken: taken::Candidates::new(image),
             references: references::Recorder::new(image),
+            predicates: FxHashMap::default(),
+            tracker: held::Tracker::new(image),
             claimed: FxHashSet::default(),
             landed: FxHashSet::default(),
             active: vec![Activity::No; image.objects.len()],
@@ -119,6 +125,7 @@ impl<'a> Code<'a> {
             for &(word, target) in loaded.code_pointers.iter().chain(slots) {
                 let middle = image.extent_around(target).is_some_and(|extent| extent.start != target);
                 let function = !middle || image.is_function(target);
+                let function = function && (image.machine != Machine::Arm || self.is_instruction(target));
                 if function && !self.claimed.contains(&word) {
                     self.take(target, Taken::Data(word));
                 }
@@ -160,11 +167,13 @@ impl<'a> Code<'a> {
             }
             Work::Edge(from, target) => {
                 let exit = self.run(target);
+                self.pass_on_held(from, target);
                 self.incoming.entry(target).or_default().push(from);
                 self.exits[exit.0 as usize].predecessors.push(from);
                 let returns = self.exit(exit).returns;
                 self.set_returns(from, returns);
             }
+            Work::Holds(target, held) => self.arrive_holding(target, held),
             Work::Call(from, target) => {
                 self.entries.entry(target).or_default().callers.push(from);
                 let exit = self.run(target);
@@ -192,28 +201,63 @@ impl<'a> Code<'a> {
     fn decode_run(&mut self, start: Addr) -> ExitId {
         let mut at = start;
         let mut effects = Vec::new();
+        let mut holding = Vec::new();
         loop {
+            if let Some(length) = self.length(at) {
+                let next = at.plus(length);
+                if !holding.is_empty() {
+                    effects.clear();
+                    self.effects(at, &mut effects);
+                    self.follow_held((at, next), &effects, &mut holding, false);
+                }
+                if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
+                    self.leave_holding(exit, &holding);
+                    return exit;
+                }
+                at = next;
+                continue;
+            }
             if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
                 return exit;
             }
-            if let Some(length) = self.length(at) {
-                at = at.plus(length);
-                continue;
-            }
-            let Some(insn) = self.decode(at) else {
+            let Some(mut insn) = self.decode(at) else {
                 return self.add_exit(at, at, ExitKind::Stop, Returns::No);
             };
             let next = at.plus(insn.len.into());
             effects.clear();
             self.effects(at, &mut effects);
-            self.note_addresses(at, next, &effects);
+            match self.tracker {
+                Some(_) => self.follow_held((at, next), &effects, &mut holding, true),
+                None => self.note_addresses(at, next, &effects),
+            }
             self.marks.set(at, insn.len);
+            self.note_predicates(next, &insn);
+            if self.comes_back(&holding, next) {
+                insn.flow = insn.flow.as_call();
+            }
             if insn.system_call {
                 self.sites.push(at);
             } else if let Some(exit) = self.leave(at, next, insn, &effects) {
+                self.leave_holding(exit, &holding);
                 return exit;
             }
             at = next;
+        }
+    }
+
+    /// Whether the link register holds the address after an instruction, which then is a call if it is a jump:
+    /// `mov lr, pc; bx r3`, before there was `blx`.
+    fn comes_back(&self, holding: &[held::Held], next: Addr) -> bool {
+        let link = Convention::of(self.image.machine).and_then(|convention| convention.link);
+        link.is_some_and(|link| holding.contains(&(link, next.0)))
+    }
+
+    /// Notes the conditions that an instruction puts on those that follow it from `next` on.
+    fn note_predicates(&mut self, mut next: Addr, insn: &Insn) {
+        for &condition in insn.predicates.conditions() {
+            self.predicates.insert(next, condition);
+            let Some(insn) = self.decode(next) else { return };
+            next = next.plus(insn.len.into());
         }
     }
 

@@ -13,10 +13,11 @@
 
 mod explore;
 mod function;
+mod held;
 mod references;
 mod taken;
 
-use kcfg::isa::{Address, Effect, Insn, Isa};
+use kcfg::isa::{Address, Effect, Insn, Isa, arm};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::image::{Addr, Image};
@@ -146,6 +147,10 @@ pub struct Code<'a> {
     work: Vec<explore::Work>,
     taken: taken::Candidates,
     references: references::Recorder<'a>,
+    /// The instructions that `it` of Thumb makes conditional, with the machine's number of the condition.
+    predicates: FxHashMap<Addr, u8>,
+    /// What registers hold, where one instruction cannot make an address.
+    tracker: Option<held::Tracker>,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,
     /// Pieces of functions whose landing pads are taken, by their first address.
@@ -179,12 +184,17 @@ impl Code<'_> {
     /// The instruction at an address; `None` if there is none.
     pub fn decode(&self, at: Addr) -> Option<Insn> {
         let is_code = self.image.is_code(at);
-        is_code.then(|| self.isa.decode(self.image.code_bytes(at), at.0)).flatten()
+        is_code.then(|| self.isa.decode(self.image.code_bytes(at), self.predicated(at))).flatten()
     }
 
     /// Appends the effects of the instruction at an address to `out`.
     pub fn effects(&self, at: Addr, out: &mut Vec<Effect>) {
-        self.isa.effects(self.image.code_bytes(at), at.0, out);
+        self.isa.effects(self.image.code_bytes(at), self.predicated(at), out);
+    }
+
+    /// The address of an instruction, and the condition that an instruction in front puts on it.
+    fn predicated(&self, at: Addr) -> u64 {
+        self.predicates.get(&at).map_or(at.0, |&condition| arm::predicated(at.0, condition))
     }
 
     /// The address that the instruction at an address reads or writes, if it says so.

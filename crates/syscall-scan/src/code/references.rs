@@ -129,7 +129,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
+    pub(super) fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
         if self.image.is_writable(Addr(number)) {
             self.absolute.push(Reference { to: Addr(number), at, as_pointer });
         } else if self.names_strings && !self.image.is_code(Addr(number)) {

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kcfg::isa::{Address, BinaryOp, Effect, Value};
+use kcfg::isa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, Value};
 use kelf::Machine;
 use rustc_hash::FxHashMap;
 
@@ -17,6 +17,9 @@ use crate::image::{Addr, Extent, Image, Loaded, ObjectIndex};
 /// How many instructions may stand between reading the program counter and adding the distance to the
 /// global offset table. Compilers put a `push` or two there.
 const MAX_GAP: usize = 6;
+
+/// How many instructions of what may be a function are looked at.
+const MAX_BEGINNING: usize = 16;
 
 /// Constants that may turn out to be addresses of code.
 pub(super) struct Candidates {
@@ -179,6 +182,11 @@ impl Code<'_> {
 
     /// Whether an instruction may start at this address: not if it is known to be in the middle of one.
     pub fn is_instruction(&self, target: Addr) -> bool {
+        match self.image.machine {
+            Machine::I386 | Machine::X86_64 => {}
+            Machine::Arm => return self.may_begin_function(target),
+            Machine::Aarch64 => return true,
+        }
         let Some(Extent { start, end, .. }) = self.image.extent_around(target) else { return true };
         if start == target || self.length(target).is_some() {
             return true;
@@ -190,6 +198,60 @@ impl Code<'_> {
         drop(swept);
         // What cannot be decoded is data between instructions, and anything may follow it.
         sweep.last().is_none_or(|&last| target > last) || sweep.binary_search(&target).is_ok()
+    }
+
+    /// Whether code of ARM may begin at this address. Constants lie between its instructions, so that these
+    /// cannot be told from the beginning of a function on; but they do not overlap. Nor does a function begin
+    /// by asking for flags that nobody has set, as constants that are taken for instructions soon do.
+    fn may_begin_function(&self, target: Addr) -> bool {
+        if self.length(target).is_some() {
+            return true;
+        }
+        let before = |bytes: u64, least: u64| {
+            let earlier = Addr(target.0.wrapping_sub(bytes));
+            self.length(earlier).is_some_and(|length| length >= least)
+        };
+        let is_thumb = target.0 & 1 != 0;
+        let overlaps = match is_thumb {
+            true => before(2, 4) || before(1, 4) || before(3, 4),
+            false => {
+                before(1, 4) || self.length(target.plus(1)).is_some() || self.length(target.plus(3)).is_some()
+            }
+        };
+        !overlaps && self.begins_sensibly(target)
+    }
+
+    fn begins_sensibly(&self, mut at: Addr) -> bool {
+        let mut effects = Vec::new();
+        let (mut flags, mut conditional) = (false, 0);
+        for count in 1..=MAX_BEGINNING {
+            let Some(insn) = self.decode(at) else { return false };
+            effects.clear();
+            self.effects(at, &mut effects);
+            for effect in &effects {
+                match effect {
+                    Effect::OnlyIf(_) | Effect::BranchIf(_) if !flags => return false,
+                    Effect::OnlyIf(_) | Effect::BranchIf(_) => conditional += 1,
+                    Effect::Compare { .. } | Effect::CompareZero { .. } | Effect::ClobberFlags => {
+                        flags = true
+                    }
+                    _ => {}
+                }
+            }
+            match insn.flow {
+                Flow::Direct { target, .. } if !self.image.is_code(Addr(target)) => return false,
+                Flow::Direct {
+                    branch: Branch { kind: BranchKind::Conditional | BranchKind::Call, .. },
+                    ..
+                }
+                | Flow::IndirectCall
+                | Flow::Next => {}
+                // What follows may be anything.
+                _ => return insn.conditional || 2 * conditional <= count,
+            }
+            at = at.plus(insn.len.into());
+        }
+        2 * conditional <= MAX_BEGINNING
     }
 
     /// The instructions between two addresses, one after the other as far as they can be decoded.

@@ -1,6 +1,7 @@
 //! What all states of one analysis share: the origins, the word size, and which origin is the frame.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use kcfg::isa::{Reg, TEMPORARY};
 
@@ -26,6 +27,8 @@ pub struct Domain {
     /// The addresses of the global offset tables, where code of i386 counts from them. Compilers spill them;
     /// no variable ever holds them.
     pub global_offset_tables: Vec<u64>,
+    /// Addresses that stay in the frame whatever others write to it, see [`super::Flows::keeping_constants`].
+    pub(super) kept: Vec<Range<u64>>,
     /// An unknown to keep an eye on, with whatever is added to it, see [`crate::follow`].
     pub watched: Option<OriginId>,
     /// The instruction that is being looked at.
@@ -44,10 +47,16 @@ impl Domain {
             origins,
             mask: low_mask(word),
             global_offset_tables: Vec::new(),
+            kept: Vec::new(),
             watched: None,
             at: Addr(0),
             lost: Cell::new(None),
         }
+    }
+
+    /// Whether others leave a number in the frame alone.
+    pub(super) fn is_kept(&self, number: u64) -> bool {
+        self.global_offset_tables.contains(&number) || self.kept.iter().any(|range| range.contains(&number))
     }
 
     /// Starts or ends watching a value.
@@ -128,9 +137,13 @@ impl Domain {
             Some(number) => Some(Atom::number(number & mask)),
             None if high <= mask => Some(atom),
             None => {
-                // The low byte of the low half of a value is the low byte of the value.
+                // The low byte of the low half of a value is the low byte of the value, and so it is of a value
+                // that was sign-extended.
                 let of = match self.origins.get(atom.origin) {
                     Origin::Low { of, width: wider } if width <= wider => self.plus(of, atom.offset),
+                    Origin::Signed { of, width: narrow } if width == narrow && atom.offset == 0 => {
+                        return Some(of);
+                    }
                     _ => atom,
                 };
                 self.origins.add(Origin::Low { of, width }).map(|(id, _)| Atom::of(id))
@@ -150,6 +163,9 @@ impl Domain {
             Origin::Element { table, stride, width: size, at, .. } if size == from && atom.offset == 0 => {
                 let element = Origin::Element { table, stride, width: size, signed: true, at };
                 self.origins.add(element).map(|(id, _)| Atom::of(id))
+            }
+            _ if width == self.mask.count_ones() as u8 / 8 && high <= low_mask(from) => {
+                self.origins.add(Origin::Signed { of: atom, width: from }).map(|(id, _)| Atom::of(id))
             }
             _ => None,
         }

@@ -147,8 +147,7 @@ impl Frame {
     pub fn forget_from(&mut self, from: Place, domain: &Domain) {
         let argument = domain.is_argument(from);
         let touched = |cell: &Cell| {
-            let number = cell.value.as_number();
-            let spilled = number.is_some_and(|number| domain.global_offset_tables.contains(&number));
+            let spilled = cell.value.as_number().is_some_and(|number| domain.is_kept(number));
             cell.place.frame == from.frame
                 && cell.end() > from.offset
                 && domain.is_argument(cell.place) == argument

@@ -18,7 +18,7 @@ use crate::values::{Atom, Origin, Value, When};
 const MAX_ENTRIES: u64 = 1024;
 
 /// The most numbers that an address computation is written out for.
-const MAX_FEW: u64 = 15;
+pub(super) const MAX_FEW: u64 = 15;
 
 /// How many values from outside of the frame are remembered.
 const MAX_LOADED: usize = 6;
@@ -117,17 +117,17 @@ impl Step<'_> {
             return Value::Any;
         };
         let Some(atom) = self.read(index).single() else { return Value::Any };
-        let same = match address.base {
-            Some(base) => self.read(base).single() == Some(atom),
-            None => false,
-        };
+        let base = address.base.map(|base| self.read(base));
+        let same = base.as_ref().is_some_and(|base| base.single() == Some(atom));
+        let first = base.as_ref().and_then(Value::as_number).unwrap_or(0);
         let span = self.state.ranges.get(atom, self.domain);
-        if !same && address.base.is_some() || span.steps() > MAX_FEW {
+        if !same && base.is_some_and(|base| base.as_number().is_none()) || span.steps() > MAX_FEW {
             return Value::Any;
         }
         let factor = u64::from(stride) + u64::from(same);
         let number = |number: u64| {
-            let sum = number.wrapping_mul(factor).wrapping_add(address.displacement as u64);
+            let sum =
+                number.wrapping_mul(factor).wrapping_add(address.displacement as u64).wrapping_add(first);
             Atom::number(sum & self.domain.mask)
         };
         Value::of(span.iter().map(number).collect())
@@ -154,13 +154,10 @@ impl Step<'_> {
 
     /// Loads through one address. `table(%eax)` is an entry of a table where `%eax` is known to be small.
     fn load_unknown_plus_table(&mut self, atom: Atom, width: u8) -> Value {
-        let index = Atom::of(atom.origin);
         if atom.as_number().is_none() && self.domain.place(atom).is_none() {
-            let span = self.state.ranges.get(index, self.domain);
-            let table = Addr(atom.offset);
-            let first = table.plus(span.low);
-            if span.steps() <= MAX_ENTRIES && self.image.constant(first, width).is_some() {
-                return self.load_entry(table, index, 1, width);
+            let span = self.state.ranges.get(atom, self.domain);
+            if span.steps() <= MAX_ENTRIES && self.image.constant(Addr(span.low), width).is_some() {
+                return self.load_entry(Addr(0), atom, 1, width);
             }
         }
         self.load_from(atom, width)

@@ -120,6 +120,13 @@ impl<'c> Flows<'c> {
         })
     }
 
+    /// The same, under the assumption that others leave alone what holds an address of constant memory, or the
+    /// page part of one.
+    pub fn keeping_constants(mut self) -> Flows<'c> {
+        self.domain.kept = self.code.image.constant_pages();
+        self
+    }
+
     /// The analysis of the function that begins at an address.
     pub fn flow(&mut self, entry: Addr) -> Rc<Flow> {
         if let Some(flow) = self.flows.get(&entry) {

@@ -40,6 +40,9 @@ struct Split {
     condition: Condition,
     /// The state if they did not.
     skipped: State,
+    /// Whether they can have happened, and whether they can not have.
+    may_happen: bool,
+    may_skip: bool,
 }
 
 /// A value that was read from memory.
@@ -111,20 +114,18 @@ impl State {
         self.frame.written_by_others(domain);
     }
 
-    /// Learns from the last comparison that it came out this way.
-    fn assume(&mut self, condition: Condition, domain: &Domain) {
-        if let Some(compared) = self.compared {
-            self.ranges.assume(compared, condition, domain);
-        }
+    /// Learns from the last comparison that it came out this way. Returns whether that is possible.
+    fn assume(&mut self, condition: Condition, domain: &Domain) -> bool {
+        self.compared.is_none_or(|compared| self.ranges.assume(compared, condition, domain))
     }
 
     /// What follows happens only if this holds of the last comparison.
     pub(super) fn split_on(&mut self, condition: Condition, domain: &Domain) {
         if self.split.is_none() {
             let mut skipped = self.clone();
-            skipped.assume(condition.inverse(), domain);
-            self.assume(condition, domain);
-            self.split = Some(Box::new(Split { condition, skipped }));
+            let may_skip = skipped.assume(condition.inverse(), domain);
+            let may_happen = self.assume(condition, domain);
+            self.split = Some(Box::new(Split { condition, skipped, may_happen, may_skip }));
         }
     }
 
@@ -147,13 +148,18 @@ impl State {
             }
             Some(&Effect::OnlyIf(condition)) if condition == split.condition.inverse() => {
                 std::mem::swap(self, &mut split.skipped);
-                split.condition = condition;
+                let Split { may_happen, may_skip, .. } = *split;
+                (split.condition, split.may_happen, split.may_skip) = (condition, may_skip, may_happen);
                 self.split = Some(split);
                 return;
             }
             _ => {}
         }
-        self.join(&split.skipped, None, domain);
+        if !split.may_happen {
+            *self = split.skipped;
+        } else if split.may_skip {
+            self.join(&split.skipped, None, domain);
+        }
     }
 
     /// Whether the last instruction happened on a condition.
@@ -166,9 +172,10 @@ impl State {
         self.settle_for(&[], domain);
     }
 
-    /// Leaves the way on which the last instructions happened. Returns the state on the other one.
+    /// Leaves the way on which the last instructions happened. Returns the state on the other one, if that is
+    /// possible.
     pub(super) fn skipped(&mut self) -> Option<State> {
-        self.split.take().map(|split| split.skipped)
+        self.split.take().filter(|split| split.may_skip).map(|split| split.skipped)
     }
 
     /// An instruction makes a new value under an old name: the value of its last execution, wherever it

@@ -3,6 +3,7 @@
 use kcfg::isa::{BinaryOp, Condition, Effect, Reg, Value as Operand};
 
 use super::domain::{Domain, REGISTERS, low_mask};
+use super::memory::MAX_FEW;
 use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
 use crate::image::{Addr, Image};
@@ -260,7 +261,9 @@ impl<'a> Step<'a> {
                 BinaryOp::And if matches!(mask, 0xff | 0xffff | 0xffff_ffff) => {
                     result = self.low(&left, (mask.count_ones() / 8) as u8);
                 }
-                BinaryOp::And => range = Some(Span::new(0, mask)),
+                BinaryOp::And if mask != 0 => {
+                    range = Some(Span { low: 0, high: mask, step: 1 << mask.trailing_zeros() });
+                }
                 BinaryOp::Shl | BinaryOp::Shr if mask < 64 => {
                     range = self.shifted(op, &left, mask, width);
                 }
@@ -318,6 +321,14 @@ impl<'a> Step<'a> {
     }
 
     fn difference(&mut self, left: &Value, right: &Value) -> Value {
+        // `52 - %eax`, where `%eax` is known to be small, is one of a few numbers.
+        if let (true, Some(atom)) = (left.is_numbers(), right.single()) {
+            let span = self.state.ranges.get(atom, self.domain);
+            if span.steps() <= MAX_FEW {
+                let numbers = Value::of(span.iter().map(Atom::number).collect());
+                return left.zip(&numbers, |a, b| Some(self.domain.plus(a, b.offset.wrapping_neg())));
+            }
+        }
         left.zip(right, |a, b| match b.as_number() {
             Some(number) => Some(self.domain.plus(a, number.wrapping_neg())),
             None if a.origin == b.origin && a.origin != OriginId::UNKNOWN => {

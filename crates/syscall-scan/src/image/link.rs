@@ -461,7 +461,9 @@ impl<'p> Linker<'p> {
             let words = bytes[..size].chunks_exact(word.into()).map(number);
             for (place, target) in words.enumerate().map(|(i, n)| (start + i as u64 * u64::from(word), n)) {
                 let protected = contains(&object.relro, place, word.into());
-                if object.is_loaded(target) && (protected || contains(&object.got, place, 1)) {
+                let is_slot = contains(&object.got, place, 1);
+                // A slot of 0 is of a weak symbol that nobody defines.
+                if object.is_loaded(target) && (protected || is_slot) || target == 0 && is_slot {
                     self.filled.insert(Addr(place));
                 }
                 if object.is_code(target) {

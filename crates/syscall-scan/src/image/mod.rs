@@ -192,6 +192,13 @@ impl Image {
         contains(&self.writable, address.0, 1)
     }
 
+    /// From the first address of the program to the one after its last.
+    pub fn memory(&self) -> (u64, u64) {
+        let ends = self.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size));
+        let starts = self.segments.iter().map(|segment| segment.address);
+        (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+    }
+
     /// Where code lies, by rising address.
     pub fn code(&self) -> &[Range<u64>] {
         &self.code
@@ -279,6 +286,14 @@ impl Image {
             let extents = loaded.object.extents.iter().filter(|extent| extent.handlers.is_some());
             extents.map(|extent| extent.moved(loaded.base))
         })
+    }
+
+    /// The pages (of 4 KiB) that hold something that never changes, by rising address.
+    pub fn constant_pages(&self) -> Vec<Range<u64>> {
+        let page = |address: u64| address & !0xfff;
+        let read_only = self.read_only.iter().map(|range| page(range.start)..range.end);
+        let filled = self.filled.iter().map(|word| page(word.0)..page(word.0).saturating_add(0x1000));
+        normalize(read_only.chain(filled).collect())
     }
 
     /// The number of `width` bytes (at most 8) at an address whose content never changes.

@@ -54,6 +54,13 @@ pub enum Origin {
         /// How many bytes.
         width: u8,
     },
+    /// Another value, which fits into so many bytes, sign-extended to the machine's word.
+    Signed {
+        /// The value.
+        of: Atom,
+        /// How many bytes.
+        width: u8,
+    },
     /// The stack pointer after this instruction aligned it, or moved it by an unknown distance.
     Frame {
         /// The instruction.
@@ -127,7 +134,7 @@ impl Origins {
                 let own = at.origin == OriginId::NUMBER || when != When::Entry;
                 Info { root: if own { id } else { of.root }, depth: of.depth + 1 }
             }
-            Origin::Low { of, .. } => {
+            Origin::Low { of, .. } | Origin::Signed { of, .. } => {
                 let of = self.info(of.origin);
                 Info { root: of.root, depth: of.depth + 1 }
             }

@@ -13,16 +13,31 @@ use serde_json::Value;
 pub enum Machine {
     I386,
     X86_64,
+    /// ARM code of the machine that is in `Thumb` as well.
+    Arm,
+    Thumb,
+    Aarch64,
 }
 
 impl Machine {
+    /// Those whose programs run here.
     pub const ALL: [Machine; 2] = [Machine::I386, Machine::X86_64];
+
+    /// The others.
+    pub const EMULATED: [Machine; 3] = [Machine::Arm, Machine::Thumb, Machine::Aarch64];
+
+    /// All of both.
+    pub fn every() -> impl Iterator<Item = Machine> {
+        Machine::ALL.into_iter().chain(Machine::EMULATED)
+    }
 
     /// Its name in a plan.
     pub fn abi(self) -> &'static str {
         match self {
             Machine::I386 => "i386",
             Machine::X86_64 => "x86_64",
+            Machine::Arm | Machine::Thumb => "arm",
+            Machine::Aarch64 => "aarch64",
         }
     }
 
@@ -31,6 +46,8 @@ impl Machine {
         match self {
             Machine::I386 => kplan::Abi::I386,
             Machine::X86_64 => kplan::Abi::X86_64,
+            Machine::Arm | Machine::Thumb => kplan::Abi::Arm,
+            Machine::Aarch64 => kplan::Abi::Aarch64,
         }
     }
 
@@ -39,6 +56,8 @@ impl Machine {
         match self {
             Machine::I386 => "i386",
             Machine::X86_64 => "amd64",
+            Machine::Arm | Machine::Thumb => "armhf",
+            Machine::Aarch64 => "arm64",
         }
     }
 
@@ -47,6 +66,25 @@ impl Machine {
         match self {
             Machine::I386 => ("i686-linux-gnu-gcc", "gcc-i686-linux-gnu"),
             Machine::X86_64 => ("gcc", "gcc"),
+            Machine::Arm | Machine::Thumb => ("arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf"),
+            Machine::Aarch64 => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+        }
+    }
+
+    /// The options that choose the encoding.
+    fn encoding(self) -> &'static [&'static str] {
+        match self {
+            Machine::Arm => &["-marm"],
+            Machine::Thumb => &["-mthumb"],
+            _ => &[],
+        }
+    }
+
+    /// Whether its compiler knows an option.
+    fn has_option(self, option: &str) -> bool {
+        match self {
+            Machine::I386 | Machine::X86_64 => true,
+            _ => !option.starts_with("-fcf-protection"),
         }
     }
 }
@@ -74,7 +112,8 @@ pub fn busybox(machine: Machine) -> PathBuf {
 pub fn compile(machine: Machine, fixture_name: &str, options: &str, output: &Path) {
     let (compiler, package) = machine.compiler();
     let result = Command::new(compiler)
-        .args(options.split_whitespace())
+        .args(machine.encoding())
+        .args(options.split_whitespace().filter(|option| machine.has_option(option)))
         .args(["-fno-stack-protector", "-w", "-o"])
         .arg(output)
         .arg(fixture(fixture_name))

@@ -30,6 +30,19 @@ pub(super) enum Kind {
     Atomic { registers: [Option<Reg>; 2] },
 }
 
+impl Kind {
+    /// Whether one register becomes two things at once: what it is then, processors may choose. No compiler
+    /// makes that.
+    fn is_unpredictable(&self, base: Reg, update: Update) -> bool {
+        match self {
+            Kind::Load { registers, .. } => {
+                !matches!(update, Update::None) && registers.contains(&Some(base))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What the base register becomes.
 #[derive(Clone, Copy)]
 pub(super) enum Update {
@@ -82,6 +95,10 @@ impl Access {
                 });
                 let start = out.len();
                 out.extend(loads);
+                // Processors may choose which one it is.
+                if let (Some(first), true) = (first, first == second) {
+                    out.push(Effect::Clobber(first));
+                }
                 // The register that the address is made of goes last.
                 if self.address.base == first {
                     out[start..].reverse();
@@ -102,6 +119,9 @@ impl Access {
             }
         }
         let Some(dst) = self.address.base else { return };
+        if self.kind.is_unpredictable(dst, self.update) {
+            return out.push(Effect::Clobber(dst));
+        }
         match self.update {
             Update::None => {}
             Update::Add(bytes) => out.push(add(dst, bytes)),

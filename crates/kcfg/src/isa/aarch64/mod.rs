@@ -2,10 +2,11 @@
 AArch64, decoded by hand.
 
 A64 instructions are words whose fields are nearly always in the same places, so that the ones which matter
-here are told apart by a mask each (Arm Architecture Reference Manual, DDI 0487, section C4.1). Capstone, which
-knows them all, takes 5 µs for one; a static BusyBox has 360,000, and each is looked at several times. What is
-not told apart is forgotten by its class: every register that its fields can name, and the memory that it may
-write. `tests/semantics.rs` executes instructions of all classes to see that this is so.
+here are told apart by a mask each (Arm Architecture Reference Manual, DDI 0487, section C4.1). A disassembler
+that knows them all, such as Capstone, takes longer for one instruction than the whole analysis does, and a
+scan looks at each several times. What is not told apart is forgotten by its class: every register that its
+fields can name, and the memory that it may write. `tests/semantics.rs` executes instructions of all classes to
+see that this is so.
 */
 
 mod decode;

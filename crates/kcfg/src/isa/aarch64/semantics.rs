@@ -486,6 +486,8 @@ fn narrow(value: Value, width: u8) -> Option<Value> {
 /// instructions the second, which is the one that they convert, copy, or address memory with.
 pub(super) fn registers_read(word: Word) -> u64 {
     match word.field(25, 4) {
+        // Of branches and system instructions, what is not followed has its register first.
+        0b1010 | 0b1011 => word.as_bit(0),
         0b0111 | 0b1111 => word.as_bit(5),
         0b0110 | 0b1110 => word.as_bit(5) | word.as_bit(16),
         _ => word.as_bit(0) | word.as_bit(5) | word.as_bit(10) | word.as_bit(16),

@@ -1,0 +1,82 @@
+/*!
+32-bit ARM in its two encodings, A32 and T32 (Thumb), decoded by hand.
+
+The address of an instruction says how it is encoded: bit 0 is set for Thumb code, as in ELF and in the branch
+instructions. A Thumb instruction that an `it` in front makes conditional cannot tell so by itself; whoever has
+seen the `it` says so by [`predicated`].
+
+Both encodings are decoded into the same small set of operations (`op`), which `semantics` turns into effects.
+What is not told apart is forgotten by its class: every register that its fields can name as a destination.
+*/
+
+mod a32;
+mod op;
+mod semantics;
+mod t32;
+
+use kelf::Machine;
+
+use super::{Effect, Insn, Isa, MemoryOperand, Reg};
+use op::Decoded;
+
+/// A 32-bit ARM processor.
+pub struct Arm;
+
+/// The registers that have a part of their own to play. All have their own numbers; `r15` is no register to the
+/// model, which knows the address of each instruction.
+pub mod registers {
+    use crate::isa::Reg;
+
+    /// The first argument and the result of a call.
+    pub const R0: Reg = Reg(0);
+    /// The number of a system call.
+    pub const R7: Reg = Reg(7);
+    /// The linker's own.
+    pub const IP: Reg = Reg(12);
+    /// The stack pointer.
+    pub const SP: Reg = Reg(13);
+    /// The return address.
+    pub const LR: Reg = Reg(14);
+}
+
+/// The address of a Thumb instruction on which `it` puts a condition.
+pub fn predicated(address: u64, condition: u8) -> u64 {
+    address | (u64::from(condition) + 1) << 32
+}
+
+fn decode(bytes: &[u8], address: u64) -> Option<Decoded> {
+    let predicate = (address >> 32).checked_sub(1).map(|condition| condition as u8);
+    let at = address as u32;
+    match at & 1 {
+        0 => a32::decode(u32::from_le_bytes(*bytes.first_chunk()?), at),
+        _ => t32::decode(bytes, at & !1, predicate),
+    }
+}
+
+impl Isa for Arm {
+    fn machine(&self) -> Machine {
+        Machine::Arm
+    }
+
+    fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn> {
+        decode(bytes, address).map(|decoded| semantics::instruction(&decoded))
+    }
+
+    fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
+        if let Some(decoded) = decode(bytes, address) {
+            semantics::effects(&decoded, address as u32, out);
+        }
+    }
+
+    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
+        semantics::memory_operand(&decode(bytes, address)?, address as u32)
+    }
+
+    fn registers_read(&self, bytes: &[u8], address: u64) -> u64 {
+        decode(bytes, address).map_or(u64::MAX, |decoded| semantics::registers_read(&decoded))
+    }
+
+    fn stack_pointer(&self) -> Reg {
+        registers::SP
+    }
+}

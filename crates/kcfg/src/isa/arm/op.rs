@@ -1,0 +1,169 @@
+//! What an instruction of either encoding says, before it is turned into effects.
+
+/// The number of a general register; 15 is the program counter.
+pub(super) type R = u8;
+
+pub(super) const SP: R = 13;
+pub(super) const LR: R = 14;
+pub(super) const PC: R = 15;
+
+/// The condition that always holds.
+pub(super) const ALWAYS: u8 = 14;
+
+/// A decoded instruction.
+pub(super) struct Decoded {
+    /// Length in bytes.
+    pub(super) len: u8,
+    /// The machine's number of the condition on which it happens.
+    pub(super) condition: u8,
+    pub(super) op: Op,
+}
+
+/// What it does.
+pub(super) enum Op {
+    /// Nothing that matters here.
+    Nothing,
+    /// Arithmetic and moves. `dst` is missing where only the flags are set.
+    Data { data: Data, dst: Option<R>, left: Source, right: Source, flags: bool },
+    /// The upper half of a register is set (`movt`).
+    MoveTop { dst: R, number: u16 },
+    /// A field of a register is extracted.
+    Field { dst: R, src: R, low: u8, width: u8, signed: bool },
+    /// Registers are loaded, of `width` bytes each, one behind the other.
+    Load { dst: [Option<R>; 2], width: u8, signed: bool, from: Place },
+    /// Registers are stored.
+    Store { src: [Option<R>; 2], width: u8, to: Place },
+    /// Registers (as bits) are stored on a condition that is not followed, and another one says whether they
+    /// were.
+    StoreExclusive { status: R, src: u16, width: u8, to: Place },
+    /// Several registers are loaded or stored, the lowest one `start` bytes from the base, which then moves.
+    Multiple { loads: bool, base: R, list: u16, start: i32, moves: Option<i32> },
+    /// Vector registers are loaded or stored.
+    Vector { loads: bool, size: u8, place: Place },
+    /// A branch to a fixed address (Thumb code: with bit 0 set).
+    Branch { target: u32, link: bool },
+    /// A branch that compares a register with 0.
+    CompareBranch { src: R, equal: bool, target: u32 },
+    /// A branch to the address in a register.
+    BranchTo { src: R, link: bool },
+    /// A branch by a table of distances in halfwords (`tbb`, `tbh`).
+    Table { base: R, index: R, width: u8 },
+    /// A system call, with its number if that is part of the instruction.
+    SystemCall { number: Option<u32> },
+    /// The following instructions happen on conditions.
+    Predicate { conditions: [u8; 4], count: u8 },
+    /// Control does not go on.
+    Trap,
+    /// Something for a coprocessor that is none of this architecture's own: it may write to these registers, and
+    /// to memory around the second.
+    Foreign { first: R, second: R },
+    /// Registers, as bits, are written and read in a way that is not followed.
+    Other { writes: u16, reads: u16, flags: bool },
+}
+
+/// Operations of [`Op::Data`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Data {
+    And,
+    Xor,
+    Sub,
+    /// `right - left`
+    ReverseSub,
+    Add,
+    Or,
+    /// `left & !right`
+    Clear,
+    /// `left | !right`
+    OrNot,
+    /// `right`
+    Move,
+    /// `!right`
+    Not,
+    /// With the carry: not followed.
+    WithCarry,
+}
+
+/// An operand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Number(u32),
+    Reg(R),
+    /// A shifted register.
+    Shifted {
+        src: R,
+        shift: Shift,
+        by: u8,
+    },
+    /// A register that is shifted by another one, or rotated.
+    Unknown {
+        reads: u16,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shift {
+    Left,
+    Right,
+    Arithmetic,
+}
+
+/// An operand in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) base: R,
+    pub(super) offset: Offset,
+    /// Whether the offset is part of the address, and whether the base moves by it.
+    pub(super) mode: Mode,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Offset {
+    Number(i32),
+    /// A register, shifted left.
+    Reg {
+        src: R,
+        by: u8,
+    },
+    /// A register in another way.
+    Unknown {
+        src: R,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Offset,
+    Before,
+    After,
+}
+
+impl Place {
+    /// The address in a register plus a number.
+    pub(super) fn at(base: R, number: i32) -> Place {
+        Place { base, offset: Offset::Number(number), mode: Mode::Offset }
+    }
+}
+
+impl Mode {
+    /// The bits P and W.
+    pub(super) fn of(before: bool, writes_back: bool) -> Mode {
+        match (before, writes_back) {
+            (true, false) => Mode::Offset,
+            (true, true) => Mode::Before,
+            (false, _) => Mode::After,
+        }
+    }
+}
+
+/// A shift by an immediate. `None` for rotations, and where nothing is left of the register.
+pub(super) fn shifted(src: R, kind: u32, by: u32) -> Source {
+    let unknown = Source::Unknown { reads: 1 << src };
+    let by = by as u8;
+    match (kind, by) {
+        (0, 0) => Source::Reg(src),
+        (0, _) => Source::Shifted { src, shift: Shift::Left, by },
+        (1, 1..) => Source::Shifted { src, shift: Shift::Right, by },
+        (2, 1..) => Source::Shifted { src, shift: Shift::Arithmetic, by },
+        _ => unknown,
+    }
+}

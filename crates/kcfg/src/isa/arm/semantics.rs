@@ -1,0 +1,546 @@
+//! What operations compute, in the language of [`crate::isa::semantics`], and where control goes.
+
+use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Shift, Source};
+use super::registers::R0;
+use crate::isa::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use crate::isa::{Branch, BranchKind, Flow, Insn, MemoryOperand, Predicates};
+
+const ONES: u64 = 0xffff_ffff;
+
+/// What the machine's number of a condition asks of the last comparison.
+fn condition(number: u8) -> Condition {
+    match number {
+        0 => Condition::Equal,
+        1 => Condition::NotEqual,
+        2 => Condition::AboveOrEqual,
+        3 => Condition::Below,
+        8 => Condition::Above,
+        9 => Condition::BelowOrEqual,
+        10 => Condition::GreaterOrEqual,
+        11 => Condition::Less,
+        12 => Condition::Greater,
+        13 => Condition::LessOrEqual,
+        _ => Condition::Other,
+    }
+}
+
+/// Length and flow of control.
+pub(super) fn instruction(decoded: &Decoded) -> Insn {
+    let is_conditional = decoded.condition < ALWAYS;
+    let direct = |kind, target: u32| Flow::Direct {
+        branch: Branch { kind, condition: if is_conditional { decoded.condition } else { 0 } },
+        target: target.into(),
+        field_offset: 0,
+        field_width: decoded.len,
+    };
+    let (mut system_call, mut predicates) = (false, Predicates::NONE);
+    let flow = match decoded.op {
+        Op::Branch { target, link: true } => direct(BranchKind::Call, target),
+        Op::Branch { target, .. } if is_conditional => direct(BranchKind::Conditional, target),
+        Op::Branch { target, .. } => direct(BranchKind::Jump, target),
+        Op::CompareBranch { target, .. } => direct(BranchKind::Conditional, target),
+        Op::BranchTo { link: true, .. } => Flow::IndirectCall,
+        Op::BranchTo { src: LR, .. } => Flow::Return,
+        Op::BranchTo { .. } | Op::Table { .. } => Flow::IndirectJump,
+        Op::Data { data: Data::Move, dst: Some(PC), right: Source::Reg(LR), .. } => Flow::Return,
+        // `subs pc, lr, #4` and its like come back from an exception.
+        Op::Data { dst: Some(PC), flags: true, .. } => Flow::Return,
+        Op::Data { dst: Some(PC), .. } => Flow::IndirectJump,
+        Op::Load { dst: [Some(PC), _], from: Place { base: SP, mode: Mode::After, .. }, .. } => Flow::Return,
+        Op::Load { dst: [Some(PC), _], .. } => Flow::IndirectJump,
+        // Frames of the old convention are left by `ldm fp, {fp, sp, pc}`.
+        Op::Multiple { loads: true, base, list, .. } if list >> PC & 1 != 0 => {
+            if base == SP || list >> SP & 1 != 0 { Flow::Return } else { Flow::IndirectJump }
+        }
+        Op::Trap => Flow::Trap,
+        Op::SystemCall { .. } => {
+            system_call = true;
+            Flow::Next
+        }
+        Op::Predicate { conditions, count } => {
+            predicates = Predicates::new(conditions, count);
+            Flow::Next
+        }
+        _ => Flow::Next,
+    };
+    let transfers = !matches!(
+        flow,
+        Flow::Next
+            | Flow::Direct { branch: Branch { kind: BranchKind::Jump | BranchKind::Conditional, .. }, .. }
+    );
+    Insn { len: decoded.len, flow, system_call, conditional: is_conditional && transfers, predicates }
+}
+
+/// See [`crate::isa::Isa::effects`].
+pub(super) fn effects(decoded: &Decoded, at: u32, out: &mut Vec<Effect>) {
+    Model { decoded, at, out }.run();
+}
+
+/// One instruction on its way into effects.
+struct Model<'a> {
+    decoded: &'a Decoded,
+    /// Its address; bit 0 is set for Thumb code.
+    at: u32,
+    out: &'a mut Vec<Effect>,
+}
+
+fn reg(number: R) -> Value {
+    Value::Reg { reg: Reg(number), width: 4 }
+}
+
+const TEMPORARY_VALUE: Value = Value::Reg { reg: TEMPORARY, width: 4 };
+
+/// What an instruction reads of the program counter.
+fn program_counter(at: u32) -> u32 {
+    if at & 1 == 0 { at.wrapping_add(8) } else { (at & !1).wrapping_add(4) }
+}
+
+impl Model<'_> {
+    fn run(&mut self) {
+        let is_branch = matches!(self.decoded.op, Op::Branch { link: false, .. });
+        if self.decoded.condition < ALWAYS {
+            let condition = condition(self.decoded.condition);
+            self.out.push(if is_branch { Effect::BranchIf(condition) } else { Effect::OnlyIf(condition) });
+        }
+        match self.decoded.op {
+            Op::Nothing | Op::Predicate { .. } | Op::Trap | Op::Branch { link: false, .. } => {}
+            Op::Data { data, dst, left, right, flags } => self.data(data, dst, left, right, flags),
+            Op::MoveTop { dst, number } => {
+                self.binary(BinaryOp::And, Reg(dst), reg(dst), Value::Const(0xffff));
+                self.binary(BinaryOp::Or, Reg(dst), reg(dst), Value::Const(u64::from(number) << 16));
+            }
+            Op::Field { dst, src, low, width, signed } => self.field(dst, src, (low, width), signed),
+            Op::Load { dst, width, signed, from } => self.load(dst, width, signed, from),
+            Op::Store { src, width, to } => self.store(src, width, to),
+            Op::StoreExclusive { status, width, to, .. } => {
+                let address = self.address(to);
+                self.out.push(Effect::Store { to: address, value: Value::Unknown, width });
+                self.clobber(Reg(status));
+            }
+            Op::Multiple { loads, base, list, start, moves } => {
+                self.multiple(loads, base, list, start, moves)
+            }
+            Op::Vector { loads, size, place } => {
+                let address = self.address(place);
+                if !loads {
+                    self.out.push(Effect::Store { to: address, value: Value::Unknown, width: size });
+                }
+                self.write_back(place);
+            }
+            Op::Branch { .. } => self.link(),
+            Op::CompareBranch { src, equal, .. } => {
+                let condition = if equal { Condition::Equal } else { Condition::NotEqual };
+                let (left, right) = (reg(src), Value::Const(0));
+                self.out.push(Effect::BranchIfCompared { left, right, width: 4, condition });
+            }
+            Op::BranchTo { src, link } => {
+                let target = self.source(src);
+                self.out.push(Effect::Transfer(target));
+                if link {
+                    self.link();
+                }
+            }
+            Op::Table { base, index, width } => self.table(base, index, width),
+            Op::SystemCall { number } => {
+                self.out.push(Effect::SystemCall { compat: false, number });
+                self.clobber(R0);
+                self.out.push(Effect::ClobberMemory);
+            }
+            Op::Foreign { first, second } => {
+                let around = Address { base: Some(Reg(second)), displacement: -1024, ..Address::default() };
+                self.out.extend([Effect::ClobberRange(around), Effect::ClobberMemory, Effect::ClobberFlags]);
+                self.clobber(Reg(first));
+                self.clobber(Reg(second));
+            }
+            Op::Other { writes, flags, .. } => {
+                (0..16)
+                    .filter(|number| writes >> number & 1 != 0)
+                    .for_each(|number| self.clobber(Reg(number)));
+                if flags {
+                    self.out.push(Effect::ClobberFlags);
+                }
+            }
+        }
+    }
+
+    // Small helpers.
+
+    fn set(&mut self, dst: Reg, value: Value) {
+        self.out.push(Effect::Set { dst, value, width: 4 });
+    }
+
+    fn binary(&mut self, op: BinaryOp, dst: Reg, left: Value, right: Value) {
+        self.out.push(Effect::Binary { op, dst, left, right, width: 4 });
+    }
+
+    fn clobber(&mut self, dst: Reg) {
+        self.out.push(Effect::Clobber(dst));
+    }
+
+    fn is_thumb(&self) -> bool {
+        self.at & 1 != 0
+    }
+
+    /// A register, which may be the program counter.
+    fn source(&self, number: R) -> Value {
+        match number {
+            PC => Value::Const(program_counter(self.at).into()),
+            number => reg(number),
+        }
+    }
+
+    /// The address after the instruction goes into the link register.
+    fn link(&mut self) {
+        let back = self.at.wrapping_add(self.decoded.len.into());
+        let address = Address { displacement: back.into(), ..Address::default() };
+        self.set(Reg(LR), Value::Address(address));
+    }
+
+    /// Control goes to a computed address, in the same encoding.
+    fn transfer_within(&mut self, value: Value) {
+        if self.is_thumb() {
+            self.binary(BinaryOp::Or, TEMPORARY, value, Value::Const(1));
+            self.out.push(Effect::Transfer(TEMPORARY_VALUE));
+        } else {
+            self.out.push(Effect::Transfer(value));
+        }
+    }
+
+    // Data processing.
+
+    /// An operand as a value. `None` if it is not followed.
+    fn operand(&mut self, source: Source) -> Option<Value> {
+        Some(match source {
+            Source::Number(number) => Value::Const(number.into()),
+            Source::Reg(number) => self.source(number),
+            Source::Shifted { src, shift: Shift::Left, by } => {
+                let value = self.source(src);
+                self.binary(BinaryOp::Shl, TEMPORARY, value, Value::Const(by.into()));
+                TEMPORARY_VALUE
+            }
+            Source::Shifted { src, shift: Shift::Right, by } => {
+                let value = self.source(src);
+                self.binary(BinaryOp::Shr, TEMPORARY, value, Value::Const(by.into()));
+                TEMPORARY_VALUE
+            }
+            // The sign, all over.
+            Source::Shifted { by: 31, .. } => {
+                self.set(TEMPORARY, Value::Const(0));
+                self.out.push(Effect::MaybeSet { dst: TEMPORARY, value: Value::Const(ONES), width: 4 });
+                TEMPORARY_VALUE
+            }
+            Source::Shifted { .. } | Source::Unknown { .. } => return None,
+        })
+    }
+
+    fn data(&mut self, data: Data, dst: Option<R>, left: Source, right: Source, flags: bool) {
+        let goes = dst == Some(PC);
+        let dst = match dst {
+            Some(number) if !goes => Reg(number),
+            _ => TEMPORARY,
+        };
+        // `add r0, r1, r2, lsl #2` is an address.
+        if let (
+            Data::Add,
+            Source::Reg(base),
+            Source::Shifted { src, shift: Shift::Left, by: by @ 1..=3 },
+            false,
+        ) = (data, left, right, flags || matches!(right, Source::Shifted { src: PC, .. }))
+        {
+            let (base, displacement) = match base {
+                PC => (None, i64::from(program_counter(self.at))),
+                base => (Some(Reg(base)), 0),
+            };
+            let index = Some((Reg(src), 1 << by));
+            self.set(dst, Value::Address(Address { base, index, displacement, segment: false }));
+        } else {
+            self.compute(data, dst, left, right, flags);
+        }
+        if goes {
+            self.transfer_within(TEMPORARY_VALUE);
+        }
+    }
+
+    fn compute(&mut self, data: Data, dst: Reg, left: Source, right: Source, flags: bool) {
+        let first = self.operand(left);
+        let (Some(first), Some(mut second)) = (first, self.operand(right)) else {
+            return self.unfollowed(dst, flags);
+        };
+        let op = match data {
+            Data::WithCarry => return self.unfollowed(dst, flags),
+            Data::And | Data::Clear => BinaryOp::And,
+            Data::Or | Data::OrNot => BinaryOp::Or,
+            Data::Xor => BinaryOp::Xor,
+            Data::Add => BinaryOp::Add,
+            Data::Sub | Data::ReverseSub => BinaryOp::Sub,
+            Data::Move | Data::Not => {
+                let not = data == Data::Not;
+                if not {
+                    second = self.not(second);
+                }
+                return self.r#move(dst, second, flags);
+            }
+        };
+        if matches!(data, Data::Clear | Data::OrNot) {
+            second = self.not(second);
+        }
+        let (first, second) = if data == Data::ReverseSub { (second, first) } else { (first, second) };
+        if flags {
+            match (data, second) {
+                (Data::Sub | Data::ReverseSub, _) => {
+                    self.out.push(Effect::Compare { left: first, right: second, width: 4 });
+                }
+                // `cmn r0, #1` sets the flags as `cmp r0, #-1` does.
+                (Data::Add, Value::Const(number)) if number != 0 => {
+                    let right = Value::Const(number.wrapping_neg() & ONES);
+                    self.out.push(Effect::Compare { left: first, right, width: 4 });
+                }
+                (Data::Add, _) => self.out.push(Effect::ClobberFlags),
+                _ => {}
+            }
+        }
+        match (first == second, op) {
+            (true, BinaryOp::Xor | BinaryOp::Sub) => self.set(dst, Value::Const(0)),
+            (true, BinaryOp::And | BinaryOp::Or) => self.set(dst, first),
+            _ => self.binary(op, dst, first, second),
+        }
+        if flags && matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) {
+            let own = Value::Reg { reg: dst, width: 4 };
+            // `tst r0, r0`
+            let value = if first == second && op != BinaryOp::Xor { first } else { own };
+            self.out.push(Effect::CompareZero { value, width: 4 });
+        }
+    }
+
+    fn not(&mut self, value: Value) -> Value {
+        if let Value::Const(number) = value {
+            return Value::Const(!number & ONES);
+        }
+        self.binary(BinaryOp::Xor, TEMPORARY, value, Value::Const(ONES));
+        TEMPORARY_VALUE
+    }
+
+    fn r#move(&mut self, dst: Reg, value: Value, flags: bool) {
+        self.set(dst, value);
+        if flags {
+            self.out.push(Effect::CompareZero { value: Value::Reg { reg: dst, width: 4 }, width: 4 });
+        }
+    }
+
+    fn unfollowed(&mut self, dst: Reg, flags: bool) {
+        self.clobber(dst);
+        if flags {
+            self.out.push(Effect::ClobberFlags);
+        }
+    }
+
+    fn field(&mut self, dst: R, src: R, (low, width): (u8, u8), signed: bool) {
+        let dst = Reg(dst);
+        let bytes = if low == 0 && matches!(width, 8 | 16 | 32) { Some(width / 8) } else { None };
+        match (bytes, signed) {
+            (Some(from), true) => {
+                let value = Value::Reg { reg: Reg(src), width: from };
+                self.out.push(Effect::SetSigned { dst, value, from, width: 4 });
+            }
+            (Some(width), false) => self.set(dst, Value::Reg { reg: Reg(src), width }),
+            (None, true) => self.clobber(dst),
+            (None, false) => {
+                let own = Value::Reg { reg: dst, width: 4 };
+                self.binary(BinaryOp::Shr, dst, reg(src), Value::Const(low.into()));
+                self.binary(BinaryOp::And, dst, own, Value::Const((1 << width.min(32)) - 1));
+            }
+        }
+    }
+
+    // Memory.
+
+    /// The address that is accessed. What has to be computed first goes into the model's own register.
+    fn address(&mut self, place: Place) -> Address {
+        let address = base_of(place, self.at);
+        match (place.mode, place.offset) {
+            (Mode::After, _) => address,
+            (_, Offset::Number(number)) => {
+                Address { displacement: address.displacement + i64::from(number), ..address }
+            }
+            (_, Offset::Reg { src, by }) => Address { index: Some((Reg(src), 1 << by)), ..address },
+            (_, Offset::Unknown { .. }) => {
+                self.clobber(TEMPORARY);
+                Address { index: Some((TEMPORARY, 1)), ..address }
+            }
+        }
+    }
+
+    /// The base becomes what the mode says.
+    fn write_back(&mut self, place: Place) {
+        let base = Reg(place.base);
+        if place.mode == Mode::Offset {
+            return;
+        }
+        match place.offset {
+            Offset::Number(number) => self.move_by(base, number),
+            Offset::Reg { src, by: 0 } => {
+                self.binary(BinaryOp::Add, base, reg(place.base), reg(src));
+            }
+            _ => self.clobber(base),
+        }
+    }
+
+    fn move_by(&mut self, base: Reg, bytes: i32) {
+        let op = if bytes < 0 { BinaryOp::Sub } else { BinaryOp::Add };
+        let own = Value::Reg { reg: base, width: 4 };
+        self.binary(op, base, own, Value::Const(bytes.unsigned_abs().into()));
+    }
+
+    fn load(&mut self, dst: [Option<R>; 2], width: u8, signed: bool, from: Place) {
+        let address = self.address(from);
+        if dst[0] == Some(PC) {
+            // The base moves before the transfer is made, and the value is read before.
+            self.set(TEMPORARY, Value::Load { from: address, width });
+            self.out.push(Effect::Transfer(TEMPORARY_VALUE));
+            return self.write_back(from);
+        }
+        let unpredictable = dst[0] == dst[1] || (from.mode != Mode::Offset && dst.contains(&Some(from.base)));
+        let start = self.out.len();
+        for (number, distance) in dst.into_iter().zip([0, i64::from(width)]) {
+            let Some(number) = number.filter(|&number| number != PC) else { continue };
+            let from = Address { displacement: address.displacement + distance, ..address };
+            let (dst, value) = (Reg(number), Value::Load { from, width });
+            self.out.push(match signed {
+                true => Effect::SetSigned { dst, value, from: width, width: 4 },
+                false => Effect::Set { dst, value, width: 4 },
+            });
+        }
+        // The register that the address is made of goes last.
+        let first = dst[0].map(Reg);
+        if first.is_some() && (address.base == first || address.index.map(|(index, _)| index) == first) {
+            self.out[start..].reverse();
+        }
+        self.write_back(from);
+        if unpredictable {
+            // Processors may choose what it is; no compiler makes that.
+            dst.into_iter().flatten().for_each(|number| self.clobber(Reg(number)));
+            self.clobber(Reg(from.base));
+        }
+    }
+
+    fn store(&mut self, src: [Option<R>; 2], width: u8, to: Place) {
+        let address = self.address(to);
+        for (number, distance) in src.into_iter().zip([0, i64::from(width)]) {
+            let Some(number) = number else { continue };
+            let to = Address { displacement: address.displacement + distance, ..address };
+            let value = match self.source(number) {
+                Value::Reg { reg, .. } => Value::Reg { reg, width },
+                other => other,
+            };
+            self.out.push(Effect::Store { to, value, width });
+        }
+        self.write_back(to);
+    }
+
+    fn multiple(&mut self, loads: bool, base: R, list: u16, start: i32, moves: Option<i32>) {
+        let registers = (0..16).filter(|number| list >> number & 1 != 0);
+        let places = registers.zip((0..).map(|index| start + 4 * index));
+        let at = |displacement: i32| Address {
+            base: Some(Reg(base)),
+            displacement: displacement.into(),
+            ..Address::default()
+        };
+        if !loads {
+            for (number, place) in places {
+                let value = self.source(number);
+                self.out.push(Effect::Store { to: at(place), value, width: 4 });
+            }
+            if let Some(bytes) = moves {
+                self.move_by(Reg(base), bytes);
+            }
+            return;
+        }
+        let mut own = None;
+        for (number, place) in places {
+            let value = Value::Load { from: at(place), width: 4 };
+            match number {
+                PC => {
+                    self.set(TEMPORARY, value);
+                    self.out.push(Effect::Transfer(TEMPORARY_VALUE));
+                }
+                // The base goes last.
+                number if number == base => own = Some(value),
+                number => self.set(Reg(number), value),
+            }
+        }
+        match (own, moves) {
+            (Some(value), _) => self.set(Reg(base), value),
+            (None, Some(bytes)) => self.move_by(Reg(base), bytes),
+            (None, None) => {}
+        }
+    }
+
+    /// `tbb [pc, r0]`
+    fn table(&mut self, base: R, index: R, width: u8) {
+        // The program counter counts as it is here, and not as the address of a word.
+        let (base, displacement) = match base {
+            PC => (None, i64::from(program_counter(self.at))),
+            base => (Some(Reg(base)), 0),
+        };
+        let from = Address { base, index: Some((Reg(index), width)), displacement, segment: false };
+        let pc = program_counter(self.at) | 1;
+        self.set(TEMPORARY, Value::Load { from, width });
+        self.binary(BinaryOp::Shl, TEMPORARY, TEMPORARY_VALUE, Value::Const(1));
+        self.binary(BinaryOp::Add, TEMPORARY, TEMPORARY_VALUE, Value::Const(pc.into()));
+        self.out.push(Effect::Transfer(TEMPORARY_VALUE));
+    }
+}
+
+/// The base of an operand in memory. The program counter, as a base, is the address of a word.
+fn base_of(place: Place, at: u32) -> Address {
+    match place.base {
+        PC => Address { displacement: (program_counter(at) & !3).into(), ..Address::default() },
+        base => Address { base: Some(Reg(base)), ..Address::default() },
+    }
+}
+
+/// See [`crate::isa::Isa::memory_operand`].
+pub(super) fn memory_operand(decoded: &Decoded, at: u32) -> Option<MemoryOperand> {
+    let (place, width) = match decoded.op {
+        Op::Load { width, from: place, .. }
+        | Op::Store { width, to: place, .. }
+        | Op::StoreExclusive { width, to: place, .. }
+        | Op::Vector { size: width, place, .. } => (place, width),
+        _ => return None,
+    };
+    let mut out = Vec::new();
+    let address = Model { decoded, at, out: &mut out }.address(place);
+    Some(MemoryOperand { address, width, displacement_offset: None })
+}
+
+/// See [`crate::isa::Isa::registers_read`].
+pub(super) fn registers_read(decoded: &Decoded) -> u64 {
+    let source = |source: Source| match source {
+        Source::Number(_) => 0,
+        Source::Reg(src) | Source::Shifted { src, .. } => 1 << src,
+        Source::Unknown { reads } => reads.into(),
+    };
+    let place = |place: Place| {
+        1 << place.base
+            | match place.offset {
+                Offset::Number(_) => 0u64,
+                Offset::Reg { src, .. } | Offset::Unknown { src } => 1 << src,
+            }
+    };
+    let read = match decoded.op {
+        Op::Nothing | Op::Branch { .. } | Op::Predicate { .. } | Op::Trap => 0,
+        Op::Data { left, right, .. } => source(left) | source(right),
+        Op::MoveTop { dst, .. } => 1 << dst,
+        Op::Field { src, .. } | Op::CompareBranch { src, .. } | Op::BranchTo { src, .. } => 1 << src,
+        Op::Load { from, .. } => place(from),
+        Op::Store { src, to, .. } => src.iter().flatten().fold(place(to), |bits, reg| bits | 1 << reg),
+        Op::StoreExclusive { src, to, .. } => place(to) | u64::from(src),
+        Op::SystemCall { .. } => 0x7fff,
+        Op::Vector { place: to, .. } => place(to),
+        Op::Multiple { loads, base, list, .. } => 1 << base | if loads { 0 } else { u64::from(list) },
+        Op::Table { base, index, .. } => 1 << base | 1 << index,
+        Op::Foreign { first, second } => 1 << first | 1 << second,
+        Op::Other { reads, .. } => reads.into(),
+    };
+    read & 0x7fff
+}

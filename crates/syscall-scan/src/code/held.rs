@@ -1,0 +1,437 @@
+//! Addresses that instructions put together in registers, on machines where one instruction cannot hold one.
+//!
+//! `adrp x0, page; add x0, x0, #low` makes an address of two halves, `ldr r0, [pc, #8]` reads it from a pool of
+//! constants beside the code, and the halves may be far apart: compilers make a page once and use it in
+//! several blocks. So what registers are known to hold is followed from run to run while these are
+//! explored. Where a function stores the page part of an address in its frame, it is taken to be what any load
+//! from the frame may get: compilers keep pages on the stack when they run out of registers.
+
+use std::ops::Range;
+
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kelf::Machine;
+use rustc_hash::FxHashMap;
+
+use super::explore::Work;
+use super::{Code, ExitId, ExitKind, Taken};
+use crate::abi::Convention;
+use crate::image::{Addr, Image};
+
+/// A register and a number that it may hold.
+pub(super) type Held = (Reg, u64);
+
+/// What a register holds that points somewhere into the frame.
+const FRAME: u64 = u64::MAX;
+
+/// How many numbers one register is followed with. More than two is unheard of.
+const MAX_NUMBERS: usize = 8;
+
+/// What registers may hold where.
+pub(super) struct Tracker {
+    convention: &'static Convention,
+    /// The numbers that are followed from run to run: those that may become addresses.
+    addresses: Range<u64>,
+    /// In front of runs, those that come from other runs.
+    starts: FxHashMap<Addr, Vec<Held>>,
+    /// Behind exits.
+    exits: FxHashMap<ExitId, Vec<Held>>,
+    /// By function: the pages that it stored, and its loads (where control goes on, which register).
+    stored: FxHashMap<Addr, Vec<u64>>,
+    loads: FxHashMap<Addr, Vec<(Addr, Reg)>>,
+}
+
+impl Tracker {
+    /// One for a machine that needs it.
+    pub(super) fn new(image: &Image) -> Option<Tracker> {
+        let convention = Convention::of(image.machine).filter(|convention| convention.link.is_some())?;
+        let (start, end) = image.memory();
+        // Position-independent code of ARM reads distances from its pools, which may be any number.
+        let distances =
+            image.machine == Machine::Arm && image.objects.iter().any(|loaded| !loaded.object.fixed);
+        let addresses = if distances { 0x1000..u64::MAX } else { start & !0xfff..end };
+        Some(Tracker {
+            convention,
+            addresses,
+            starts: FxHashMap::default(),
+            exits: FxHashMap::default(),
+            stored: FxHashMap::default(),
+            loads: FxHashMap::default(),
+        })
+    }
+}
+
+/// What a number that an instruction makes may be.
+#[derive(Clone, Copy, PartialEq)]
+enum Made {
+    /// An address.
+    Address,
+    /// An address, if the program is always loaded there.
+    Number,
+    /// No address by itself.
+    Part,
+}
+
+impl Code<'_> {
+    /// Registers may hold these numbers where a run begins that has been decoded.
+    pub(super) fn arrive_holding(&mut self, start: Addr, mut holding: Vec<Held>) {
+        let Some(tracker) = &mut self.tracker else { return };
+        let known = tracker.starts.entry(start).or_default();
+        holding.retain(|&held| may_add(known, held));
+        known.extend(&holding);
+        if holding.is_empty() {
+            return;
+        }
+        let mut effects = Vec::new();
+        let mut at = start;
+        loop {
+            effects.clear();
+            let Some(length) = self.length(at) else { return };
+            self.effects(at, &mut effects);
+            self.follow_held((at, at.plus(length)), &effects, &mut holding, false);
+            if holding.is_empty() {
+                return;
+            }
+            if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
+                return self.leave_holding(exit, &holding);
+            }
+            at = at.plus(length);
+        }
+    }
+
+    /// Control leaves a run while registers hold these numbers.
+    pub(super) fn leave_holding(&mut self, exit: ExitId, holding: &[Held]) {
+        let Some(tracker) = &mut self.tracker else { return };
+        let convention = tracker.convention;
+        let calls = matches!(self.exits[exit.0 as usize].kind, ExitKind::Call(_) | ExitKind::IndirectCall);
+        let leaves = matches!(self.exits[exit.0 as usize].kind, ExitKind::IndirectJump | ExitKind::Return);
+        let (at, conditional) = (self.exits[exit.0 as usize].at, self.exits[exit.0 as usize].conditional);
+        let (mut news, mut given) = (Vec::new(), Vec::new());
+        let lasts = |number: u64| number == FRAME || tracker.addresses.contains(&number);
+        for &(reg, number) in holding.iter().filter(|held| lasts(held.1)) {
+            if (calls || leaves) && convention.arguments.contains(&reg) {
+                given.push(number);
+            }
+            if calls && !conditional && convention.scratch.contains(&reg) {
+                continue;
+            }
+            let behind = tracker.exits.entry(exit).or_default();
+            if may_add(behind, (reg, number)) {
+                behind.push((reg, number));
+                news.push((reg, number));
+            }
+        }
+        for number in given {
+            self.escape(at, number);
+        }
+        if !news.is_empty() {
+            let targets = self.exits[exit.0 as usize].successors.iter();
+            self.work.extend(targets.map(|&target| Work::Holds(target, news.clone())));
+        }
+    }
+
+    /// An exit leads to one more place.
+    pub(super) fn pass_on_held(&mut self, exit: ExitId, target: Addr) {
+        let behind = self.tracker.as_ref().and_then(|tracker| tracker.exits.get(&exit));
+        self.work.extend(behind.map(|held| Work::Holds(target, held.clone())));
+    }
+
+    /// Goes over one instruction: takes the addresses of code that it makes, notes what data it reaches, and
+    /// keeps up to date what registers hold. With `fresh`, numbers that it makes of nothing count too.
+    pub(super) fn follow_held(
+        &mut self,
+        (at, next): (Addr, Addr),
+        effects: &[Effect],
+        holding: &mut Vec<Held>,
+        fresh: bool,
+    ) {
+        let mut maybe = false;
+        let before = holding.len();
+        for effect in effects {
+            let (dst, made, kind) = match *effect {
+                Effect::Set { dst, value, .. } => {
+                    (dst, self.evaluate(at, value, holding, fresh), self.made_by(value))
+                }
+                Effect::MaybeSet { dst, value, .. } => {
+                    let made = self.evaluate(at, value, holding, fresh);
+                    let made = self.but_return_address(next, dst, made);
+                    self.hold(at, dst, &made, self.made_by(value), holding);
+                    continue;
+                }
+                Effect::Binary { op, dst, left, right, .. } => {
+                    let combined = self.combine(at, (op, left, right), holding, fresh);
+                    (dst, combined, self.made_from(op, left, right))
+                }
+                Effect::SetSigned { dst, value, .. } => {
+                    self.evaluate(at, value, holding, fresh);
+                    (dst, Vec::new(), Made::Part)
+                }
+                Effect::Clobber(dst) => (dst, Vec::new(), Made::Part),
+                Effect::Store { to, value, .. } => {
+                    self.reach(at, &to, holding, fresh);
+                    for number in self.evaluate(at, value, holding, fresh) {
+                        self.escape(at, number);
+                        if self.is_frame(&to, holding) {
+                            self.store_page(at, number);
+                        }
+                    }
+                    continue;
+                }
+                Effect::ClobberRange(to) => {
+                    for number in self.addresses(&to, holding, fresh) {
+                        self.references.add(at, number, true);
+                    }
+                    continue;
+                }
+                Effect::Compare { left, right, .. } => {
+                    self.evaluate(at, left, holding, fresh);
+                    self.evaluate(at, right, holding, fresh);
+                    continue;
+                }
+                Effect::CompareZero { value, .. } => {
+                    self.evaluate(at, value, holding, fresh);
+                    continue;
+                }
+                Effect::Transfer(value) => {
+                    for number in self.evaluate(at, value, holding, fresh) {
+                        self.escape(at, number);
+                    }
+                    continue;
+                }
+                Effect::OnlyIf(_) => {
+                    maybe = true;
+                    continue;
+                }
+                _ => continue,
+            };
+            let from_frame = match *effect {
+                Effect::Set { value: Value::Load { from, .. }, .. } => self.is_frame(&from, holding),
+                _ => false,
+            };
+            if !maybe {
+                holding.retain(|&(reg, _)| reg != dst);
+            }
+            let made = self.but_return_address(next, dst, made);
+            self.hold(at, dst, &made, kind, holding);
+            if from_frame {
+                self.load_page((at, next), dst, holding);
+            }
+        }
+        let followed = |effect: &Effect| {
+            !matches!(effect, Effect::Clobber(_) | Effect::ClobberFlags | Effect::OnlyIf(_))
+        };
+        if before > 0 && !effects.iter().any(followed) {
+            self.reach_unfollowed(at, &holding.clone());
+        }
+    }
+
+    /// A vector is loaded, or something is done with an address that is not followed.
+    fn reach_unfollowed(&mut self, at: Addr, holding: &[Held]) {
+        if let Some(address) = self.memory_operand(at) {
+            for number in self.addresses(&address, holding, false) {
+                self.references.add(at, number, true);
+            }
+        }
+        let read = self.registers_read(at);
+        for &(_, number) in holding.iter().filter(|(reg, _)| read >> reg.0 & 1 != 0) {
+            self.escape(at, number);
+        }
+    }
+
+    fn is_stack_pointer(&self, reg: Reg) -> bool {
+        self.tracker.as_ref().is_some_and(|tracker| tracker.convention.stack_pointer == reg)
+    }
+
+    /// Whether an address is one in the frame.
+    fn is_frame(&self, address: &Address, holding: &[Held]) -> bool {
+        let is_frame =
+            |reg| self.is_stack_pointer(reg) || numbers(holding, reg).any(|number| number == FRAME);
+        address.base.is_some_and(is_frame)
+    }
+
+    /// A number is stored in the frame. If it is the page part of an address, loads of the function may get it back.
+    fn store_page(&mut self, at: Addr, number: u64) {
+        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
+        let Some(tracker) = &mut self.tracker else { return };
+        let stored = tracker.stored.entry(function).or_default();
+        if number & 0xfff != 0 || !tracker.addresses.contains(&number) || stored.contains(&number) {
+            return;
+        }
+        stored.push(number);
+        let loads = tracker.loads.get(&function).into_iter().flatten();
+        self.work.extend(loads.map(|&(next, dst)| Work::Holds(next, vec![(dst, number)])));
+    }
+
+    /// A word is loaded from the frame.
+    fn load_page(&mut self, (at, next): (Addr, Addr), dst: Reg, holding: &mut Vec<Held>) {
+        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
+        let Some(tracker) = &mut self.tracker else { return };
+        tracker.loads.entry(function).or_default().push((next, dst));
+        for &number in tracker.stored.get(&function).into_iter().flatten() {
+            if may_add(holding, (dst, number)) {
+                holding.push((dst, number));
+            }
+        }
+    }
+
+    /// A number goes where it is not followed: as an argument, into memory, into a vector.
+    fn escape(&mut self, at: Addr, number: u64) {
+        self.references.add(at, number, true);
+        let target = Addr(number);
+        if self.image.machine == Machine::Arm && self.image.is_fixed(target) && self.is_function(target) {
+            self.take(target, Taken::Code(at));
+        }
+    }
+
+    /// Whether what an operand reads may be an address.
+    fn made_by(&self, value: Value) -> Made {
+        match (self.image.machine, value) {
+            (_, Value::Address(_)) => Made::Address,
+            // No address fits into an instruction, and what comes from a pool of constants may be a distance:
+            // where it goes shows that.
+            (Machine::Arm, _) => Made::Part,
+            _ => Made::Number,
+        }
+    }
+
+    /// Whether an operation may complete an address: on ARM, `movt` and the addition of the program counter.
+    fn made_from(&self, op: BinaryOp, left: Value, right: Value) -> Made {
+        let is_code = |value| matches!(value, Value::Const(number) if self.image.is_code(Addr(number | 1)));
+        match (self.image.machine, op, right) {
+            (Machine::Arm, BinaryOp::Or, Value::Const(number)) if number & 0xffff == 0 => Made::Number,
+            (Machine::Arm, BinaryOp::Add, _) if is_code(left) || is_code(right) => Made::Address,
+            (Machine::Arm, ..) => Made::Part,
+            _ => Made::Address,
+        }
+    }
+
+    /// A call leaves its return address in a register; nobody calls it.
+    fn but_return_address(&self, next: Addr, dst: Reg, mut made: Vec<u64>) -> Vec<u64> {
+        let link = self.tracker.as_ref().and_then(|tracker| tracker.convention.link);
+        made.retain(|&number| link != Some(dst) || number != next.0);
+        made
+    }
+
+    fn hold(&mut self, at: Addr, dst: Reg, made: &[u64], kind: Made, holding: &mut Vec<Held>) {
+        for &number in made {
+            let is_address = match kind {
+                Made::Address => true,
+                Made::Number => self.image.is_fixed(Addr(number)),
+                Made::Part => false,
+            };
+            if is_address && self.is_function(Addr(number)) {
+                self.take(Addr(number), Taken::Code(at));
+            }
+            if may_add(holding, (dst, number)) {
+                holding.push((dst, number));
+            }
+        }
+    }
+
+    /// The numbers that an operand may be, as far as is known.
+    fn evaluate(&mut self, at: Addr, value: Value, holding: &[Held], fresh: bool) -> Vec<u64> {
+        match value {
+            Value::Const(number) if fresh => vec![number],
+            Value::Reg { reg, width } if width == self.image.machine.word_size() => {
+                let frame = self.is_stack_pointer(reg).then_some(FRAME);
+                numbers(holding, reg).chain(frame).collect()
+            }
+            Value::Address(address) if self.is_frame(&address, holding) => vec![FRAME],
+            Value::Address(address) if address.index.is_none() => self.addresses(&address, holding, fresh),
+            Value::Address(address) => {
+                // The beginning of an array.
+                for number in self.addresses(&address, holding, fresh) {
+                    self.references.add(at, number, true);
+                }
+                Vec::new()
+            }
+            Value::Load { from, width } => {
+                self.reach(at, &from, holding, fresh);
+                let whole = width == self.image.machine.word_size() && from.index.is_none();
+                let from = if whole { self.addresses(&from, holding, fresh) } else { Vec::new() };
+                from.into_iter().filter_map(|from| self.image.constant(Addr(from), width)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The sums and so on that two operands may make.
+    fn combine(
+        &mut self,
+        at: Addr,
+        (op, left, right): (BinaryOp, Value, Value),
+        holding: &[Held],
+        fresh: bool,
+    ) -> Vec<u64> {
+        let own = |code: &mut Self, value| match value {
+            Value::Const(number) => vec![number],
+            value => code.evaluate(at, value, holding, fresh),
+        };
+        let known = |value: &Value| matches!(value, Value::Const(_));
+        let (lefts, rights) = (own(self, left), own(self, right));
+        if lefts.is_empty() || rights.is_empty() || (known(&left) && known(&right)) {
+            // What is added to an unknown number is the beginning of an array.
+            for number in lefts.into_iter().chain(rights) {
+                self.references.add(at, number, true);
+            }
+            return Vec::new();
+        }
+        let result = |left: u64, right: u64| {
+            if left == FRAME || right == FRAME {
+                return Some(FRAME);
+            }
+            Some(self.image.wrap(match op {
+                BinaryOp::Add => left.wrapping_add(right),
+                BinaryOp::Sub => left.wrapping_sub(right),
+                BinaryOp::And => left & right,
+                BinaryOp::Or => left | right,
+                _ => return None,
+            }))
+        };
+        let pairs = lefts.iter().flat_map(|&left| rights.iter().map(move |&right| (left, right)));
+        pairs.take(MAX_NUMBERS).filter_map(|(left, right)| result(left, right)).collect()
+    }
+
+    /// Something is read or written there.
+    fn reach(&mut self, at: Addr, address: &Address, holding: &[Held], fresh: bool) {
+        let as_pointer = address.index.is_some();
+        for number in self.addresses(address, holding, fresh) {
+            self.references.add(at, number, as_pointer);
+        }
+    }
+
+    /// The addresses that an expression may be, its index aside.
+    fn addresses(&self, address: &Address, holding: &[Held], fresh: bool) -> Vec<u64> {
+        let plus = |number: u64| match number {
+            FRAME => FRAME,
+            number => self.image.wrap(number.wrapping_add_signed(address.displacement)),
+        };
+        match (address.base, address.index) {
+            _ if address.segment => Vec::new(),
+            (Some(base), None) => numbers(holding, base).map(plus).collect(),
+            (Some(base), Some((index, _))) => {
+                numbers(holding, base).chain(numbers(holding, index)).map(plus).collect()
+            }
+            (None, _) if fresh => vec![plus(0)],
+            (None, _) => Vec::new(),
+        }
+    }
+
+    /// Whether an address that code makes is one of a function: not if it is in the middle of one, or of an
+    /// instruction.
+    fn is_function(&self, target: Addr) -> bool {
+        let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
+        self.image.is_code(target)
+            && (!middle || self.image.is_function(target))
+            && self.is_instruction(target)
+    }
+}
+
+/// Whether a number is news of a register that has not had too many (a pointer that walks has any).
+fn may_add(known: &[Held], held: Held) -> bool {
+    let own = known.iter().filter(|known| known.0 == held.0);
+    own.clone().count() < MAX_NUMBERS && own.clone().all(|known| *known != held)
+}
+
+fn numbers(holding: &[Held], reg: Reg) -> impl Iterator<Item = u64> {
+    holding.iter().filter(move |held| held.0 == reg).map(|held| held.1)
+}
