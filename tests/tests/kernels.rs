@@ -3,7 +3,8 @@
 //! The tests of this file take turns ([`Turn`]): each of them builds kernels and boots machines, which is more
 //! than enough for two cores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -116,6 +117,11 @@ impl Scenario {
 
     /// Boots a kernel; panics with the end of the console unless the verdict is PASS.
     fn passes(&self, image: &Path) {
+        self.passes_with(image, &[]);
+    }
+
+    /// The same, with more options for the machine.
+    fn passes_with(&self, image: &Path, options: &[&OsStr]) {
         let log = self.dir.path().join("console.log");
         let outcome = Run::new(fixture("qemu/boot.sh"))
             .arg("--kernel")
@@ -125,6 +131,7 @@ impl Scenario {
             .arg("--log")
             .arg(&log)
             .args(self.machine)
+            .args(options)
             .limit(BOOT_LIMIT)
             .outcome();
         let console = fs::read_to_string(&log).unwrap_or_default();
@@ -214,6 +221,75 @@ fn shrunk_kernel_survives_stress() {
     let scenario = Scenario::stress();
     scenario.passes(&kernel.boot_image());
     scenario.passes(&kernel.rewritten("", &["--passes", "reach"]).file("bzImage"));
+}
+
+/// The coverage of a kernel as a plan, from what the command `coverage` reads.
+fn coverage(kernel: &Rewritten, source: &str, trace: &Path) -> String {
+    let (vmlinux, blocks) = (kernel.file("vmlinux"), kernel.file("blocks.json"));
+    Run::kshrink("coverage").arg(source).arg(vmlinux).arg("--blocks").arg(blocks).arg(trace).succeed().text()
+}
+
+/// The bytes that ran, by function.
+fn bytes_that_ran(plan: &str) -> BTreeMap<String, BTreeSet<u64>> {
+    let plan: Value = serde_json::from_str(plan).expect("a plan");
+    let functions = plan["coverage"]["functions"].as_array().expect("functions");
+    let name = |function: &Value| format!("{} {} {}", function["name"], function["file"], function["nth"]);
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let bytes = |function: &Value| {
+        let ranges = function["ran"].as_array().into_iter().flatten();
+        ranges.flat_map(|ran| number(&ran["offset"])..number(&ran["offset"]) + number(&ran["size"])).collect()
+    };
+    functions.iter().map(|function| (name(function), bytes(function))).collect()
+}
+
+/// The touched pages of the text of a kernel, and how few would do for whole functions.
+fn pages(vmlinux: &Path, plan: &str) -> (u64, u64) {
+    let run = Run::kshrink("reorder").args(["pages", "--json"]).arg(vmlinux).stdin(plan);
+    let pages: Value = serde_json::from_slice(&run.succeed().stdout).expect("JSON");
+    let number = |name: &str| pages["text"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {pages}"));
+    (number("touched"), number("minimum_by_function"))
+}
+
+#[test]
+fn what_ran_is_told_and_put_together() {
+    let _turn = Turn::take();
+    let kernel = Kernel::built("web-i386");
+    let scenario = Scenario::web();
+    let (trace, dump) = (scenario.dir.path().join("trace"), scenario.dir.path().join("dump"));
+    let traced = ["--icount", "yes", "--trace"].map(OsStr::new);
+    let options = [&traced[..], &[trace.as_os_str(), "--dump".as_ref(), dump.as_os_str()]].concat();
+
+    // One boot, told by the kernel itself and by QEMU. What differs is code without counters: hand-written code
+    // that is entered by the processor, and parts of hand-written functions and of patch sites.
+    let instrumented = kernel.rewritten("", &["--passes", "instrument"]);
+    scenario.passes_with(&instrumented.file("bzImage"), &options);
+    let plan = coverage(&instrumented, "kcore", &dump);
+    let (own, seen) = (bytes_that_ran(&plan), bytes_that_ran(&coverage(&instrumented, "qemu", &trace)));
+    let count = |of: &BTreeMap<String, BTreeSet<u64>>, other: &BTreeMap<String, BTreeSet<u64>>| {
+        let none = BTreeSet::new();
+        let only = of.iter().map(|(name, ran)| ran.difference(other.get(name).unwrap_or(&none)).count());
+        only.sum::<usize>()
+    };
+    let all: usize = seen.values().map(BTreeSet::len).sum();
+    let (only_own, only_seen) = (count(&own, &seen), count(&seen, &own));
+    assert!(all > 300_000, "only {all} bytes ran");
+    assert!(only_own < all / 200, "{only_own} of {all} bytes ran only by the kernel's own account");
+    assert!(only_seen < all / 200, "{only_seen} of {all} bytes ran only by QEMU's");
+
+    // What ran of that boot, put together, serves the next one.
+    let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]).arg(kernel.vmlinux());
+    let order = reorder.stdin(&plan).succeed().text();
+    let ordered = kernel.rewritten(&order, &["--passes", "layout"]);
+    let options = [&traced[..], &[trace.as_os_str()]].concat();
+    scenario.passes_with(&ordered.file("bzImage"), &options);
+    let vmlinux = ordered.file("vmlinux");
+    let ran = Run::kshrink("coverage").arg("qemu").arg(&vmlinux).arg(&trace).succeed().text();
+    let (touched, _) = pages(&vmlinux, &ran);
+    let (before, minimum) = pages(&kernel.vmlinux(), &plan);
+    assert!(
+        10 * touched < 8 * minimum && 2 * touched < before,
+        "{touched} pages, {before} before, {minimum} whole"
+    );
 }
 
 #[test]
