@@ -278,7 +278,7 @@ fn what_ran_is_told_and_put_together() {
 
     // What ran of that boot, put together, serves the next one.
     let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]).arg(kernel.vmlinux());
-    let order = reorder.stdin(&plan).succeed().text();
+    let order = reorder.stdin(plan.as_str()).succeed().text();
     let ordered = kernel.rewritten(&order, &["--passes", "layout"]);
     let options = [&traced[..], &[trace.as_os_str()]].concat();
     scenario.passes_with(&ordered.file("bzImage"), &options);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use kcli::Failure;
 use kopt::{Options, Pass};
+use kplan::Plan;
 
 /// Removes from a Linux kernel what its device does not need, and relinks it
 ///
@@ -20,6 +21,10 @@ Examples:
       remove the system calls that BusyBox cannot make, and whatever is unreachable then
   kshrink-spec build/vmlinux --passes none -o out
       change nothing: the proof that reading and writing are faithful
+  coverage qemu build/vmlinux trace | reorder --vmlinux build/vmlinux -g block | kshrink-spec build/vmlinux -o out
+      put the blocks that ran together, besides removing what is unreachable
+  kshrink-spec build/vmlinux --passes instrument -o out
+      a kernel that notes which of its blocks run
   syscall-scan busybox | kshrink-spec build/vmlinux --explain tcp_v4_connect
       say why a function or a variable stays
   kshrink-spec --objects a.o b.o --entry main --emit-object small.o
@@ -39,7 +44,8 @@ pub struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
-    /// Relink, and leave vmlinux, System.map, the boot image and report.json in DIR
+    /// Relink, and leave vmlinux, System.map, the boot image, report.json and blocks.json (which address holds
+    /// which block of the original) in DIR
     #[arg(short, long, value_name = "DIR", group = "task")]
     pub output: Option<PathBuf>,
 
@@ -51,9 +57,14 @@ pub struct Arguments {
     #[arg(long, value_name = "SYMBOL", group = "task")]
     pub explain: Option<String>,
 
-    /// The passes to run, in order, separated by commas; `none` for the identity
-    #[arg(long, value_name = "LIST", default_value = "syscalls,reach", value_parser = parse_passes)]
-    pub passes: PassList,
+    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach, and layout where
+    /// the plan has an order]
+    ///
+    /// syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
+    /// instrument makes every block note that it ran, for `coverage kcore`; layout puts code in the order that
+    /// `reorder` decided. Passes that remove go first.
+    #[arg(long, value_name = "LIST", value_parser = parse_passes)]
+    passes: Option<PassList>,
 
     /// Trust a scan that could not resolve every system-call site
     #[arg(long)]
@@ -78,15 +89,7 @@ pub struct Arguments {
 
 /// A list of passes; a type of its own, so that clap takes it for one value.
 #[derive(Clone, Debug)]
-pub struct PassList(pub Vec<Pass>);
-
-impl std::ops::Deref for PassList {
-    type Target = [Pass];
-
-    fn deref(&self) -> &[Pass] {
-        &self.0
-    }
-}
+struct PassList(Vec<Pass>);
 
 /// What to do with the rewritten program.
 pub enum Task {
@@ -105,6 +108,17 @@ impl Arguments {
             _ => Err(Failure::bad_input(
                 "nothing to do: expected -o DIR, --emit-object FILE or --explain SYMBOL; see --help",
             )),
+        }
+    }
+
+    /// The passes to run.
+    pub fn passes(&self, plan: &Plan) -> Vec<Pass> {
+        match &self.passes {
+            Some(PassList(passes)) => passes.clone(),
+            None => {
+                let layout = plan.order.is_some().then_some(Pass::Layout);
+                [Pass::Syscalls, Pass::Reach].into_iter().chain(layout).collect()
+            }
         }
     }
 

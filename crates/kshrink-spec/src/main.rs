@@ -27,6 +27,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
     let (plan, plan_name) = read_plan(arguments.plan.as_deref())?;
+    let selected = arguments.passes(&plan);
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
         Some(vmlinux) => Input::kernel(vmlinux)?,
@@ -42,8 +43,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let program = input.link()?;
     check_plan(&plan, &plan_name, &input)?;
     let lifter = input.lifter(&program)?;
-    let (graph, passes) =
-        rewrite::run_passes(lifter, &plan, &arguments.passes, arguments.options(), &mut phases)?;
+    let (graph, passes) = rewrite::run_passes(lifter, &plan, &selected, arguments.options(), &mut phases)?;
     if arguments.strict
         && let Some(opaque) = graph.opaque.iter().find(|opaque| opaque.reason != "hand-written")
     {
@@ -54,7 +54,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         return explain::print(&graph, symbol);
     }
     phases.next("emit");
-    let lowered = rewrite::lower(&graph, &arguments.passes)?;
+    let lowered = rewrite::lower(&graph, &selected)?;
     let object = lowered.object.write().map_err(rewrite::of_elf)?;
     match &task {
         Task::EmitObject(path) => {
