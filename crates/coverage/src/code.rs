@@ -21,6 +21,8 @@ pub struct Code {
     pub kernel: String,
     /// Its own functions.
     pub linked: Functions,
+    /// By how much the kernel was loaded higher than its file says, modulo 2⁶⁴.
+    moved: u64,
     blocks: Option<Blocks>,
 }
 
@@ -72,7 +74,19 @@ impl Code {
                 Some(Blocks::new(BlockMap::read(file, &name)?))
             }
         };
-        Ok(Code { kernel: vmlinux.display().to_string(), linked, blocks })
+        Ok(Code { kernel: vmlinux.display().to_string(), linked, moved: 0, blocks })
+    }
+
+    /// Says that the first byte of the kernel's code was loaded at this physical address, and not where its file
+    /// says.
+    pub fn loaded_at(&mut self, physical: u64) {
+        let lowest = self.linked.sections.iter().map(|section| section.load_address).min();
+        self.moved = physical.wrapping_sub(lowest.unwrap_or(0));
+    }
+
+    /// Where in physical memory what runs at `address` lies when the kernel starts.
+    pub fn physical_address(&self, address: u64) -> u64 {
+        self.linked.load_address(address).wrapping_add(self.moved)
     }
 
     /// For a rewritten kernel, the map of its blocks.
@@ -139,8 +153,8 @@ impl Code {
     pub fn address_of_physical(&self, physical: u64, bytes: &[u8]) -> Option<u64> {
         let sections = self.linked.sections.iter();
         let mut addresses = sections.filter_map(|section| {
-            let offset =
-                physical.checked_sub(section.load_address).filter(|&offset| offset < section.size)?;
+            let start = section.load_address.wrapping_add(self.moved);
+            let offset = physical.checked_sub(start).filter(|&offset| offset < section.size)?;
             Some(section.address + offset)
         });
         addresses.find(|&address| !bytes.is_empty() && self.bytes_at(address, bytes.len()) == Some(bytes))

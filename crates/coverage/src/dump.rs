@@ -78,7 +78,7 @@ pub fn read(path: &Path, base: Option<u64>, code: &Code, recorder: &mut Recorder
     let mut memory = Memory::open(path, &name, base)?;
     memory.check_code(code)?;
     let mut bytes = vec![0; blocks.len()];
-    if !memory.read(address, code.linked.load_address(address), &mut bytes)? {
+    if !memory.read(address, code.physical_address(address), &mut bytes)? {
         let problem = format!("it does not hold the {} counters at {address:#x} ({symbol})", blocks.len());
         return Err(refuse(&name, problem, "the whole memory of the machine"));
     }
@@ -188,7 +188,7 @@ impl Memory {
         let mut address = text.address;
         for bytes in text.bytes.chunks(CHUNK) {
             let mut dumped = vec![0; bytes.len()];
-            if self.read(address, code.linked.load_address(address), &mut dumped)? {
+            if self.read(address, code.physical_address(address), &mut dumped)? {
                 compared += bytes.len();
                 same += bytes.iter().zip(&dumped).filter(|(one, other)| one == other).count();
             }

@@ -22,8 +22,11 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Qemu { traces, blocks } => {
-            let code = read_code(&traces.vmlinux, blocks.blocks.as_deref())?;
+        Command::Qemu { traces, blocks, load } => {
+            let mut code = read_code(&traces.vmlinux, blocks.blocks.as_deref())?;
+            if let Some(address) = load.load_address {
+                code.loaded_at(address);
+            }
             record(&traces, |path| {
                 let mut recorder = Recorder::new(&code);
                 let mut lines = Lines::open(path)?;
@@ -42,8 +45,11 @@ fn run(command: Command) -> Result<(), Failure> {
                 Ok(calls.finish(ftrace::run(&trace, &lines.name, &code)))
             })
         }
-        Command::Kcore { traces, blocks, base } => {
-            let code = read_code(&traces.vmlinux, Some(&blocks))?;
+        Command::Kcore { traces, blocks, base, load } => {
+            let mut code = read_code(&traces.vmlinux, Some(&blocks))?;
+            if let Some(address) = load.load_address {
+                code.loaded_at(address);
+            }
             record(&traces, |path| {
                 let mut recorder = Recorder::new(&code);
                 let dump = dump::read(path, base, &code, &mut recorder)?;

@@ -36,6 +36,8 @@ pub enum Command {
         traces: Traces,
         #[command(flatten)]
         blocks: BlocksOption,
+        #[command(flatten)]
+        load: LoadOption,
     },
     /// Read the text of the kernel's function tracer, or of trace-cmd
     #[command(after_help = FTRACE)]
@@ -54,6 +56,8 @@ pub enum Command {
         /// The dump is raw physical memory from this address on
         #[arg(long, value_name = "ADDRESS", value_parser = address)]
         base: Option<u64>,
+        #[command(flatten)]
+        load: LoadOption,
     },
     /// Unite the coverage of several plans
     ///
@@ -126,13 +130,22 @@ pub struct BlocksOption {
     pub blocks: Option<PathBuf>,
 }
 
+#[derive(Args)]
+pub struct LoadOption {
+    /// The physical address of the first byte of the kernel's code, where its ELF file does not say that (arm64)
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub load_address: Option<u64>,
+}
+
 const QEMU: &str = "\
 How to record, on any machine that QEMU has:
   qemu-system-… -accel tcg,thread=single -singlestep -d in_asm -D trace.log …              up to QEMU 8.0
   qemu-system-… -accel tcg,thread=single,one-insn-per-tb=on -d in_asm -D trace.log …       from QEMU 8.1 on
 With one instruction a block, QEMU translates each instruction when it is about to run for the first time.
 That is ten times slower than QEMU is otherwise; -dfilter with the addresses of the kernel makes the log smaller
-(the code that runs before paging is at physical addresses). Boot the kernel with nokaslr.
+(the code that runs before paging is at physical addresses). Boot the kernel with nokaslr. An arm64 kernel says
+nothing of the physical address that it is loaded at, which on QEMU's board virt is 0x40200000: without
+--load-address, what runs before paging is left out.
 
 The plugin fixtures/qemu/trace.c of kshrink's source is several times faster, and counts how often each
 instruction runs (QEMU 4.2 to 8.2):
@@ -141,6 +154,7 @@ instruction runs (QEMU 4.2 to 8.2):
 
 Examples:
   coverage qemu vmlinux trace.log -o plan.json
+  coverage qemu arm64/vmlinux trace.log --load-address 0x40200000
   coverage qemu rewritten/vmlinux trace.log --blocks rewritten/blocks.json
   zcat trace.log.gz | coverage qemu vmlinux -";
 

@@ -111,6 +111,18 @@ fn blocks_of_several_instructions_are_warned_of() {
 }
 
 #[test]
+fn a_kernel_can_be_loaded_elsewhere() {
+    let traced = Traced::new();
+    // The same kernel as a linker leaves it that knows of no physical addresses.
+    let mut objcopy = std::process::Command::new("objcopy");
+    objcopy.args(["--change-section-lma", "*+0xc0000000", "vmlinux", "virtual"]).current_dir(traced.path(""));
+    common::run(&mut objcopy);
+    assert_eq!(functions(&plan(&traced.coverage(&["qemu", "virtual", "trace"]))), RAN[1..]);
+    let output = traced.coverage(&["qemu", "virtual", "trace", "--load-address", "0x100000"]);
+    assert_eq!(functions(&plan(&output)), RAN);
+}
+
+#[test]
 fn counts_are_read() {
     let traced = Traced::new();
     let counted = "0xc010009e:  eb fd  ran 4\n0xc010009d:  c3  ran 4\n0xc0100043:  bc 00 24 10 c0  ran 1\n\
