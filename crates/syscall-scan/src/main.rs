@@ -29,6 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
+    targets::prepare_threads()?;
     let mut plan = read_plan(options)?;
     let mut found = match options.files.is_empty() && options.root.is_none() {
         true => Syscalls::default(),
@@ -82,6 +83,7 @@ fn check_name(call: &str) -> Result<(), Failure> {
 
 /// Prints the chain to a call for each program.
 fn why(options: &Options) -> Result<(), Failure> {
+    targets::prepare_threads()?;
     let call = options.why.as_deref().unwrap_or_default();
     if call.parse::<u32>().is_err() {
         check_name(call)?;

@@ -1,5 +1,6 @@
 //! Scanning what the command line asks for.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +13,15 @@ use syscall_scan::sysroot::Sysroot;
 use syscall_scan::{Error, report, scan, why};
 
 use crate::options::Options;
+
+/// The size of a thread's stack in bytes. Values are followed from function to function by recursion, up to some
+/// hundred deep; what is not used of a stack costs nothing.
+const STACK: usize = 64 << 20;
+
+/// Gives the threads that take part in a scan stacks that are large enough.
+pub fn prepare_threads() -> Result<(), Failure> {
+    Ok(rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global()?)
+}
 
 /// Scans the files that are named, or else the whole root file system.
 pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
@@ -120,7 +130,7 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
         });
         progress.advance(1);
         result
-    });
+    })?;
     drop(progress);
     let mut found = Syscalls::default();
     let mut failed: Vec<(&PathBuf, String)> =
@@ -162,25 +172,26 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
 ///
 /// The threads are not rayon's: one of those that waits for a part of a scan would start to scan another program
 /// meanwhile, and so on, until its stack is full.
-fn each<T: Send>(paths: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> Vec<T> {
+fn each<T: Send>(paths: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> io::Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(paths.len()));
     let lock = || done.lock().unwrap_or_else(PoisonError::into_inner);
-    std::thread::scope(|scope| {
-        for _ in 0..rayon::current_num_threads() {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(path) = paths.get(index) else { break };
-                    let result = work(path);
-                    lock().push((index, result));
-                }
-            });
+    let take = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = paths.get(index) else { break };
+            let result = work(path);
+            lock().push((index, result));
         }
-    });
+    };
+    std::thread::scope(|scope| {
+        (0..rayon::current_num_threads()).try_for_each(|_| {
+            std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, take).map(drop)
+        })
+    })?;
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|&(index, _)| index);
-    done.into_iter().map(|(_, result)| result).collect()
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
 fn summary(files: &Found, failed: usize) -> String {
