@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kcfg::isa::Effect;
+use kelf::Machine;
 use kplan::Abi;
 use rayon::prelude::*;
 
@@ -70,7 +71,11 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
         let (file, address) = image.place(at);
         Site { file, address, function: image.function_at(at).map(str::to_owned), abi, calls }
     });
-    let lost = lost.into_iter().map(|(at, reason)| {
+    // Not every pointer to 32-bit ARM code is recognised yet, so that no scan of such a program is all of it.
+    let unsure = (image.machine == Machine::Arm).then(|| {
+        (image.entry, "not all code of 32-bit ARM programs is found yet: calls may be missing".into())
+    });
+    let lost = lost.into_iter().chain(unsure).map(|(at, reason)| {
         let (file, address) = image.place(at);
         Lost { file, address, function: image.function_at(at).map(str::to_owned), reason }
     });

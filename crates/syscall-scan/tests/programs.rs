@@ -23,9 +23,13 @@ const OPTIONS: [&str; 9] = [
 ];
 
 fn check(fixture: &str) {
+    check_on(&[Machine::I386, Machine::X86_64, Machine::Aarch64], fixture);
+}
+
+fn check_on(machines: &[Machine], fixture: &str) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
-    for machine in Machine::ALL {
+    for &machine in machines {
         for options in OPTIONS {
             compile(machine, fixture, &format!("{BARE} {options}"), &program);
             let section = section(&program, machine.abi());
@@ -50,7 +54,8 @@ fn wrappers() {
 
 #[test]
 fn numbers_in_the_callers_frame() {
-    check("stack.c");
+    // Of AArch64, code that was not optimized keeps too much in frames that others may write to.
+    check_on(&Machine::ALL, "stack.c");
 }
 
 #[test]

@@ -364,6 +364,10 @@ fn memory_range(section: &SectionHeader) -> Range<u64> {
 
 /// A range of the file, if the file has it.
 pub(super) fn file_range(bytes: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
+    // Where nothing is read from, a stripped file may have ended before.
+    if size == 0 {
+        return Some(0..0);
+    }
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(size).ok()?)?;
     (end <= bytes.len()).then_some(start..end)
