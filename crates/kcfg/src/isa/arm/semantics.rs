@@ -290,8 +290,8 @@ impl Model<'_> {
                 (Data::Sub | Data::ReverseSub, _) => {
                     self.out.push(Effect::Compare { left: first, right: second, width: 4 });
                 }
-                // `cmn r0, #1` sets the flags as `cmp r0, #-1` does.
-                (Data::Add, Value::Const(number)) if number != 0 => {
+                // `cmn r0, #1` sets the flags as `cmp r0, #-1` does; 0 and the least number are their own negatives.
+                (Data::Add, Value::Const(number)) if number != number.wrapping_neg() & ONES => {
                     let right = Value::Const(number.wrapping_neg() & ONES);
                     self.out.push(Effect::Compare { left: first, right, width: 4 });
                 }
