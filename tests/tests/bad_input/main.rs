@@ -158,7 +158,7 @@ const USAGE: &[Row] = &[
     ("kcfg program --dot --summary", BAD, &["--dot", "--summary"]),
     ("kelf weigh program", BAD, &["weigh"]),
     ("kelf size", BAD, &["<A>"]),
-    ("syscall-scan", BAD, &["FILE"]),
+    ("syscall-scan", BAD, &["name a program"]),
     ("syscall-scan program --format yaml", BAD, &["yaml", "json"]),
 ];
 
