@@ -165,7 +165,7 @@ fn what_is_unresolved_is_said() {
     assert!(output.status.success());
     let errors = text(&output.stderr);
     assert!(errors.contains("warning: x86_64: 1 unresolved, the plan is incomplete"), "{errors}");
-    assert!(errors.contains("(guess): the number is computed in program"), "{errors}");
+    assert!(errors.contains("(guess): the number is an argument of _start"), "{errors}");
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
     let site = &plan["syscalls"]["x86_64"]["unresolved"][0];
     assert_eq!(site["function"], "guess");
