@@ -212,6 +212,7 @@ fn smp_kernel_with_modules_and_run_time_patching() {
     let small = kernel.rewritten(&busybox_plan(), &[]);
     assert!(small.cut("footprint") > 2.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
     scenario.passes(&small.file("bzImage"));
+    scenario.passes(&kernel.rewritten("", &["--passes", "instrument"]).file("bzImage"));
 }
 
 #[test]
