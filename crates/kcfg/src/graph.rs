@@ -14,7 +14,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use goblin::elf::reloc::R_386_GOTPC;
+use goblin::elf::section_header::SHF_EXECINSTR;
 use kelf::{Machine, ObjectIndex, RelocClass};
+use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
 use crate::isa::{Branch, Effect, Reg, Rewritable, Value};
@@ -275,6 +277,19 @@ pub struct Symbol {
     pub place: SymbolPlace,
 }
 
+/// A symbol of code. Name, file and number say which function it is in every link of the same objects.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeName<'g> {
+    /// The symbol.
+    pub symbol: &'g Symbol,
+    /// How many symbols of code of the same name and file come before it.
+    pub nth: u32,
+    /// The node that it lies in.
+    pub node: NodeId,
+    /// Its offset in bytes there.
+    pub offset: u32,
+}
+
 /// Where a symbol is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymbolPlace {
@@ -459,6 +474,21 @@ impl Graph {
         let (index, scale) = address.index?;
         let plain = address.base.is_none() && !address.segment && scale == self.machine.word_size();
         plain.then_some(index)
+    }
+
+    /// The symbols of code, in the order of the link.
+    pub fn code_names(&self) -> impl Iterator<Item = CodeName<'_>> {
+        let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
+        self.symbols.iter().filter_map(move |symbol| {
+            let SymbolPlace::Node(node, offset) = symbol.place else { return None };
+            if self.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0 {
+                return None;
+            }
+            let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
+            let nth = *count;
+            *count += 1;
+            Some(CodeName { symbol, nth, node, offset })
+        })
     }
 
     /// The symbols that lie in a node.

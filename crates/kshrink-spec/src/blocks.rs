@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use goblin::elf::section_header::SHF_EXECINSTR;
-use kcfg::graph::{Graph, Symbol, SymbolPlace};
+use kcfg::graph::{CodeName, Graph};
 use kcfg::index::NodeId;
 use kcfg::lower::Lowered;
 use kcli::Failure;
@@ -68,30 +67,16 @@ struct Piece {
 /// The original functions, as far as some code of theirs is in the map.
 struct Functions<'g> {
     /// For each node, the symbols in it by rising offset, the first of each place only.
-    symbols: FxHashMap<NodeId, Vec<Named<'g>>>,
+    symbols: FxHashMap<NodeId, Vec<CodeName<'g>>>,
     numbers: FxHashMap<(NodeId, u32), usize>,
     all: Vec<BlockFunction>,
 }
 
-/// A symbol of code.
-struct Named<'g> {
-    offset: u32,
-    symbol: &'g Symbol,
-    nth: u32,
-}
-
 impl<'g> Functions<'g> {
     fn of(graph: &'g Graph) -> Functions<'g> {
-        let mut symbols: FxHashMap<NodeId, Vec<Named<'g>>> = FxHashMap::default();
-        let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
-        for symbol in &graph.symbols {
-            let SymbolPlace::Node(node, offset) = symbol.place else { continue };
-            if graph.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0 {
-                continue;
-            }
-            let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
-            symbols.entry(node).or_default().push(Named { offset, symbol, nth: *count });
-            *count += 1;
+        let mut symbols: FxHashMap<NodeId, Vec<CodeName<'g>>> = FxHashMap::default();
+        for named in graph.code_names() {
+            symbols.entry(named.node).or_default().push(named);
         }
         for named in symbols.values_mut() {
             // Global before local, then the first, as `kelf::Functions` picks them.
@@ -105,7 +90,7 @@ impl<'g> Functions<'g> {
     fn pieces(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
         let original_size = graph.input_size(node);
         let Some(block) = graph.block(node) else {
-            return self.pieces_of_chunk(graph, node, size.min(original_size));
+            return self.pieces_of_chunk(node, size.min(original_size));
         };
         let blocks = graph.functions[block.function.get()].blocks.clone();
         let entry = NodeId(blocks.start);
@@ -120,11 +105,10 @@ impl<'g> Functions<'g> {
         vec![Piece { offset: 0, size, function, original_offset, original_size }]
     }
 
-    fn pieces_of_chunk(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
+    fn pieces_of_chunk(&mut self, node: NodeId, size: u32) -> Vec<Piece> {
         let Some(named) = self.symbols.get(&node) else { return Vec::new() };
         let starts: Vec<u32> = named.iter().map(|named| named.offset).filter(|&start| start < size).collect();
         let ends = starts.iter().copied().skip(1).chain([size]).collect::<Vec<_>>();
-        debug_assert!(graph.chunk(node).is_some());
         let pieces = starts.into_iter().zip(ends).filter_map(|(start, end)| {
             let function = self.number(node, start, end - start)?;
             let size = (end - start).min(u32::try_from(self.all[function].size).unwrap_or(u32::MAX));
@@ -140,7 +124,7 @@ impl<'g> Functions<'g> {
             return Some(number);
         }
         let named = self.symbols.get(&node)?.iter().find(|named| named.offset == offset)?;
-        let Named { symbol, nth, .. } = *named;
+        let CodeName { symbol, nth, .. } = *named;
         let file = symbol.file.as_deref().map(str::to_owned);
         let size = if symbol.size == 0 { u64::from(limit) } else { symbol.size.min(limit.into()) };
         let function = FunctionName { name: symbol.name.clone(), file, nth };

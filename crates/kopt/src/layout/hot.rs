@@ -1,7 +1,6 @@
 //! What the plan calls hot, in terms of the graph.
 
-use goblin::elf::section_header::SHF_EXECINSTR;
-use kcfg::graph::{Graph, NodeKind, SymbolPlace};
+use kcfg::graph::{Graph, NodeKind};
 use kcfg::index::NodeId;
 use kplan::{FunctionName, HotFunction, Order};
 use rustc_hash::FxHashMap;
@@ -20,13 +19,15 @@ pub struct Hot<'o> {
 impl<'o> Hot<'o> {
     /// Looks the functions of an order up.
     pub fn find(graph: &Graph, order: &'o Order) -> Hot<'o> {
-        let names = names(graph);
+        let names: FxHashMap<_, _> = graph
+            .code_names()
+            .map(|named| ((named.symbol.name.as_str(), named.symbol.file.as_deref(), named.nth), named))
+            .collect();
         let mut hot = Hot { ranks: vec![COLD; graph.nodes.len()], unknown: Vec::new() };
         for (rank, function) in order.functions.iter().enumerate() {
             let FunctionName { name, file, nth } = &function.function;
-            let places = names.get(&(name.as_str(), file.as_deref()));
-            match places.and_then(|places| places.get(*nth as usize)) {
-                Some(&(node, inside)) => hot.mark(graph, function, rank as u32, node, inside),
+            match names.get(&(name.as_str(), file.as_deref(), *nth)) {
+                Some(named) => hot.mark(graph, function, rank as u32, named.node, named.offset),
                 None => hot.unknown.push(&function.function),
             }
         }
@@ -60,19 +61,4 @@ impl<'o> Hot<'o> {
         let ranks = &mut self.ranks[node.get()];
         *ranks = rank.min(*ranks);
     }
-}
-
-/// Places of code, as node and offset in bytes, by the name and file of their symbols.
-type Names<'g> = FxHashMap<(&'g str, Option<&'g str>), Vec<(NodeId, u32)>>;
-
-/// The places of all code that has a name, those of one name in the order of the link.
-fn names(graph: &Graph) -> Names<'_> {
-    let mut names = Names::default();
-    for symbol in &graph.symbols {
-        let SymbolPlace::Node(node, inside) = symbol.place else { continue };
-        if graph.section_of(node).flags & u64::from(SHF_EXECINSTR) != 0 {
-            names.entry((symbol.name.as_str(), symbol.file.as_deref())).or_default().push((node, inside));
-        }
-    }
-    names
 }

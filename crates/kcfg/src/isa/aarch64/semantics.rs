@@ -3,29 +3,13 @@
 //! Pointer authentication is left out: signing a pointer and checking it again leave it as it was, and nobody
 //! computes with one in between.
 
+use crate::isa::arm::condition;
 use crate::isa::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
 
 use super::decode;
 use super::memory::Access;
 use super::registers::{LR, SP, X0};
 use super::word::Word;
-
-/// What the condition field of an instruction asks of the last comparison.
-pub(super) fn condition(number: u32) -> Condition {
-    match number {
-        0 => Condition::Equal,
-        1 => Condition::NotEqual,
-        2 => Condition::AboveOrEqual,
-        3 => Condition::Below,
-        8 => Condition::Above,
-        9 => Condition::BelowOrEqual,
-        10 => Condition::GreaterOrEqual,
-        11 => Condition::Less,
-        12 => Condition::Greater,
-        13 => Condition::LessOrEqual,
-        _ => Condition::Other,
-    }
-}
 
 /// See [`crate::isa::Isa::effects`].
 pub(super) fn effects(word: Word, at: u64, out: &mut Vec<Effect>) {
@@ -92,7 +76,7 @@ impl Model<'_> {
             self.link();
         } else if decode::is_conditional(word) {
             if word.field(0, 4) < 14 {
-                self.out.push(Effect::BranchIf(condition(word.field(0, 4))));
+                self.out.push(Effect::BranchIf(condition(word.field(0, 4) as u8)));
             }
         } else if decode::is_compare(word) {
             let width = word.width();

@@ -18,6 +18,7 @@ use kelf::Machine;
 
 use super::{Effect, Insn, Isa, MemoryOperand, Reg};
 use op::Decoded;
+pub(super) use semantics::condition;
 
 /// A 32-bit ARM processor.
 pub struct Arm;

@@ -7,8 +7,8 @@ use crate::isa::{Branch, BranchKind, Flow, Insn, MemoryOperand, Predicates};
 
 const ONES: u64 = 0xffff_ffff;
 
-/// What the machine's number of a condition asks of the last comparison.
-fn condition(number: u8) -> Condition {
+/// What the number of a condition, the same on AArch64, asks of the last comparison.
+pub(in crate::isa) fn condition(number: u8) -> Condition {
     match number {
         0 => Condition::Equal,
         1 => Condition::NotEqual,
