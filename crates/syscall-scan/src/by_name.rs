@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
 use crate::code::{Code, ExitKind, References, Taken};
-use crate::image::{Addr, Image, Loaded, ObjectIndex};
+use crate::image::{Addr, Image, Loaded, ObjectIndex, SymbolKind};
 use crate::resolve::Resolver;
 
 /// The functions that ask, each with the index of the argument that is the name. Those with underscores are
@@ -195,7 +195,11 @@ impl<'a> ByName<'a> {
         let mut any = false;
         for function in found {
             if self.functions.insert(function) {
-                code.take(function, Taken::Named(at));
+                if code.image.is_code(function) {
+                    code.take(function, Taken::Named(at));
+                } else {
+                    code.open(function);
+                }
                 any = true;
             }
         }
@@ -208,7 +212,7 @@ fn functions<'a>(image: &'a Image, name: &'a [u8]) -> impl Iterator<Item = Addr>
     image.indices().flat_map(move |index| functions_of(image, index, name))
 }
 
-/// The functions of this name in one object.
+/// The functions and variables of this name in one object.
 fn functions_of<'a>(
     image: &'a Image,
     object: ObjectIndex,
@@ -216,8 +220,11 @@ fn functions_of<'a>(
 ) -> impl Iterator<Item = Addr> + 'a {
     let loaded = &image.objects[object.get()];
     let symbols = loaded.object.dynamic.iter().flat_map(move |dynamic| dynamic.symbols.named(name));
-    let code = symbols.filter(|symbol| symbol.kind.is_code() && !symbol.absolute);
-    code.map(|symbol| loaded.address(symbol.value)).filter(|&address| image.is_code(address))
+    let found = symbols.filter(|symbol| !symbol.absolute && symbol.kind != SymbolKind::ThreadLocal);
+    found.filter_map(|symbol| {
+        let address = loaded.address(symbol.value);
+        (symbol.kind == SymbolKind::Object || image.is_code(address)).then_some(address)
+    })
 }
 
 /// The instructions that call or jump to a function, procedure linkage tables left out. The function itself, if

@@ -97,7 +97,8 @@ impl Loader {
     ///
     /// # Errors
     /// If a file that it needs is missing or cannot be read.
-    pub fn load(&self, object: Object, path: &Path, file: &str) -> Result<Process, Error> {
+    pub fn load(&self, mut object: Object, path: &Path, file: &str) -> Result<Process, Error> {
+        self.read_debugging_file(&mut object);
         let machine = object.machine;
         let interpreter = object.interpreter.clone();
         let is_dynamic =
@@ -130,9 +131,23 @@ impl Loader {
         if let Some(known) = lock().get(path) {
             return known.clone();
         }
-        let read = || Object::read(&self.root.read(path).ok()?).ok().map(Arc::new);
+        let read = || {
+            let mut object = Object::read(&self.root.read(path).ok()?).ok()?;
+            self.read_debugging_file(&mut object);
+            Some(Arc::new(object))
+        };
         let object = read();
         lock().entry(path.to_owned()).or_insert(object).clone()
+    }
+
+    /// Reads the debugging file of an object, which tells how large its variables are. One that is installed
+    /// here for the very same object is as good as one in the root file system.
+    fn read_debugging_file(&self, object: &mut Object) {
+        let Some(path) = object.debugging_file() else { return };
+        let here = || std::fs::read(&path).ok();
+        if let Some(bytes) = self.root.read(&path).ok().or_else(here) {
+            object.add_debugging_file(&bytes);
+        }
     }
 
     /// The services that `/etc/nsswitch.conf` names.

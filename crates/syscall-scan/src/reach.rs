@@ -47,7 +47,7 @@ pub fn reach(image: &Image) -> Option<(Code<'_>, LostPlaces)> {
     let mut names = ByName::new(image);
     loop {
         code.explore();
-        let more = jumps.follow(&mut code) || code.take_pointers() || code.take_landing_pads();
+        let more = jumps.follow(&mut code) || code.read_data() || code.take_landing_pads();
         if !more && !names.follow(&mut code) {
             break;
         }

@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{Machine, compile, expectation, expected_calls, own_calls, section};
 
 /// A program without a C library.
@@ -93,6 +95,35 @@ fn code_that_cannot_run() {
 #[test]
 fn functions_behind_pointers() {
     check("callbacks.c");
+}
+
+/// Where variables begin and end is known of programs with symbols. Code of i386 names them by small
+/// distances, which are like other numbers.
+#[test]
+fn tables_of_functions() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for options in OPTIONS {
+        compile(Machine::X86_64, "tables.c", &format!("{BARE} {options}"), &program);
+        let found = own_calls(&section(&program, "x86_64"));
+        let expected = expected_calls("tables.c", "x86_64");
+        assert!(found.is_superset(&expected), "{options}: {found:?}");
+        if options.ends_with(" -s") {
+            continue;
+        }
+        // Without optimisation, an address that is compared lies on the stack, where others may find it.
+        let compared = BTreeSet::from([34]);
+        let exact = options.contains("-O2") || options.contains("-Os");
+        let allowed: BTreeSet<u64> = if exact { expected } else { &expected | &compared };
+        assert!(found.is_subset(&allowed), "{options}: {found:?}");
+    }
+    compile(Machine::I386, "tables.c", &format!("{BARE} -static -O2"), &program);
+    assert!(own_calls(&section(&program, "i386")).is_superset(&expected_calls("tables.c", "i386")));
+}
+
+#[test]
+fn walks_through_tables() {
+    check("walks.c");
 }
 
 #[test]

@@ -5,10 +5,10 @@ use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, references, taken,
+    Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, live, references, taken,
 };
 use crate::abi::Convention;
-use crate::image::{Addr, Image, landing_pads};
+use crate::image::{Addr, Image, caught_types, landing_pads};
 
 /// Something that leads to code.
 pub(super) enum Work {
@@ -46,6 +46,7 @@ impl<'a> Code<'a> {
             claimed: FxHashSet::default(),
             landed: FxHashSet::default(),
             active: vec![Activity::No; image.objects.len()],
+            live: live::Live::default(),
         };
         if image.is_code(image.entry) {
             code.take(image.entry, Taken::Start);
@@ -62,7 +63,7 @@ impl<'a> Code<'a> {
     }
 
     /// Says that an object is loaded: its initialisers run. Its data counts after the next
-    /// [`Code::take_pointers`].
+    /// [`Code::read_data`].
     pub fn activate(&mut self, object: usize) {
         if self.active[object] != Activity::No {
             return;
@@ -111,7 +112,7 @@ impl<'a> Code<'a> {
 
     /// Takes the words of data of loaded objects that point to code for pointers to functions, but for those
     /// in jump tables and those into the middle of a function. Returns whether any are new.
-    pub fn take_pointers(&mut self) -> bool {
+    pub(super) fn take_pointers(&mut self) -> bool {
         let image = self.image;
         let before = self.work.len();
         for (index, loaded) in image.objects.iter().enumerate() {
@@ -123,15 +124,21 @@ impl<'a> Code<'a> {
             let blind = matches!(image.machine, Machine::Arm | Machine::Aarch64);
             let slots = if blind { &loaded.slots[..] } else { &[] };
             for &(word, target) in loaded.code_pointers.iter().chain(slots) {
-                let middle = image.extent_around(target).is_some_and(|extent| extent.start != target);
-                let function = !middle || image.is_function(target);
-                let function = function && (image.machine != Machine::Arm || self.is_instruction(target));
-                if function && !self.claimed.contains(&word) {
-                    self.take(target, Taken::Data(word));
-                }
+                self.take_pointer(word, target);
             }
         }
         self.work.len() > before
+    }
+
+    /// Takes a word of data for a pointer to a function, but in a jump table and where it points into the
+    /// middle of a function.
+    pub(super) fn take_pointer(&mut self, word: Addr, target: Addr) {
+        let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
+        let function = !middle || self.image.is_function(target);
+        let function = function && (self.image.machine != Machine::Arm || self.is_instruction(target));
+        if function && !self.claimed.contains(&word) {
+            self.take(target, Taken::Data(word));
+        }
     }
 
     /// Takes the landing pads of the functions that can run. Returns whether any are new.
@@ -141,10 +148,13 @@ impl<'a> Code<'a> {
         for extent in image.extents_with_pads() {
             let runs = self.marks.any(extent.start, extent.end);
             if runs && self.landed.insert(extent.start) {
-                for pad in landing_pads(image, extent) {
+                for pad in landing_pads(image, extent).into_iter().chain(extent.personality) {
                     if image.is_code(pad) {
                         self.take(pad, Taken::Unwinder);
                     }
+                }
+                for address in caught_types(image, extent).into_iter().chain(extent.personality) {
+                    self.open(address);
                 }
             }
         }

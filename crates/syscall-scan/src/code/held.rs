@@ -226,8 +226,8 @@ impl Code<'_> {
 
     /// A vector is loaded, or something is done with an address that is not followed.
     fn reach_unfollowed(&mut self, at: Addr, holding: &[Held]) {
-        if let Some(address) = self.memory_operand(at) {
-            for number in self.addresses(&address, holding, false) {
+        if let Some(operand) = self.memory_operand(at) {
+            for number in self.addresses(&operand.address, holding, false) {
                 self.references.add(at, number, true);
             }
         }

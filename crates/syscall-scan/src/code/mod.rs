@@ -9,15 +9,18 @@
 //!
 //! - the instruction after a call is reached once the callee is known to return, so that what happens to
 //!   follow `call abort` is not;
-//! - code whose address is taken is reached once code that can run takes the address, or data holds it.
+//! - code whose address is taken is reached once code that can run takes the address, or data that such code
+//!   can read holds it.
 
 mod explore;
 mod function;
 mod held;
+mod live;
 mod references;
 mod taken;
+mod uses;
 
-use kcfg::isa::{Address, Effect, Insn, Isa, arm};
+use kcfg::isa::{Effect, Insn, Isa, MemoryOperand, Value, arm};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::image::{Addr, Image};
@@ -157,6 +160,8 @@ pub struct Code<'a> {
     landed: FxHashSet<Addr>,
     /// Which objects are loaded.
     active: Vec<Activity>,
+    /// The data that can be read.
+    live: live::Live,
 }
 
 impl Code<'_> {
@@ -198,8 +203,31 @@ impl Code<'_> {
     }
 
     /// The address that the instruction at an address reads or writes, if it says so.
-    pub fn memory_operand(&self, at: Addr) -> Option<Address> {
-        self.isa.memory_operand(self.image.code_bytes(at), at.0).map(|operand| operand.address)
+    pub fn memory_operand(&self, at: Addr) -> Option<MemoryOperand> {
+        self.isa.memory_operand(self.image.code_bytes(at), at.0)
+    }
+
+    /// The registers, as bits, that an instruction reads and its effects do not mention: those whose contents go
+    /// into vector registers or arithmetic that is not followed. What only makes up its address is not counted.
+    pub fn unfollowed_reads(&self, at: Addr, effects: &[Effect]) -> u64 {
+        let followed = |effect: &Effect| {
+            !matches!(
+                effect,
+                Effect::Clobber(_)
+                    | Effect::ClobberFlags
+                    | Effect::ClobberMemory
+                    | Effect::ClobberRange(_)
+                    | Effect::OnlyIf(_)
+                    | Effect::Store { value: Value::Unknown, .. }
+            )
+        };
+        if effects.iter().any(followed) {
+            return 0;
+        }
+        let address = self.memory_operand(at).map(|operand| operand.address);
+        let address = address.into_iter().flat_map(|a| a.base.into_iter().chain(a.index.map(|(reg, _)| reg)));
+        let own = address.fold(1 << self.isa.stack_pointer().0, |bits, reg| bits | 1 << reg.0);
+        self.registers_read(at) & !own
     }
 
     /// The registers that the instruction at an address reads, as a set of bits.

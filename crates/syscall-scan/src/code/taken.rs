@@ -92,65 +92,11 @@ impl Code<'_> {
             }
         }
         let (image, isa) = (self.image, self.isa);
-        self.note_slots(at, effects);
+        self.note_data(at, effects);
         let base = if self.taken.relative { self.global_offset_table(at) } else { None };
         self.references.note(at, effects, base, || {
             isa.memory_operand(image.code_bytes(at), at.0).map(|operand| operand.address)
         });
-    }
-
-    /// Takes what the words of the global offset table point to that an instruction reads. Where code makes
-    /// a pointer to the table (as that of the large code model does), it may read any of them.
-    fn note_slots(&mut self, at: Addr, effects: &[Effect]) {
-        // A jump or call through a word is an edge of its own.
-        if self.linked(at, effects).is_some() {
-            return;
-        }
-        for effect in effects {
-            let values = match *effect {
-                Effect::Set { value, .. }
-                | Effect::MaybeSet { value, .. }
-                | Effect::SetSigned { value, .. }
-                | Effect::Store { value, .. }
-                | Effect::Transfer(value) => [value, Value::Unknown],
-                Effect::Binary { left, right, .. } => [left, right],
-                _ => continue,
-            };
-            for value in values {
-                let (address, whole) = match value {
-                    Value::Load { from, .. } => (from, false),
-                    Value::Address(address) => (address, true),
-                    _ => continue,
-                };
-                if address.segment || address.index.is_some() {
-                    continue;
-                }
-                match address.base {
-                    None => self.take_slot(Addr(self.image.wrap(address.displacement as u64)), whole),
-                    Some(_) if !whole && self.taken.relative => {
-                        if let Some(table) = self.global_offset_table(at) {
-                            let word = table.0.wrapping_add_signed(address.displacement);
-                            self.take_slot(Addr(self.image.wrap(word)), false);
-                        }
-                    }
-                    Some(_) => {}
-                }
-            }
-        }
-    }
-
-    /// Takes what a word of the global offset table points to, or all words of its table.
-    fn take_slot(&mut self, word: Addr, whole: bool) {
-        let Some(loaded) = self.image.object_at(word) else { return };
-        let slots = match whole {
-            false => loaded.slots_at(word),
-            // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
-            true if loaded.is_slot(word) && !self.image.is_number_slot(word) => &loaded.slots,
-            true => &[],
-        };
-        for &(word, target) in slots {
-            self.take(target, Taken::Data(word));
-        }
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known

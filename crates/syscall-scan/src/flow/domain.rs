@@ -29,6 +29,8 @@ pub struct Domain {
     pub global_offset_tables: Vec<u64>,
     /// Addresses that stay in the frame whatever others write to it, see [`super::Flows::keeping_constants`].
     pub(super) kept: Vec<Range<u64>>,
+    /// Where code lies.
+    pub code: Vec<Range<u64>>,
     /// An unknown to keep an eye on, with whatever is added to it, see [`crate::follow`].
     pub watched: Option<OriginId>,
     /// The instruction that is being looked at.
@@ -48,6 +50,7 @@ impl Domain {
             mask: low_mask(word),
             global_offset_tables: Vec::new(),
             kept: Vec::new(),
+            code: Vec::new(),
             watched: None,
             at: Addr(0),
             lost: Cell::new(None),
@@ -93,6 +96,13 @@ impl Domain {
         if value.atoms().iter().any(|atom| Some(atom.origin) == self.watched) {
             self.lost.set(Some(self.at));
         }
+    }
+
+    /// Whether a value is one of several addresses of code. Programs do not count with them, so that there are
+    /// never many.
+    pub(super) fn is_addresses_of_code(&self, value: &Value) -> bool {
+        let is_code = |number: u64| self.code.iter().any(|range| range.contains(&number));
+        value.is_numbers() && value.atoms().iter().all(|atom| is_code(atom.offset))
     }
 
     /// An atom plus a number.

@@ -9,10 +9,11 @@ use std::rc::Rc;
 use kcfg::isa::Address;
 
 use super::frame::Place;
+use super::ranges::Span;
 use super::state::Loaded;
 use super::step::{SLOT_INDEX, Step};
 use crate::image::Addr;
-use crate::values::{Atom, Origin, Value, When};
+use crate::values::{Atom, Origin, OriginId, Value, When};
 
 /// The most entries that a table may have that is read whole.
 const MAX_ENTRIES: u64 = 1024;
@@ -82,7 +83,15 @@ impl Step<'_> {
         let Some(table) = base.as_number().map(Addr) else { return Pointer::Unknown };
         let index = match index {
             Value::One(index) => Value::One(index),
-            _ => self.make(SLOT_INDEX),
+            several => {
+                let spans = several.atoms().iter().map(|&atom| self.state.ranges.get(atom, self.domain));
+                let span = spans.reduce(Span::join);
+                let made = self.make(SLOT_INDEX);
+                if let (Some(span), Some(atom)) = (span, made.single()) {
+                    self.state.ranges.limit(atom, span, self.domain);
+                }
+                made
+            }
         };
         match index.single() {
             Some(index) => Pointer::Indexed { table, index, stride },
@@ -144,7 +153,8 @@ impl Step<'_> {
                 }
             },
             Pointer::Indexed { table, index, stride } => self.load_entry(table, index, stride, width),
-            Pointer::Within(_) | Pointer::Unknown => Value::Any,
+            Pointer::Within(_) => Value::Any,
+            Pointer::Unknown => self.load_through_two(from, width),
         };
         if value != Value::Any {
             return value;
@@ -172,18 +182,49 @@ impl Step<'_> {
                 return Value::number(content);
             }
         }
-        // `cmpb $5,mode; ja …; movzbl mode,%eax` reads a variable twice and means one value.
-        let mut loaded = self.state.loaded.iter();
-        if let Some(known) = loaded.find(|known| known.at == address && known.width == width) {
+        self.load_once(address, None, width, |step| step.load_from_outside(address, width))
+    }
+
+    /// `cmpb $5,mode; ja …; movzbl mode,%eax` reads a variable twice and means one value.
+    fn load_once(
+        &mut self,
+        at: Atom,
+        index: Option<(Atom, u8)>,
+        width: u8,
+        load: impl FnOnce(&mut Self) -> Value,
+    ) -> Value {
+        let is_it = |known: &&Loaded| known.at == at && known.index == index && known.width == width;
+        if let Some(known) = self.state.loaded.iter().find(is_it) {
             return known.value.clone();
         }
-        let value = self.load_from_outside(address, width);
-        let loaded = Rc::make_mut(&mut self.state.loaded);
-        if loaded.len() >= MAX_LOADED {
-            loaded.remove(0);
+        let value = load(self);
+        // In a loop the new value may go by a name that the address was made of.
+        let root = |atom: Atom| self.domain.origins.root(atom.origin);
+        let made_of = [Some(at), index.map(|(index, _)| index)].into_iter().flatten().map(root);
+        let mut made_of = made_of.filter(|&origin| origin != OriginId::NUMBER);
+        let renamed = made_of.any(|origin| value.atoms().iter().any(|&atom| root(atom) == origin));
+        let is_entry = value.atoms().iter().all(|atom| {
+            matches!(self.domain.origins.get(atom.origin), Origin::Memory { when: When::Entry, .. })
+        });
+        if !renamed || is_entry {
+            let loaded = Rc::make_mut(&mut self.state.loaded);
+            if loaded.len() >= MAX_LOADED {
+                loaded.remove(0);
+            }
+            loaded.push(Loaded { at, index, width, value: value.clone() });
         }
-        loaded.push(Loaded { at: address, width, value: value.clone() });
         value
+    }
+
+    /// Loads from `table(%eax,%ecx,4)`, of which neither register is known.
+    fn load_through_two(&mut self, from: &Address, width: u8) -> Value {
+        let (Some(base), Some((index, stride)), false) = (from.base, from.index, from.segment) else {
+            return Value::Any;
+        };
+        let (base, index) = (self.read(base), self.read(index));
+        let (Some(base), Some(index)) = (base.single(), index.single()) else { return Value::Any };
+        let at = self.domain.plus(base, from.displacement as u64);
+        self.load_once(at, Some((index, stride)), width, |step| step.make_loaded(width))
     }
 
     fn load_from_outside(&mut self, address: Atom, width: u8) -> Value {

@@ -109,6 +109,7 @@ impl<'c> Flows<'c> {
         let convention = Convention::of(code.image.machine)?;
         let mut domain = Domain::new(code.image.machine.word_size(), convention.stack_pointer);
         domain.global_offset_tables = code.global_offset_tables().map(|table| table.0).collect();
+        domain.code = code.image.code().to_vec();
         Some(Flows {
             code,
             domain,
@@ -268,7 +269,7 @@ impl<'c> Flows<'c> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
         self.code.effects(at, &mut effects);
-        let reads = unfollowed_reads(self.code, self.convention.stack_pointer, at, &effects);
+        let reads = self.code.unfollowed_reads(at, &effects);
         let outcome = self.apply(state, at, &effects, reads, trust_frame);
         self.effects = effects;
         Some((at.plus(length), outcome))
@@ -315,31 +316,6 @@ impl<'c> Flows<'c> {
         let numbers = state.register(abi::number_register(abi));
         numbers.is_numbers() && numbers.atoms().iter().all(|atom| abi::ends(abi, atom.offset))
     }
-}
-
-/// The registers, as bits, that an instruction reads and its effects do not mention: those whose contents go
-/// into vector registers or arithmetic that is not followed. What only makes up its address is not counted.
-fn unfollowed_reads(code: &Code, stack_pointer: Reg, at: Addr, effects: &[Effect]) -> u64 {
-    let followed = |effect: &Effect| {
-        !matches!(
-            effect,
-            Effect::Clobber(_)
-                | Effect::ClobberFlags
-                | Effect::ClobberMemory
-                | Effect::ClobberRange(_)
-                | Effect::OnlyIf(_)
-                | Effect::Store { value: Operand::Unknown, .. }
-        )
-    };
-    if effects.iter().any(followed) {
-        return 0;
-    }
-    let address = code
-        .memory_operand(at)
-        .into_iter()
-        .flat_map(|a| a.base.into_iter().chain(a.index.map(|(reg, _)| reg)));
-    let own = address.fold(1 << stack_pointer.0, |bits, reg| bits | 1 << reg.0);
-    code.registers_read(at) & !own
 }
 
 /// What is left of an instruction besides the state.

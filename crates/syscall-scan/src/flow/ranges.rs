@@ -52,7 +52,7 @@ impl Span {
     }
 
     /// The numbers that are in either, and perhaps more.
-    fn join(self, other: Span) -> Span {
+    pub(super) fn join(self, other: Span) -> Span {
         let step = self.step.min(other.step);
         let aligned = self.low.abs_diff(other.low) % step == 0;
         Span {

@@ -9,9 +9,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use kcfg::isa::{Effect, Reg};
+use kcfg::isa::Effect;
 
-use super::{Flows, State, unfollowed_reads};
+use super::{Flows, State};
 use crate::code::{Block, BlockIndex, Code, ExitKind, Function};
 use crate::image::Addr;
 
@@ -27,17 +27,27 @@ const MAX_AVERAGE: usize = 40;
 /// How many blocks a function may have. The largest interpreters have a tenth of it.
 const MAX_BLOCKS: usize = 50_000;
 
+/// The states in front of the blocks, and whether every return was reached as it should be.
+type Solution = (Vec<Option<Rc<State>>>, bool);
+
 impl Flows<'_> {
     /// Computes the state in front of each block; `None` where control does not get. Also returns whether
     /// every return was reached with the stack pointer at the return address, so that what was read from
     /// the frame can be believed.
-    pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> (Vec<Option<Rc<State>>>, bool) {
+    pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> Solution {
         let count = function.blocks.len();
-        let nothing = |count| (vec![Some(Rc::new(State::nothing_known())); count], false);
+        let nothing = || (vec![Some(Rc::new(State::nothing_known())); count], false);
         if count > MAX_BLOCKS {
-            return nothing(count);
+            return nothing();
         }
-        let stack_pointer = self.convention.stack_pointer;
+        // Where loops within loops multiply, the first change at the head of one has to do.
+        let solution = self.solve_within(function, trust_frame, MAX_ROUNDS);
+        solution.or_else(|| self.solve_within(function, trust_frame, 0)).unwrap_or_else(nothing)
+    }
+
+    /// The same, `rounds` being how often the head of a loop may change. `None` if it takes too long.
+    fn solve_within(&mut self, function: &Function, trust_frame: bool, rounds: u32) -> Option<Solution> {
+        let count = function.blocks.len();
         let order = Order::of(function);
         let mut budget = 1000 + MAX_AVERAGE * count;
         let mut decoded: Vec<Option<Decoded>> = (0..count).map(|_| None).collect();
@@ -51,7 +61,7 @@ impl Flows<'_> {
             visits[block.get()] += 1;
             budget = budget.saturating_sub(1);
             if visits[block.get()] > MAX_VISITS || budget == 0 {
-                return nothing(count);
+                return None;
             }
             let mut state = (rank == 0).then(|| Rc::new(State::at_entry(&mut self.domain)));
             for predecessor in &order.predecessors[block.get()] {
@@ -67,7 +77,7 @@ impl Flows<'_> {
             if let (true, Some(state), Some(before)) =
                 (order.is_head[block.get()], &mut state, &front[block.get()])
             {
-                let late = visits[block.get()] > MAX_ROUNDS;
+                let late = visits[block.get()] > rounds;
                 let widen = late.then_some(function.blocks[block.get()].start);
                 let arriving = std::mem::replace(state, Rc::clone(before));
                 Rc::make_mut(state).join(&arriving, widen, &mut self.domain);
@@ -78,9 +88,8 @@ impl Flows<'_> {
             front[block.get()] = state.clone();
             let (after, balanced) = match state {
                 Some(state) => {
-                    let decoded = decoded[block.get()].get_or_insert_with(|| {
-                        Decoded::new(self.code, stack_pointer, &function.blocks[block.get()])
-                    });
+                    let decoded = decoded[block.get()]
+                        .get_or_insert_with(|| Decoded::new(self.code, &function.blocks[block.get()]));
                     self.block(function, block, decoded, Rc::unwrap_or_clone(state), trust_frame)
                 }
                 None => (Vec::new(), true),
@@ -93,7 +102,7 @@ impl Flows<'_> {
             pending.extend(function.blocks[block.get()].successors.iter().map(|next| order.rank[next.get()]));
             behind[block.get()] = after;
         }
-        (front, unbalanced.is_empty())
+        Some((front, unbalanced.is_empty()))
     }
 
     /// Applies a block. Returns the states behind it by successor; and whether the stack pointer is where
@@ -181,20 +190,20 @@ struct Decoded {
 
 struct Instruction {
     at: Addr,
-    /// See [`unfollowed_reads`].
+    /// See [`Code::unfollowed_reads`].
     reads: u64,
     /// Where its effects end.
     end: usize,
 }
 
 impl Decoded {
-    fn new(code: &Code, stack_pointer: Reg, block: &Block) -> Decoded {
+    fn new(code: &Code, block: &Block) -> Decoded {
         let mut decoded = Decoded { instructions: Vec::new(), effects: Vec::new() };
         let mut at = block.start;
         while at < block.end {
             let start = decoded.effects.len();
             code.effects(at, &mut decoded.effects);
-            let reads = unfollowed_reads(code, stack_pointer, at, &decoded.effects[start..]);
+            let reads = code.unfollowed_reads(at, &decoded.effects[start..]);
             decoded.instructions.push(Instruction { at, reads, end: decoded.effects.len() });
             // What is no instruction ends the block.
             at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));

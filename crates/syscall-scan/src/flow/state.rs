@@ -48,8 +48,10 @@ struct Split {
 /// A value that was read from memory.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Loaded {
-    /// The address.
+    /// The address,
     pub(super) at: Atom,
+    /// plus this times so many bytes.
+    pub(super) index: Option<(Atom, u8)>,
     /// How many bytes.
     pub(super) width: u8,
     pub(super) value: Value,
@@ -189,7 +191,10 @@ impl State {
         }
         self.frame.forget_origin(origin, domain);
         self.ranges.forget(|atom| from_it(&atom));
-        let stale = |loaded: &Loaded| from_it(&loaded.at) || loaded.value.atoms().iter().any(from_it);
+        let stale = |loaded: &Loaded| {
+            let index = loaded.index.as_ref().is_some_and(|(index, _)| from_it(index));
+            from_it(&loaded.at) || index || loaded.value.atoms().iter().any(from_it)
+        };
         if self.loaded.iter().any(stale) {
             Rc::make_mut(&mut self.loaded).retain(|loaded| !stale(loaded));
         }
@@ -203,6 +208,7 @@ impl State {
     /// end. A register that does gets a name, being one and the same value throughout a round.
     pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) {
         debug_assert!(self.split.is_none() && other.split.is_none());
+        let widens = widen.is_some();
         // An address that is lost among unknown values may still be used.
         let mut lost = Vec::new();
         let mut named = Vec::new();
@@ -212,7 +218,7 @@ impl State {
                 continue;
             }
             let joined = mine.join(theirs);
-            if joined == Value::Any || (widen.is_some() && joined != *mine) {
+            if joined == Value::Any || (widens && joined != *mine && !domain.is_addresses_of_code(&joined)) {
                 let width = self.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
                 lost.push((mine.clone(), theirs.clone()));
                 named.push((number, width));
@@ -228,7 +234,7 @@ impl State {
         let mut forgotten = Vec::new();
         self.frame.join(&other.frame, widen.is_some(), domain, |mine, theirs| {
             let joined = mine.join(theirs);
-            if joined == Value::Any || (widen.is_some() && joined != *mine) {
+            if joined == Value::Any || (widens && joined != *mine) {
                 forgotten.extend([mine.clone(), theirs.clone()]);
                 return Value::Any;
             }

@@ -15,7 +15,8 @@
 //!   seen where the interpreter hands out its address;
 //! - a relocation fills a word of memory that is protected afterwards, and is not the interpreter's own. Other
 //!   words there are not constant: the C library keeps variables among them that it sets before it protects
-//!   them.
+//!   them;
+//! - no code of the object runs before its constants that hold addresses (`.data.rel.ro`) are protected.
 //!
 //! A word whose content a function of the program computes (`IRELATIVE`, symbols of functions that choose
 //! functions) is not known, nor is one that may bind to several definitions.
@@ -189,6 +190,7 @@ struct Linker<'p> {
 struct Found {
     pointers: Vec<(Addr, Addr)>,
     slots: Vec<(Addr, Addr)>,
+    data: Vec<(Addr, Addr)>,
     starts: Vec<Addr>,
 }
 
@@ -205,6 +207,15 @@ impl<'p> Linker<'p> {
             .collect();
         segments.sort_by_key(|segment| segment.address);
         let code = members().flat_map(|(m, &base)| m.object.code.iter().map(move |r| moved(r, base)));
+        let is_interpreter = |object: &Arc<super::Object>| {
+            let interpreter = process.interpreter.map(|index| &process.members[index.get()].object);
+            interpreter.is_none_or(|interpreter| Arc::ptr_eq(interpreter, object))
+        };
+        let protected = members()
+            .filter(|(member, _)| !is_interpreter(&member.object) && !member.object.chooses_functions());
+        let protected = protected.flat_map(|(member, &base)| {
+            member.object.relocated_constants.iter().map(move |range| moved(range, base))
+        });
         let read_only =
             members().flat_map(|(m, &base)| m.object.read_only.iter().map(move |r| moved(r, base)));
         Linker {
@@ -212,7 +223,7 @@ impl<'p> Linker<'p> {
             scopes: process.scopes(),
             bases,
             code: normalize(code.collect()),
-            read_only: read_only.collect(),
+            read_only: read_only.chain(protected).collect(),
             segments,
             filled: FxHashSet::default(),
             numbers: FxHashSet::default(),
@@ -344,6 +355,7 @@ impl<'p> Linker<'p> {
                     self.found[index.get()].pointers.push((Addr(place), target));
                 } else {
                     self.pointed_to.insert(target);
+                    self.found[index.get()].data.push((Addr(place), target));
                 }
             }
         }
@@ -385,6 +397,7 @@ impl<'p> Linker<'p> {
             list.push((Addr(place), target));
         } else {
             self.pointed_to.insert(target);
+            self.found[index.get()].data.push((Addr(place), target));
         }
     }
 
@@ -427,11 +440,14 @@ impl<'p> Linker<'p> {
                 self.make_room(place, size);
                 self.write(place, &bytes);
                 let copied = from..from.saturating_add(size as u64);
-                let pointers = &self.found[definer.get()].pointers;
-                let pointers = pointers.iter().filter(|(word, _)| copied.contains(&word.0));
-                let moved: Vec<(Addr, Addr)> =
-                    pointers.map(|&(word, target)| (Addr(word.0 - from + place), target)).collect();
-                self.found[index.get()].pointers.extend(moved);
+                let moved = |pointers: &[(Addr, Addr)]| -> Vec<(Addr, Addr)> {
+                    let pointers = pointers.iter().filter(|(word, _)| copied.contains(&word.0));
+                    pointers.map(|&(word, target)| (Addr(word.0 - from + place), target)).collect()
+                };
+                let found = &self.found[definer.get()];
+                let (code, data) = (moved(&found.pointers), moved(&found.data));
+                self.found[index.get()].pointers.extend(code);
+                self.found[index.get()].data.extend(data);
             }
         }
     }
@@ -454,6 +470,7 @@ impl<'p> Linker<'p> {
         let word = self.word();
         let object = &member.object;
         let mut found = Vec::new();
+        let mut data = Vec::new();
         for range in &object.data {
             let start = range.start.next_multiple_of(word.into());
             let bytes = bytes_at(&self.segments, start);
@@ -470,6 +487,7 @@ impl<'p> Linker<'p> {
                     found.push((Addr(place), Addr(target)));
                 } else if object.is_loaded(target) {
                     self.pointed_to.insert(Addr(target));
+                    data.push((Addr(place), Addr(target)));
                 }
             }
         }
@@ -477,6 +495,7 @@ impl<'p> Linker<'p> {
             found.into_iter().partition(|(place, _)| contains(&object.got, place.0, 1));
         self.found[index.get()].slots.extend(slots);
         self.found[index.get()].pointers.extend(pointers);
+        self.found[index.get()].data.extend(data);
     }
 
     /// The functions with these names of what is there when the program starts, whatever their versions.
@@ -495,7 +514,7 @@ impl<'p> Linker<'p> {
     fn loaded(&mut self, index: MemberIndex, member: &Member) -> Loaded {
         let base = self.bases[index.get()];
         let mut found = std::mem::take(&mut self.found[index.get()]);
-        for list in [&mut found.pointers, &mut found.slots] {
+        for list in [&mut found.pointers, &mut found.slots, &mut found.data] {
             list.sort_unstable();
             list.dedup();
         }
@@ -515,6 +534,7 @@ impl<'p> Linker<'p> {
             starts: found.starts,
             code_pointers: found.pointers,
             slots: found.slots,
+            data_pointers: found.data,
             memory: memory.start.wrapping_add(base)..memory.end.wrapping_add(base),
         }
     }

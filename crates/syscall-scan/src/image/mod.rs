@@ -16,6 +16,7 @@ mod process;
 mod relocs;
 mod symbols;
 mod unwind;
+mod variables;
 
 use std::fmt;
 use std::ops::Range;
@@ -29,7 +30,8 @@ pub use dynsym::{DynamicSymbol, DynamicSymbols, SymbolKind, Version};
 pub use object::Object;
 pub use process::{Member, MemberIndex, Named, Process};
 pub use symbols::Symbols;
-pub use unwind::{Extent, Extents, landing_pads};
+pub use unwind::{Extent, Extents, caught_types, landing_pads};
+pub use variables::Variables;
 
 use object::{Segment, bytes_at};
 
@@ -50,6 +52,13 @@ impl fmt::Display for Addr {
         write!(f, "{:#x}", self.0)
     }
 }
+
+/// How far behind an address that is used with an index the variable may begin, in bytes: tables of letters by
+/// `c - 'a'`, of errors by `number - 1`, and the like.
+pub const MAX_BIAS: u64 = 4096;
+
+/// The same where another variable begins at that address: a coincidence that only small numbers make.
+pub const SMALL_BIAS: u64 = 64;
 
 /// The number of an object in an image, by rising address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -125,6 +134,8 @@ pub struct Loaded {
     pub slots: Vec<(Addr, Addr)>,
     /// Whether it is the C library.
     pub is_c_library: bool,
+    /// Words of data that point to data, likewise.
+    pub data_pointers: Vec<(Addr, Addr)>,
     memory: Range<u64>,
 }
 
@@ -137,6 +148,25 @@ impl Loaded {
     /// The address in the process of an address of the object's own.
     pub fn address(&self, own: u64) -> Addr {
         Addr(own.wrapping_add(self.base))
+    }
+
+    /// Where its data is, the global offset table left out.
+    pub fn data(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut start = self.memory.start;
+        let tables =
+            self.object.got.iter().map(|table| self.address(table.start).0..self.address(table.end).0);
+        let end = self.memory.end;
+        tables.chain(std::iter::once(end..end)).map(move |table| {
+            let data = start..table.start;
+            start = table.end;
+            data
+        })
+    }
+
+    /// Where the initial content of its thread-local variables is.
+    pub fn thread_local(&self) -> Option<Range<u64>> {
+        let range = self.object.thread_local.as_ref()?;
+        Some(self.address(range.start).0..self.address(range.end).0)
     }
 
     /// Where code of i386 counts from, if the object says.
@@ -197,6 +227,71 @@ impl Image {
         let ends = self.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size));
         let starts = self.segments.iter().map(|segment| segment.address);
         (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+    }
+
+    /// Whether an address is one of data, or lies so little in front of data that it is used with an index
+    /// that is never 0.
+    pub fn is_near_data(&self, address: Addr) -> bool {
+        let is_data = |address: Addr| self.object_at(address).is_some() && !self.is_code(address);
+        is_data(address) || is_data(Addr(address.0.saturating_add(MAX_BIAS)))
+    }
+
+    /// All that an address of data may lead to, if what is meant is the variable that it lies in. Every word of
+    /// the global offset table is a variable.
+    pub fn variable(&self, address: Addr) -> Range<u64> {
+        let Some(loaded) = self.object_at(address) else { return address.0..address.0.saturating_add(1) };
+        if loaded.is_slot(address) {
+            return address.0..address.0.saturating_add(self.machine.word_size().into());
+        }
+        let own = loaded.object.variables.around(loaded.own(address).0);
+        let end = own.end.wrapping_add(loaded.base).min(loaded.memory.end);
+        own.start.wrapping_add(loaded.base)..end
+    }
+
+    /// The same, if code makes a pointer of the address: that of a word of the global offset table is for the
+    /// whole table, as in the large code model.
+    pub fn pointed_variable(&self, address: Addr) -> Range<u64> {
+        let loaded = self.object_at(address).filter(|loaded| loaded.is_slot(address));
+        let table = loaded.and_then(|loaded| {
+            let own = loaded.own(address).0;
+            let table = loaded.object.got.iter().find(|table| table.contains(&own))?;
+            Some(loaded.address(table.start).0..loaded.address(table.end).0)
+        });
+        table.unwrap_or_else(|| self.variable(address))
+    }
+
+    /// All that comes in front of an address, if that is the end of a variable.
+    pub fn variable_before(&self, address: Addr) -> Range<u64> {
+        let Some(loaded) = self.object_at(Addr(address.0.wrapping_sub(1))) else {
+            return address.0..address.0;
+        };
+        let start = loaded.object.variables.before(loaded.own(address).0);
+        loaded.address(start).0..address.0
+    }
+
+    /// The variable that holds an address, if its size is known.
+    pub fn known_variable(&self, address: Addr) -> Option<Range<u64>> {
+        let loaded = self.object_at(address)?;
+        let own = loaded.object.variables.known(loaded.own(address).0)?;
+        Some(loaded.address(own.start).0..loaded.address(own.end).0)
+    }
+
+    /// Whether a section ends at an address, and no other begins there.
+    pub fn ends_section(&self, address: Addr) -> bool {
+        self.object_at(address)
+            .is_some_and(|loaded| loaded.object.variables.ends_section(loaded.own(address).0))
+    }
+
+    /// The words in a range of data that point to somewhere in the process: (where, whereto).
+    pub fn pointers(&self, range: Range<u64>) -> impl Iterator<Item = (Addr, Addr)> + '_ {
+        let loaded = self.object_at(Addr(range.start));
+        let lists = loaded.into_iter().flat_map(|l| [&l.code_pointers, &l.slots, &l.data_pointers]);
+        let word = u64::from(self.machine.word_size());
+        lists.flat_map(move |list| {
+            let first = list.partition_point(|&(place, _)| place.0.saturating_add(word) <= range.start);
+            let end = range.end;
+            list[first..].iter().copied().take_while(move |&(place, _)| place.0 < end)
+        })
     }
 
     /// Where code lies, by rising address.

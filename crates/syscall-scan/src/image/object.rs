@@ -7,14 +7,16 @@
 //! taking more words for code pointers.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{
     EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, ET_DYN, ET_EXEC, ET_REL,
 };
+use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{
-    PF_W, PF_X, PT_GNU_EH_FRAME, PT_GNU_RELRO, PT_INTERP, PT_LOAD, ProgramHeader,
+    PF_W, PF_X, PT_GNU_EH_FRAME, PT_GNU_RELRO, PT_INTERP, PT_LOAD, PT_NOTE, PT_TLS, ProgramHeader,
 };
 use goblin::elf::section_header::{
     SHF_ALLOC, SHF_EXECINSTR, SHT_DYNAMIC, SHT_DYNSYM, SHT_NOBITS, SHT_NOTE, SHT_REL, SHT_RELA, SectionHeader,
@@ -23,8 +25,8 @@ use kelf::Machine;
 
 use super::dynamic::Dynamic;
 use super::names;
-use super::relocs::{self, Reloc};
-use super::{Extents, Symbols, contains, normalize};
+use super::relocs::{self, Reloc, RelocKind};
+use super::{Extents, SymbolKind, Symbols, Variables, contains, normalize};
 use crate::Error;
 
 /// How often a byte of the file may be loaded on average. Linkers let two segments share a page.
@@ -53,6 +55,10 @@ pub struct Object {
     pub symbols: Symbols,
     /// Which function an address belongs to, as the unwinder sees it.
     pub extents: Extents,
+    /// How far its variables reach.
+    pub variables: Variables,
+    /// The number that tells this build of it from all others, and by which its debugging file is found.
+    pub build_id: Option<Vec<u8>>,
     pub(super) segments: Vec<Segment>,
     /// Where code lies: executable sections, or else executable segments.
     pub(super) code: Vec<Range<u64>>,
@@ -60,10 +66,14 @@ pub struct Object {
     pub(super) read_only: Vec<Range<u64>>,
     /// Memory that the dynamic linker protects once it has relocated it.
     pub(super) relro: Vec<Range<u64>>,
+    /// Constants that hold addresses, as compilers collect them.
+    pub(super) relocated_constants: Vec<Range<u64>>,
     /// The global offset table.
     pub(super) got: Vec<Range<u64>>,
     /// The procedure linkage table.
     pub(super) plt: Vec<Range<u64>>,
+    /// The initial content of thread-local variables.
+    pub(super) thread_local: Option<Range<u64>>,
     /// Where data lies.
     pub(super) data: Vec<Range<u64>>,
 }
@@ -145,15 +155,38 @@ impl Object {
                 .unwind_section()
                 .map(|(a, b)| Extents::read(b, a, parts.machine))
                 .unwrap_or_default(),
+            variables: Variables::read(&parts),
+            build_id: parts.build_id(),
             code: parts.code(),
             read_only: normalize(loads().filter(|p| p.p_flags & PF_W == 0).map(filled).collect()),
             relro: normalize(of_type(PT_GNU_RELRO).collect()),
+            relocated_constants: parts.sections_named(&[".data.rel.ro"]),
             got: parts.sections_named(&[".got", ".got.plt"]),
             plt: parts.sections_named(&[".plt", ".plt.got", ".plt.sec", ".iplt"]),
+            thread_local: of_type(PT_TLS).next(),
             data,
             dynamic,
             segments,
         })
+    }
+
+    /// Whether functions of it run while it is relocated, before its constants are protected.
+    pub(super) fn chooses_functions(&self) -> bool {
+        let chooses = |dynamic: &Dynamic| dynamic.symbols.iter().any(|s| s.kind == SymbolKind::Ifunc);
+        self.relocs.iter().any(|reloc| reloc.kind == RelocKind::Irelative)
+            || self.dynamic.as_ref().is_some_and(chooses)
+    }
+
+    /// Where the object's debugging file is by convention, if it has one.
+    pub fn debugging_file(&self) -> Option<PathBuf> {
+        let (first, rest) = self.build_id.as_ref()?.split_first()?;
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(PathBuf::from(format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug")))
+    }
+
+    /// Learns how far variables reach from the object's debugging file.
+    pub fn add_debugging_file(&mut self, bytes: &[u8]) {
+        self.variables.add_debugging_file(bytes);
     }
 
     /// The bytes from `address` to the end of its segment; empty outside of any.
@@ -271,7 +304,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The name of a section; empty where the file does not have it.
-    fn name(&self, section: &SectionHeader) -> &str {
+    pub(super) fn name(&self, section: &SectionHeader) -> &str {
         let names = self.bytes.get(self.names.clone()).unwrap_or(&[]);
         let name = names.get(section.sh_name..).unwrap_or(&[]);
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
@@ -281,6 +314,25 @@ impl<'a> Parts<'a> {
     /// The sections that are loaded.
     pub(super) fn loaded_sections(&self) -> impl Iterator<Item = &SectionHeader> {
         self.sections.iter().filter(|section| section.sh_flags & u64::from(SHF_ALLOC) != 0)
+    }
+
+    /// The content of the note that `ld --build-id` makes.
+    fn build_id(&self) -> Option<Vec<u8>> {
+        let notes = self.programs.iter().filter(|program| program.p_type == PT_NOTE);
+        notes
+            .filter_map(|program| file_range(self.bytes, program.p_offset, program.p_filesz))
+            .find_map(|range| gnu_build_id(&self.bytes[range]))
+    }
+
+    /// Where data lies, without section headers.
+    pub(super) fn data_segments(&self) -> impl Iterator<Item = Range<u64>> {
+        let loads = self.programs.iter().filter(|program| program.p_type == PT_LOAD);
+        loads.map(|program| program.p_vaddr..program.p_vaddr.saturating_add(program.p_memsz))
+    }
+
+    /// Whether the Go compiler made it, whose programs find variables by their distance from others.
+    pub(super) fn is_made_by_go(&self) -> bool {
+        self.sections.iter().any(|section| matches!(self.name(section), ".gopclntab" | ".go.buildinfo"))
     }
 
     fn interpreter(&self) -> Option<String> {
@@ -358,7 +410,21 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn memory_range(section: &SectionHeader) -> Range<u64> {
+/// Finds the build ID among notes, whose names and contents are padded to 4 bytes.
+fn gnu_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    while notes.len() >= 12 {
+        let number = |at: usize| relocs::number(&notes[at..at + 4]) as usize;
+        let (name, content) = (12..12 + number(0), 12 + number(0).next_multiple_of(4));
+        let content = content..content + number(4);
+        if number(8) == NT_GNU_BUILD_ID as usize && notes.get(name) == Some(b"GNU\0") {
+            return notes.get(content).map(<[u8]>::to_vec);
+        }
+        notes = notes.get(content.end.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+pub(super) fn memory_range(section: &SectionHeader) -> Range<u64> {
     section.sh_addr..section.sh_addr.saturating_add(section.sh_size)
 }
 

@@ -27,13 +27,16 @@ pub struct Extent {
     pub end: Addr,
     /// Where the table of its landing pads is, if it has any.
     pub handlers: Option<Addr>,
+    /// The function that reads that table, or the word that holds its address.
+    pub personality: Option<Addr>,
 }
 
 impl Extent {
     /// The same extent in an object that is loaded so many bytes further on.
     pub(super) fn moved(self, base: u64) -> Extent {
         let handlers = self.handlers.map(|table| table.plus(base));
-        Extent { start: self.start.plus(base), end: self.end.plus(base), handlers }
+        let personality = self.personality.map(|address| address.plus(base));
+        Extent { start: self.start.plus(base), end: self.end.plus(base), handlers, personality }
     }
 }
 
@@ -55,7 +58,9 @@ impl Extents {
                 _ => None,
             };
             let end = Addr(start.saturating_add(fde.len()));
-            extents.push(Extent { start: Addr(start), end, handlers });
+            let personality =
+                fde.personality().map(|(Pointer::Direct(at) | Pointer::Indirect(at))| Addr(at & mask));
+            extents.push(Extent { start: Addr(start), end, handlers, personality });
         }
         extents.sort_unstable();
         // No byte is in two functions.
@@ -86,25 +91,90 @@ pub fn landing_pads(image: &Image, extent: Extent) -> Vec<Addr> {
     read_pads(EndianSlice::new(table, LittleEndian), extent.start).unwrap_or_default()
 }
 
-/// The table's layout is in the Itanium C++ ABI's exception handling part, and LLVM's and GCC's sources.
+/// What the handlers of an extent catch: the addresses in its table, of types or of words that point to types.
+/// Some numbers may be among them that are none.
+pub fn caught_types(image: &Image, extent: Extent) -> Vec<Addr> {
+    let Some(start) = extent.handlers else { return Vec::new() };
+    let table = image.bytes(start);
+    let mut types = Vec::new();
+    let Ok(Header { encoding: Some(encoding), types_end, sites_end, .. }) =
+        Header::read(EndianSlice::new(table, LittleEndian))
+    else {
+        return types;
+    };
+    let size = match encoding.format() {
+        gimli::DW_EH_PE_udata4 | gimli::DW_EH_PE_sdata4 => 4,
+        gimli::DW_EH_PE_udata8 | gimli::DW_EH_PE_sdata8 => 8,
+        gimli::DW_EH_PE_absptr => usize::from(image.machine.word_size()),
+        _ => return types,
+    };
+    // The first type is in front of the end, and so on down.
+    let mut end = types_end.min(table.len());
+    while end >= sites_end.saturating_add(size) && types.len() < MAX_TYPES {
+        let at = end - size;
+        let mut number = [0; 8];
+        number[..size].copy_from_slice(&table[at..end]);
+        let number = u64::from_le_bytes(number);
+        if number != 0 {
+            let relative = encoding.application() == gimli::DW_EH_PE_pcrel;
+            let signed = if size == 4 && relative { i64::from(number as u32 as i32) as u64 } else { number };
+            let base = if relative { start.plus(at as u64).0 } else { 0 };
+            types.push(Addr(image.wrap(base.wrapping_add(signed))));
+        }
+        end = at;
+    }
+    types
+}
+
+/// How many types a function can catch.
+const MAX_TYPES: usize = 1024;
+
+/// The head of a table of landing pads. The table's layout is in the Itanium C++ ABI's exception handling part,
+/// and LLVM's and GCC's sources.
+struct Header {
+    /// How addresses of types are written, if there are any.
+    encoding: Option<DwEhPe>,
+    /// Where the types end, in bytes from the beginning.
+    types_end: usize,
+    sites_encoding: DwEhPe,
+    /// Where the call sites begin and end.
+    sites_start: usize,
+    sites_end: usize,
+}
+
+impl Header {
+    fn read(table: EndianSlice<LittleEndian>) -> gimli::Result<Header> {
+        let overflow = |_| gimli::Error::BadUnsignedLeb128;
+        let mut rest = table;
+        // Landing pads count from the function, as every compiler has it; another base is not read.
+        if rest.read_u8()? != gimli::DW_EH_PE_omit.0 {
+            return Err(gimli::Error::UnknownPointerEncoding(gimli::DW_EH_PE_omit));
+        }
+        let encoding = Some(DwEhPe(rest.read_u8()?)).filter(|&encoding| encoding != gimli::DW_EH_PE_omit);
+        let mut types_end = 0;
+        if encoding.is_some() {
+            let distance = usize::try_from(rest.read_uleb128()?).map_err(overflow)?;
+            types_end = (table.len() - rest.len()).saturating_add(distance);
+        }
+        let sites_encoding = DwEhPe(rest.read_u8()?);
+        let size = usize::try_from(rest.read_uleb128()?).map_err(overflow)?;
+        let sites_start = table.len() - rest.len();
+        let sites_end = sites_start.saturating_add(size);
+        Ok(Header { encoding, types_end, sites_encoding, sites_start, sites_end })
+    }
+}
+
 fn read_pads(mut table: EndianSlice<LittleEndian>, function: Addr) -> gimli::Result<Vec<Addr>> {
-    // Landing pads count from the function, as every compiler has it; another base is not read.
-    if table.read_u8()? != gimli::DW_EH_PE_omit.0 {
-        return Ok(Vec::new());
-    }
-    if table.read_u8()? != gimli::DW_EH_PE_omit.0 {
-        table.read_uleb128()?; // the distance to the table of types
-    }
-    let encoding = DwEhPe(table.read_u8()?);
-    let size = table.read_uleb128()?;
-    let mut sites = table.split(usize::try_from(size).map_err(|_| gimli::Error::BadUnsignedLeb128)?)?;
+    let Header { sites_encoding, sites_start, sites_end, .. } = Header::read(table)?;
+    table.skip(sites_start)?;
+    let mut sites = table.split(sites_end - sites_start)?;
     let mut pads = Vec::new();
     while !sites.is_empty() {
-        let mut number = || match encoding.format() {
+        let mut number = || match sites_encoding.format() {
             gimli::DW_EH_PE_uleb128 => sites.read_uleb128(),
             gimli::DW_EH_PE_udata2 => sites.read_u16().map(u64::from),
             gimli::DW_EH_PE_udata4 | gimli::DW_EH_PE_sdata4 => sites.read_u32().map(u64::from),
-            _ => Err(gimli::Error::UnknownPointerEncoding(encoding)),
+            _ => Err(gimli::Error::UnknownPointerEncoding(sites_encoding)),
         };
         let (_start, _length, pad) = (number()?, number()?, number()?);
         sites.read_uleb128()?; // what it catches

@@ -1,0 +1,430 @@
+//! Which data code that can run can read, and so which pointers in data count.
+//!
+//! A function behind a pointer in data can be called once something that can run can read the pointer. To read
+//! it takes the address of the variable that the pointer is in: code that can run makes it
+//! ([`super::uses`]), or other data that can be read holds it.
+//!
+//! What is assumed of compiled code is what C says of pointers, and how compilers use them:
+//!
+//! - an address within a variable leads to this variable only. Where symbols do not say how large variables
+//!   are, it leads to everything from there to the next variable whose size is known or the end of the section:
+//!   variables are named by their first byte, or a later one that is used;
+//! - the address of the end of a variable leads to the variable where the function that makes it counts down from
+//!   it;
+//! - where code adds an unknown index to an address, the variable may begin up to [`MAX_BIAS`] bytes behind it,
+//!   or [`SMALL_BIAS`] where one that is known begins just there.
+//!
+//! Variables that linkers collect in sections, to be walked from the first to the last one, are taken for one
+//! variable, see [`crate::image::Variables`].
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kelf::Machine;
+use rustc_hash::FxHashSet;
+
+use super::explore::Work;
+use super::{Activity, Code, ExitKind};
+use crate::abi::Convention;
+use crate::image::{Addr, MAX_BIAS, SMALL_BIAS};
+
+/// How an instruction names an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    /// It reads or writes so many bytes there.
+    Direct(u8),
+    /// It leaves the address in a register.
+    Register(Reg),
+    /// It stores the address.
+    Stored,
+    /// It adds something unknown.
+    Indexed,
+}
+
+/// The data that can be read, as far as it is known.
+#[derive(Default)]
+pub(super) struct Live {
+    /// Ranges without overlaps: the end of each by its start.
+    ranges: BTreeMap<u64, u64>,
+    /// Addresses with the instructions that name them, which have not been looked at.
+    named: Vec<(Addr, Addr, How)>,
+    /// Distances from a global offset table that is not known so far, likewise.
+    distances: Vec<(i64, Addr, How)>,
+    /// Addresses that instructions leave in registers, which may turn out to be used for more.
+    registers: Vec<(Addr, Addr, Reg)>,
+    /// Addresses of functions that are in registers.
+    functions: Vec<Function>,
+    /// The calls through them, with what they call.
+    calls: FxHashSet<(Addr, Addr)>,
+    /// The first addresses of variables that are named, with the first instruction of the function.
+    beginnings: FxHashSet<(Addr, Addr)>,
+}
+
+/// The address of a function, read from a constant word.
+#[derive(Clone, Copy)]
+struct Function {
+    word: Addr,
+    target: Addr,
+    /// The instruction that reads it,
+    at: Addr,
+    /// and where it puts it.
+    register: Reg,
+}
+
+impl Live {
+    /// Adds a range. Returns the parts of it that are new.
+    fn add(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut new = Vec::new();
+        let mut start = range.start;
+        let before = self.ranges.range(..=start).next_back().map(|(&from, &to)| (from, to));
+        let mut merged = range.clone();
+        if let Some((from, to)) = before.filter(|&(_, to)| to >= start) {
+            merged.start = from;
+            merged.end = merged.end.max(to);
+            start = start.max(to);
+        }
+        let overlapping: Vec<(u64, u64)> =
+            self.ranges.range(merged.start..=range.end).map(|(&from, &to)| (from, to)).collect();
+        for (from, to) in overlapping {
+            if start < from {
+                new.push(start..from.min(range.end));
+            }
+            start = start.max(to);
+            merged.end = merged.end.max(to);
+            self.ranges.remove(&from);
+        }
+        if start < range.end {
+            new.push(start..range.end);
+        }
+        if merged.start < merged.end {
+            self.ranges.insert(merged.start, merged.end);
+        }
+        new
+    }
+
+    fn has_all(&self, range: &Range<u64>) -> bool {
+        let before = self.ranges.range(..=range.start).next_back();
+        range.is_empty() || before.is_some_and(|(_, &to)| to >= range.end)
+    }
+}
+
+impl Code<'_> {
+    /// Notes the addresses of data that an instruction names.
+    pub(super) fn note_data(&mut self, at: Addr, effects: &[Effect]) {
+        // A branch through a constant word is an edge of its own.
+        if self.is_blind() || self.linked(at, effects).is_some() {
+            return;
+        }
+        let mut in_memory = false;
+        for effect in effects {
+            match *effect {
+                Effect::Set { dst, value, width } if self.note_pointer(at, dst, value, width) => {
+                    in_memory = true
+                }
+                Effect::Set { dst, value, .. }
+                | Effect::MaybeSet { dst, value, .. }
+                | Effect::SetSigned { dst, value, .. } => {
+                    in_memory |= self.note_value(at, value, How::Register(dst));
+                }
+                Effect::Binary { op, left, right, .. } => {
+                    in_memory |= self.note_value(at, left, How::Indexed);
+                    // Subtracting an address from another one leads nowhere.
+                    if op != BinaryOp::Sub || is_load(right) {
+                        in_memory |= self.note_value(at, right, How::Indexed);
+                    }
+                    if let (BinaryOp::Add, Value::Const(distance)) = (op, right) {
+                        self.note_distance(at, i64::from(distance as u32 as i32), How::Indexed);
+                    }
+                }
+                // Nor does comparing them.
+                Effect::Compare { left, right, .. } => {
+                    for value in [left, right].into_iter().filter(|&value| is_load(value)) {
+                        in_memory |= self.note_value(at, value, How::Indexed);
+                    }
+                }
+                Effect::CompareZero { value, .. } if is_load(value) => {
+                    in_memory |= self.note_value(at, value, How::Indexed);
+                }
+                Effect::Store { to, value, width } => {
+                    self.note_address(at, &to, How::Direct(width));
+                    self.note_value(at, value, How::Stored);
+                    in_memory = true;
+                }
+                Effect::ClobberRange(to) => {
+                    self.note_address(at, &to, How::Stored);
+                    in_memory = true;
+                }
+                Effect::Transfer(value) => in_memory |= self.note_value(at, value, How::Stored),
+                _ => {}
+            }
+        }
+        if let (false, Some(operand)) = (in_memory, self.memory_operand(at)) {
+            self.note_address(at, &operand.address, How::Direct(operand.width));
+        }
+    }
+
+    /// Notes a pointer that an instruction reads from a constant word, as from the global offset table. Returns
+    /// whether it is one.
+    fn note_pointer(&mut self, at: Addr, register: Reg, value: Value, width: u8) -> bool {
+        let Value::Load { from: Address { base: None, index: None, displacement, segment: false }, .. } =
+            value
+        else {
+            return false;
+        };
+        let word = Addr(self.image.wrap(displacement as u64));
+        let whole = width == self.image.machine.word_size();
+        let Some(target) = self.image.constant(word, width).map(Addr).filter(|_| whole) else { return false };
+        if self.image.is_code(target) {
+            self.live.functions.push(Function { word, target, at, register });
+        } else if self.image.object_at(target).is_some() {
+            self.note_beginning(target, at);
+            self.live.registers.push((target, at, register));
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Returns whether the value is in memory, or an address.
+    fn note_value(&mut self, at: Addr, value: Value, how: How) -> bool {
+        match value {
+            Value::Const(number) => {
+                self.note_named(at, number, how);
+                // To be added to the address of the global offset table later, perhaps.
+                self.note_distance(at, i64::from(number as u32 as i32), How::Stored);
+            }
+            Value::Load { from, width } => self.note_address(at, &from, How::Direct(width)),
+            Value::Address(address) => self.note_address(at, &Address { segment: false, ..address }, how),
+            Value::Reg { .. } | Value::Unknown => return false,
+        }
+        !matches!(value, Value::Const(_))
+    }
+
+    fn note_address(&mut self, at: Addr, address: &Address, how: How) {
+        if address.segment {
+            return;
+        }
+        let how = if address.index.is_some() { How::Indexed } else { how };
+        let from_base = if address.base.is_some() { How::Indexed } else { how };
+        self.note_named(at, address.displacement as u64, from_base);
+        // The stack pointer never points to the global offset table.
+        if address.base.is_some_and(|base| base != self.isa.stack_pointer()) {
+            self.note_distance(at, address.displacement, how);
+        }
+    }
+
+    /// Notes what may be a distance from the global offset table.
+    fn note_distance(&mut self, at: Addr, distance: i64, how: How) {
+        if self.image.machine == Machine::I386 {
+            self.live.distances.push((distance, at, how));
+        }
+    }
+
+    fn note_named(&mut self, at: Addr, number: u64, how: How) {
+        let address = Addr(self.image.wrap(number));
+        if self.image.is_near_data(address) {
+            // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
+            if self.image.is_number_slot(address) {
+                return;
+            }
+            self.note_beginning(address, at);
+            self.live.named.push((address, at, how));
+        }
+    }
+
+    /// Whether it takes several instructions to name an address of data, so that it is not seen which one they
+    /// name.
+    fn is_blind(&self) -> bool {
+        matches!(self.image.machine, Machine::Arm | Machine::Aarch64)
+    }
+
+    /// Says that the variable at an address, or what is there in its place, can be read.
+    pub fn open(&mut self, address: Addr) {
+        self.live.named.push((address, address, How::Stored));
+    }
+
+    /// Takes the pointers in data that code can read by now. Returns whether any are new.
+    pub fn read_data(&mut self) -> bool {
+        if self.is_blind() {
+            return self.take_pointers();
+        }
+        let Some(convention) = Convention::of(self.image.machine) else { return self.take_pointers() };
+        let before = self.work.len();
+        let mut ranges = Vec::new();
+        self.place_distances(&mut ranges);
+        self.open_objects(&mut ranges);
+        for (address, at, how) in std::mem::take(&mut self.live.named) {
+            match how {
+                How::Direct(width) => ranges.push(address.0..address.0.saturating_add(width.into())),
+                How::Stored => ranges.push(self.image.pointed_variable(address)),
+                How::Indexed => ranges.extend(self.indexed(address, at)),
+                How::Register(register) => self.live.registers.push((address, at, register)),
+            }
+        }
+        self.read_ranges(ranges);
+        // Where sizes are not known, the lowest address leads to most.
+        self.live.registers.sort_unstable_by_key(|&(address, ..)| address);
+        for (address, at, register) in std::mem::take(&mut self.live.registers) {
+            let mut most = self.indexed(address, at);
+            most.push(self.image.variable_before(address));
+            if !most.iter().any(|range| self.is_news(range)) {
+                continue; // whatever is done with it
+            }
+            let uses = self.uses(at, register, convention);
+            let accessed = uses.accesses.iter().map(|&(distance, width)| {
+                let start = self.image.wrap(address.0.wrapping_add_signed(distance));
+                start..start.saturating_add(width.into())
+            });
+            let mut ranges: Vec<Range<u64>> = accessed.collect();
+            // How far the end of a section is from something is asked to know whether that is in it.
+            let is_end = self.image.ends_section(address) && !uses.escapes && uses.accesses.is_empty();
+            if (uses.escapes || uses.indexed) && !is_end {
+                ranges.push(self.image.pointed_variable(address));
+            }
+            if uses.indexed && uses.accesses.is_empty() && !is_end {
+                ranges.extend(self.indexed(address, at));
+            }
+            if uses.descends {
+                ranges.push(self.image.variable_before(address));
+            }
+            self.read_ranges(ranges);
+            self.live.registers.push((address, at, register));
+        }
+        for function in std::mem::take(&mut self.live.functions) {
+            self.follow_function(function, convention);
+        }
+        self.work.len() > before
+    }
+
+    /// Finds the calls of a function whose address an instruction reads from a constant word. If the address is
+    /// only called, it is known who does.
+    fn follow_function(&mut self, function: Function, convention: &'static Convention) {
+        let Function { word, target, at, register } = function;
+        let uses = self.uses(at, register, convention);
+        if uses.escapes || uses.indexed || !uses.accesses.is_empty() {
+            return self.take_pointer(word, target);
+        }
+        for call in uses.transfers {
+            let Some(exit) = self.exit_at(call).filter(|_| self.live.calls.insert((call, target))) else {
+                continue;
+            };
+            match self.exit(exit).kind {
+                ExitKind::IndirectCall => self.work.push(Work::Call(exit, target)),
+                _ => {
+                    self.entries.entry(target).or_default().linked = true;
+                    self.add_targets(exit, &[target]);
+                }
+            }
+        }
+        self.live.functions.push(function);
+    }
+
+    fn note_beginning(&mut self, address: Addr, at: Addr) {
+        if self.image.known_variable(address).is_some_and(|known| known.start == address.0) {
+            let function = self.image.extent_around(at).map_or(at, |extent| extent.start);
+            self.live.beginnings.insert((address, function));
+        }
+    }
+
+    /// Whether the function of an instruction names the beginning of a variable.
+    fn is_named_near(&self, variable: &Range<u64>, at: Addr) -> bool {
+        let function = self.image.extent_around(at).map_or(at, |extent| extent.start);
+        self.live.beginnings.contains(&(Addr(variable.start), function))
+    }
+
+    /// Whether there are pointers in a range that have not been taken.
+    fn is_news(&self, range: &Range<u64>) -> bool {
+        !self.live.has_all(range) && self.image.pointers(range.clone()).next().is_some()
+    }
+
+    /// Turns distances from global offset tables into addresses, where it is known by now where the table is.
+    fn place_distances(&mut self, ranges: &mut Vec<Range<u64>>) {
+        let image = self.image;
+        for (distance, at, how) in std::mem::take(&mut self.live.distances) {
+            let Some(table) = self.global_offset_table(at) else {
+                self.live.distances.push((distance, at, how));
+                continue;
+            };
+            let address = Addr(image.wrap(table.0.wrapping_add_signed(distance)));
+            let in_table = image.object_at(address).is_some_and(|loaded| loaded.is_slot(address));
+            // Nobody makes pointers to the table's words.
+            if image.is_near_data(address) && (matches!(how, How::Direct(_)) || !in_table) {
+                if image.is_number_slot(address) {
+                    continue;
+                }
+                self.note_beginning(address, at);
+                self.live.named.push((address, at, how));
+            }
+        }
+        // Position-independent code of which it is not known where it counts from may read anything.
+        let image = self.image;
+        let lost = self.live.distances.iter().filter(|(_, at, _)| !image.is_fixed(*at));
+        ranges.extend(lost.filter_map(|&(_, at, _)| image.object_at(at)).flat_map(|loaded| loaded.data()));
+    }
+
+    /// What can be read of the objects that are loaded by now without being named.
+    fn open_objects(&mut self, ranges: &mut Vec<Range<u64>>) {
+        for (index, loaded) in self.image.objects.iter().enumerate() {
+            if self.active[index] != Activity::Loaded {
+                continue;
+            }
+            self.active[index] = Activity::Counts;
+            // What looks for functions by their names may look for variables as well.
+            if !loaded.at_start || loaded.whole {
+                ranges.extend(loaded.data());
+            }
+            // Every thread gets a copy of its variables, made by whoever starts it.
+            ranges.extend(loaded.thread_local());
+        }
+    }
+
+    /// The data that an address may lead to that is used with an index.
+    fn indexed(&self, address: Addr, at: Addr) -> Vec<Range<u64>> {
+        let own = self.image.pointed_variable(address);
+        let bias = match self.image.known_variable(address) {
+            Some(known) if known.start == address.0 => SMALL_BIAS,
+            // A member of the first element of an array, which the function names as well.
+            Some(known) if known.end - address.0 > SMALL_BIAS && self.is_named_near(&known, at) => 0,
+            _ => MAX_BIAS,
+        };
+        let end = address.0.saturating_add(bias);
+        let mut next = own.end;
+        let mut ranges = vec![own];
+        while next < end {
+            let variable = self.image.variable(Addr(next));
+            // Words of the global offset table are read by name.
+            let in_table = self.image.object_at(Addr(next)).is_some_and(|loaded| loaded.is_slot(Addr(next)));
+            next = variable.end.max(next + 1);
+            if !in_table {
+                ranges.push(variable);
+            }
+        }
+        ranges
+    }
+
+    /// Takes the pointers in ranges of data, and in all that they lead to.
+    fn read_ranges(&mut self, mut ranges: Vec<Range<u64>>) {
+        while let Some(range) = ranges.pop() {
+            for new in self.live.add(range) {
+                self.read_pointers(new, &mut ranges);
+            }
+        }
+    }
+
+    /// Takes the pointers in a range of data.
+    fn read_pointers(&mut self, range: Range<u64>, ranges: &mut Vec<Range<u64>>) {
+        let image = self.image;
+        for (word, target) in image.pointers(range) {
+            if image.is_code(target) {
+                self.take_pointer(word, target);
+            } else {
+                ranges.push(image.variable(target));
+            }
+        }
+    }
+}
+
+fn is_load(value: Value) -> bool {
+    matches!(value, Value::Load { .. })
+}

@@ -1,0 +1,427 @@
+//! What a function does with an address of data that one of its instructions makes.
+//!
+//! The register is followed from the instruction on, with what is copied from it and what constants are added
+//! to it. Where all that happens is that a few bytes at fixed distances are read or written, or that the address
+//! is compared with others, nothing else of the variable can be reached that way. Where it goes to memory, to a
+//! callee or to the kernel, the whole variable can.
+//!
+//! Compilers also make addresses that lie outside of the variable that they are for: the `- 'a'` of
+//! `table[letter - 'a']` becomes part of the address. Such an address is only ever used with an index.
+
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Code, ExitKind};
+use crate::abi::Convention;
+use crate::image::{Addr, landing_pads};
+
+/// How many registers are followed.
+const REGISTERS: usize = 16;
+
+/// How many instructions are looked at before giving up, which is to say that everything is done with it.
+const MAX_STEPS: usize = 20_000;
+
+/// What is done with an address.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Uses {
+    /// What is read or written at fixed distances: the distance and the size, in bytes.
+    pub(super) accesses: FxHashSet<(i64, u8)>,
+    /// It goes where it is not followed.
+    pub(super) escapes: bool,
+    /// Something that is not known is added to it, and what comes out is used.
+    pub(super) indexed: bool,
+    /// It is counted down from, so that it may be the end of a variable.
+    pub(super) descends: bool,
+    /// The branches that go there, if it is the address of code.
+    pub(super) transfers: FxHashSet<Addr>,
+}
+
+/// What a register holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    /// Nothing that has to do with the address.
+    Other,
+    /// Perhaps the address plus this.
+    At(i64),
+    /// Perhaps something that was computed from it.
+    Computed,
+}
+
+impl Content {
+    fn join(self, other: Content) -> Content {
+        match (self, other) {
+            (Content::Other, content) | (content, Content::Other) => content,
+            (a, b) if a == b => a,
+            _ => Content::Computed,
+        }
+    }
+
+    fn is_other(self) -> bool {
+        self == Content::Other
+    }
+
+    /// What becomes of it when it is computed with.
+    fn computed(self) -> Content {
+        if self.is_other() { Content::Other } else { Content::Computed }
+    }
+}
+
+type Registers = [Content; REGISTERS];
+
+impl Code<'_> {
+    /// What is done with the address that the instruction at `at` leaves in a register.
+    pub(super) fn uses(&self, at: Addr, register: Reg, convention: &'static Convention) -> Uses {
+        let mut walk = Walk {
+            code: self,
+            convention,
+            pads: self.image.extent_around(at).map(|e| landing_pads(self.image, e)).unwrap_or_default(),
+            uses: Uses::default(),
+            at,
+            branches_through: None,
+            spilled: FxHashMap::default(),
+            seen: FxHashMap::default(),
+            work: Vec::new(),
+        };
+        let mut registers = [Content::Other; REGISTERS];
+        if let Some(content) = registers.get_mut(usize::from(register.0)) {
+            *content = Content::At(0);
+        }
+        match self.length(at) {
+            Some(length) => walk.all(at.plus(length), registers),
+            None => walk.give_up(),
+        }
+        walk.uses
+    }
+}
+
+/// Following an address through a function.
+struct Walk<'w, 'c> {
+    code: &'w Code<'c>,
+    convention: &'static Convention,
+    /// Where the unwinder may enter the function, from any call.
+    pads: Vec<Addr>,
+    uses: Uses,
+    /// The instruction.
+    at: Addr,
+    /// The register that it branches through.
+    branches_through: Option<Reg>,
+    /// Stack slots that the address was stored to, whatever the stack pointer was.
+    spilled: FxHashMap<(Reg, i64), Content>,
+    /// What the registers may hold in front of a block.
+    seen: FxHashMap<Addr, Registers>,
+    work: Vec<Addr>,
+}
+
+impl Walk<'_, '_> {
+    fn all(&mut self, from: Addr, registers: Registers) {
+        let mut steps = 0;
+        loop {
+            let spilled = self.spilled.clone();
+            self.go(from, &registers);
+            while let Some(start) = self.work.pop() {
+                let mut registers = self.seen[&start];
+                let mut at = start;
+                while let Some(next) = self.instruction(at, &mut registers) {
+                    steps += 1;
+                    if steps > MAX_STEPS {
+                        return self.give_up();
+                    }
+                    if registers.iter().all(|content| content.is_other()) && self.spilled.is_empty() {
+                        break;
+                    }
+                    at = next;
+                }
+            }
+            if self.spilled == spilled {
+                return;
+            }
+            // What was spilled later may be read earlier.
+            self.seen.clear();
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.uses.escapes = true;
+        self.uses.indexed = true;
+        self.uses.descends = true;
+        self.work.clear();
+    }
+
+    /// Control goes on at `to`.
+    fn go(&mut self, to: Addr, registers: &Registers) {
+        let mut joined = self.seen.get(&to).copied();
+        let new = match &mut joined {
+            Some(joined) => {
+                let before = *joined;
+                joined.iter_mut().zip(registers).for_each(|(mine, theirs)| *mine = mine.join(*theirs));
+                before != *joined
+            }
+            None => {
+                joined = Some(*registers);
+                true
+            }
+        };
+        if let (true, Some(joined)) = (new, joined) {
+            self.seen.insert(to, joined);
+            self.work.push(to);
+        }
+    }
+
+    /// Applies an instruction. Returns the address of the next, if control simply goes on.
+    fn instruction(&mut self, at: Addr, registers: &mut Registers) -> Option<Addr> {
+        let code = self.code;
+        let length = code.length(at)?;
+        let mut effects = Vec::new();
+        code.effects(at, &mut effects);
+        self.at = at;
+        self.branches_through = None;
+        let reads = code.unfollowed_reads(at, &effects);
+        for (_, &content) in registers.iter().enumerate().filter(|&(number, _)| reads >> number & 1 != 0) {
+            self.escape(content);
+        }
+        let mut named = false;
+        for effect in &effects {
+            named |= self.effect(effect, registers);
+        }
+        if let (false, Some(operand)) = (named, code.memory_operand(at)) {
+            self.access(&operand.address, operand.width, registers);
+        }
+        let Some(exit) = code.exit_at(at) else { return Some(at.plus(length)) };
+        self.leave(exit, registers);
+        None
+    }
+
+    fn leave(&mut self, exit: super::ExitId, registers: &Registers) {
+        let code = self.code;
+        let exit = code.exit(exit);
+        match exit.kind {
+            ExitKind::Call(_) | ExitKind::IndirectCall => {
+                self.pass_on(registers);
+                for pad in self.pads.clone() {
+                    self.go(pad, registers);
+                }
+            }
+            ExitKind::Return => self.pass_on(registers),
+            ExitKind::IndirectJump if exit.successors.is_empty() => {
+                let through = self.branches_through.map(|register| usize::from(register.0));
+                let mut others = registers.iter().enumerate().filter(|&(number, _)| Some(number) != through);
+                if others.any(|(_, content)| !content.is_other()) {
+                    self.give_up();
+                }
+            }
+            ExitKind::IndirectJump | ExitKind::Jump | ExitKind::Stop => {}
+        }
+        for &next in &exit.successors {
+            if code.entry(next).is_some() {
+                self.pass_on(registers); // a tail call
+            }
+            self.go(next, registers);
+        }
+    }
+
+    /// Another function gets what is in the registers that may be arguments or results.
+    fn pass_on(&mut self, registers: &Registers) {
+        let through = self.branches_through;
+        let registers_seen = self.convention.scratch.iter().chain(self.convention.arguments);
+        for &register in registers_seen.filter(|&&register| Some(register) != through) {
+            self.escape(self.content(register, registers));
+        }
+    }
+
+    fn escape(&mut self, content: Content) {
+        self.uses.escapes |= matches!(content, Content::At(_));
+        self.uses.indexed |= content == Content::Computed;
+    }
+
+    fn content(&self, register: Reg, registers: &Registers) -> Content {
+        registers.get(usize::from(register.0)).copied().unwrap_or(Content::Other)
+    }
+
+    /// Applies an effect. Returns whether it names memory.
+    fn effect(&mut self, effect: &Effect, registers: &mut Registers) -> bool {
+        let set = |registers: &mut Registers, register: Reg, content: Content| {
+            if let Some(register) = registers.get_mut(usize::from(register.0)) {
+                *register = content;
+            }
+        };
+        match *effect {
+            Effect::Set { dst, value, width } => {
+                let content = self.value(value, registers);
+                let content = if self.is_whole(width) { content } else { content.computed() };
+                let content = if width < 4 { content.join(self.content(dst, registers)) } else { content };
+                set(registers, dst, content);
+                is_load(value)
+            }
+            Effect::MaybeSet { dst, value, .. } => {
+                let content = self.value(value, registers).join(self.content(dst, registers));
+                set(registers, dst, content);
+                is_load(value)
+            }
+            Effect::SetSigned { dst, value, .. } => {
+                let content = self.value(value, registers).computed();
+                set(registers, dst, content);
+                is_load(value)
+            }
+            Effect::Binary { op, dst, left, right, .. } => {
+                let (a, b) = (self.value(left, registers), self.value(right, registers));
+                set(registers, dst, self.binary(op, (left, a), (right, b)));
+                is_load(left) || is_load(right)
+            }
+            Effect::Store { to, value, width } => {
+                let content = self.value(value, registers);
+                self.access(&to, width, registers);
+                self.escape(content);
+                if let (Value::Unknown, Address { base: Some(base), index: None, displacement, .. }) =
+                    (value, to)
+                {
+                    // It may be counted up or down where it is.
+                    if let Some(slot) = self.spilled.get_mut(&(base, displacement)) {
+                        *slot = Content::Computed;
+                        self.uses.descends = true;
+                    }
+                }
+                if !content.is_other() {
+                    if let Address { base: Some(base), index: None, displacement, .. } = to {
+                        let slot = self.spilled.entry((base, displacement)).or_insert(content);
+                        *slot = slot.join(content);
+                    }
+                }
+                true
+            }
+            Effect::Compare { left, right, .. } => {
+                self.value(left, registers);
+                self.value(right, registers);
+                is_load(left) || is_load(right)
+            }
+            Effect::ClobberRange(to) => {
+                self.access(&to, 0, registers);
+                if let Some(base) = to.base {
+                    self.escape(self.content(base, registers));
+                }
+                true
+            }
+            Effect::Clobber(register) => {
+                set(registers, register, Content::Other);
+                false
+            }
+            Effect::Swap(a, b) => {
+                let (left, right) = (self.content(a, registers), self.content(b, registers));
+                set(registers, a, right);
+                set(registers, b, left);
+                false
+            }
+            Effect::Transfer(target) => {
+                let content = self.value(target, registers);
+                if content == Content::At(0) {
+                    self.uses.transfers.insert(self.at);
+                } else {
+                    self.escape(content);
+                }
+                if let Value::Reg { reg, .. } = target {
+                    self.branches_through = Some(reg);
+                }
+                is_load(target)
+            }
+            Effect::SystemCall { .. } => {
+                registers.iter().for_each(|&content| self.escape(content));
+                false
+            }
+            Effect::CompareZero { value, .. } => {
+                self.value(value, registers);
+                is_load(value)
+            }
+            Effect::BranchIfCompared { left, right, .. } => {
+                self.value(left, registers);
+                self.value(right, registers);
+                false
+            }
+            Effect::ClobberFlags | Effect::ClobberMemory | Effect::BranchIf(_) | Effect::OnlyIf(_) => false,
+        }
+    }
+
+    fn is_whole(&self, width: u8) -> bool {
+        width == self.code.image.machine.word_size()
+    }
+
+    /// What an operand is. What is read on the way counts as accessed.
+    fn value(&mut self, value: Value, registers: &Registers) -> Content {
+        match value {
+            Value::Const(_) | Value::Unknown => Content::Other,
+            Value::Reg { reg, width } => {
+                let content = self.content(reg, registers);
+                if self.is_whole(width) { content } else { content.computed() }
+            }
+            Value::Load { from, width } => {
+                self.access(&from, width, registers);
+                match from {
+                    Address { base: Some(base), index: None, displacement, .. } => {
+                        self.spilled.get(&(base, displacement)).copied().unwrap_or(Content::Other)
+                    }
+                    _ => Content::Other,
+                }
+            }
+            Value::Address(address) => {
+                let base = address.base.map_or(Content::Other, |base| self.content(base, registers));
+                let index = address.index.map_or(Content::Other, |(index, _)| self.content(index, registers));
+                match (base, address.index) {
+                    (Content::At(distance), None) => {
+                        self.uses.descends |= address.displacement < 0;
+                        Content::At(distance.wrapping_add(address.displacement))
+                    }
+                    _ => {
+                        self.uses.descends |= address.displacement < 0 && !base.is_other();
+                        base.join(index).computed()
+                    }
+                }
+            }
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, left: (Value, Content), right: (Value, Content)) -> Content {
+        let number = |value: Value| match value {
+            Value::Const(number) if self.code.image.machine.is_64() => Some(number as i64),
+            Value::Const(number) => Some(i64::from(number as u32 as i32)),
+            _ => None,
+        };
+        if let (false, Some(number)) = (left.1.is_other(), number(right.0)) {
+            self.uses.descends |= op == BinaryOp::Add && number < 0 || op == BinaryOp::Sub && number > 0;
+        }
+        match (op, left, right) {
+            (BinaryOp::Add, (_, Content::At(distance)), (value, Content::Other))
+                if number(value).is_some() =>
+            {
+                Content::At(distance.wrapping_add(number(value).unwrap_or(0)))
+            }
+            (BinaryOp::Sub, (_, Content::At(distance)), (value, Content::Other))
+                if number(value).is_some() =>
+            {
+                Content::At(distance.wrapping_sub(number(value).unwrap_or(0)))
+            }
+            // How far something else is from the address is a number, and leads there only together with the
+            // address.
+            (BinaryOp::Sub, (Value::Reg { .. } | Value::Load { .. }, Content::Other), _) => Content::Other,
+            (_, (_, a), (_, b)) => a.join(b).computed(),
+        }
+    }
+
+    /// `width` bytes at an address are read or written.
+    fn access(&mut self, address: &Address, width: u8, registers: &Registers) {
+        let base = address.base.map_or(Content::Other, |base| self.content(base, registers));
+        let index = address.index.map_or(Content::Other, |(index, _)| self.content(index, registers));
+        match (base, address.index) {
+            (Content::At(distance), None) => {
+                let distance = distance.wrapping_add(address.displacement);
+                self.uses.descends |= distance < 0;
+                self.uses.accesses.insert((distance, width));
+            }
+            _ => {
+                self.uses.indexed |= !base.join(index).is_other();
+                self.uses.descends |= !base.is_other() && address.displacement < 0;
+            }
+        }
+    }
+}
+
+fn is_load(value: Value) -> bool {
+    matches!(value, Value::Load { .. })
+}

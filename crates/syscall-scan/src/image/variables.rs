@@ -1,0 +1,164 @@
+//! How far the variables of an object reach.
+//!
+//! The symbol tables say it: that of the file, if it has not been stripped, that of its debugging file, if there
+//! is one, and the dynamic one, which every shared object has. Where none of them knows a variable, it may reach
+//! to the next one that is known, or to the end of the section.
+
+use std::ops::Range;
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::section_header::{
+    SHF_EXECINSTR, SHT_DYNSYM, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY, SHT_SYMTAB, SectionHeader,
+};
+use goblin::elf::sym::{STT_COMMON, STT_OBJECT, Symtab};
+
+use super::object::{Parts, file_range, memory_range};
+
+/// The variables of an object, by address in the object.
+#[derive(Clone, Debug, Default)]
+pub struct Variables {
+    /// Those whose size is known, by rising address, without overlaps.
+    known: Vec<Range<u64>>,
+    /// Where data lies, section by section, by rising address.
+    sections: Vec<Section>,
+}
+
+#[derive(Clone, Debug)]
+struct Section {
+    memory: Range<u64>,
+    kind: SectionKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SectionKind {
+    /// One variable after the other.
+    Plain,
+    /// Linkers define symbols for its beginning and its end, and code may walk from one to the other.
+    Collected,
+    /// It is walked, whatever variables are in it.
+    Walked,
+}
+
+impl Variables {
+    pub(super) fn read(parts: &Parts) -> Variables {
+        let is_made_by_go = parts.is_made_by_go();
+        let data = parts.loaded_sections().filter(|s| s.sh_flags & u64::from(SHF_EXECINSTR) == 0);
+        let mut sections: Vec<Section> = data
+            .map(|section| {
+                let kind = match section.sh_type {
+                    SHT_INIT_ARRAY | SHT_FINI_ARRAY | SHT_PREINIT_ARRAY => SectionKind::Walked,
+                    _ if is_made_by_go => SectionKind::Walked,
+                    // Its name is one in C.
+                    _ if !parts.name(section).starts_with('.') => SectionKind::Collected,
+                    _ => SectionKind::Plain,
+                };
+                Section { memory: memory_range(section), kind }
+            })
+            .collect();
+        if sections.is_empty() {
+            sections =
+                parts.data_segments().map(|memory| Section { memory, kind: SectionKind::Plain }).collect();
+        }
+        sections.sort_by_key(|section| section.memory.start);
+        let mut variables = Variables { known: Vec::new(), sections };
+        let known = parts.sections.iter().filter(|s| matches!(s.sh_type, SHT_SYMTAB | SHT_DYNSYM));
+        let known = known.flat_map(|table| symbols(parts.bytes, table, parts.ctx)).collect();
+        variables.add(known);
+        variables
+    }
+
+    /// Adds the variables that a debugging file of the object knows. Addresses are the same there.
+    pub(super) fn add_debugging_file(&mut self, bytes: &[u8]) {
+        let Ok(header) = goblin::elf::Elf::parse_header(bytes) else { return };
+        let is_64 = header.e_ident[goblin::elf::header::EI_CLASS] == goblin::elf::header::ELFCLASS64;
+        let container = if is_64 { Container::Big } else { Container::Little };
+        let ctx = Ctx::new(container, Endian::Little);
+        let count = header.e_shnum.into();
+        let Ok(sections) = SectionHeader::parse(bytes, header.e_shoff as usize, count, ctx) else { return };
+        let tables = sections.iter().filter(|section| section.sh_type == SHT_SYMTAB);
+        self.add(tables.flat_map(|table| symbols(bytes, table, ctx)).collect());
+    }
+
+    fn add(&mut self, mut found: Vec<Range<u64>>) {
+        found.retain(|range| self.section(range.start).is_some());
+        found.append(&mut self.known);
+        found.sort_by_key(|range| (range.start, range.end));
+        // Several names for one variable, or for parts of it.
+        for range in found {
+            match self.known.last_mut() {
+                Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+                _ => self.known.push(range),
+            }
+        }
+    }
+
+    /// All that an address may lead to, if it lies in a variable.
+    pub(super) fn around(&self, address: u64) -> Range<u64> {
+        let Some(section) = self.section(address) else {
+            let next = self.sections.partition_point(|section| section.memory.start <= address);
+            let after = address.saturating_add(1);
+            let end = self.sections.get(next).map_or(after, |section| section.memory.start);
+            return address..end;
+        };
+        let walked = match section.kind {
+            SectionKind::Plain => false,
+            SectionKind::Collected => address == section.memory.start,
+            SectionKind::Walked => true,
+        };
+        if walked {
+            return section.memory.clone();
+        }
+        if let Some(variable) = self.known(address) {
+            return variable;
+        }
+        let next = self.known.partition_point(|variable| variable.start <= address);
+        let end = self.known.get(next).map_or(u64::MAX, |variable| variable.start);
+        address..end.min(section.memory.end)
+    }
+
+    /// Where the variable begins that ends at an address, if one does.
+    pub(super) fn before(&self, address: u64) -> u64 {
+        let last = address.wrapping_sub(1);
+        let Some(section) = self.section(last) else { return address };
+        if let Some(variable) = self.known(last) {
+            return if variable.end == address { variable.start } else { address };
+        }
+        let next = self.known.partition_point(|variable| variable.start <= last);
+        let end = self.known[..next].last().map_or(0, |variable| variable.end);
+        end.max(section.memory.start)
+    }
+
+    /// The variable whose size is known that holds an address.
+    pub(super) fn known(&self, address: u64) -> Option<Range<u64>> {
+        let next = self.known.partition_point(|variable| variable.start <= address);
+        self.known[..next].last().filter(|variable| address < variable.end).cloned()
+    }
+
+    /// Whether a section ends at an address, and no other begins there.
+    pub(super) fn ends_section(&self, address: u64) -> bool {
+        self.section(address).is_none() && self.section(address.wrapping_sub(1)).is_some()
+    }
+
+    fn section(&self, address: u64) -> Option<&Section> {
+        let next = self.sections.partition_point(|section| section.memory.start <= address);
+        self.sections[..next].iter().rev().find(|section| address < section.memory.end)
+    }
+}
+
+/// The variables of a symbol table.
+fn symbols(bytes: &[u8], table: &SectionHeader, ctx: Ctx) -> Vec<Range<u64>> {
+    let entries = || {
+        let range = file_range(bytes, table.sh_offset, table.sh_size)?;
+        let count = range.len() / usize::try_from(table.sh_entsize).ok().filter(|&size| size > 0)?;
+        Symtab::parse(bytes, range.start, count, ctx).ok()
+    };
+    let Some(symbols) = entries() else { return Vec::new() };
+    symbols
+        .iter()
+        .filter(|symbol| matches!(symbol.st_type(), STT_OBJECT | STT_COMMON) && symbol.st_shndx != 0)
+        .filter_map(|symbol| {
+            let end = symbol.st_value.checked_add(symbol.st_size)?;
+            (symbol.st_size > 0).then_some(symbol.st_value..end)
+        })
+        .collect()
+}
