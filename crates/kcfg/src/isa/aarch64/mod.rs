@@ -6,7 +6,7 @@ here are told apart by a mask each (Arm Architecture Reference Manual, DDI 0487,
 that knows them all, such as Capstone, takes longer for one instruction than the whole analysis does, and a
 scan looks at each several times. What is not told apart is forgotten by its class: every register that its
 fields can name, and the memory that it may write. `tests/semantics.rs` executes instructions of all classes to
-see that this is so.
+see that this is so, and `tests/decoders.rs` asks Capstone.
 */
 
 mod decode;
