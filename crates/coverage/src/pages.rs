@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use kplan::Coverage;
+use rangemap::RangeSet;
 
 use crate::code::Code;
 
@@ -73,17 +74,16 @@ impl SectionMap {
 impl Map {
     /// The map of a kernel of which this is a coverage, made of it or of another link of it.
     pub fn of(code: &Code, coverage: &Coverage) -> Map {
-        let mut ran: Vec<Range<u64>> = Vec::new();
+        let mut ran = RangeSet::new();
         let mut has_run = vec![false; code.linked.functions.len()];
         let mut missing = 0;
         for function in &coverage.functions {
             match code.addresses_of(function) {
-                Some(addresses) => ran.extend(addresses),
+                Some(addresses) => ran.extend(addresses.into_iter().filter(|range| !range.is_empty())),
                 None => missing += 1,
             }
         }
-        let ran = united(ran);
-        for range in &ran {
+        for range in ran.iter() {
             let functions = &code.linked.functions;
             // The one that the range begins in, if there is one, and those that begin within it.
             let first = functions.partition_point(|function| function.address + function.size <= range.start);
@@ -122,8 +122,8 @@ impl Map {
 }
 
 impl SectionMap {
-    /// Counts the bytes of `ran`, which are rising ranges that do not overlap.
-    fn count(&mut self, ran: &[Range<u64>]) {
+    /// Counts the bytes of `ran`.
+    fn count(&mut self, ran: &RangeSet<u64>) {
         let section = self.address..self.address + self.size;
         for page in &mut self.pages {
             page.ran = overlap(ran, &intersection(&page.addresses(), &section));
@@ -132,7 +132,7 @@ impl SectionMap {
     }
 
     /// Enters a function on its pages.
-    fn place(&mut self, function: usize, addresses: Range<u64>, ran: &[Range<u64>]) {
+    fn place(&mut self, function: usize, addresses: Range<u64>, ran: &RangeSet<u64>) {
         let first = self.pages.partition_point(|page| page.addresses().end <= addresses.start);
         for page in self.pages[first..].iter_mut().take_while(|page| page.address < addresses.end) {
             let here = intersection(&page.addresses(), &addresses);
@@ -155,10 +155,9 @@ fn intersection(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     start..one.end.min(other.end).max(start)
 }
 
-/// How many bytes of `wanted` are in `ranges`, which rise and do not overlap.
-fn overlap(ranges: &[Range<u64>], wanted: &Range<u64>) -> u64 {
-    let first = ranges.partition_point(|range| range.end <= wanted.start);
-    let within = ranges[first..].iter().take_while(|range| range.start < wanted.end);
+/// How many bytes of `wanted` are in `ranges`.
+fn overlap(ranges: &RangeSet<u64>, wanted: &Range<u64>) -> u64 {
+    let within = ranges.overlapping(wanted);
     within.map(|range| intersection(range, wanted)).map(|shared| shared.end - shared.start).sum()
 }
 
@@ -177,19 +176,6 @@ fn pages(section: Range<u64>) -> Vec<Page> {
     (first..=last).map(page).collect()
 }
 
-/// The same addresses as rising ranges that do not touch.
-fn united(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_by_key(|range| range.start);
-    let mut united: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match united.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => united.push(range),
-        }
-    }
-    united
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,11 +186,6 @@ mod tests {
         let sizes: Vec<(u64, u64)> = pages.iter().map(|page| (page.address, page.size)).collect();
         assert_eq!(sizes, [(0x1000, 16), (0x2000, 4096), (0x3000, 4096), (0x4000, 1)]);
         assert!(super::pages(0x1000..0x1000).is_empty());
-    }
-
-    #[test]
-    fn ranges_that_touch_are_one() {
-        assert_eq!(united(vec![8..10, 0..4, 4..6, 9..12, 10..11]), [0..6, 8..12]);
     }
 
     #[test]
@@ -219,11 +200,11 @@ mod tests {
             function_total: 0,
             pages: pages(0x1800..0x2800),
         };
-        section.count(&[0x1000..0x1810, 0x1ff8..0x2008, 0x2700..0x3000]);
+        section.count(&RangeSet::from([0x1000..0x1810, 0x1ff8..0x2008, 0x2700..0x3000]));
         let ran: Vec<u64> = section.pages.iter().map(|page| page.ran).collect();
         assert_eq!(ran, [16 + 8, 8 + 0x100]);
         assert_eq!((section.ran, section.touched()), (ran.iter().sum(), 2));
-        section.place(7, 0x1ff0..0x2010, &[0x1000..0x1810, 0x1ff8..0x2008]);
+        section.place(7, 0x1ff0..0x2010, &RangeSet::from([0x1000..0x1810, 0x1ff8..0x2008]));
         assert_eq!(section.pages[0].functions, [OnPage { function: 7, size: 16, ran: 8 }]);
         assert_eq!(section.pages[1].functions, [OnPage { function: 7, size: 16, ran: 8 }]);
     }

@@ -12,6 +12,7 @@ mod tests;
 
 use std::ops::Range;
 
+use rangemap::RangeSet;
 use serde::Serialize;
 
 use crate::hot::HotCode;
@@ -125,7 +126,7 @@ enum Kind {
 }
 
 fn count(hot: &HotCode, sections: &[&TextSection], functions: &[Function], page_size: u64) -> Area {
-    let ran = ran_ranges(hot);
+    let ran = ran(hot);
     let mut area = Area::default();
     let mut last = None;
     for section in sections {
@@ -161,8 +162,8 @@ fn count(hot: &HotCode, sections: &[&TextSection], functions: &[Function], page_
             }
             put(Kind::Padding, at..range.start, None);
             at = range.end;
-            let inside = ranges_within(&ran, &range);
-            let rest = if inside.is_empty() { Kind::ColdFunction } else { Kind::ColdPart };
+            let mut inside = ran.overlapping(&range).peekable();
+            let rest = if inside.peek().is_none() { Kind::ColdFunction } else { Kind::ColdPart };
             let mut from = range.start;
             for ran in inside {
                 let (ran_start, ran_end) = (ran.start.max(range.start), ran.end.min(range.end));
@@ -230,26 +231,10 @@ fn finish(area: &mut Area, pages: Vec<Page>, section: &TextSection, regions: &[R
     }
 }
 
-/// The addresses that ran, rising, not overlapping.
-fn ran_ranges(hot: &HotCode) -> Vec<Range<u64>> {
+/// The addresses that ran.
+fn ran(hot: &HotCode) -> RangeSet<u64> {
     let ranges = hot.functions.iter().flat_map(|function| {
         function.ran.iter().map(|range| function.address + range.start..function.address + range.end)
     });
-    let mut ranges: Vec<Range<u64>> = ranges.collect();
-    ranges.sort_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
-            _ => merged.push(range),
-        }
-    }
-    merged
-}
-
-/// Those of the rising ranges that share a byte with `range`.
-fn ranges_within<'r>(ranges: &'r [Range<u64>], range: &Range<u64>) -> &'r [Range<u64>] {
-    let first = ranges.partition_point(|ran| ran.end <= range.start);
-    let count = ranges[first..].partition_point(|ran| ran.start < range.end);
-    &ranges[first..first + count]
+    ranges.filter(|range| !range.is_empty()).collect()
 }
