@@ -9,11 +9,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use goblin::elf::header::{ET_DYN, ET_EXEC};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::headers::{ElfFile, type_name};
+use crate::headers::ElfFile;
 use crate::machine::Machine;
 
 /// A kernel build directory after `make vmlinux`.
@@ -92,14 +91,7 @@ impl KernelBuild {
 fn check_vmlinux(path: &Path) -> Result<Machine> {
     let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
     let expected = "vmlinux, the linked kernel as an ELF file (not bzImage or Image)";
-    let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
-    if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
-        return Err(Error::WrongKind {
-            file: file.name,
-            found: type_name(file.header.e_type),
-            expected: expected.into(),
-        });
-    }
+    let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
     for section in 0..file.sections.len() {
         file.content(section)?;
     }

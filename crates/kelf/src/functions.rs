@@ -17,13 +17,12 @@
 use std::fs;
 use std::path::Path;
 
-use goblin::elf::header::{ET_DYN, ET_EXEC};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHN_LORESERVE, SHT_NOTE};
 use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_FUNC, STT_SECTION, Sym};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::headers::{ElfFile, type_name};
+use crate::headers::ElfFile;
 use crate::index::FunctionIndex;
 use crate::machine::Machine;
 use crate::segments::Segments;
@@ -114,11 +113,7 @@ impl Functions {
     pub fn read(path: &Path) -> Result<Functions> {
         let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let expected = "a linked kernel (vmlinux) or program";
-        let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
-        if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
-            let found = type_name(file.header.e_type);
-            return Err(Error::WrongKind { file: file.name, found, expected: expected.into() });
-        }
+        let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
         let (numbers, sections) = code_sections(&file)?;
         let symbols = match file.symbol_table()? {
             Some(table) => file.symbols(table)?,

@@ -62,6 +62,16 @@ impl<'a> ElfFile<'a> {
         Ok(file)
     }
 
+    /// Reads the headers of `bytes`, a file that has been linked.
+    pub fn parse_linked(name: &str, bytes: &'a [u8], expected: &str) -> Result<Self> {
+        let file = ElfFile::parse(name, bytes, expected)?;
+        if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
+            let found = type_name(file.header.e_type);
+            return Err(Error::WrongKind { file: file.name, found, expected: expected.into() });
+        }
+        Ok(file)
+    }
+
     /// The number of the section that holds the section names, if there is one.
     pub fn name_table(&self) -> Option<usize> {
         let index = match u32::from(self.header.e_shstrndx) {

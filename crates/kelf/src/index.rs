@@ -1,9 +1,12 @@
-//! Newtypes for the indices of this crate, so that a section number is never taken for a symbol's.
+//! Newtypes for indices, so that a section number is never taken for a symbol's.
 
+/// Makes a newtype for the numbers of one kind of thing.
+#[macro_export]
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
+        #[serde(transparent)]
         pub struct $name(pub u32);
 
         impl $name {

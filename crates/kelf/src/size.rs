@@ -16,12 +16,11 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use goblin::elf::header::{ET_DYN, ET_EXEC};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHT_NOBITS, SectionHeader};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::headers::{ElfFile, type_name};
+use crate::headers::ElfFile;
 use crate::machine::Machine;
 use crate::segments::Segments;
 
@@ -62,14 +61,7 @@ impl SizeTable {
     pub fn of(path: &Path) -> Result<SizeTable> {
         let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let expected = "a linked kernel (vmlinux) or program";
-        let file = ElfFile::parse(&path.display().to_string(), &bytes, expected)?;
-        if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
-            return Err(Error::WrongKind {
-                file: file.name,
-                found: type_name(file.header.e_type),
-                expected: expected.into(),
-            });
-        }
+        let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
         let mut table = SizeTable {
             path: path.into(),
             text: 0,

@@ -1,7 +1,7 @@
 //! Writing out the placed nodes: bytes, relocations, sections.
 
 use goblin::elf::section_header::{
-    SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_NULL, SHT_PROGBITS,
+    SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_PROGBITS,
 };
 use indexmap::IndexMap;
 use kelf::{Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
@@ -120,33 +120,12 @@ impl<'g> Emitter<'g> {
     }
 
     fn object(mut self) -> Result<Object<'g>, Error> {
-        let null = Section {
-            name: "",
-            kind: SHT_NULL,
-            flags: 0,
-            align: 1,
-            entsize: 0,
-            size: 0,
-            data: Vec::new().into(),
-            relocs: Vec::new(),
-            link_order: None,
-        };
-        let mut sections = vec![null];
+        let mut sections = vec![Section::null()];
         for placed in std::mem::take(&mut self.placed) {
             sections.push(self.section(&placed)?);
         }
         let groups = self.groups();
-        sections.push(Section {
-            name: ".note.GNU-stack",
-            kind: SHT_PROGBITS,
-            flags: 0,
-            align: 1,
-            entsize: 0,
-            size: 0,
-            data: Vec::new().into(),
-            relocs: Vec::new(),
-            link_order: None,
-        });
+        sections.push(Section { name: ".note.GNU-stack", kind: SHT_PROGBITS, ..Section::null() });
         Ok(Object {
             name: "kshrink.o".to_owned(),
             machine: self.graph.machine,

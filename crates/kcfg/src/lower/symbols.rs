@@ -32,16 +32,12 @@ pub(super) struct Places<'l> {
 
 impl<'g> SymbolTable<'g> {
     pub fn new(graph: &'g Graph) -> SymbolTable<'g> {
-        let null = Symbol {
-            name: "",
-            value: 0,
-            size: 0,
-            binding: STB_LOCAL,
-            kind: STT_NOTYPE,
-            other: 0,
-            place: Place::Undefined,
-        };
-        SymbolTable { graph, symbols: vec![null], indices: FxHashMap::default(), own: FxHashMap::default() }
+        SymbolTable {
+            graph,
+            symbols: vec![Symbol::null()],
+            indices: FxHashMap::default(),
+            own: FxHashMap::default(),
+        }
     }
 
     /// Adds the symbol of a section.
