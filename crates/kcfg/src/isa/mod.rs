@@ -37,8 +37,21 @@ pub trait Isa: Sync {
     /// them if it is not understood.
     fn registers_read(&self, bytes: &[u8], address: u64) -> u64;
 
+    /// All of it at once, for those who look at every instruction: what [`Isa::decode`] and
+    /// [`Isa::memory_operand`] say of an instruction, with its effects appended to `out`.
+    fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
+        let insn = self.decode(bytes, address)?;
+        self.effects(bytes, address, out);
+        Some(Explained { insn, operand: self.memory_operand(bytes, address) })
+    }
+
     /// The stack pointer.
     fn stack_pointer(&self) -> Reg;
+
+    /// How many registers there are for the model: each has a number below.
+    fn registers(&self) -> usize {
+        usize::from(TEMPORARY.0) + 1
+    }
 }
 
 /// An instruction set whose code can also be cut apart, changed and laid out anew.
@@ -120,6 +133,15 @@ pub struct Insn {
     pub conditional: bool,
     /// What it makes of the instructions that follow.
     pub predicates: Predicates,
+}
+
+/// What [`Isa::explain`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The instruction.
+    pub insn: Insn,
+    /// Its memory operand, if it has one that is written out.
+    pub operand: Option<MemoryOperand>,
 }
 
 /// The conditions that `it` of Thumb code puts on the instructions that follow it.

@@ -1,6 +1,6 @@
 //! Exploration: from work items to runs, exits and edges, until nothing is left to do.
 
-use kcfg::isa::{BranchKind, Effect, Flow, Insn, Reg, Value};
+use kcfg::isa::{BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -230,15 +230,14 @@ impl<'a> Code<'a> {
             if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
                 return exit;
             }
-            let Some(mut insn) = self.decode(at) else {
+            effects.clear();
+            let Some(Explained { mut insn, operand }) = self.explain(at, &mut effects) else {
                 return self.add_exit(at, at, ExitKind::Stop, Returns::No);
             };
             let next = at.plus(insn.len.into());
-            effects.clear();
-            self.effects(at, &mut effects);
             match self.tracker {
                 Some(_) => self.follow_held((at, next), &effects, &mut holding, true),
-                None => self.note_addresses(at, next, &effects),
+                None => self.note_addresses((at, next), &effects, operand),
             }
             self.marks.set(at, insn.len);
             self.note_predicates(next, &insn);

@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kcfg::isa::{Address, BinaryOp, Effect, MemoryOperand, Reg, Value};
 use kelf::Machine;
 use rustc_hash::FxHashSet;
 
@@ -111,7 +111,7 @@ impl Live {
 
 impl Code<'_> {
     /// Notes the addresses of data that an instruction names.
-    pub(super) fn note_data(&mut self, at: Addr, effects: &[Effect]) {
+    pub(super) fn note_data(&mut self, at: Addr, effects: &[Effect], operand: Option<MemoryOperand>) {
         // A branch through a constant word is an edge of its own.
         if self.is_blind() || self.linked(at, effects).is_some() {
             return;
@@ -159,7 +159,7 @@ impl Code<'_> {
                 _ => {}
             }
         }
-        if let (false, Some(operand)) = (in_memory, self.memory_operand(at)) {
+        if let (false, Some(operand)) = (in_memory, operand) {
             self.note_address(at, &operand.address, How::Direct(operand.width));
         }
     }

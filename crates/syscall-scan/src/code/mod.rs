@@ -20,7 +20,7 @@ mod references;
 mod taken;
 mod uses;
 
-use kcfg::isa::{Effect, Insn, Isa, MemoryOperand, Value, arm};
+use kcfg::isa::{Effect, Explained, Insn, Isa, MemoryOperand, Value, arm};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::image::{Addr, Image};
@@ -190,6 +190,17 @@ impl Code<'_> {
     pub fn decode(&self, at: Addr) -> Option<Insn> {
         let is_code = self.image.is_code(at);
         is_code.then(|| self.isa.decode(self.image.code_bytes(at), self.predicated(at))).flatten()
+    }
+
+    /// The same with its memory operand, and with its effects appended to `out`.
+    fn explain(&self, at: Addr, out: &mut Vec<Effect>) -> Option<Explained> {
+        let is_code = self.image.is_code(at);
+        is_code.then(|| self.isa.explain(self.image.code_bytes(at), self.predicated(at), out)).flatten()
+    }
+
+    /// How many registers the machine has, see [`Isa::registers`].
+    pub fn registers(&self) -> usize {
+        self.isa.registers()
     }
 
     /// Appends the effects of the instruction at an address to `out`.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kcfg::isa::{Address, Effect, Value};
+use kcfg::isa::{Address, Effect, MemoryOperand, Value};
 use kelf::Machine;
 use rustc_hash::FxHashSet;
 
@@ -53,19 +53,19 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Notes the addresses that an instruction names. `operand` finds its memory operand, if its effects do
-    /// not tell (it may be a vector's).
+    /// Notes the addresses that an instruction names. Where its effects do not tell (it may be a vector's), its
+    /// memory operand does.
     pub(super) fn note(
         &mut self,
         at: Addr,
         effects: &[Effect],
         base: Option<Addr>,
-        operand: impl FnOnce() -> Option<Address>,
+        operand: Option<MemoryOperand>,
     ) {
         self.base = base;
         if effects.iter().all(|effect| matches!(effect, Effect::Clobber(_) | Effect::ClobberFlags)) {
-            if let Some(address) = operand() {
-                self.address(at, &address, true);
+            if let Some(operand) = operand {
+                self.address(at, &operand.address, true);
             }
         }
         for effect in effects {

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kcfg::isa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, Value};
+use kcfg::isa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOperand, Value};
 use kelf::Machine;
 use rustc_hash::FxHashMap;
 
@@ -56,7 +56,12 @@ impl Code<'_> {
     }
 
     /// Takes the addresses of code among the constants of one instruction.
-    pub(super) fn note_addresses(&mut self, at: Addr, next: Addr, effects: &[Effect]) {
+    pub(super) fn note_addresses(
+        &mut self,
+        (at, next): (Addr, Addr),
+        effects: &[Effect],
+        operand: Option<MemoryOperand>,
+    ) {
         for effect in effects {
             let (first, second) = match *effect {
                 Effect::Set { value, .. }
@@ -91,12 +96,9 @@ impl Code<'_> {
                 }
             }
         }
-        let (image, isa) = (self.image, self.isa);
-        self.note_data(at, effects);
+        self.note_data(at, effects, operand);
         let base = if self.taken.relative { self.global_offset_table(at) } else { None };
-        self.references.note(at, effects, base, || {
-            isa.memory_operand(image.code_bytes(at), at.0).map(|operand| operand.address)
-        });
+        self.references.note(at, effects, base, operand);
     }
 
     /// Takes the addresses of code among the distances from the global offset table, once it is known

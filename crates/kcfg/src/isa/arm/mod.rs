@@ -16,7 +16,7 @@ mod t32;
 
 use kelf::Machine;
 
-use super::{Effect, Insn, Isa, MemoryOperand, Reg};
+use super::{Effect, Explained, Insn, Isa, MemoryOperand, Reg};
 use op::Decoded;
 pub(super) use semantics::condition;
 
@@ -75,6 +75,13 @@ impl Isa for Arm {
 
     fn registers_read(&self, bytes: &[u8], address: u64) -> u64 {
         decode(bytes, address).map_or(u64::MAX, |decoded| semantics::registers_read(&decoded))
+    }
+
+    fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
+        let decoded = decode(bytes, address)?;
+        semantics::effects(&decoded, address as u32, out);
+        let operand = semantics::memory_operand(&decoded, address as u32);
+        Some(Explained { insn: semantics::instruction(&decoded), operand })
     }
 
     fn stack_pointer(&self) -> Reg {

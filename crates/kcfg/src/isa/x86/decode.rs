@@ -8,54 +8,78 @@ use iced_x86::{
 use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
 use crate::isa::{Branch, BranchKind, Flow, Insn, Predicates};
 
-/// Decodes one instruction and the places of its constants.
-pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<(Instruction, ConstantOffsets)> {
-    let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
-    let instruction = decoder.decode();
-    if instruction.is_invalid() {
-        return None;
-    }
-    let constants = decoder.get_constant_offsets(&instruction);
-    Some((instruction, constants))
+/// Decodes one instruction.
+pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instruction> {
+    let instruction = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
+    (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// See [`crate::isa::Isa::decode`].
-pub(super) fn decode(bits: u32, bytes: &[u8], address: u64) -> Option<Insn> {
-    let (instruction, constants) = instruction(bits, bytes, address)?;
-    let direct = |kind, condition| Flow::Direct {
-        branch: Branch { kind, condition },
-        target: near_target(bits, &instruction),
-        field_offset: constants.immediate_offset() as u8,
-        field_width: constants.immediate_size() as u8,
-    };
-    let flow = match instruction.flow_control() {
-        // `ud0` and `ud1` are no branches, but nothing after them runs either.
-        FlowControl::Exception if instruction.code() != Code::INVALID => Flow::Trap,
-        FlowControl::UnconditionalBranch if is_near(&instruction) => direct(BranchKind::Jump, 0),
-        FlowControl::ConditionalBranch => direct(BranchKind::Conditional, condition(&instruction)?),
-        FlowControl::Call if is_near(&instruction) => direct(BranchKind::Call, 0),
-        // Far jumps and calls change segments: hand-written, target unknown.
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => Flow::IndirectJump,
-        // `syscall`, `sysenter` and `vmcall` count as calls for iced; control comes back behind them
-        // (in user space) or the instruction is the kernel's own.
-        FlowControl::Call if !is_far_call(&instruction) => Flow::Next,
-        FlowControl::Call | FlowControl::IndirectCall => Flow::IndirectCall,
-        FlowControl::Return => Flow::Return,
-        // `int` comes back.
-        _ => Flow::Next,
-    };
-    Some(Insn {
-        len: instruction.len() as u8,
-        flow,
-        system_call: is_system_call(bits, &instruction),
-        conditional: false,
-        predicates: Predicates::NONE,
-    })
+/// One decoded instruction with the places of its constants.
+pub(super) struct Decoded {
+    pub(super) bits: u32,
+    pub(super) instruction: Instruction,
+    /// Where the displacement of a branch or of a memory operand is.
+    pub(super) constants: ConstantOffsets,
+}
+
+impl Decoded {
+    /// Decodes the instruction at the start of `bytes`.
+    pub(super) fn new(bits: u32, bytes: &[u8], address: u64) -> Option<Decoded> {
+        let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        // Most instructions have neither, and finding the places takes time.
+        let constants = match is_near(&instruction) || has_memory_operand(&instruction) {
+            true => decoder.get_constant_offsets(&instruction),
+            false => ConstantOffsets::default(),
+        };
+        Some(Decoded { bits, instruction, constants })
+    }
+
+    /// See [`crate::isa::Isa::decode`].
+    pub(super) fn insn(&self) -> Option<Insn> {
+        let Decoded { bits, instruction, constants } = self;
+        let direct = |kind, condition| Flow::Direct {
+            branch: Branch { kind, condition },
+            target: near_target(*bits, instruction),
+            field_offset: constants.immediate_offset() as u8,
+            field_width: constants.immediate_size() as u8,
+        };
+        let flow = match instruction.flow_control() {
+            // `ud0` and `ud1` are no branches, but nothing after them runs either.
+            FlowControl::Exception if instruction.code() != Code::INVALID => Flow::Trap,
+            FlowControl::UnconditionalBranch if is_near(instruction) => direct(BranchKind::Jump, 0),
+            FlowControl::ConditionalBranch => direct(BranchKind::Conditional, condition(instruction)?),
+            FlowControl::Call if is_near(instruction) => direct(BranchKind::Call, 0),
+            // Far jumps and calls change segments: hand-written, target unknown.
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => Flow::IndirectJump,
+            // `syscall`, `sysenter` and `vmcall` count as calls for iced; control comes back behind them
+            // (in user space) or the instruction is the kernel's own.
+            FlowControl::Call if !is_far_call(instruction) => Flow::Next,
+            FlowControl::Call | FlowControl::IndirectCall => Flow::IndirectCall,
+            FlowControl::Return => Flow::Return,
+            // `int` comes back.
+            _ => Flow::Next,
+        };
+        Some(Insn {
+            len: instruction.len() as u8,
+            flow,
+            system_call: is_system_call(*bits, instruction),
+            conditional: false,
+            predicates: Predicates::NONE,
+        })
+    }
+}
+
+pub(super) fn has_memory_operand(instruction: &Instruction) -> bool {
+    instruction.op_kinds().any(|kind| kind == OpKind::Memory)
 }
 
 /// One instruction in AT&T syntax.
 pub(super) fn format(bits: u32, bytes: &[u8], address: u64) -> String {
-    let Some((instruction, _)) = instruction(bits, bytes, address) else {
+    let Some(instruction) = instruction(bits, bytes, address) else {
         return "(bad)".to_owned();
     };
     let mut text = String::new();
@@ -69,7 +93,7 @@ pub(super) fn padding_len(bits: u32, bytes: &[u8]) -> Option<usize> {
     if bytes.first() == Some(&0) {
         return Some(1);
     }
-    let (instruction, _) = instruction(bits, bytes, 0)?;
+    let instruction = instruction(bits, bytes, 0)?;
     // Before there were long `nop`s, GNU as padded with `lea 0(%esi), %esi` in several lengths.
     let same_register = instruction.op_count() == 2
         && match instruction.mnemonic() {
@@ -99,7 +123,7 @@ fn is_far_call(instruction: &Instruction) -> bool {
 
 /// See [`crate::isa::Rewritable::can_move`].
 pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
-    let Some((instruction, _)) = instruction(bits, bytes, 0) else { return false };
+    let Some(instruction) = instruction(bits, bytes, 0) else { return false };
     match instruction.flow_control() {
         // `xbegin` branches to its abort path.
         FlowControl::XbeginXabortXend => false,

@@ -3,8 +3,8 @@
 use kelf::Machine;
 
 use super::{
-    AddressField, Branch, BranchForm, BranchKind, Condition, Effect, Insn, Isa, MemoryOperand, Reg,
-    Rewritable,
+    AddressField, Branch, BranchForm, BranchKind, Condition, Effect, Explained, Insn, Isa, MemoryOperand,
+    Reg, Rewritable,
 };
 
 mod branch;
@@ -12,6 +12,8 @@ mod decode;
 mod operands;
 mod semantics;
 mod store;
+
+use decode::Decoded;
 
 pub use semantics::registers;
 
@@ -31,7 +33,7 @@ impl Isa for X86 {
     }
 
     fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn> {
-        decode::decode(self.bits, bytes, address)
+        Decoded::new(self.bits, bytes, address)?.insn()
     }
 
     fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
@@ -39,15 +41,26 @@ impl Isa for X86 {
     }
 
     fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
-        operands::memory(self.bits, bytes, address)
+        operands::memory(&Decoded::new(self.bits, bytes, address)?)
     }
 
     fn registers_read(&self, bytes: &[u8], _address: u64) -> u64 {
         operands::registers_read(self.bits, bytes)
     }
 
+    fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
+        let decoded = Decoded::new(self.bits, bytes, address)?;
+        let insn = decoded.insn()?;
+        semantics::effects_of(self.bits, &decoded.instruction, out);
+        Some(Explained { insn, operand: operands::memory(&decoded) })
+    }
+
     fn stack_pointer(&self) -> Reg {
         registers::ESP
+    }
+
+    fn registers(&self) -> usize {
+        if self.bits == 64 { 16 } else { 8 }
     }
 }
 

@@ -2,15 +2,15 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::decode;
+use super::decode::{self, Decoded};
 use super::semantics::registers::{EDI, ESI};
 use super::semantics::{address, general};
 use crate::isa::MemoryOperand;
 
 /// See [`crate::isa::Isa::memory_operand`].
-pub(super) fn memory(bits: u32, bytes: &[u8], at: u64) -> Option<MemoryOperand> {
-    let (instruction, constants) = decode::instruction(bits, bytes, at)?;
-    if !instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
+pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
+    let Decoded { bits, instruction, constants } = decoded;
+    if !decode::has_memory_operand(instruction) {
         return None;
     }
     let width = match instruction.mnemonic() {
@@ -19,12 +19,12 @@ pub(super) fn memory(bits: u32, bytes: &[u8], at: u64) -> Option<MemoryOperand> 
         _ => instruction.memory_size().size().clamp(1, 255) as u8,
     };
     let displacement_offset = constants.has_displacement().then_some(constants.displacement_offset() as u8);
-    Some(MemoryOperand { address: address(bits, &instruction)?, width, displacement_offset })
+    Some(MemoryOperand { address: address(*bits, instruction)?, width, displacement_offset })
 }
 
 /// See [`crate::isa::Rewritable::string_registers`].
 pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
-    let Some((instruction, _)) = decode::instruction(bits, bytes, 0) else { return 0 };
+    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return 0 };
     let registers = instruction.op_kinds().filter_map(|kind| match kind {
         OpKind::MemorySegESI | OpKind::MemorySegRSI => Some(ESI),
         OpKind::MemoryESEDI | OpKind::MemoryESRDI => Some(EDI),
@@ -35,7 +35,7 @@ pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
 
 /// See [`crate::isa::Isa::registers_read`].
 pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
-    let Some((instruction, _)) = decode::instruction(bits, bytes, 0) else { return u64::MAX };
+    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return u64::MAX };
     if clears(&instruction) {
         return 0;
     }

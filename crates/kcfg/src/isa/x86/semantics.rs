@@ -64,8 +64,13 @@ use registers::{EAX, EBP, ECX, EDI, EDX, ESP, R11};
 /// See [`crate::isa::Isa::effects`].
 pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
     let instruction = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
+    effects_of(bits, &instruction, out);
+}
+
+/// The same of an instruction that is decoded.
+pub(super) fn effects_of(bits: u32, instruction: &Instruction, out: &mut Vec<Effect>) {
     if !instruction.is_invalid() {
-        Model { bits, word: (bits / 8) as u8, instruction: &instruction, out }.run();
+        Model { bits, word: (bits / 8) as u8, instruction, out }.run();
     }
 }
 

@@ -168,7 +168,7 @@ fn no_write_is_missed() {
             *byte = (state >> 56) as u8;
         }
         let bits = if round % 2 == 0 { 32 } else { 64 };
-        let Some((instruction, _)) = decode::instruction(bits, &bytes, 0x1000) else {
+        let Some(instruction) = decode::instruction(bits, &bytes, 0x1000) else {
             continue;
         };
         let out = model(bits, &bytes);
