@@ -1,5 +1,7 @@
 //! Calls: what is left of a state when the callee has returned.
 
+use std::rc::Rc;
+
 use kcfg::isa::{BinaryOp, Effect, Reg, Value};
 
 use super::step::Step;
@@ -7,6 +9,9 @@ use super::{Flows, State};
 use crate::abi;
 use crate::code::ExitKind;
 use crate::image::Addr;
+
+/// The instructions of a function with their effects.
+pub(super) type Leaf = Vec<(Addr, Vec<Effect>)>;
 
 /// The most instructions that a callee may have to be followed rather than assumed about.
 const MAX_LEAF: usize = 8;
@@ -28,11 +33,11 @@ impl Flows<'_> {
         let before = state.register(stack_pointer).clone();
         self.apply(state, at, effects, reads, trust_frame);
         if let Some(leaf) = callee.and_then(|callee| self.leaf(callee)) {
-            for (at, effects) in leaf {
+            for (at, effects) in leaf.iter() {
                 let image = self.code.image;
                 let domain = &mut self.domain;
                 // The return address was pushed a moment ago.
-                let mut step = Step::new(image, domain, state, at, stack_pointer, true);
+                let mut step = Step::new(image, domain, state, *at, stack_pointer, true);
                 effects.iter().for_each(|effect| step.apply(effect));
             }
             return;
@@ -135,7 +140,16 @@ impl Flows<'_> {
     }
 
     /// The effects of a function that is a few straight instructions and a return.
-    fn leaf(&self, callee: Addr) -> Option<Vec<(Addr, Vec<Effect>)>> {
+    fn leaf(&mut self, callee: Addr) -> Option<Rc<Leaf>> {
+        if let Some(known) = self.leaves.get(&callee) {
+            return known.clone();
+        }
+        let found = self.straight_instructions(callee).map(Rc::new);
+        self.leaves.insert(callee, found.clone());
+        found
+    }
+
+    fn straight_instructions(&self, callee: Addr) -> Option<Leaf> {
         let mut at = callee;
         let mut leaf = Vec::new();
         while leaf.len() < MAX_LEAF {

@@ -3,15 +3,12 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use kcfg::isa::{Reg, TEMPORARY};
+use kcfg::isa::Reg;
 
 use super::frame::Place;
 use super::ranges::Span;
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Origins, Value};
-
-/// How many general registers a machine has at most, and the model's own one.
-pub(super) const REGISTERS: usize = TEMPORARY.0 as usize + 1;
 
 /// How many places behind a watched pointer are told apart.
 const MAX_BLENDED: usize = 8;
@@ -24,6 +21,8 @@ pub struct Domain {
     pub frame: OriginId,
     /// All ones in a word.
     pub mask: u64,
+    /// How many registers there are, see [`kcfg::isa::Isa::registers`].
+    pub(super) registers: usize,
     /// The addresses of the global offset tables, where code of i386 counts from them. Compilers spill them;
     /// no variable ever holds them.
     pub global_offset_tables: Vec<u64>,
@@ -40,14 +39,15 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A domain for words of so many bytes.
-    pub fn new(word: u8, stack_pointer: Reg) -> Domain {
+    /// A domain for words of so many bytes, and so many registers.
+    pub fn new(word: u8, stack_pointer: Reg, registers: usize) -> Domain {
         let mut origins = Origins::default();
         let frame = origins.add(Origin::Register(stack_pointer));
         Domain {
             frame: frame.map_or(OriginId::NUMBER, |(id, _)| id),
             origins,
             mask: low_mask(word),
+            registers,
             global_offset_tables: Vec::new(),
             kept: Vec::new(),
             code: Vec::new(),
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn words_wrap_and_frames_grow_down() {
-        let domain = Domain::new(4, Reg(4));
+        let domain = Domain::new(4, Reg(4), 8);
         let below = domain.plus(Atom::of(domain.frame), (-8i64) as u64);
         assert_eq!(below.offset, 0xffff_fff8);
         let place = domain.place(below).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     fn extensions() {
         assert_eq!(sign_extend(0x80, 1), 0xffff_ffff_ffff_ff80);
         assert_eq!(sign_extend(0x1_7fff_ffff, 4), 0x7fff_ffff);
-        let mut domain = Domain::new(8, Reg(4));
+        let mut domain = Domain::new(8, Reg(4), 16);
         let atom = Atom::of(domain.frame);
         let low = domain.low(atom, 4, Span::new(0, u64::MAX)).unwrap();
         assert_ne!(low, atom);

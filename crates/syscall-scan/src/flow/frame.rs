@@ -58,14 +58,14 @@ pub struct Frame {
     /// only, where it says that the argument is no longer what the caller put there.
     cells: Rc<Vec<Cell>>,
     /// From each of these places to the end of its part of the frame, others may write.
-    exposed: Vec<Place>,
+    exposed: Rc<Vec<Place>>,
     /// The arguments, from this offset on, may have changed since the function was entered.
     arguments_lost: i64,
 }
 
 impl PartialEq for Frame {
     fn eq(&self, other: &Frame) -> bool {
-        self.exposed == other.exposed
+        (Rc::ptr_eq(&self.exposed, &other.exposed) || self.exposed == other.exposed)
             && self.arguments_lost == other.arguments_lost
             && (Rc::ptr_eq(&self.cells, &other.cells) || self.cells == other.cells)
     }
@@ -74,7 +74,7 @@ impl PartialEq for Frame {
 impl Frame {
     /// The frame of a function that has not done anything yet.
     pub fn new() -> Frame {
-        Frame { cells: Rc::default(), exposed: Vec::new(), arguments_lost: i64::MAX }
+        Frame { cells: Rc::default(), exposed: Rc::default(), arguments_lost: i64::MAX }
     }
 
     /// The frame of which nothing is known.
@@ -128,19 +128,30 @@ impl Frame {
         if range.is_empty() && !known && !argument {
             return;
         }
+        if let [Cell { place: whole, width: size, .. }] = self.cells[range.clone()] {
+            if (whole, size) == (place, width) && (known || argument) {
+                Rc::make_mut(&mut self.cells)[range.start].value = value;
+                return;
+            }
+        }
         // What is left of a cell that is partly overwritten is forgotten.
-        let mut new = Vec::with_capacity(3);
+        let mut new = Vec::new();
         if argument {
             for cell in &self.cells[range.clone()] {
                 new.extend(Cell::unknown(place.frame, cell.place.offset, place.offset));
                 new.extend(Cell::unknown(place.frame, place.plus(width), cell.end()));
             }
         }
+        let cells = Rc::make_mut(&mut self.cells);
+        if range.is_empty() {
+            cells.insert(range.start, Cell { place, width, value });
+            return;
+        }
         if known || argument {
             new.push(Cell { place, width, value });
         }
         new.sort_unstable_by_key(|cell| cell.place);
-        Rc::make_mut(&mut self.cells).splice(range, new);
+        cells.splice(range, new);
     }
 
     /// Forgets everything from a place to the end of its part of the frame.
@@ -191,11 +202,12 @@ impl Frame {
         let argument = domain.is_argument(place);
         let known = self
             .exposed
-            .iter_mut()
-            .find(|exposed| exposed.frame == place.frame && domain.is_argument(**exposed) == argument);
+            .iter()
+            .position(|exposed| exposed.frame == place.frame && domain.is_argument(*exposed) == argument);
         match known {
-            Some(exposed) => exposed.offset = exposed.offset.min(place.offset),
-            None => self.exposed.push(place),
+            Some(known) if self.exposed[known].offset <= place.offset => {}
+            Some(known) => Rc::make_mut(&mut self.exposed)[known].offset = place.offset,
+            None => Rc::make_mut(&mut self.exposed).push(place),
         }
     }
 
@@ -222,14 +234,16 @@ impl Frame {
 
     /// Others wrote to memory, not known where.
     pub fn written_by_others(&mut self, domain: &Domain) {
-        for place in self.exposed.clone() {
+        for &place in Rc::clone(&self.exposed).iter() {
             self.forget_from(place, domain);
         }
     }
 
     /// See `State::forget_origin`.
     pub(super) fn forget_origin(&mut self, origin: OriginId, domain: &Domain) {
-        self.exposed.retain(|place| place.frame != origin);
+        if self.exposed.iter().any(|place| place.frame == origin) {
+            Rc::make_mut(&mut self.exposed).retain(|place| place.frame != origin);
+        }
         let from_it = |cell: &Cell| {
             let mut atoms = cell.value.atoms().iter();
             atoms.any(|atom| domain.origins.root(atom.origin) == origin)
@@ -257,7 +271,8 @@ impl Frame {
         if !Rc::ptr_eq(&self.cells, &other.cells) && self.cells != other.cells {
             self.join_cells(other, domain, &mut unite);
         }
-        for &place in &other.exposed {
+        let news = if Rc::ptr_eq(&self.exposed, &other.exposed) { &[] } else { &other.exposed[..] };
+        for &place in news {
             let known = self.exposed.contains(&place);
             self.expose(place, domain);
             if widen && !known && !domain.is_argument(place) {
@@ -311,7 +326,7 @@ impl Frame {
             }
         }
         cells.dedup_by(|next, cell| next.place.frame == cell.place.frame && next.place.offset < cell.end());
-        let mut joined = Frame { cells: Rc::new(cells), ..Frame::new() };
+        let mut joined = Frame { cells: Rc::new(cells), exposed: Rc::clone(&self.exposed), ..*self };
         // Arguments that were written in other pieces there: all of it is unknown.
         for cell in other.cells.iter().filter(|cell| domain.is_argument(cell.place)) {
             for mine in &self.cells[self.overlapping(cell.place, cell.width)] {
@@ -337,7 +352,7 @@ mod tests {
 
     #[test]
     fn cells_hold_what_was_stored() {
-        let mut domain = Domain::new(4, Reg(4));
+        let mut domain = Domain::new(4, Reg(4), 8);
         let mut frame = Frame::new();
         let place = local(&domain, -8);
         frame.store(place, 4, Value::number(0x1234_5678), &domain);
@@ -350,7 +365,7 @@ mod tests {
 
     #[test]
     fn arguments_are_what_they_were_until_they_are_written() {
-        let mut domain = Domain::new(4, Reg(4));
+        let mut domain = Domain::new(4, Reg(4), 8);
         let mut frame = Frame::new();
         let place = local(&domain, 4);
         let argument = frame.load(place, 4, &mut domain).unwrap();
@@ -364,7 +379,7 @@ mod tests {
 
     #[test]
     fn exposed_parts_are_written_by_others() {
-        let mut domain = Domain::new(4, Reg(4));
+        let mut domain = Domain::new(4, Reg(4), 8);
         let mut frame = Frame::new();
         for offset in [-12, -8, -4] {
             frame.store(local(&domain, offset), 4, Value::number(7), &domain);

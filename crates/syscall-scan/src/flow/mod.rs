@@ -34,7 +34,6 @@ use crate::image::Addr;
 use crate::values::{Atom, OriginId, Value};
 
 pub use domain::Domain;
-use domain::REGISTERS;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
 use ranges::Compared;
@@ -52,8 +51,12 @@ pub struct Flows<'c> {
     pub convention: &'static Convention,
     functions: FxHashMap<Addr, Rc<Function>>,
     flows: FxHashMap<Addr, Rc<Flow>>,
+    /// Those while one of their unknowns is watched.
+    watched: FxHashMap<(Addr, OriginId), Result<Rc<Flow>, Addr>>,
     /// Which functions may return twice.
     returns_twice: FxHashMap<Addr, bool>,
+    /// What is followed at a call, of callees that are a few straight instructions.
+    leaves: FxHashMap<Addr, Option<Rc<call::Leaf>>>,
     /// A buffer for the effects of one instruction.
     effects: Vec<Effect>,
 }
@@ -107,7 +110,8 @@ impl<'c> Flows<'c> {
     /// Nothing analysed so far. `None` if nothing is known about the machine's conventions.
     pub fn new(code: &'c Code<'c>) -> Option<Flows<'c>> {
         let convention = Convention::of(code.image.machine)?;
-        let mut domain = Domain::new(code.image.machine.word_size(), convention.stack_pointer);
+        let word = code.image.machine.word_size();
+        let mut domain = Domain::new(word, convention.stack_pointer, code.registers());
         domain.global_offset_tables = code.global_offset_tables().map(|table| table.0).collect();
         domain.code = code.image.code().to_vec();
         Some(Flows {
@@ -116,7 +120,9 @@ impl<'c> Flows<'c> {
             convention,
             functions: FxHashMap::default(),
             flows: FxHashMap::default(),
+            watched: FxHashMap::default(),
             returns_twice: FxHashMap::default(),
+            leaves: FxHashMap::default(),
             effects: Vec::new(),
         })
     }
@@ -185,17 +191,22 @@ impl<'c> Flows<'c> {
     ///
     /// # Errors
     /// Where the value cannot be followed any further.
-    pub fn watch(&mut self, entry: Addr, watched: OriginId) -> Result<Flow, Addr> {
+    pub fn watch(&mut self, entry: Addr, watched: OriginId) -> Result<Rc<Flow>, Addr> {
+        if let Some(known) = self.watched.get(&(entry, watched)) {
+            return known.clone();
+        }
         let function = self.function(entry);
         self.domain.watch(Some(watched));
         let (states, balanced) = self.solve(&function, true);
         let lost = self.domain.lost();
         self.domain.watch(None);
-        match lost {
+        let flow = match lost {
             Some(at) => Err(at),
             None if !balanced => Err(entry),
-            None => Ok(Flow { states, function, trust_frame: balanced }),
-        }
+            None => Ok(Rc::new(Flow { states, function, trust_frame: balanced })),
+        };
+        self.watched.insert((entry, watched), flow.clone());
+        flow
     }
 
     /// Shows each instruction of a function that control gets to, with the state in front of it and its
@@ -289,7 +300,7 @@ impl<'c> Flows<'c> {
         let ends = self.ends(state, effects);
         let stack_pointer = self.convention.stack_pointer;
         self.domain.at = at;
-        for number in (0..REGISTERS as u8).filter(|number| reads >> number & 1 != 0) {
+        for number in (0..self.domain.registers as u8).filter(|number| reads >> number & 1 != 0) {
             let value = state.register(Reg(number)).clone();
             state.frame.lose(&value, &self.domain);
         }

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn domain() -> (Domain, Atom) {
-        let domain = Domain::new(4, Reg(4));
+        let domain = Domain::new(4, Reg(4), 8);
         let atom = Atom::of(domain.frame);
         (domain, atom)
     }

@@ -36,7 +36,8 @@ impl Flows<'_> {
     /// the frame can be believed.
     pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> Solution {
         let count = function.blocks.len();
-        let nothing = || (vec![Some(Rc::new(State::nothing_known())); count], false);
+        let registers = self.domain.registers;
+        let nothing = || (vec![Some(Rc::new(State::nothing_known(registers))); count], false);
         if count > MAX_BLOCKS {
             return nothing();
         }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use kcfg::isa::{Condition, Effect, Reg};
 
-use super::domain::{Domain, REGISTERS};
+use super::domain::Domain;
 use super::frame::Frame;
 use super::ranges::{Compared, Ranges, Span};
 use crate::image::Addr;
@@ -13,8 +13,8 @@ use crate::values::{Atom, Origin, OriginId, Value};
 /// The state of the machine at one point of a function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
-    /// The registers, by number.
-    pub(super) registers: [Value; REGISTERS],
+    /// The registers, by number. Copies share them until one is changed.
+    pub(super) registers: Rc<[Value]>,
     /// The stack frame.
     pub frame: Frame,
     /// The ranges of unknown values.
@@ -46,7 +46,7 @@ struct Split {
 }
 
 /// A value that was read from memory.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Loaded {
     /// The address,
     pub(super) at: Atom,
@@ -69,7 +69,7 @@ impl State {
     /// The state in which every register holds an unknown of its own.
     pub fn at_entry(domain: &mut Domain) -> State {
         State {
-            registers: std::array::from_fn(|number| domain.value(Origin::Register(Reg(number as u8)))),
+            registers: (0..domain.registers as u8).map(|n| domain.value(Origin::Register(Reg(n)))).collect(),
             frame: Frame::new(),
             ranges: Ranges::default(),
             dirty: false,
@@ -81,9 +81,9 @@ impl State {
     }
 
     /// The state in which everything is possible.
-    pub(super) fn nothing_known() -> State {
+    pub(super) fn nothing_known(registers: usize) -> State {
         State {
-            registers: std::array::from_fn(|_| Value::Any),
+            registers: vec![Value::Any; registers].into(),
             frame: Frame::lost(),
             ranges: Ranges::default(),
             dirty: true,
@@ -101,8 +101,9 @@ impl State {
 
     /// Gives a register a value.
     pub(super) fn set_register(&mut self, reg: Reg, value: Value) {
-        if let Some(register) = self.registers.get_mut(usize::from(reg.0)) {
-            *register = value;
+        let number = usize::from(reg.0);
+        if self.registers.get(number).is_some_and(|known| *known != value) {
+            Rc::make_mut(&mut self.registers)[number] = value;
         }
         if self.partial.as_ref().is_some_and(|partial| partial.reg == reg) {
             self.partial = None;
@@ -184,22 +185,22 @@ impl State {
     /// still is, becomes nameless.
     pub(super) fn forget_origin(&mut self, origin: OriginId, domain: &Domain) {
         let from_it = |atom: &Atom| domain.origins.root(atom.origin) == origin;
-        for value in &mut self.registers {
-            if value.atoms().iter().any(from_it) {
-                *value = Value::Any;
-            }
+        let stale = |value: &Value| value.atoms().iter().any(from_it);
+        if self.registers.iter().any(stale) {
+            let registers = Rc::make_mut(&mut self.registers).iter_mut();
+            registers.filter(|value| stale(value)).for_each(|value| *value = Value::Any);
         }
         self.frame.forget_origin(origin, domain);
         self.ranges.forget(|atom| from_it(&atom));
-        let stale = |loaded: &Loaded| {
+        let outdated = |loaded: &Loaded| {
             let index = loaded.index.as_ref().is_some_and(|(index, _)| from_it(index));
-            from_it(&loaded.at) || index || loaded.value.atoms().iter().any(from_it)
+            from_it(&loaded.at) || index || stale(&loaded.value)
         };
-        if self.loaded.iter().any(stale) {
-            Rc::make_mut(&mut self.loaded).retain(|loaded| !stale(loaded));
+        if self.loaded.iter().any(outdated) {
+            Rc::make_mut(&mut self.loaded).retain(|loaded| !outdated(loaded));
         }
         self.compared = self.compared.filter(|compared| !from_it(&compared.left));
-        self.partial = self.partial.take().filter(|partial| !partial.value.atoms().iter().any(from_it));
+        self.partial = self.partial.take().filter(|partial| !stale(&partial.value));
     }
 
     /// Makes this state hold for `other` too.
@@ -212,20 +213,25 @@ impl State {
         // An address that is lost among unknown values may still be used.
         let mut lost = Vec::new();
         let mut named = Vec::new();
-        for (number, theirs) in other.registers.iter().enumerate() {
-            let mine = &self.registers[number];
+        // Where neither way has written to any, they are the same ones.
+        let differing = if Rc::ptr_eq(&self.registers, &other.registers) { 0 } else { other.registers.len() };
+        for number in 0..differing {
+            let (mine, theirs) = (&self.registers[number], &other.registers[number]);
             if mine == theirs {
                 continue;
             }
             let joined = mine.join(theirs);
-            if joined == Value::Any || (widens && joined != *mine && !domain.is_addresses_of_code(&joined)) {
+            let joined = if joined == Value::Any
+                || (widens && joined != *mine && !domain.is_addresses_of_code(&joined))
+            {
                 let width = self.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
                 lost.push((mine.clone(), theirs.clone()));
                 named.push((number, width));
-                self.registers[number] = Value::Any;
+                Value::Any
             } else {
-                self.registers[number] = joined;
-            }
+                joined
+            };
+            Rc::make_mut(&mut self.registers)[number] = joined;
         }
         for (mine, theirs) in &lost {
             self.frame.expose_value(mine, domain);
@@ -255,7 +261,7 @@ impl State {
         }
         for (&(number, _), (mine, theirs)) in named.iter().zip(&lost) {
             let blended = domain.blend(self.registers[number].clone(), [mine, theirs]);
-            self.registers[number] = blended;
+            Rc::make_mut(&mut self.registers)[number] = blended;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use kcfg::isa::{BinaryOp, Condition, Effect, Reg, Value as Operand};
 
-use super::domain::{Domain, REGISTERS, low_mask};
+use super::domain::{Domain, low_mask};
 use super::memory::MAX_FEW;
 use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
@@ -107,7 +107,8 @@ impl<'a> Step<'a> {
             Effect::OnlyIf(condition) => self.state.split_on(condition, self.domain),
             Effect::SystemCall { .. } => {
                 // The kernel may write to what its arguments point to.
-                for reg in (0..REGISTERS as u8).map(Reg).filter(|&reg| reg != self.stack_pointer) {
+                for reg in (0..self.domain.registers as u8).map(Reg).filter(|&reg| reg != self.stack_pointer)
+                {
                     let value = self.state.register(reg).clone();
                     self.state.frame.expose_value(&value, self.domain);
                 }

@@ -106,6 +106,7 @@ impl Value {
         }
         match (self, other) {
             (Value::Any, _) | (_, Value::Any) => Value::Any,
+            (&Value::One(a), &Value::One(b)) => Value::Many(Rc::new([a.min(b), a.max(b)])),
             _ if self.has_all(other) => self.clone(),
             _ if other.has_all(self) => other.clone(),
             _ => {
