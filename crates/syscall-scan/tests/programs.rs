@@ -97,6 +97,39 @@ fn functions_behind_pointers() {
     check("callbacks.c");
 }
 
+#[test]
+fn jumps_by_return() {
+    check_on(&Machine::ALL, "pushed.c");
+}
+
+/// Branches and returns made of calls, for machines that predict them too well.
+#[test]
+fn retpolines() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for machine in Machine::ALL {
+        for fixture in ["callbacks.c", "wrappers.c"] {
+            for kind in ["thunk", "thunk-inline"] {
+                let guarded =
+                    format!("-mindirect-branch={kind} -mfunction-return={kind} -fcf-protection=none");
+                for options in
+                    ["-mindirect-branch-register -static -O2", "-O2 -fPIE -static-pie", "-static -O0 -s"]
+                {
+                    compile(machine, fixture, &format!("{BARE} {options} {guarded}"), &program);
+                    let section = section(&program, machine.abi());
+                    let what = format!("{fixture} for {} with {options} {guarded}", machine.abi());
+                    assert_eq!(
+                        own_calls(&section),
+                        expected_calls(fixture, machine.abi()),
+                        "{what}: {section:#}"
+                    );
+                    assert_eq!(section["complete"], true, "{what}: {section:#}");
+                }
+            }
+        }
+    }
+}
+
 /// Where variables begin and end is known of programs with symbols. Code of i386 names them by small
 /// distances, which are like other numbers.
 #[test]

@@ -1,11 +1,12 @@
 //! Exploration: from work items to runs, exits and edges, until nothing is left to do.
 
-use kcfg::isa::{BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
+use kcfg::isa::{BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, live, references, taken,
+    Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, live, references,
+    taken, thunks,
 };
 use crate::abi::Convention;
 use crate::image::{Addr, Image, caught_types, landing_pads};
@@ -28,9 +29,10 @@ impl<'a> Code<'a> {
     /// # Errors
     /// If kshrink has no instruction set for the machine.
     pub fn new(image: &'a Image) -> Option<Code<'a>> {
+        let isa = kcfg::isa::isa(image.machine)?;
         let mut code = Code {
             image,
-            isa: kcfg::isa::isa(image.machine)?,
+            isa,
             sites: Vec::new(),
             exits: Vec::new(),
             exit_at: FxHashMap::default(),
@@ -42,6 +44,7 @@ impl<'a> Code<'a> {
             taken: taken::Candidates::new(image),
             references: references::Recorder::new(image),
             predicates: FxHashMap::default(),
+            thunks: thunks::find(image, isa),
             tracker: held::Tracker::new(image),
             claimed: FxHashSet::default(),
             landed: FxHashSet::default(),
@@ -212,6 +215,7 @@ impl<'a> Code<'a> {
         let mut at = start;
         let mut effects = Vec::new();
         let mut holding = Vec::new();
+        let mut replaced = false;
         loop {
             if let Some(length) = self.length(at) {
                 let next = at.plus(length);
@@ -244,6 +248,11 @@ impl<'a> Code<'a> {
             if self.comes_back(&holding, next) {
                 insn.flow = insn.flow.as_call();
             }
+            // `push %rax; ret`
+            if replaced && insn.flow == Flow::Return {
+                insn.flow = Flow::IndirectJump;
+            }
+            replaced = self.replaces_return_address(&effects);
             if insn.system_call {
                 self.sites.push(at);
             } else if let Some(exit) = self.leave(at, next, insn, &effects) {
@@ -252,6 +261,27 @@ impl<'a> Code<'a> {
             }
             at = next;
         }
+    }
+
+    /// Whether an instruction writes where the stack pointer points when it is done, so that a return which follows
+    /// goes there.
+    fn replaces_return_address(&self, effects: &[Effect]) -> bool {
+        if Convention::of(self.image.machine).is_some_and(|convention| convention.link.is_some()) {
+            return false;
+        }
+        let stack = self.isa.stack_pointer();
+        let moved = effects.iter().find_map(|effect| match *effect {
+            Effect::Binary { op: BinaryOp::Sub, dst, right: Value::Const(bytes), .. } if dst == stack => {
+                Some(bytes as i64)
+            }
+            _ => None,
+        });
+        effects.iter().any(|effect| match *effect {
+            Effect::Store { to, .. } => {
+                to.base == Some(stack) && to.index.is_none() && to.displacement == -moved.unwrap_or(0)
+            }
+            _ => false,
+        })
     }
 
     /// Whether the link register holds the address after an instruction, which then is a call if it is a jump:

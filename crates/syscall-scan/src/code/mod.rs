@@ -18,6 +18,7 @@ mod held;
 mod live;
 mod references;
 mod taken;
+mod thunks;
 mod uses;
 
 use kcfg::isa::{Effect, Explained, Insn, Isa, MemoryOperand, Value, arm};
@@ -152,6 +153,8 @@ pub struct Code<'a> {
     references: references::Recorder<'a>,
     /// The instructions that `it` of Thumb makes conditional, with the machine's number of the condition.
     predicates: FxHashMap<Addr, u8>,
+    /// What compilers put in the place of computed branches and returns.
+    thunks: thunks::Thunks,
     /// What registers hold, where one instruction cannot make an address.
     tracker: Option<held::Tracker>,
     /// Words of data that belong to jump tables.
@@ -189,13 +192,28 @@ impl Code<'_> {
     /// The instruction at an address; `None` if there is none.
     pub fn decode(&self, at: Addr) -> Option<Insn> {
         let is_code = self.image.is_code(at);
-        is_code.then(|| self.isa.decode(self.image.code_bytes(at), self.predicated(at))).flatten()
+        let mut insn =
+            is_code.then(|| self.isa.decode(self.image.code_bytes(at), self.predicated(at))).flatten()?;
+        if !self.thunks.is_empty() {
+            insn.flow = self.flow_through_thunk(at, insn.flow).unwrap_or(insn.flow);
+        }
+        Some(insn)
     }
 
     /// The same with its memory operand, and with its effects appended to `out`.
     fn explain(&self, at: Addr, out: &mut Vec<Effect>) -> Option<Explained> {
         let is_code = self.image.is_code(at);
-        is_code.then(|| self.isa.explain(self.image.code_bytes(at), self.predicated(at), out)).flatten()
+        let first = out.len();
+        let mut explained =
+            is_code.then(|| self.isa.explain(self.image.code_bytes(at), self.predicated(at), out)).flatten()?;
+        if !self.thunks.is_empty() {
+            if let Some(flow) = self.flow_through_thunk(at, explained.insn.flow) {
+                explained.insn.flow = flow;
+                out.truncate(first);
+                self.effects_through_thunk(at, out);
+            }
+        }
+        Some(explained)
     }
 
     /// How many registers the machine has, see [`Isa::registers`].
@@ -205,7 +223,9 @@ impl Code<'_> {
 
     /// Appends the effects of the instruction at an address to `out`.
     pub fn effects(&self, at: Addr, out: &mut Vec<Effect>) {
-        self.isa.effects(self.image.code_bytes(at), self.predicated(at), out);
+        if self.thunks.is_empty() || !self.effects_through_thunk(at, out) {
+            self.isa.effects(self.image.code_bytes(at), self.predicated(at), out);
+        }
     }
 
     /// The address of an instruction, and the condition that an instruction in front puts on it.

@@ -1,0 +1,141 @@
+//! Retpolines: what compilers make of computed branches and returns so that nobody can train their prediction
+//! (`-mindirect-branch`, `-mfunction-return`, `-mretpoline`).
+//!
+//! The branch becomes one to a *thunk*, which calls past a loop that only speculation gets into, and there puts
+//! a register in the place of the return address, or drops that address, and returns:
+//!
+//! ```text
+//! thunk:  call 2f
+//! 1:      pause; lfence; jmp 1b
+//! 2:      mov %rax,(%rsp)          or: lea 8(%rsp),%rsp
+//!         ret
+//! ```
+//!
+//! Taken literally, such a thunk is a function that never comes back. A branch to one that ends in a register is
+//! taken for a branch to what that register holds, and a jump to one of the other kind for a return. So is the call
+//! at its beginning, because compilers also put the whole in line.
+
+use kcfg::isa::{Branch, BranchKind, Effect, Flow, Isa, Reg, Value};
+use kelf::Machine;
+use memchr::memmem;
+use rustc_hash::FxHashMap;
+
+use super::Code;
+use crate::image::{Addr, Image};
+
+/// `pause; lfence; jmp` back to the `pause`.
+const TRAP: [u8; 7] = [0xf3, 0x90, 0x0f, 0xae, 0xe8, 0xeb, 0xf9];
+/// Bytes of the call in front of it.
+const CALL: u64 = 5;
+
+/// What a thunk does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Thunk {
+    /// It jumps to where a register points.
+    Jump(Reg),
+    /// It returns, by the instruction at this address.
+    Return(Addr),
+}
+
+/// The thunks of a program by their addresses.
+pub(super) type Thunks = FxHashMap<Addr, Thunk>;
+
+/// Finds the thunks of a program.
+pub(super) fn find(image: &Image, isa: &dyn Isa) -> Thunks {
+    let mut thunks = Thunks::default();
+    if !matches!(image.machine, Machine::I386 | Machine::X86_64) {
+        return thunks;
+    }
+    for range in image.code() {
+        let bytes = image.bytes(Addr(range.start));
+        let size = bytes.len().min((range.end - range.start) as usize);
+        for offset in memmem::find_iter(&bytes[..size], &TRAP) {
+            let Some(start) = (range.start + offset as u64).checked_sub(CALL).map(Addr) else { continue };
+            if let Some(thunk) = thunk(image, isa, start) {
+                thunks.insert(start, thunk);
+            }
+        }
+    }
+    thunks
+}
+
+/// What the thunk at an address does; `None` if there is none.
+fn thunk(image: &Image, isa: &dyn Isa, start: Addr) -> Option<Thunk> {
+    let call = image.is_code(start).then(|| isa.decode(image.code_bytes(start), start.0)).flatten()?;
+    let Flow::Direct { branch: Branch { kind: BranchKind::Call, .. }, target, .. } = call.flow else {
+        return None;
+    };
+    let swap = Addr(image.wrap(target));
+    let insn = image.is_code(swap).then(|| isa.decode(image.code_bytes(swap), swap.0)).flatten()?;
+    let end = swap.plus(insn.len.into());
+    let last = isa.decode(image.code_bytes(end), end.0)?;
+    if u64::from(call.len) != CALL || last.flow != Flow::Return {
+        return None;
+    }
+    let mut effects = Vec::new();
+    isa.effects(image.code_bytes(swap), swap.0, &mut effects);
+    let (stack, word) = (isa.stack_pointer(), image.machine.word_size());
+    effects.iter().find_map(|effect| match *effect {
+        Effect::Store { to, value: Value::Reg { reg, width }, .. }
+            if to.base == Some(stack) && to.index.is_none() && to.displacement == 0 && width == word =>
+        {
+            Some(Thunk::Jump(reg))
+        }
+        Effect::Set { dst, value: Value::Address(sum), .. }
+            if dst == stack && sum.base == Some(stack) && sum.displacement == i64::from(word) =>
+        {
+            Some(Thunk::Return(end))
+        }
+        Effect::Binary { dst, right: Value::Const(bytes), .. }
+            if dst == stack && bytes == u64::from(word) =>
+        {
+            Some(Thunk::Return(end))
+        }
+        _ => None,
+    })
+}
+
+impl Code<'_> {
+    /// Where control goes after an instruction that says `flow`, if that leads through a thunk.
+    pub(super) fn flow_through_thunk(&self, at: Addr, flow: Flow) -> Option<Flow> {
+        let (thunk, kind) = self.thunk_behind(at, flow)?;
+        match (thunk, kind) {
+            (Thunk::Jump(_), BranchKind::Call) => Some(Flow::IndirectCall),
+            (Thunk::Jump(_), _) => Some(Flow::IndirectJump),
+            (Thunk::Return(_), _) => Some(Flow::Return),
+        }
+    }
+
+    /// Appends the effects of an instruction whose branch leads through a thunk to `out`. Returns whether it does.
+    pub(super) fn effects_through_thunk(&self, at: Addr, out: &mut Vec<Effect>) -> bool {
+        let insn = self.isa.decode(self.image.code_bytes(at), at.0);
+        let Some((thunk, kind)) = insn.and_then(|insn| self.thunk_behind(at, insn.flow)) else {
+            return false;
+        };
+        match thunk {
+            Thunk::Jump(reg) => {
+                let width = self.image.machine.word_size();
+                out.push(Effect::Transfer(Value::Reg { reg, width }));
+                if kind == BranchKind::Call {
+                    self.isa.effects(self.image.code_bytes(at), at.0, out);
+                }
+            }
+            Thunk::Return(ret) => self.isa.effects(self.image.code_bytes(ret), ret.0, out),
+        }
+        true
+    }
+
+    /// The thunk that a branch leads through, and in which way.
+    fn thunk_behind(&self, at: Addr, flow: Flow) -> Option<(Thunk, BranchKind)> {
+        if let Some(&thunk) = self.thunks.get(&at) {
+            return Some((thunk, BranchKind::Jump));
+        }
+        let Flow::Direct { branch: Branch { kind, .. }, target, .. } = flow else { return None };
+        let &thunk = self.thunks.get(&Addr(self.image.wrap(target)))?;
+        match (thunk, kind) {
+            // The thunk's own call is decoded when control gets there.
+            (_, BranchKind::Conditional) | (Thunk::Return(_), BranchKind::Call) => None,
+            _ => Some((thunk, kind)),
+        }
+    }
+}
