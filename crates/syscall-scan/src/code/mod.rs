@@ -204,8 +204,9 @@ impl Code<'_> {
     fn explain(&self, at: Addr, out: &mut Vec<Effect>) -> Option<Explained> {
         let is_code = self.image.is_code(at);
         let first = out.len();
-        let mut explained =
-            is_code.then(|| self.isa.explain(self.image.code_bytes(at), self.predicated(at), out)).flatten()?;
+        let mut explained = is_code
+            .then(|| self.isa.explain(self.image.code_bytes(at), self.predicated(at), out))
+            .flatten()?;
         if !self.thunks.is_empty() {
             if let Some(flow) = self.flow_through_thunk(at, explained.insn.flow) {
                 explained.insn.flow = flow;
