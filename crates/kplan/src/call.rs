@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const MAX_VALUES: usize = 64;
 
 /// One system call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Call {
     /// Its number in this ABI.
     pub nr: u32,
@@ -27,7 +27,7 @@ pub struct Call {
 }
 
 /// Who makes a system call on a program's behalf.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Via {
     /// The kernel writes the number into the program's registers.
@@ -41,7 +41,7 @@ pub enum Via {
 /// A list is all that the argument is at every place that makes the call, as far as places are resolved.
 /// Values are what the kernel sees: of an argument that it declares as an `int`, the low 32 bits,
 /// zero-extended (of a `umode_t`, the low 16); of others the whole register.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Arguments {
     /// Values by rising number, each once.
@@ -49,7 +49,7 @@ pub struct Arguments {
 }
 
 /// One value of an argument.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ArgumentValue {
     /// The number.
     pub value: u64,
@@ -59,7 +59,7 @@ pub struct ArgumentValue {
 }
 
 /// One of the calls in one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operation {
     /// The first argument, which says what to do.
     pub value: u64,

@@ -5,8 +5,10 @@
 //! list is complete.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 
+use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
@@ -63,13 +65,52 @@ impl Syscalls {
 
     /// Adds what another scan found: the calls of either, complete where both are.
     pub fn merge(&mut self, other: Syscalls) {
-        for (abi, calls) in other.abis {
-            match self.abis.entry(abi) {
-                std::collections::btree_map::Entry::Vacant(entry) => drop(entry.insert(calls)),
-                std::collections::btree_map::Entry::Occupied(mut entry) => {
-                    entry.get_mut().merge(calls);
-                }
+        *self = [std::mem::take(self), other].into_iter().collect();
+    }
+}
+
+impl FromIterator<Syscalls> for Syscalls {
+    /// What several scans found, taken together as by [`Syscalls::merge`].
+    fn from_iter<I: IntoIterator<Item = Syscalls>>(found: I) -> Syscalls {
+        let mut abis: BTreeMap<Abi, Union> = BTreeMap::new();
+        for (abi, calls) in found.into_iter().flat_map(|syscalls| syscalls.abis) {
+            abis.entry(abi).or_default().add(calls);
+        }
+        Syscalls { abis: abis.into_iter().map(|(abi, union)| (abi, union.calls())).collect() }
+    }
+}
+
+/// What several scans found for one ABI. Everything is listed once, in the order in which it came.
+#[derive(Default)]
+struct Union {
+    incomplete: bool,
+    programs: IndexSet<String>,
+    calls: BTreeMap<u32, Call>,
+    unresolved: IndexSet<Unresolved>,
+    sites: IndexSet<Site>,
+}
+
+impl Union {
+    fn add(&mut self, other: AbiCalls) {
+        self.incomplete |= !other.complete;
+        self.programs.extend(other.programs);
+        for call in other.calls {
+            match self.calls.entry(call.nr) {
+                Entry::Vacant(entry) => drop(entry.insert(call)),
+                Entry::Occupied(mut entry) => entry.get_mut().merge(&call),
             }
+        }
+        self.unresolved.extend(other.unresolved);
+        self.sites.extend(other.sites);
+    }
+
+    fn calls(self) -> AbiCalls {
+        AbiCalls {
+            complete: !self.incomplete,
+            programs: self.programs.into_iter().collect(),
+            calls: self.calls.into_values().collect(),
+            unresolved: self.unresolved.into_iter().collect(),
+            sites: self.sites.into_iter().collect(),
         }
     }
 }
@@ -116,33 +157,10 @@ impl AbiCalls {
         let place = self.calls.iter().position(|listed| listed.nr > call.nr);
         self.calls.insert(place.unwrap_or(self.calls.len()), call);
     }
-
-    /// See [`Syscalls::merge`].
-    pub fn merge(&mut self, other: AbiCalls) {
-        self.complete &= other.complete;
-        for program in other.programs {
-            if !self.programs.contains(&program) {
-                self.programs.push(program);
-            }
-        }
-        for call in other.calls {
-            self.add(call);
-        }
-        for unresolved in other.unresolved {
-            if !self.unresolved.contains(&unresolved) {
-                self.unresolved.push(unresolved);
-            }
-        }
-        for site in other.sites {
-            if !self.sites.contains(&site) {
-                self.sites.push(site);
-            }
-        }
-    }
 }
 
 /// A place in a program that makes system calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Site {
     /// The program, by path.
     pub file: String,
@@ -159,7 +177,7 @@ pub struct Site {
 }
 
 /// A place in a program whose system calls are not known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Unresolved {
     /// The program, by path.
     pub file: String,

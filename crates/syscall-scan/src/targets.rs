@@ -29,16 +29,13 @@ pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
     if options.files.is_empty() {
         return scan_root(options, &loader);
     }
-    let mut found = Syscalls::default();
-    for path in &options.files {
+    let scanned = options.files.iter().map(|path| {
         let (bytes, inside) = read(options, &loader, path)?;
         let file = path.display().to_string();
-        found.merge(
-            scan_program(options, &loader, &bytes, &inside, &file)
-                .map_err(|error| Failure::bad_input(format!("{file}: {error}")))?,
-        );
-    }
-    Ok(found)
+        scan_program(options, &loader, &bytes, &inside, &file)
+            .map_err(|error| Failure::bad_input(format!("{file}: {error}")))
+    });
+    scanned.collect()
 }
 
 /// The chain to a call in each process that the files make which are named.
@@ -109,11 +106,8 @@ fn scan_program(
     inside: &Path,
     file: &str,
 ) -> Result<Syscalls, Error> {
-    let mut found = Syscalls::default();
-    for process in processes(loader, bytes, inside, file)? {
-        found.merge(report::section(file, &scan(&process)?, options.sites));
-    }
-    Ok(found)
+    let processes = processes(loader, bytes, inside, file)?;
+    processes.iter().map(|process| Ok(report::section(file, &scan(process)?, options.sites))).collect()
 }
 
 /// Scans all programs of a root file system. What cannot be scanned makes the result incomplete.
@@ -132,15 +126,13 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
         result
     })?;
     drop(progress);
-    let mut found = Syscalls::default();
     let mut failed: Vec<(&PathBuf, String)> =
         files.damaged.iter().map(|(path, error)| (path, error.to_string())).collect();
-    for (path, result) in files.programs.iter().zip(results) {
-        match result {
-            Ok(section) => found.merge(section),
-            Err(reason) => failed.push((path, reason)),
-        }
-    }
+    let scanned = files.programs.iter().zip(results).filter_map(|(path, result)| {
+        let failure = |reason| failed.push((path, reason));
+        result.map_err(failure).ok()
+    });
+    let mut found: Syscalls = scanned.collect();
     if found.abis.is_empty() {
         return Err(Failure::bad_input(format!(
             "no program in {} could be scanned ({})",

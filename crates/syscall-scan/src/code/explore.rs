@@ -3,6 +3,7 @@
 use kcfg::isa::{BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use super::{
     Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, live, references,
@@ -391,11 +392,11 @@ impl<'a> Code<'a> {
             next,
             kind,
             conditional: false,
-            successors: Vec::new(),
+            successors: SmallVec::new(),
             returns,
-            starts: Vec::new(),
-            predecessors: Vec::new(),
-            waiting: Vec::new(),
+            starts: SmallVec::new(),
+            predecessors: SmallVec::new(),
+            waiting: SmallVec::new(),
         });
         self.marks.set(at, EXIT);
         self.exit_at.insert(at, id);

@@ -392,13 +392,14 @@ impl Code<'_> {
         let mut next = own.end;
         let mut ranges = vec![own];
         while next < end {
-            let variable = self.image.variable(Addr(next));
             // Words of the global offset table are read by name.
-            let in_table = self.image.object_at(Addr(next)).is_some_and(|loaded| loaded.is_slot(Addr(next)));
-            next = variable.end.max(next + 1);
-            if !in_table {
-                ranges.push(variable);
+            if self.image.object_at(Addr(next)).is_some_and(|loaded| loaded.is_slot(Addr(next))) {
+                next = self.image.pointed_variable(Addr(next)).end;
+                continue;
             }
+            let variable = self.image.variable(Addr(next));
+            next = variable.end.max(next + 1);
+            ranges.push(variable);
         }
         ranges
     }

@@ -23,6 +23,7 @@ mod uses;
 
 use kcfg::isa::{Effect, Explained, Insn, Isa, MemoryOperand, Value, arm};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use crate::image::{Addr, Image};
 
@@ -46,15 +47,15 @@ pub struct Exit {
     /// so by its successors.)
     pub conditional: bool,
     /// Where control can go from here within the function, or to another one by a tail call.
-    pub successors: Vec<Addr>,
+    pub successors: SmallVec<[Addr; 2]>,
     /// Whether control can come from here to a return.
     returns: Returns,
     /// The starts of the runs that end here.
-    starts: Vec<Addr>,
+    starts: SmallVec<[Addr; 2]>,
     /// The exits that lead to one of `starts`.
-    predecessors: Vec<ExitId>,
+    predecessors: SmallVec<[ExitId; 4]>,
     /// The calls of a function that begins with one of `starts`, which have not come back so far.
-    waiting: Vec<ExitId>,
+    waiting: SmallVec<[ExitId; 4]>,
 }
 
 /// The ways to end a run.
@@ -145,7 +146,7 @@ pub struct Code<'a> {
     /// The exit of the run that begins at an address.
     runs: FxHashMap<Addr, ExitId>,
     /// The exits that lead to an address.
-    incoming: FxHashMap<Addr, Vec<ExitId>>,
+    incoming: FxHashMap<Addr, SmallVec<[ExitId; 4]>>,
     entries: FxHashMap<Addr, Entry>,
     marks: Marks,
     work: Vec<explore::Work>,
@@ -269,7 +270,7 @@ impl Code<'_> {
 
     /// The exits that lead to an address, calls left out.
     pub fn incoming(&self, start: Addr) -> &[ExitId] {
-        self.incoming.get(&start).map_or(&[], Vec::as_slice)
+        self.incoming.get(&start).map_or(&[], SmallVec::as_slice)
     }
 
     /// What is known about a place where functions begin: one that is called or whose address is taken.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kcfg::isa::{Address, Effect, MemoryOperand, Value};
 use kelf::Machine;
+use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::Code;
@@ -170,7 +171,7 @@ impl References {
             .iter()
             .map(|&reference| Reference { to: Addr(code.image.wrap(reference.to.0)), ..reference });
         let mut references: Vec<Reference> = absolute.chain(relative).filter(is_data).collect();
-        references.sort_unstable();
+        references.par_sort_unstable();
         references.dedup();
         References { pointed_to: Arc::clone(&code.image.pointed_to), references }
     }

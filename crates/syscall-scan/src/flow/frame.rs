@@ -283,19 +283,17 @@ impl Frame {
         self.arguments_lost = self.arguments_lost.min(other.arguments_lost);
     }
 
-    /// One cell of either frame, joined with what the other one has in its place.
-    fn with_theirs(
+    /// A cell that one of two frames has, joined with what the other one, `self`, has in its place. `unite` gets
+    /// this frame's value first.
+    fn with_cell(
         &self,
-        other: &Frame,
-        cell: Option<&Cell>,
+        cell: &Cell,
         domain: &mut Domain,
-        unite: &mut impl FnMut(&Value, &Value) -> Value,
-    ) -> Option<Cell> {
-        let Cell { place, width, .. } = *cell?;
-        let mine = self.load(place, width, domain).unwrap_or(Value::Any);
-        let theirs = other.load(place, width, domain).unwrap_or(Value::Any);
-        let value = if mine == theirs { mine } else { unite(&mine, &theirs) };
-        Some(Cell { place, width, value })
+        unite: impl FnOnce(&Value, &Value) -> Value,
+    ) -> Cell {
+        let own = self.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
+        let value = if own == cell.value { own } else { unite(&own, &cell.value) };
+        Cell { place: cell.place, width: cell.width, value }
     }
 
     fn join_cells(
@@ -317,9 +315,11 @@ impl Frame {
                 Some(cell)
             }
             // Written on one way only, or in other pieces: what is there on the other way?
-            (Some(a), Some(b)) if key(a) > key(b) => self.with_theirs(other, theirs.next(), domain, unite),
-            (Some(_), _) => self.with_theirs(other, mine.next(), domain, unite),
-            (None, _) => self.with_theirs(other, theirs.next(), domain, unite),
+            (Some(a), Some(b)) if key(a) > key(b) => {
+                theirs.next().map(|cell| self.with_cell(cell, domain, &mut *unite))
+            }
+            (Some(_), _) => mine.next().map(|cell| other.with_cell(cell, domain, |b, a| unite(a, b))),
+            (None, _) => theirs.next().map(|cell| self.with_cell(cell, domain, &mut *unite)),
         } {
             if cell.value != Value::Any || domain.is_argument(cell.place) {
                 cells.push(cell);

@@ -6,7 +6,9 @@
 //! head of a loop does it also keep what it was, and give up what changes after a few rounds. Nothing that
 //! an early round took for a value in a loop is left in the end.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::ops::Range;
 use std::rc::Rc;
 
 use kcfg::isa::Effect;
@@ -51,28 +53,27 @@ impl Flows<'_> {
         let count = function.blocks.len();
         let order = Order::of(function);
         let mut budget = 1000 + MAX_AVERAGE * count;
-        let mut decoded: Vec<Option<Decoded>> = (0..count).map(|_| None).collect();
+        let mut decoded = Decoded::new(count);
         let mut front: Vec<Option<Rc<State>>> = vec![None; count];
-        let mut behind: Vec<Vec<(BlockIndex, Rc<State>)>> = vec![Vec::new(); count];
+        let mut behind: Vec<Option<Rc<State>>> = vec![None; order.edges];
         let mut visits = vec![0u32; count];
-        let mut pending = BTreeSet::from([0u32]);
+        let mut pending = BinaryHeap::from([Reverse(0u32)]);
+        let mut is_pending = vec![false; count];
         let mut unbalanced = BTreeSet::new();
-        while let Some(rank) = pending.pop_first() {
+        while let Some(Reverse(rank)) = pending.pop() {
             let block = order.blocks[rank as usize];
+            is_pending[block.get()] = false;
             visits[block.get()] += 1;
             budget = budget.saturating_sub(1);
             if visits[block.get()] > MAX_VISITS || budget == 0 {
                 return None;
             }
             let mut state = (rank == 0).then(|| Rc::new(State::at_entry(&mut self.domain)));
-            for predecessor in &order.predecessors[block.get()] {
-                let arriving = behind[predecessor.get()].iter();
-                for (_, arriving) in arriving.filter(|(successor, _)| *successor == block) {
-                    match &mut state {
-                        Some(state) if Rc::ptr_eq(state, arriving) => {}
-                        Some(state) => Rc::make_mut(state).join(arriving, None, &mut self.domain),
-                        None => state = Some(Rc::clone(arriving)),
-                    }
+            for arriving in order.edges_to(block).iter().filter_map(|edge| behind[edge.get()].as_ref()) {
+                match &mut state {
+                    Some(state) if Rc::ptr_eq(state, arriving) => {}
+                    Some(state) => Rc::make_mut(state).join(arriving, None, &mut self.domain),
+                    None => state = Some(Rc::clone(arriving)),
                 }
             }
             if let (true, Some(state), Some(before)) =
@@ -87,41 +88,47 @@ impl Flows<'_> {
                 continue;
             }
             front[block.get()] = state.clone();
-            let (after, balanced) = match state {
+            let behind = &mut behind[order.edges_from(block)];
+            behind.fill(None);
+            let balanced = match state {
                 Some(state) => {
-                    let decoded = decoded[block.get()]
-                        .get_or_insert_with(|| Decoded::new(self.code, &function.blocks[block.get()]));
-                    self.block(function, block, decoded, Rc::unwrap_or_clone(state), trust_frame)
+                    let state = Rc::unwrap_or_clone(state);
+                    decoded.decode(self.code, block, &function.blocks[block.get()]);
+                    self.block(function, block, decoded.instructions(block), state, trust_frame, behind)
                 }
-                None => (Vec::new(), true),
+                None => true,
             };
             if balanced {
                 unbalanced.remove(&block);
             } else {
                 unbalanced.insert(block);
             }
-            pending.extend(function.blocks[block.get()].successors.iter().map(|next| order.rank[next.get()]));
-            behind[block.get()] = after;
+            for next in &function.blocks[block.get()].successors {
+                if !std::mem::replace(&mut is_pending[next.get()], true) {
+                    pending.push(Reverse(order.rank[next.get()]));
+                }
+            }
         }
         Some((front, unbalanced.is_empty()))
     }
 
-    /// Applies a block. Returns the states behind it by successor; and whether the stack pointer is where
-    /// it should be, if the block returns.
-    fn block(
+    /// Applies a block, and leaves the states behind it in `behind`, one for each successor that control can go
+    /// to. Returns whether the stack pointer is where it should be, if the block returns.
+    fn block<'d>(
         &mut self,
         function: &Function,
         index: BlockIndex,
-        decoded: &Decoded,
+        instructions: impl Iterator<Item = (Addr, u64, &'d [Effect])>,
         mut state: State,
         trust_frame: bool,
-    ) -> (Vec<(BlockIndex, Rc<State>)>, bool) {
+        behind: &mut [Option<Rc<State>>],
+    ) -> bool {
         let block = &function.blocks[index.get()];
         let exit = block.exit.map(|id| self.code.exit(id));
         let (mut branch, mut balanced) = (None, true);
         // The state where the exit is one on a condition that does not hold.
         let mut skipped = None;
-        for (at, reads, effects) in decoded.instructions() {
+        for (at, reads, effects) in instructions {
             let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
             match kind {
                 Some(ExitKind::Return) => {
@@ -131,7 +138,7 @@ impl Flows<'_> {
                     balanced = self.is_at_return(&state);
                     match state.skipped() {
                         Some(skipped) => state = skipped,
-                        None => return (Vec::new(), balanced),
+                        None => return balanced,
                     }
                 }
                 Some(ExitKind::Call(callee)) => {
@@ -140,11 +147,11 @@ impl Flows<'_> {
                 Some(ExitKind::IndirectCall) => {
                     self.call(&mut state, (at, reads, effects), None, trust_frame);
                 }
-                Some(ExitKind::Stop) => return (Vec::new(), true),
+                Some(ExitKind::Stop) => return true,
                 _ => {
                     let outcome = self.apply(&mut state, at, effects, reads, trust_frame);
                     if outcome.ends {
-                        return (Vec::new(), true);
+                        return true;
                     }
                     branch = outcome.branch;
                     if kind == Some(ExitKind::IndirectJump) {
@@ -158,10 +165,9 @@ impl Flows<'_> {
             (exit.successors.len() == 2 && exit.successors[0] != exit.successors[1])
                 .then(|| exit.successors[1])
         });
-        let mut behind = Vec::with_capacity(block.successors.len());
         state.settle(&mut self.domain);
         let state = Rc::new(state);
-        for &successor in &block.successors {
+        for (&successor, behind) in block.successors.iter().zip(behind) {
             let mut state = Rc::clone(&state);
             let start = function.blocks[successor.get()].start;
             if let (Some((compared, condition)), Some(taken)) = (branch, taken) {
@@ -177,16 +183,18 @@ impl Flows<'_> {
                     Rc::make_mut(&mut state).join(skipped, None, &mut self.domain);
                 }
             }
-            behind.push((successor, state));
+            *behind = Some(state);
         }
-        (behind, balanced)
+        balanced
     }
 }
 
-/// A block's instructions and their effects, decoded once for all visits.
+/// The instructions of a function and their effects, decoded once for all visits of a block.
 struct Decoded {
     instructions: Vec<Instruction>,
     effects: Vec<Effect>,
+    /// By block, where its instructions are and where their effects begin.
+    blocks: Vec<Option<(Range<usize>, usize)>>,
 }
 
 struct Instruction {
@@ -198,25 +206,35 @@ struct Instruction {
 }
 
 impl Decoded {
-    fn new(code: &Code, block: &Block) -> Decoded {
-        let mut decoded = Decoded { instructions: Vec::new(), effects: Vec::new() };
+    /// Nothing of so many blocks.
+    fn new(blocks: usize) -> Decoded {
+        Decoded { instructions: Vec::new(), effects: Vec::new(), blocks: vec![None; blocks] }
+    }
+
+    fn decode(&mut self, code: &Code, index: BlockIndex, block: &Block) {
+        if self.blocks[index.get()].is_some() {
+            return;
+        }
+        let (first, effects) = (self.instructions.len(), self.effects.len());
         let mut at = block.start;
         while at < block.end {
-            let start = decoded.effects.len();
-            code.effects(at, &mut decoded.effects);
-            let reads = code.unfollowed_reads(at, &decoded.effects[start..]);
-            decoded.instructions.push(Instruction { at, reads, end: decoded.effects.len() });
+            let start = self.effects.len();
+            code.effects(at, &mut self.effects);
+            let reads = code.unfollowed_reads(at, &self.effects[start..]);
+            self.instructions.push(Instruction { at, reads, end: self.effects.len() });
             // What is no instruction ends the block.
             at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));
         }
-        decoded
+        self.blocks[index.get()] = Some((first..self.instructions.len(), effects));
     }
 
-    fn instructions(&self) -> impl Iterator<Item = (Addr, u64, &[Effect])> {
-        let ends = self.instructions.iter().map(|instruction| instruction.end);
-        let starts = std::iter::once(0).chain(ends);
-        let instructions = self.instructions.iter().zip(starts);
-        instructions.map(|(insn, start)| (insn.at, insn.reads, &self.effects[start..insn.end]))
+    /// The instructions of a block that has been decoded.
+    fn instructions(&self, block: BlockIndex) -> impl Iterator<Item = (Addr, u64, &[Effect])> {
+        let (range, start) = self.blocks[block.get()].clone().unwrap_or_default();
+        let instructions = &self.instructions[range];
+        let ends = instructions.iter().map(|instruction| instruction.end);
+        let starts = std::iter::once(start).chain(ends);
+        instructions.iter().zip(starts).map(|(insn, start)| (insn.at, insn.reads, &self.effects[start..insn.end]))
     }
 }
 
@@ -226,7 +244,12 @@ struct Order {
     blocks: Vec<BlockIndex>,
     /// Ranks by block.
     rank: Vec<u32>,
-    predecessors: Vec<Vec<BlockIndex>>,
+    /// By block, the number of the first of the edges that begin there; and how many there are of all.
+    first: Vec<EdgeIndex>,
+    edges: usize,
+    /// The edges by the block where they end, those of lower rank first; and, by block, where its own begin.
+    arriving: Vec<EdgeIndex>,
+    own: Vec<usize>,
     /// Whether a block of the same or a higher rank leads here.
     is_head: Vec<bool>,
 }
@@ -258,14 +281,48 @@ impl Order {
         for (position, block) in blocks.iter().enumerate() {
             rank[block.get()] = position as u32;
         }
-        let mut predecessors = vec![Vec::new(); count];
+        let mut first = Vec::with_capacity(count + 1);
+        let mut own = vec![0; count + 1];
+        let mut edges = 0;
+        for block in &function.blocks {
+            first.push(EdgeIndex(edges as u32));
+            edges += block.successors.len();
+            block.successors.iter().for_each(|next| own[next.get() + 1] += 1);
+        }
+        first.push(EdgeIndex(edges as u32));
+        for block in 0..count {
+            own[block + 1] += own[block];
+        }
+        let mut arriving = vec![EdgeIndex(0); edges];
+        let mut free = own.clone();
         let mut is_head = vec![false; count];
         for &block in &blocks {
-            for successor in &function.blocks[block.get()].successors {
-                predecessors[successor.get()].push(block);
-                is_head[successor.get()] |= rank[successor.get()] <= rank[block.get()];
+            for (place, next) in function.blocks[block.get()].successors.iter().enumerate() {
+                arriving[free[next.get()]] = EdgeIndex((first[block.get()].get() + place) as u32);
+                free[next.get()] += 1;
+                is_head[next.get()] |= rank[next.get()] <= rank[block.get()];
             }
         }
-        Order { blocks, rank, predecessors, is_head }
+        Order { blocks, rank, first, edges, arriving, own, is_head }
+    }
+
+    /// The edges that begin at a block, in the order of its successors.
+    fn edges_from(&self, block: BlockIndex) -> Range<usize> {
+        self.first[block.get()].get()..self.first[block.get() + 1].get()
+    }
+
+    /// The edges that end at a block.
+    fn edges_to(&self, block: BlockIndex) -> &[EdgeIndex] {
+        &self.arriving[self.own[block.get()]..self.own[block.get() + 1]]
+    }
+}
+
+/// The number of an edge between two blocks.
+#[derive(Clone, Copy, Debug)]
+struct EdgeIndex(u32);
+
+impl EdgeIndex {
+    fn get(self) -> usize {
+        self.0 as usize
     }
 }
