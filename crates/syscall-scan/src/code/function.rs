@@ -83,19 +83,13 @@ impl Function {
 impl Code<'_> {
     /// The end of the block that begins at `start`, and its exit.
     fn block_at(&self, start: Addr) -> (Addr, Option<ExitId>) {
-        let mut at = start;
-        loop {
-            if self.is_exit(at) {
-                let exit = self.exit_at(at);
-                let next = exit.map_or(at, |exit| self.exit(exit).next);
-                return (next.max(at.plus(1)), exit);
-            }
-            let Some(length) = self.length(at) else { return (at, None) };
-            at = at.plus(length);
-            if self.marks.is_start(at) {
-                return (at, None);
-            }
+        let (at, begins) = self.marks.straight(start);
+        if begins || !self.is_exit(at) {
+            return (at, None);
         }
+        let exit = self.exit_at(at);
+        let next = exit.map_or(at, |exit| self.exit(exit).next);
+        (next.max(at.plus(1)), exit)
     }
 
     /// The entries of the functions that an instruction is in.
@@ -122,9 +116,11 @@ impl Code<'_> {
 
     /// The exit of the run that an instruction is in.
     fn exit_after(&self, mut at: Addr) -> Option<ExitId> {
-        while !self.is_exit(at) {
-            at = at.plus(self.length(at)?);
+        loop {
+            match self.marks.straight(at) {
+                (next, true) => at = next,
+                (end, false) => return self.exit_at(end).filter(|_| self.is_exit(end)),
+            }
         }
-        self.exit_at(at)
     }
 }

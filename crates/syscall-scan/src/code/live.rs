@@ -392,8 +392,12 @@ impl Code<'_> {
         let mut next = own.end;
         let mut ranges = vec![own];
         while next < end {
+            let Some(loaded) = self.image.object_at(Addr(next)) else {
+                next = self.image.next_object(Addr(next)).map_or(end, |start| start.0);
+                continue;
+            };
             // Words of the global offset table are read by name.
-            if self.image.object_at(Addr(next)).is_some_and(|loaded| loaded.is_slot(Addr(next))) {
+            if loaded.is_slot(Addr(next)) {
                 next = self.image.pointed_variable(Addr(next)).end;
                 continue;
             }

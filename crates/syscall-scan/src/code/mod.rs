@@ -354,16 +354,31 @@ impl Marks {
         length(self.get(at))
     }
 
+    /// Goes from an instruction to the next one as long as they only lead there. Returns where that ends, and
+    /// whether it is because a run begins there.
+    fn straight(&self, start: Addr) -> (Addr, bool) {
+        let Some((range, first)) = self.place(start) else { return (start, false) };
+        let marks = &self.ranges[range].1[first..];
+        let mut offset = 0;
+        while let Some(&mark) = marks.get(offset) {
+            let length = usize::from(mark & LENGTH);
+            if mark & EXIT != 0 || length == 0 {
+                break;
+            }
+            offset += length;
+            if marks.get(offset).is_some_and(|mark| mark & START != 0) {
+                return (start.plus(offset as u64), true);
+            }
+        }
+        (start.plus(offset as u64), false)
+    }
+
     /// Whether any instruction starts between two addresses.
     fn any(&self, start: Addr, end: Addr) -> bool {
         let Some((range, offset)) = self.place(start) else { return false };
         let marks = &self.ranges[range].1[offset..];
         let size = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
         marks.iter().take(size).any(|&mark| length(mark).is_some())
-    }
-
-    fn is_start(&self, at: Addr) -> bool {
-        self.get(at) & START != 0
     }
 
     fn count(&self) -> usize {

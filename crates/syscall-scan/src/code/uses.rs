@@ -81,6 +81,7 @@ impl Code<'_> {
             spilled: FxHashMap::default(),
             seen: FxHashMap::default(),
             work: Vec::new(),
+            effects: Vec::new(),
         };
         let mut registers = [Content::Other; REGISTERS];
         if let Some(content) = registers.get_mut(usize::from(register.0)) {
@@ -110,6 +111,8 @@ struct Walk<'w, 'c> {
     /// What the registers may hold in front of a block.
     seen: FxHashMap<Addr, Registers>,
     work: Vec<Addr>,
+    /// A buffer for the effects of one instruction.
+    effects: Vec<Effect>,
 }
 
 impl Walk<'_, '_> {
@@ -171,8 +174,9 @@ impl Walk<'_, '_> {
     fn instruction(&mut self, at: Addr, registers: &mut Registers) -> Option<Addr> {
         let code = self.code;
         let length = code.length(at)?;
-        let mut effects = Vec::new();
-        code.effects(at, &mut effects);
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.clear();
+        let operand = code.explain(at, &mut effects).and_then(|explained| explained.operand);
         self.at = at;
         self.branches_through = None;
         let reads = code.unfollowed_reads(at, &effects);
@@ -183,9 +187,10 @@ impl Walk<'_, '_> {
         for effect in &effects {
             named |= self.effect(effect, registers);
         }
-        if let (false, Some(operand)) = (named, code.memory_operand(at)) {
+        if let (false, Some(operand)) = (named, operand) {
             self.access(&operand.address, operand.width, registers);
         }
+        self.effects = effects;
         let Some(exit) = code.exit_at(at) else { return Some(at.plus(length)) };
         self.leave(exit, registers);
         None

@@ -59,9 +59,7 @@ impl Flows<'_> {
         let popped = callee.map_or(Some(0), |callee| self.code.popped(callee));
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
-        for &reg in self.convention.scratch {
-            step.forget(reg);
-        }
+        step.forget_all(self.convention.scratch);
         step.apply(&Effect::ClobberFlags);
         let after = match popped {
             Some(popped) => before.map(|atom| Some(step.domain.plus(atom, popped.into()))),

@@ -239,16 +239,16 @@ impl Frame {
         }
     }
 
-    /// See `State::forget_origin`.
-    pub(super) fn forget_origin(&mut self, origin: OriginId, domain: &Domain) {
-        if self.exposed.iter().any(|place| place.frame == origin) {
-            Rc::make_mut(&mut self.exposed).retain(|place| place.frame != origin);
+    /// See `State::forget_origins`.
+    pub(super) fn forget_origins(&mut self, origins: &[OriginId], domain: &Domain) {
+        if self.exposed.iter().any(|place| origins.contains(&place.frame)) {
+            Rc::make_mut(&mut self.exposed).retain(|place| !origins.contains(&place.frame));
         }
         let from_it = |cell: &Cell| {
             let mut atoms = cell.value.atoms().iter();
-            atoms.any(|atom| domain.origins.root(atom.origin) == origin)
+            atoms.any(|atom| origins.contains(&domain.origins.root(atom.origin)))
         };
-        if !self.cells.iter().any(|cell| cell.place.frame == origin || from_it(cell)) {
+        if !self.cells.iter().any(|cell| origins.contains(&cell.place.frame) || from_it(cell)) {
             return;
         }
         Rc::make_mut(&mut self.cells).retain_mut(|cell| {
@@ -256,7 +256,7 @@ impl Frame {
                 cell.value = Value::Any;
             }
             let needed = cell.value != Value::Any || domain.is_argument(cell.place);
-            needed && cell.place.frame != origin
+            needed && !origins.contains(&cell.place.frame)
         });
     }
 

@@ -234,7 +234,10 @@ impl Decoded {
         let instructions = &self.instructions[range];
         let ends = instructions.iter().map(|instruction| instruction.end);
         let starts = std::iter::once(start).chain(ends);
-        instructions.iter().zip(starts).map(|(insn, start)| (insn.at, insn.reads, &self.effects[start..insn.end]))
+        instructions
+            .iter()
+            .zip(starts)
+            .map(|(insn, start)| (insn.at, insn.reads, &self.effects[start..insn.end]))
     }
 }
 

@@ -181,16 +181,19 @@ impl State {
         self.split.take().filter(|split| split.may_skip).map(|split| split.skipped)
     }
 
-    /// An instruction makes a new value under an old name: the value of its last execution, wherever it
-    /// still is, becomes nameless.
-    pub(super) fn forget_origin(&mut self, origin: OriginId, domain: &Domain) {
-        let from_it = |atom: &Atom| domain.origins.root(atom.origin) == origin;
+    /// An instruction makes new values under old names: the values of its last execution, wherever they still
+    /// are, become nameless.
+    pub(super) fn forget_origins(&mut self, origins: &[OriginId], domain: &Domain) {
+        if origins.is_empty() {
+            return;
+        }
+        let from_it = |atom: &Atom| origins.contains(&domain.origins.root(atom.origin));
         let stale = |value: &Value| value.atoms().iter().any(from_it);
         if self.registers.iter().any(stale) {
             let registers = Rc::make_mut(&mut self.registers).iter_mut();
             registers.filter(|value| stale(value)).for_each(|value| *value = Value::Any);
         }
-        self.frame.forget_origin(origin, domain);
+        self.frame.forget_origins(origins, domain);
         self.ranges.forget(|atom| from_it(&atom));
         let outdated = |loaded: &Loaded| {
             let index = loaded.index.as_ref().is_some_and(|(index, _)| from_it(index));
@@ -214,24 +217,20 @@ impl State {
         let mut lost = Vec::new();
         let mut named = Vec::new();
         // Where neither way has written to any, they are the same ones.
-        let differing = if Rc::ptr_eq(&self.registers, &other.registers) { 0 } else { other.registers.len() };
-        for number in 0..differing {
-            let (mine, theirs) = (&self.registers[number], &other.registers[number]);
-            if mine == theirs {
-                continue;
-            }
-            let joined = mine.join(theirs);
-            let joined = if joined == Value::Any
-                || (widens && joined != *mine && !domain.is_addresses_of_code(&joined))
+        if !Rc::ptr_eq(&self.registers, &other.registers) {
+            let registers = Rc::make_mut(&mut self.registers).iter_mut().zip(other.registers.iter());
+            for (number, (mine, theirs)) in registers.enumerate().filter(|(_, (mine, theirs))| mine != theirs)
             {
-                let width = self.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
-                lost.push((mine.clone(), theirs.clone()));
-                named.push((number, width));
-                Value::Any
-            } else {
-                joined
-            };
-            Rc::make_mut(&mut self.registers)[number] = joined;
+                let mut joined = mine.join(theirs);
+                let lossy = widens && joined != *mine && !domain.is_addresses_of_code(&joined);
+                if joined == Value::Any || lossy {
+                    let width = self.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
+                    lost.push((mine.clone(), theirs.clone()));
+                    named.push((number, width));
+                    joined = Value::Any;
+                }
+                *mine = joined;
+            }
         }
         for (mine, theirs) in &lost {
             self.frame.expose_value(mine, domain);
@@ -267,14 +266,13 @@ impl State {
 
     /// Names registers that hold something else in every round of a loop that begins at `at`.
     fn name_joined(&mut self, at: Addr, named: &[(usize, u8)], domain: &mut Domain) {
-        let mut names = Vec::new();
-        for &(register, width) in named {
+        let names = named.iter().filter_map(|&(register, width)| {
             let made = Origin::Made { at, slot: SLOT_JOINED + register as u8 };
-            if let Some((origin, _)) = domain.origins.add(made) {
-                self.forget_origin(origin, domain);
-                names.push((register, origin, width));
-            }
-        }
+            domain.origins.add(made).map(|(origin, _)| (register, origin, width))
+        });
+        let names: Vec<(usize, OriginId, u8)> = names.collect();
+        let origins: Vec<OriginId> = names.iter().map(|&(_, origin, _)| origin).collect();
+        self.forget_origins(&origins, domain);
         for (register, origin, width) in names {
             let named = domain.low(Atom::of(origin), width, Span::new(0, domain.mask));
             self.set_register(Reg(register as u8), named.map_or(Value::Any, Value::One));

@@ -1,6 +1,7 @@
 //! One instruction: its effects applied to a state.
 
 use kcfg::isa::{BinaryOp, Condition, Effect, Reg, Value as Operand};
+use smallvec::SmallVec;
 
 use super::domain::{Domain, low_mask};
 use super::memory::MAX_FEW;
@@ -178,7 +179,7 @@ impl<'a> Step<'a> {
     pub(super) fn name(&mut self, origin: Origin) -> Value {
         let Some((id, new)) = self.domain.origins.add(origin) else { return Value::Any };
         if !new && self.domain.origins.root(id) == id {
-            self.state.forget_origin(id, self.domain);
+            self.state.forget_origins(&[id], self.domain);
         }
         Value::One(Atom::of(id))
     }
@@ -222,8 +223,20 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn forget(&mut self, reg: Reg) {
-        let value = self.make(reg.0);
-        self.state.set_register(reg, value);
+        self.forget_all(&[reg]);
+    }
+
+    /// Registers hold something else.
+    pub(super) fn forget_all(&mut self, registers: &[Reg]) {
+        let at = self.at;
+        let made = |&reg: &Reg| (reg, self.domain.origins.add(Origin::Made { at, slot: reg.0 }));
+        let made: SmallVec<[_; 20]> = registers.iter().map(made).collect();
+        let old = made.iter().filter_map(|&(_, made)| made).filter(|&(_, new)| !new);
+        let old: SmallVec<[OriginId; 20]> = old.map(|(id, _)| id).collect();
+        self.state.forget_origins(&old, self.domain);
+        for (reg, made) in made {
+            self.state.set_register(reg, made.map_or(Value::Any, |(id, _)| Value::One(Atom::of(id))));
+        }
     }
 
     fn set_flags(&mut self, compared: Option<Compared>) {

@@ -316,6 +316,12 @@ impl Image {
         Some(ObjectIndex(index as u32))
     }
 
+    /// Where the first object begins that lies behind an address.
+    pub fn next_object(&self, address: Addr) -> Option<Addr> {
+        let next = self.objects.partition_point(|object| object.memory.start <= address.0);
+        self.objects.get(next).map(|object| Addr(object.memory.start))
+    }
+
     /// Whether an address is in an object that is loaded at its own addresses, so that a constant in its
     /// code may be this address.
     pub fn is_fixed(&self, address: Addr) -> bool {
