@@ -232,14 +232,14 @@ pub(super) fn coprocessor(word: u32) -> Op {
     if word & 0x0f00_0000 == 0x0e00_0000 {
         // Between a general register and a coprocessor; the flags are register 15.
         return match bit(word, 4) && bit(word, 20) {
-            true => writes(word, &[first]),
+            true => Op::Other { writes: 1 << first & !(1 << PC), reads: 0, flags: first == PC },
             false if bit(word, 4) => Op::Other { writes: 0, reads: 1 << first, flags: false },
             false => Op::Nothing,
         };
     }
     if word & 0x0fe0_0000 == 0x0c40_0000 {
         return match bit(word, 20) {
-            true => writes(word, &[first, second]),
+            true => Op::Other { writes: (1 << first | 1 << second) & !(1 << PC), reads: 0, flags: false },
             false => Op::Other { writes: 0, reads: 1 << first | 1 << second, flags: false },
         };
     }
