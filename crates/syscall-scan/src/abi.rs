@@ -143,6 +143,10 @@ const X32_NAMES: [&str; 36] = [
     "pwritev2",
 ];
 
+/// The first of the calls that ARM has for itself (`__ARM_NR_BASE + 1`), and their names, as `libseccomp` has them.
+const ARM_OWN: usize = 0xf_0001;
+const ARM_NAMES: [&str; 6] = ["breakpoint", "cacheflush", "usr26", "usr32", "set_tls", "get_tls"];
+
 /// The ABI of a call with this number, and its number there.
 pub fn split(abi: Abi, number: u32) -> (Abi, u32) {
     match abi {
@@ -180,7 +184,10 @@ pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
             Some(own) => X32_NAMES.get(own).copied(),
             None => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
         },
-        Abi::Arm => syscalls::arm::Sysno::new(number).map(|call| call.name()),
+        Abi::Arm => match number.checked_sub(ARM_OWN) {
+            Some(own) => ARM_NAMES.get(own).copied(),
+            None => syscalls::arm::Sysno::new(number).map(|call| call.name()),
+        },
         Abi::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
     };
     // What the crate calls otherwise than the kernel's headers.
@@ -227,6 +234,10 @@ mod tests {
         assert_eq!(split(Abi::X86_64, 0x4000_0208), (Abi::X32, 520));
         assert_eq!((name(Abi::X32, 520), name(Abi::X32, 547)), (Some("execve"), Some("pwritev2")));
         assert_eq!((name(Abi::X32, 39), name(Abi::X32, 548)), (Some("getpid"), None));
+        assert_eq!(
+            (name(Abi::Arm, 0xf_0005), number(Abi::Arm, "set_tls")),
+            (Some("set_tls"), Some(0xf_0005))
+        );
         assert!(ends(Abi::I386, 252) && !ends(Abi::I386, 4));
         for abi in [Abi::I386, Abi::X86_64, Abi::Arm, Abi::Aarch64] {
             for call in kplan::implicit_calls(abi) {
