@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Symtab};
+use kelf::Machine;
 
 use super::object::{Parts, file_range};
 use super::{Addr, Dynamic, SymbolKind};
@@ -78,6 +79,11 @@ fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, Function)>> {
             let name = super::dynsym::name(strings, symbol.st_name)?;
             let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?.to_owned();
             let untyped = symbol.st_type() == STT_NOTYPE;
+            // `$a`, `$t.5`: mapping symbols say how bytes are encoded, by the ELF supplements of ARM and AArch64.
+            let maps = untyped && name.starts_with('$');
+            if maps && matches!(parts.machine, Machine::Arm | Machine::Aarch64) {
+                return None;
+            }
             Some((untyped, Function { start: Addr(symbol.st_value), size: symbol.st_size, name }))
         });
     Some(functions.collect())
