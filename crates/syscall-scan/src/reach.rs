@@ -9,6 +9,7 @@
 //! of constant memory there is left alone: a table of jumps is of use to its own function only, so that no
 //! object which others write to holds its address.
 
+use kelf::Machine;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -151,9 +152,9 @@ fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
         let within = flows.is_within_function(&before);
         let target = flows.after(&flow, at).and_then(|after| after.target).unwrap_or(Value::Any);
         match resolve(flows, at, &target) {
-            Some(targets) => {
+            Some((targets, exact)) => {
                 leaves = false;
-                table |= within && targets.len() > 1;
+                table |= within && exact && targets.len() > 1;
                 all.extend(targets);
             }
             None if within => return Targets::Unknown,
@@ -165,10 +166,11 @@ fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
     if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
 }
 
-/// The addresses that the target of a jump may be.
-fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
+/// The addresses that the target of a jump may be, and whether there are no others among them.
+fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<(Vec<Addr>, bool)> {
     let image = flows.code.image;
     let mut targets = Vec::new();
+    let mut exact = true;
     for atom in target.atoms() {
         match flows.domain.origins.get(atom.origin) {
             Origin::Number if image.is_code(Addr(atom.offset)) => targets.push(Addr(atom.offset)),
@@ -179,16 +181,17 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
                     Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
                 });
                 targets.extend(entries?);
+                exact &= image.extent_around(at).is_some();
             }
             _ => return None,
         }
     }
-    (!targets.is_empty()).then_some(targets)
+    (!targets.is_empty()).then_some((targets, exact))
 }
 
 /// The entries of a jump table of unknown size: as long as they lead to instructions of the jump's own
 /// function, or of a part of it that lies elsewhere, at whose beginning nobody calls. `None` where nothing
-/// says how far the function goes.
+/// says how far the function goes; but on ARM, where few functions say that, entries that lead to any code then.
 fn unbounded(
     code: &Code,
     at: Addr,
@@ -196,14 +199,17 @@ fn unbounded(
     stride: u8,
     entry: impl Fn(Addr) -> Option<Addr>,
 ) -> Option<Vec<Addr>> {
-    let own = code.image.extent_around(at)?;
-    let is_target = |&target: &Addr| {
+    let own = code.image.extent_around(at);
+    if own.is_none() && code.image.machine != Machine::Arm {
+        return None;
+    }
+    let is_own = |target: Addr| {
         let extent = code.image.extent_around(target);
         let part = |extent: Extent| target != extent.start && code.entry(extent.start).is_none();
-        code.image.is_code(target)
-            && (extent == Some(own) || extent.is_some_and(part))
-            && code.is_instruction(target)
+        own.is_none() || extent == own || extent.is_some_and(part)
     };
+    let is_target =
+        |&target: &Addr| code.image.is_code(target) && is_own(target) && code.is_instruction(target);
     let entries = (0..MAX_UNBOUNDED)
         .map_while(|index| entry(table.plus(index * u64::from(stride))))
         .take_while(is_target);

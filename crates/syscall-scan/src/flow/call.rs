@@ -55,11 +55,19 @@ impl Flows<'_> {
         if callee.is_some_and(|callee| self.returns_twice(callee)) {
             state.frame.forget_all(&self.domain);
         }
+        let kept = callee.map_or(0, |callee| self.kept_by_gate(callee));
         // Which callee does not matter to the stack pointer, unless it takes its arguments along.
         let popped = callee.map_or(Some(0), |callee| self.code.popped(callee));
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
-        step.forget_all(self.convention.scratch);
+        let scratch = self.convention.scratch;
+        match kept {
+            0 => step.forget_all(scratch),
+            kept => {
+                let lost: Vec<Reg> = scratch.iter().copied().filter(|reg| kept >> reg.0 & 1 == 0).collect();
+                step.forget_all(&lost);
+            }
+        }
         step.apply(&Effect::ClobberFlags);
         let after = match popped {
             Some(popped) => before.map(|atom| Some(step.domain.plus(atom, popped.into()))),
@@ -135,6 +143,40 @@ impl Flows<'_> {
         let abi = abi::abi(self.code.image.machine, false);
         let name = u32::try_from(number).ok().and_then(|number| abi::name(abi, number));
         dst == abi::number_register(abi) && matches!(name, Some("vfork" | "clone" | "clone3"))
+    }
+
+    /// The registers, as bits, that a function leaves alone which is a few straight instructions around a system
+    /// call. Compilers know of such functions of the C library (`__libc_do_syscall` of Thumb code) what they change.
+    fn kept_by_gate(&self, callee: Addr) -> u64 {
+        if self.convention.link.is_none() {
+            return 0; // They are no functions there.
+        }
+        let mut at = callee;
+        let (mut kept, mut enters) = (u64::MAX, false);
+        let mut effects = Vec::new();
+        for _ in 0..MAX_LEAF {
+            effects.clear();
+            self.code.effects(at, &mut effects);
+            for effect in &effects {
+                enters |= matches!(effect, Effect::SystemCall { .. });
+                kept &= match *effect {
+                    Effect::Set { dst, .. }
+                    | Effect::MaybeSet { dst, .. }
+                    | Effect::SetSigned { dst, .. }
+                    | Effect::Binary { dst, .. }
+                    | Effect::Clobber(dst) => !(1 << dst.0),
+                    Effect::Swap(a, b) => !(1 << a.0 | 1 << b.0),
+                    _ => u64::MAX,
+                };
+            }
+            if let Some(exit) = self.code.exit_at(at) {
+                let returns = self.code.exit(exit).kind == ExitKind::Return;
+                return if returns && enters { kept } else { 0 };
+            }
+            let Some(length) = self.code.length(at) else { return 0 };
+            at = at.plus(length);
+        }
+        0
     }
 
     /// The effects of a function that is a few straight instructions and a return.

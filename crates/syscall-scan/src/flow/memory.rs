@@ -11,7 +11,7 @@ use kcfg::isa::Address;
 use super::frame::Place;
 use super::ranges::Span;
 use super::state::Loaded;
-use super::step::{SLOT_INDEX, Step};
+use super::step::{SLOT_INDEX, SLOT_SCALED, Step};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
@@ -108,7 +108,11 @@ impl Step<'_> {
                 self.state.frame.expose(place, self.domain);
                 Value::Any
             }
-            Pointer::Indexed { .. } | Pointer::Unknown => self.few(address),
+            Pointer::Indexed { table, index, stride } => match self.few(address) {
+                Value::Any => self.entry_address(table, index, stride),
+                few => few,
+            },
+            Pointer::Unknown => self.few(address),
         };
         if value == Value::Any {
             let registers = address.base.into_iter().chain(address.index.map(|(reg, _)| reg));
@@ -118,6 +122,24 @@ impl Step<'_> {
             }
         }
         value
+    }
+
+    /// The address of an entry of a table, which machines compute first that do not multiply an index as they load.
+    fn entry_address(&mut self, table: Addr, index: Atom, stride: u8) -> Value {
+        if !stride.is_power_of_two() {
+            return Value::Any;
+        }
+        let (stride, mask) = (u64::from(stride), self.domain.mask);
+        let Span { low, high, step } = self.state.ranges.get(index, self.domain);
+        let scaled = match high <= mask / stride {
+            true => Span { low: low * stride, high: high * stride, step: step * stride },
+            false => Span { low: 0, high: mask / stride * stride, step: stride },
+        };
+        let made = self.make(SLOT_SCALED);
+        if let Some(atom) = made.single() {
+            self.state.ranges.limit(atom, scaled, self.domain);
+        }
+        made.map(|atom| Some(self.domain.plus(atom, table.0)))
     }
 
     /// The numbers that `lea 6(%eax,%eax,8)` can be, where `%eax` is known to be small.
@@ -165,6 +187,12 @@ impl Step<'_> {
     /// Loads through one address. `table(%eax)` is an entry of a table where `%eax` is known to be small.
     fn load_unknown_plus_table(&mut self, atom: Atom, width: u8) -> Value {
         if atom.as_number().is_none() && self.domain.place(atom).is_none() {
+            let (index, table) = (Atom::of(atom.origin), Addr(atom.offset));
+            let span = self.state.ranges.get(index, self.domain);
+            let steps = span.low == 0 && span.high < self.domain.mask && span.step >= width.into();
+            if steps && self.image.constant(table, width).is_some() {
+                return self.load_entry(table, index, 1, width);
+            }
             let span = self.state.ranges.get(atom, self.domain);
             if span.steps() <= MAX_ENTRIES && self.image.constant(Addr(span.low), width).is_some() {
                 return self.load_entry(Addr(0), atom, 1, width);

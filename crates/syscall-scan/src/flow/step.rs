@@ -15,8 +15,10 @@ use crate::values::{Atom, Origin, OriginId, Value};
 const SLOT_READ: u8 = 64;
 /// what it loads from here,
 const SLOT_LOADED: u8 = 128;
-/// and an index that has no name from here.
+/// an index that has no name from here,
 pub(super) const SLOT_INDEX: u8 = 192;
+/// and one that was multiplied from here.
+pub(super) const SLOT_SCALED: u8 = 200;
 
 /// An instruction being applied to a state.
 pub(super) struct Step<'a> {
@@ -256,7 +258,20 @@ impl<'a> Step<'a> {
         Some(Compared { left: left.single()?, right: right.as_number()?, width, equality })
     }
 
+    /// Makes one unknown of what is added to the address of a table.
+    fn unite_index(&mut self, index: Operand, table: Operand) {
+        let Operand::Reg { reg, .. } = index else { return };
+        let table = self.value(table).as_number();
+        if table.is_some_and(|table| self.image.constant(Addr(table), 1).is_some()) {
+            self.unite(reg);
+        }
+    }
+
     fn binary(&mut self, op: BinaryOp, dst: Reg, left: Operand, right: Operand, width: u8) {
+        if op == BinaryOp::Add {
+            self.unite_index(left, right);
+            self.unite_index(right, left);
+        }
         let (left, right) = (self.value(left), self.value(right));
         let mut result = match op {
             BinaryOp::Add => self.sum(&left, &right),
@@ -278,6 +293,7 @@ impl<'a> Step<'a> {
                 BinaryOp::And if mask != 0 => {
                     range = Some(Span { low: 0, high: mask, step: 1 << mask.trailing_zeros() });
                 }
+                BinaryOp::Or if mask == 1 => result = self.make_odd(&left),
                 BinaryOp::Shl | BinaryOp::Shr if mask < 64 => {
                     range = self.shifted(op, &left, mask, width);
                 }
@@ -298,6 +314,19 @@ impl<'a> Step<'a> {
             if let Some(atom) = self.state.register(dst).single() {
                 self.state.ranges.limit(atom, range, self.domain);
             }
+        }
+    }
+
+    /// An entry of a table of even numbers, made odd as the address of Thumb code. Tables of addresses have even
+    /// numbers only, or odd ones.
+    fn make_odd(&self, value: &Value) -> Value {
+        let Some(atom) = value.single().filter(|atom| atom.offset & 1 == 0) else { return Value::Any };
+        let Origin::Element { table, width, .. } = self.domain.origins.get(atom.origin) else {
+            return Value::Any;
+        };
+        match self.image.constant(table, width) {
+            Some(first) if first & 1 == 0 => Value::One(self.domain.plus(atom, 1)),
+            _ => Value::Any,
         }
     }
 
