@@ -139,7 +139,9 @@ impl<'a> Code<'a> {
     pub(super) fn take_pointer(&mut self, word: Addr, target: Addr) {
         let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
         let function = !middle || self.image.is_function(target);
-        let function = function && (self.image.machine != Machine::Arm || self.is_instruction(target));
+        // Where nothing says how far functions of ARM go, numbers look like pointers into the middle of one.
+        let likely = || self.is_instruction(target) && !self.is_fallen_into(target);
+        let function = function && (self.image.machine != Machine::Arm || likely());
         if function && !self.claimed.contains(&word) {
             self.take(target, Taken::Data(word));
         }

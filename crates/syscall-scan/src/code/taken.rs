@@ -11,7 +11,7 @@ use kcfg::isa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOpera
 use kelf::Machine;
 use rustc_hash::FxHashMap;
 
-use super::{Code, ExitKind, Taken};
+use super::{Code, ExitId, ExitKind, Taken};
 use crate::image::{Addr, Extent, Image, Loaded, ObjectIndex};
 
 /// How many instructions may stand between reading the program counter and adding the distance to the
@@ -146,6 +146,16 @@ impl Code<'_> {
         drop(swept);
         // What cannot be decoded is data between instructions, and anything may follow it.
         sweep.last().is_none_or(|&last| target > last) || sweep.binary_search(&target).is_ok()
+    }
+
+    /// Whether control comes to an instruction from the one in front of it. Compilers make no functions that begin
+    /// like that.
+    pub(super) fn is_fallen_into(&self, target: Addr) -> bool {
+        [2, 4].into_iter().any(|length| {
+            let before = Addr(target.0.wrapping_sub(length));
+            let goes_on = |exit: ExitId| self.exit(exit).successors.contains(&target);
+            self.length(before) == Some(length) && self.exit_at(before).is_none_or(goes_on)
+        })
     }
 
     /// Whether code of ARM may begin at this address. Constants lie between its instructions, so that these
