@@ -2,7 +2,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test tools build lint bench bench-scan study-sections study-scan pages pages-arm64 clean
+.PHONY: help demo test tools build lint bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
@@ -13,6 +13,7 @@ help:
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
+	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
@@ -45,6 +46,9 @@ study-sections: build
 
 study-scan: build
 	fixtures/bench/study-scan.sh
+
+study-programs: build
+	fixtures/bench/study-programs.sh docs/scan-programs.md
 
 pages: build
 	fixtures/pages/pages.sh out/pages

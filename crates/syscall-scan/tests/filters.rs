@@ -4,13 +4,17 @@
 
 mod common;
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
-use common::{Machine, busybox, compile, fixture, scan};
+use common::{Machine, busybox, compile, fixture, package, scan};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -151,6 +155,121 @@ fn dynamic_programs_do_their_job() {
             assert_eq!(output.stdout, alone.stdout, "{}", program.display());
         }
     }
+}
+
+/// A server of Debian's that runs under its own profile, ended when it is dropped.
+struct Server(Child);
+
+impl Server {
+    /// Starts a program of a root by the root's own loader and libraries.
+    fn start(confined: &Confined, rules: &Path, root: &Path, program: &str, arguments: &[&str]) -> Server {
+        let mut command = Command::new(&confined.confine);
+        command.arg(rules).arg(root.join("lib64/ld-linux-x86-64.so.2")).arg("--library-path");
+        command.arg(root.join("usr/lib/x86_64-linux-gnu")).arg(root.join(program)).args(arguments);
+        Server(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Asks until there is somebody to answer.
+    fn ask<T>(&mut self, question: impl Fn() -> std::io::Result<T>) -> T {
+        for _ in 0..600 {
+            if let Ok(answer) = question() {
+                return answer;
+            }
+            let ended = self.0.try_wait().unwrap();
+            assert!(ended.is_none(), "the server has ended: {ended:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the server does not answer");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends a request and reads the answer until it ends with `end`, or nothing more comes.
+fn talk(mut stream: impl Read + Write, request: &str, end: &str) -> std::io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut buffer)?;
+        answer.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&answer);
+        if count == 0 || text.ends_with(end) {
+            return Ok(text.into_owned());
+        }
+    }
+}
+
+#[test]
+fn nginx_does_its_job() {
+    let confined = Confined::new();
+    let root = package("scan/programs.packages", Machine::X86_64);
+    let options = ["--root", root.to_str().unwrap(), "--action", "kill", "--args", "--allow-incomplete"];
+    let rules = confined.rules(Path::new("/usr/sbin/nginx"), &options);
+    let here = confined.directory.path().to_str().unwrap().to_owned();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    fs::write(format!("{here}/page.html"), "hello").unwrap();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|name| format!("{name}_temp_path {here}/{name};")).concat();
+    // One process: to become another user it would look into this machine's lists of users, and load what is
+    // configured for that here.
+    let configuration = format!(
+        "daemon off; master_process off; pid {here}/pid; error_log {here}/log; events {{}}
+         http {{ access_log {here}/access; {temporary}
+                 server {{ listen 127.0.0.1:{port}; root {here}; gzip on; gzip_types text/plain; }} }}"
+    );
+    fs::write(format!("{here}/conf"), configuration).unwrap();
+    let arguments = ["-e", &format!("{here}/log"), "-c", &format!("{here}/conf")];
+    let mut server = Server::start(&confined, &rules, &root, "usr/sbin/nginx", &arguments);
+    for (path, more, expected) in [
+        ("page.html", "", "200"),
+        ("page.html", "Range: bytes=1-2\r\n", "206"),
+        ("page.html", "Accept-Encoding: gzip\r\n", "200"),
+        ("none", "", "404"),
+    ] {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n");
+        let answer = server.ask(|| talk(TcpStream::connect(("127.0.0.1", port))?, &request, ""));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{request}: {answer}");
+    }
+    drop(server);
+    // The same profile is none for a program that does something else.
+    let outside = confined.directory.path().join("outside");
+    compile(Machine::X86_64, "outside.c", "-static -O2", &outside);
+    assert!(stopped(&confined.run(&rules, &outside, &[])));
+}
+
+#[test]
+fn redis_does_its_job() {
+    let confined = Confined::new();
+    let root = package("scan/programs.packages", Machine::X86_64);
+    // What a library does by a number that is not known fails, and does no harm.
+    let options = ["--root", root.to_str().unwrap(), "--args", "--allow-incomplete"];
+    let rules = confined.rules(Path::new("/usr/bin/redis-server"), &options);
+    let here = confined.directory.path().to_str().unwrap().to_owned();
+    let socket = format!("{here}/socket");
+    let arguments = ["--port", "0", "--unixsocket", &socket, "--dir", &here, "--appendonly", "yes"];
+    let mut server = Server::start(&confined, &rules, &root, "usr/bin/redis-server", &arguments);
+    for (command, expected) in [
+        ("SET key value", "+OK"),
+        ("GET key", "$5\r\nvalue"),
+        ("RPUSH list c a b", ":3"),
+        ("LRANGE list 0 0", "*1\r\n$1\r\nc"),
+        ("EVAL \"return redis.call('get','key')\" 0", "$5\r\nvalue"),
+        ("SAVE", "+OK"),
+        ("BGREWRITEAOF", "+Background append only file rewriting started"),
+        ("DEL key list", ":2"),
+    ] {
+        let answer = server.ask(|| talk(UnixStream::connect(&socket)?, &format!("{command}\r\n"), "\r\n"));
+        assert_eq!(answer.trim_end(), expected, "{command}");
+    }
+    assert!(fs::exists(format!("{here}/dump.rdb")).unwrap());
+    // It closes the connection, and ends well.
+    let _ = server.ask(|| talk(UnixStream::connect(&socket)?, "SHUTDOWN\r\n", ""));
+    assert!(server.0.wait().unwrap().success());
 }
 
 #[test]

@@ -5,7 +5,8 @@ The scripts of `fixtures/scan/` put the programs of Debian packages to work in a
 nothing else (`fixtures/scan/box.sh`), under `strace -f`. They start more than three hundred; those of
 [`PROGRAMS`], from all that any script makes them do, are scanned in that root. A call that was seen and is not in
 a plan which says that it is complete is a failure, and of [`LEAST_WHOLE`] programs at least every call that was
-seen has to be in the plan, complete or not. How close the plans come is printed as a table.
+seen has to be in the plan, complete or not. How close the plans come is printed as a table, and written to the file
+that [`TABLE`] names.
 */
 
 mod plan;
@@ -26,7 +27,9 @@ use trace::Seen;
 /// The longest take half a minute on a quiet machine.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(240);
 /// The scripts wait for servers and signals most of the time.
-const SCRIPT_THREADS: usize = 4;
+const SCRIPT_THREADS: usize = 6;
+/// The environment variable with the path of a file that gets the table.
+const TABLE: &str = "KSHRINK_SCAN_TABLE";
 /// Of as many programs nothing that was seen may be missing from the plan, even if it is incomplete.
 const LEAST_WHOLE: usize = 40;
 
@@ -156,8 +159,12 @@ fn check(architecture: &str, abi: &str, scripts: &[String]) {
         }
     }
     rows.sort_by(|a, b| a.program.cmp(&b.program));
+    let table = table(abi, &rows);
     // Past the harness, which shows the output of failures only.
-    let _ = std::io::stderr().write_all(table(abi, &rows).as_bytes());
+    let _ = std::io::stderr().write_all(table.as_bytes());
+    if let Some(path) = std::env::var_os(TABLE) {
+        fs::write(&path, table).unwrap_or_else(|error| panic!("{}: {error}", Path::new(&path).display()));
+    }
     failures.extend(rows.iter().filter(|row| row.plan.unresolved == 0 && !row.missing.is_empty()).map(
         |row| {
             format!(

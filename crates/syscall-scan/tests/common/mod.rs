@@ -101,11 +101,16 @@ pub fn fixture(name: &str) -> PathBuf {
 
 /// BusyBox, statically linked, from Debian's package for the machine.
 pub fn busybox(machine: Machine) -> PathBuf {
+    package("busybox-static", machine).join("bin/busybox")
+}
+
+/// The root file system of a package of Debian's, or of a list of them, with what they depend on.
+pub fn package(name: &str, machine: Machine) -> PathBuf {
     let script = repository("fixtures/package.sh");
-    let output = Command::new(&script).args(["busybox-static", machine.debian()]).output().unwrap();
+    let output = Command::new(&script).args([name, machine.debian()]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {errors}", script.display());
-    Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("bin/busybox")
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }
 
 /// Compiles a fixture with these options to `output`.
