@@ -1,10 +1,11 @@
 //! Exploration: from work items to runs, exits and edges, until nothing is left to do.
 
-use kcfg::isa::{BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
+use kcfg::isa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::deferred::{Comparison, Deferred};
 use super::{
     Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, live, references,
     taken, thunks,
@@ -51,7 +52,9 @@ impl<'a> Code<'a> {
             landed: FxHashSet::default(),
             active: vec![Activity::No; image.objects.len()],
             live: live::Live::default(),
+            deferred: Deferred::new(image),
         };
+        code.find_priority();
         if image.is_code(image.entry) {
             code.take(image.entry, Taken::Start);
         }
@@ -88,6 +91,7 @@ impl<'a> Code<'a> {
                 self.perform(work);
             }
             self.take_relative_addresses();
+            self.release();
         }
         any
     }
@@ -173,6 +177,7 @@ impl<'a> Code<'a> {
     }
 
     fn perform(&mut self, work: Work) {
+        let Some(work) = self.defer(work) else { return };
         match work {
             Work::Taken(target, by) => {
                 let entry = self.entries.entry(target).or_default();
@@ -219,6 +224,7 @@ impl<'a> Code<'a> {
         let mut effects = Vec::new();
         let mut holding = Vec::new();
         let mut replaced = false;
+        let mut comparison = Comparison::default();
         loop {
             if let Some(length) = self.length(at) {
                 let next = at.plus(length);
@@ -229,8 +235,10 @@ impl<'a> Code<'a> {
                 }
                 if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
                     self.leave_holding(exit, &holding);
+                    self.join(exit, start);
                     return exit;
                 }
+                comparison = Comparison::default();
                 at = next;
                 continue;
             }
@@ -244,7 +252,10 @@ impl<'a> Code<'a> {
             let next = at.plus(insn.len.into());
             match self.tracker {
                 Some(_) => self.follow_held((at, next), &effects, &mut holding, true),
-                None => self.note_addresses((at, next), &effects, operand),
+                None => {
+                    self.note_addresses((at, next), &effects, operand);
+                    self.compare(at, &effects, operand, &mut comparison);
+                }
             }
             self.marks.set(at, insn.len);
             self.note_predicates(next, &insn);
@@ -258,7 +269,7 @@ impl<'a> Code<'a> {
             replaced = self.replaces_return_address(&effects);
             if insn.system_call {
                 self.sites.push(at);
-            } else if let Some(exit) = self.leave(at, next, insn, &effects) {
+            } else if let Some(exit) = self.leave(at, next, insn, &effects, &comparison) {
                 self.leave_holding(exit, &holding);
                 return exit;
             }
@@ -304,7 +315,14 @@ impl<'a> Code<'a> {
     }
 
     /// Makes an exit of the instruction, unless control simply goes on.
-    fn leave(&mut self, at: Addr, next: Addr, insn: Insn, effects: &[Effect]) -> Option<ExitId> {
+    fn leave(
+        &mut self,
+        at: Addr,
+        next: Addr,
+        insn: Insn,
+        effects: &[Effect],
+        comparison: &Comparison,
+    ) -> Option<ExitId> {
         let exit = match insn.flow {
             Flow::Next => return None,
             Flow::Direct { branch, target, .. } => {
@@ -317,8 +335,7 @@ impl<'a> Code<'a> {
                     }
                     BranchKind::Conditional => {
                         let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                        self.go(exit, next);
-                        self.go(exit, target);
+                        self.branch(exit, [next, target], effects, comparison);
                         exit
                     }
                     // `call 1f; 1: pop %ebx` asks for the program counter.
@@ -347,7 +364,7 @@ impl<'a> Code<'a> {
                     self.go(exit, target);
                     exit
                 }
-                None => self.add_exit(at, next, ExitKind::IndirectJump, Returns::Somehow),
+                None => self.leave_computed(at, next, effects),
             },
             Flow::Return => {
                 let returns = Returns::Popping(self.popped_by_return(effects));
@@ -362,6 +379,36 @@ impl<'a> Code<'a> {
             }
         }
         Some(exit)
+    }
+
+    /// Makes an exit of a computed jump.
+    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect]) -> ExitId {
+        let targets = self.linked_to_several(at, effects);
+        if !targets.is_empty() {
+            let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
+            for target in targets {
+                self.entries.entry(target).or_default().linked = true;
+                self.go(exit, target);
+            }
+            return exit;
+        }
+        let returns = if self.restores_context(at) { Returns::No } else { Returns::Somehow };
+        self.add_exit(at, next, ExitKind::IndirectJump, returns)
+    }
+
+    /// Where the interpreter's procedure linkage table goes that first leads to functions of its own, and to those
+    /// of the libraries once it has loaded these.
+    fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
+        let word = effects.iter().find_map(|effect| match *effect {
+            Effect::Transfer(Value::Load {
+                from: Address { base: None, index: None, displacement, segment: false },
+                ..
+            }) => Some(Addr(self.image.wrap(displacement as u64))),
+            _ => None,
+        });
+        let interpreter = self.image.interpreter().filter(|loaded| loaded.is_linkage(at));
+        let slots = word.zip(interpreter).map_or(&[][..], |(word, loaded)| loaded.slots_at(word));
+        if slots.len() > 1 { slots.iter().map(|&(_, target)| target).collect() } else { Vec::new() }
     }
 
     /// Where a branch goes whose target is a constant word of memory: through the procedure linkage table,
@@ -405,7 +452,7 @@ impl<'a> Code<'a> {
         id
     }
 
-    fn go(&mut self, exit: ExitId, target: Addr) {
+    pub(super) fn go(&mut self, exit: ExitId, target: Addr) {
         self.exits[exit.0 as usize].successors.push(target);
         self.work.push(Work::Edge(exit, target));
     }

@@ -11,7 +11,12 @@
 //!   follow `call abort` is not;
 //! - code whose address is taken is reached once code that can run takes the address, or data that such code
 //!   can read holds it.
+//!
+//! And some is reached only once something else is that has nothing to do with it on the face of it
+//! ([`deferred`]).
 
+mod contexts;
+mod deferred;
 mod explore;
 mod function;
 mod held;
@@ -166,6 +171,8 @@ pub struct Code<'a> {
     active: Vec<Activity>,
     /// The data that can be read.
     live: live::Live,
+    /// What counts only once something else does.
+    deferred: deferred::Deferred,
 }
 
 impl Code<'_> {

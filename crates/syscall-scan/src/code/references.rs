@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::Code;
+use super::deferred::is_service;
 use crate::image::{Addr, Image};
 
 /// The addresses that instructions name, as they come.
@@ -22,9 +23,9 @@ pub(super) struct Recorder<'a> {
     base: Option<Addr>,
     absolute: Vec<Reference>,
     distances: Vec<(i64, Reference)>,
-    /// Whether it matters which strings the C library names.
+    /// Whether it matters which strings the C library and its services name.
     names_strings: bool,
-    /// The addresses in its constant memory that the C library names.
+    /// The addresses in their constant memory that these name.
     strings: Vec<Addr>,
     seen: FxHashSet<Addr>,
 }
@@ -48,7 +49,7 @@ impl<'a> Recorder<'a> {
             base: None,
             absolute: Vec::new(),
             distances: Vec::new(),
-            names_strings: !image.named.is_empty(),
+            names_strings: !image.named.is_empty() || image.objects.iter().any(is_service),
             strings: Vec::new(),
             seen: FxHashSet::default(),
         }
@@ -134,8 +135,8 @@ impl<'a> Recorder<'a> {
         if self.image.is_writable(Addr(number)) {
             self.absolute.push(Reference { to: Addr(number), at, as_pointer });
         } else if self.names_strings && !self.image.is_code(Addr(number)) {
-            let c_library = |address| self.image.object_at(address).is_some_and(|loaded| loaded.is_c_library);
-            if c_library(Addr(number)) && c_library(at) && self.seen.insert(Addr(number)) {
+            let asks = |address| self.image.object_at(address).is_some_and(is_service);
+            if asks(Addr(number)) && asks(at) && self.seen.insert(Addr(number)) {
                 self.strings.push(Addr(number));
             }
         }
@@ -143,7 +144,8 @@ impl<'a> Recorder<'a> {
 }
 
 impl Code<'_> {
-    /// The addresses in its constant memory that the C library's code names, as they are found.
+    /// The addresses in their constant memory that the code of the C library and of its services names, as they
+    /// are found.
     pub fn named_strings(&self) -> &[Addr] {
         &self.references.strings
     }

@@ -213,7 +213,7 @@ impl Code<'_> {
     }
 
     /// The instructions between two addresses, one after the other as far as they can be decoded.
-    fn sweep(&self, start: Addr, end: Addr) -> Vec<Addr> {
+    pub(super) fn sweep(&self, start: Addr, end: Addr) -> Vec<Addr> {
         let mut instructions = Vec::new();
         let mut at = start;
         while at < end {

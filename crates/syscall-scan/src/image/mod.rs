@@ -304,6 +304,13 @@ impl Image {
         (0..self.objects.len() as u32).map(ObjectIndex)
     }
 
+    /// The interpreter, in a process that has a program as well.
+    pub fn interpreter(&self) -> Option<&Loaded> {
+        let first = self.object_at(self.entry)?;
+        let is_program = |loaded: &Loaded| loaded.object.interpreter.is_some();
+        (!is_program(first) && self.objects.iter().any(is_program)).then_some(first)
+    }
+
     /// The object that an address is in.
     pub fn object_at(&self, address: Addr) -> Option<&Loaded> {
         self.object_index(address).map(|index| &self.objects[index.get()])

@@ -3,6 +3,11 @@
 //! The symbol tables say it: that of the file, if it has not been stripped, that of its debugging file, if there
 //! is one, and the dynamic one, which every shared object has. Where none of them knows a variable, it may reach
 //! to the next one that is known, or to the end of the section.
+//!
+//! Linkers define symbols for the beginning and the end of a section whose name is one in C, and code walks
+//! from one to the other. There is one such section that nobody walks: glibc collects the jump tables of its
+//! streams in [`JUMP_TABLES`], and uses beginning and end only to tell whether a stream's table lies between
+//! them. Each of these tables is a variable of its own, which is named where a stream gets it.
 
 use std::ops::Range;
 
@@ -13,6 +18,15 @@ use goblin::elf::section_header::{
 use goblin::elf::sym::{STT_COMMON, STT_OBJECT, Symtab};
 
 use super::object::{Parts, file_range, memory_range};
+
+/// Where glibc has the jump tables of its streams, since 2.24.
+const JUMP_TABLES: &str = "__libc_IO_vtables";
+
+/// How many words such a table has (`struct _IO_jump_t` of glibc's `libio/libioP.h`).
+const JUMP_TABLE_WORDS: u64 = 21;
+
+/// What compilers align large variables to, in bytes.
+const LARGE_ALIGNMENT: u64 = 32;
 
 /// The variables of an object, by address in the object.
 #[derive(Clone, Debug, Default)]
@@ -43,11 +57,18 @@ impl Variables {
     pub(super) fn read(parts: &Parts) -> Variables {
         let is_made_by_go = parts.is_made_by_go();
         let data = parts.loaded_sections().filter(|s| s.sh_flags & u64::from(SHF_EXECINSTR) == 0);
+        let word = if parts.ctx.is_big() { 8 } else { 4 };
+        let mut tables = Vec::new();
         let mut sections: Vec<Section> = data
             .map(|section| {
                 let kind = match section.sh_type {
                     SHT_INIT_ARRAY | SHT_FINI_ARRAY | SHT_PREINIT_ARRAY => SectionKind::Walked,
                     _ if is_made_by_go => SectionKind::Walked,
+                    _ if parts.name(section) == JUMP_TABLES => {
+                        let found = jump_tables(memory_range(section), word);
+                        tables.extend(found.iter().flatten().cloned());
+                        if found.is_some() { SectionKind::Plain } else { SectionKind::Collected }
+                    }
                     // Its name is one in C.
                     _ if !parts.name(section).starts_with('.') => SectionKind::Collected,
                     _ => SectionKind::Plain,
@@ -62,8 +83,8 @@ impl Variables {
         sections.sort_by_key(|section| section.memory.start);
         let mut variables = Variables { known: Vec::new(), sections };
         let known = parts.sections.iter().filter(|s| matches!(s.sh_type, SHT_SYMTAB | SHT_DYNSYM));
-        let known = known.flat_map(|table| symbols(parts.bytes, table, parts.ctx)).collect();
-        variables.add(known);
+        let known = known.flat_map(|table| symbols(parts.bytes, table, parts.ctx));
+        variables.add(known.chain(tables).collect());
         variables
     }
 
@@ -145,6 +166,17 @@ impl Variables {
     }
 }
 
+/// The jump tables of streams in a section, one after the other: aligned as large variables are, or as elements
+/// of an array. `None` if they do not fill it.
+fn jump_tables(section: Range<u64>, word: u64) -> Option<Vec<Range<u64>>> {
+    let size = JUMP_TABLE_WORDS * word;
+    let space = section.end.checked_sub(section.start)?.checked_sub(size)?;
+    let strides = [size.next_multiple_of(LARGE_ALIGNMENT), size];
+    let stride = strides.into_iter().find(|stride| space % *stride == 0)?;
+    let starts = (0..=space / stride).map(|index| section.start + index * stride);
+    Some(starts.map(|start| start..start + size).collect())
+}
+
 /// The variables of a symbol table.
 fn symbols(bytes: &[u8], table: &SectionHeader, ctx: Ctx) -> Vec<Range<u64>> {
     let entries = || {
@@ -161,4 +193,22 @@ fn symbols(bytes: &[u8], table: &SectionHeader, ctx: Ctx) -> Vec<Range<u64>> {
             (symbol.st_size > 0).then_some(symbol.st_value..end)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables() {
+        let ends = |section, word| {
+            jump_tables(section, word).map(|tables| (tables.len(), tables[tables.len() - 1].clone()))
+        };
+        assert_eq!(ends(0x1000..0x1000 + 2 * 192 + 168, 8), Some((3, 0x1180..0x1228)));
+        assert_eq!(ends(0x1000..0x1000 + 2 * 168, 8), Some((2, 0x10a8..0x1150)));
+        assert_eq!(ends(0x1000..0x1000 + 96 + 84, 4), Some((2, 0x1060..0x10b4)));
+        assert_eq!(ends(0x1000..0x1000 + 168, 8), Some((1, 0x1000..0x10a8)));
+        assert_eq!(ends(0x1000..0x1000 + 176, 8), None);
+        assert_eq!(ends(0x1000..0x1010, 8), None);
+    }
 }

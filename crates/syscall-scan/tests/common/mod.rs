@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Every test uses a part of it.
 
+pub mod root;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

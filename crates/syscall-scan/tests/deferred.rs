@@ -1,0 +1,259 @@
+//! What counts only once something else does, in small root file systems with what glibc has of it.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::root::Root;
+use common::{Machine, all_calls};
+
+/// What the scan takes for glibc.
+const GNU: &str = "
+#define LOCAL __attribute__((visibility(\"protected\")))
+const char *gnu_get_libc_version(void) { return \"\"; }
+void __libc_start_main(void) { }
+";
+
+const SERVICES: &str = "
+typedef void function(void);
+static function *table[2];
+LOCAL void _nss_files_getpwnam_r(void) { call(5100); }
+LOCAL void _nss_dns_gethostbyname4_r(void) { call(5101); }
+NOINLINE static void pick(const char *name)
+{
+	table[0] = _nss_files_getpwnam_r;
+	table[1] = _nss_dns_gethostbyname4_r;
+	table[name[3] == 'p' ? 0 : 1]();
+}
+void getpwnam(void) { pick(\"getpwnam_r\"); }
+void getaddrinfo(void) { pick(\"gethostbyname4_r\"); }
+";
+
+fn set(numbers: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
+    numbers.into_iter().collect()
+}
+
+/// The calls of a program that does this, with this C library.
+fn calls(machine: Machine, c_library: &str, run: &str) -> BTreeSet<u64> {
+    let root = Root::of(machine);
+    root.library("lib/libc.so.6", c_library, "");
+    root.program("bin/program", run, "-fPIE -pie -l:libc.so.6");
+    root.calls(&["/bin/program"])
+}
+
+#[test]
+fn functions_of_services_count_once_their_names_are_asked_for() {
+    for machine in Machine::ALL {
+        let library = format!("{GNU}{SERVICES}");
+        let asking = |name: &str| {
+            calls(machine, &library, &format!("void {name}(void); void run(long n) {{ {name}(); }}"))
+        };
+        assert_eq!(asking("getpwnam"), set([5100]), "{machine:?}");
+        assert_eq!(asking("getaddrinfo"), set([5101]), "{machine:?}");
+        // Called directly, and by nobody.
+        assert_eq!(asking("_nss_dns_gethostbyname4_r"), set([5101]), "{machine:?}");
+        assert_eq!(asking("gnu_get_libc_version"), set([]), "{machine:?}");
+    }
+}
+
+#[test]
+fn functions_of_services_count_where_it_is_not_known_who_asks() {
+    let run = "void getpwnam(void); void run(long n) { getpwnam(); }";
+    // The names may be read from a table.
+    let names = "const char *names[] = { \"gethostbyname4_r\" };";
+    assert_eq!(calls(Machine::X86_64, &format!("{GNU}{SERVICES}{names}"), run), set([5100, 5101]));
+    // Not the C library that is known to pick by name.
+    let other = GNU.replace("gnu_get_libc_version", "version");
+    assert_eq!(calls(Machine::X86_64, &format!("{other}{SERVICES}"), run), set([5100, 5101]));
+    // Functions of other names.
+    let others = SERVICES.replace("gethostbyname4_r", "parse_line");
+    assert_eq!(calls(Machine::X86_64, &format!("{GNU}{others}"), run), set([5100, 5101]));
+}
+
+const MUTEXES: &str = "
+LOCAL NOINLINE void sched_setscheduler(void) { call(5201); }
+LOCAL NOINLINE void sched_getparam(void) { call(5202); }
+NOINLINE static void change(void) { sched_setscheduler(); sched_getparam(); }
+void pthread_mutex_setprioceiling(void) { change(); call(5203); }
+void pthread_mutexattr_setprotocol(void) { call(5204); }
+void shmat(void) { call(5205); }
+void pthread_mutex_lock(int *kind)
+{
+	if (*kind & 0x40)
+		change();
+	call(5200);
+}
+";
+
+#[test]
+fn priorities_change_once_there_may_be_mutexes_for_that() {
+    let library = format!("{GNU}{MUTEXES}");
+    let locking = |other: &str| {
+        let declared =
+            "void pthread_mutex_lock(int *); void pthread_mutexattr_setprotocol(void); void shmat(void);
+            void pthread_mutex_setprioceiling(void); int kind;";
+        let run = format!("{declared} void run(long n) {{ pthread_mutex_lock(&kind); {other} }}");
+        calls(Machine::X86_64, &library, &run)
+    };
+    assert_eq!(locking(""), set([5200]));
+    assert_eq!(locking("pthread_mutexattr_setprotocol();"), set([5200, 5201, 5202, 5204]));
+    assert_eq!(locking("pthread_mutex_setprioceiling();"), set([5200, 5201, 5202, 5203]));
+    assert_eq!(locking("shmat();"), set([5200, 5201, 5202, 5205]));
+}
+
+/// Asks for threads where the descriptor says it, in code with `%s` in front of the comparison.
+fn threads(machine: Machine, code: &str) -> String {
+    let (place, size) = match machine {
+        Machine::I386 => ("%%gs:12", ""),
+        _ => ("%%fs:24", ""),
+    };
+    let code = code.replace("PLACE", place);
+    format!(
+        "{GNU}{size}
+        void create(void) {{ __asm__ volatile(\"movl $1, {place}\" : : : \"memory\"); call(5301); }}
+        void work(long n) {{
+            __asm__ goto(\"{code}\" : : \"r\"(n) : : several);
+            call(5300);
+            return;
+        several:
+            call(5302);
+        }}"
+    )
+}
+
+#[test]
+fn ways_for_several_threads_count_once_some_are_created() {
+    let run = "void work(long); void create(void); void run(long n) { work(n); }";
+    let creating = "void work(long); void create(void); void run(long n) { work(n); create(); }";
+    for machine in Machine::ALL {
+        for code in ["cmpl $0, PLACE; jne %l1", "cmpl $0, PLACE; je 1f; jmp %l1; 1:"] {
+            let library = threads(machine, code);
+            assert_eq!(calls(machine, &library, run), set([5300]), "{machine:?} {code}");
+            assert_eq!(calls(machine, &library, creating), set([5300, 5301, 5302]), "{machine:?} {code}");
+        }
+    }
+}
+
+#[test]
+fn ways_for_several_threads_count_where_something_else_may_have_been_compared() {
+    let run = "void work(long); void run(long n) { work(n); }";
+    for code in [
+        // Control comes in between, before and after the whole is known.
+        "cmpl $7, %k0; je 1f; cmpl $0, PLACE; 1: jne %l1",
+        "jmp 2f; 1: jmp 3f; 2: cmpl $0, PLACE; 3: jne %l1; cmpl $7, %k0; je 1b",
+        "cmpl $0, PLACE; cmpl $7, %k0; jne %l1",
+        "cmpl $1, PLACE; jne %l1",
+        "cmpb $0, PLACE; jne %l1",
+        "cmpl $0, %%fs:32; jne %l1",
+        "cmpl $0, PLACE; ja %l1",
+    ] {
+        let library = threads(Machine::X86_64, code);
+        assert_eq!(calls(Machine::X86_64, &library, run), set([5300, 5302]), "{code}");
+    }
+}
+
+/// An interpreter that compares where the program starts with an address of its own.
+fn interpreter(compared: &str, between: &str) -> String {
+    format!(
+        "void other(void) {{ }}
+        void own_entry(void);
+        __asm__(\".globl own_entry; own_entry: jmp begin\");
+        void begin(long program)
+        {{
+            __asm__ goto(\"lea {compared}(%%rip), %%rax; {between} cmp %%rax, %0; jne %l1\"
+                : : \"m\"(program) : \"rax\" : started);
+            call(5401);
+        started:
+            call(5000);
+            __builtin_trap();
+        }}"
+    )
+}
+
+#[test]
+fn an_interpreter_does_not_run_as_a_program_in_one() {
+    let scanned = |source: &str, path: &str| {
+        let root = Root::new();
+        root.library("lib/ld.so", source, "-Wl,-e,own_entry -Wl,-Bsymbolic");
+        root.program("bin/program", "void run(long n) { }", "-fPIE -pie");
+        all_calls(&root.section(&[path])).contains(&5401)
+    };
+    assert!(!scanned(&interpreter("own_entry", ""), "/bin/program"));
+    assert!(!scanned(&interpreter("own_entry", "mov %%rbx, %%rcx;"), "/bin/program"));
+    assert!(scanned(&interpreter("own_entry", ""), "/lib/ld.so"));
+    assert!(scanned(&interpreter("other", ""), "/bin/program"));
+    assert!(scanned(&interpreter("own_entry", "mov %%rbx, %%rax;"), "/bin/program"));
+}
+
+const CONTEXTS: &str = "
+#define LOAD \"mov (%rdi), %rbx; mov 8(%rdi), %r12; mov 16(%rdi), %r13; mov 24(%rdi), %r14; mov 32(%rdi), %r8;\"
+#define SAVE \"mov %rbx, (%rsi); mov %r12, 8(%rsi); mov %r13, 16(%rsi); mov %r14, 24(%rsi); mov %rsp, 32(%rsi);\"
+__attribute__((naked)) NOINLINE void restore(long *context)
+{
+	__asm__(LOAD \"mov 40(%rdi), %rdx; mov %r8, %rsp; jmp *%rdx\");
+}
+__attribute__((naked)) NOINLINE void change(long *context, long *old)
+{
+	__asm__(SAVE LOAD \"mov 40(%rdi), %rdx; mov %r8, %rsp; jmp *%rdx\");
+}
+__attribute__((naked)) NOINLINE void leave(long *context)
+{
+	__asm__(\"push %rbx; mov %rsp, %rbx; mov 8(%rdi), %rdx; mov %rbx, %rsp; pop %rbx; jmp *%rdx\");
+}
+long contexts[16];
+";
+
+#[test]
+fn what_restores_a_context_does_not_come_back() {
+    let root = Root::new();
+    let calls = |call: &str| {
+        let run = format!("{CONTEXTS} void run(long n) {{ call(5500); {call}; call(5501); }}");
+        root.program("bin/program", &run, "-fPIE -pie");
+        let section = root.section(&["/bin/program"]);
+        all_calls(&section)
+    };
+    assert!(!calls("restore(contexts)").contains(&5501));
+    assert!(calls("change(contexts, contexts + 8)").contains(&5501));
+    assert!(calls("leave(contexts)").contains(&5501));
+}
+
+/// Three tables of a stream's functions in a section, of which the last is used; and what checks that it is one.
+fn streams(section: &str, more: &str) -> String {
+    let table = |name: &str, function: &str, number: u64| {
+        format!(
+            "static void {function}(void) {{ call({number}); }}
+            __attribute__((section(\"{section}\"), aligned(32), used)) static long {name}[21] = {{ 0, 0, (long)&{function} }};"
+        )
+    };
+    format!(
+        "extern long __start_{section}[], __stop_{section}[];
+        {} {} {}
+        NOINLINE static void flush(long *table)
+        {{
+            unsigned long all = (char *)__stop_{section} - (char *)__start_{section};
+            if ((unsigned long)((char *)table - (char *)__start_{section}) >= all)
+                call(5600);
+            ((void (*)(void))table[2])();
+        }}
+        void run(long n) {{ flush(third); {more} }}",
+        table("first", "a", 5601),
+        table("second", "b", 5602),
+        table("third", "c", 5603),
+    )
+}
+
+#[test]
+fn tables_of_streams_count_where_they_are_named() {
+    let calls = |section: &str, more: &str| {
+        let root = Root::new();
+        root.program("bin/program", &streams(section, more), "-fPIE -pie -s");
+        let mut calls = root.calls(&["/bin/program"]);
+        // The first one has the section's own address; the check may be known to succeed.
+        calls.retain(|&call| call != 5601 && call != 5600);
+        calls
+    };
+    assert_eq!(calls("__libc_IO_vtables", ""), set([5603]));
+    assert_eq!(calls("__libc_IO_vtables", "flush(second);"), set([5602, 5603]));
+    let walk = "for (long *at = __start_tables; at < __stop_tables; at += 24) flush(at);";
+    assert_eq!(calls("tables", walk), set([5602, 5603]));
+}
