@@ -64,6 +64,11 @@ impl Prototype {
         }
     }
 
+    /// Whether an argument is a pointer.
+    pub fn is_pointer(self, argument: usize) -> bool {
+        self.letters.as_bytes().get(argument) == Some(&b'p')
+    }
+
     /// What the kernel sees of a register's content.
     pub fn seen(self, argument: usize, content: u64) -> u64 {
         match self.bits(argument) {

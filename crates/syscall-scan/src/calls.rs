@@ -7,7 +7,9 @@
 //! whose first argument is a number of the same kind.
 //!
 //! A number is a value at run time only where it is no address of a program that may be loaded anywhere:
-//! those are left out, since what they are is not known before the program runs.
+//! those are left out, since what they are is not known before the program runs. Nor are pointers to the program's
+//! own memory values that anybody could use, even if they are known: another build has others, and a register
+//! that a call of this kind has no use for may hold one by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -249,7 +251,8 @@ impl Search<'_, '_, '_> {
 
     /// Notes one way to make one call.
     fn call(&mut self, way: &Way, number: u32) -> Result<(), Stop> {
-        let prototype = Prototype::of(self.abi, number.into());
+        let (abi, own) = abi::split(self.abi, number);
+        let prototype = Prototype::of(abi, own.into());
         let arguments = match prototype {
             Some(prototype) => self.arguments(way, &way.words[ARGUMENT..BLOCK], prototype),
             None => KnownArguments::default(),
@@ -283,7 +286,9 @@ impl Search<'_, '_, '_> {
         index: usize,
     ) -> Option<BTreeSet<u64>> {
         let numbers = self.resolver.value(way.function, &way.state, word, way.at).ok()?;
-        if numbers.iter().any(|&number| is_moved(self.resolver.code().image, number)) {
+        let image = self.resolver.code().image;
+        let is_address = |number| is_moved(image, number) || points_into(image, prototype, index, number);
+        if numbers.iter().any(|&number| is_address(number)) {
             return None;
         }
         let seen: BTreeSet<u64> = numbers.into_iter().map(|number| prototype.seen(index, number)).collect();
@@ -326,6 +331,11 @@ impl Search<'_, '_, '_> {
 fn is_moved(image: &Image, number: u64) -> bool {
     let near = [number, number.saturating_add(SLACK), number.saturating_sub(SLACK)];
     near.into_iter().any(|address| image.is_movable(Addr(address)))
+}
+
+/// Whether an argument that is a pointer leads into the program's memory.
+fn points_into(image: &Image, prototype: Prototype, index: usize, number: u64) -> bool {
+    prototype.is_pointer(index) && image.object_at(Addr(number)).is_some()
 }
 
 /// Notes one more way to do an operation.
