@@ -2,7 +2,9 @@
 //!
 //! The names that a program passes are found as the numbers of system calls are: by constant propagation, asked
 //! of callers where a wrapper passes them on. A name that cannot be found out is reported, and makes the result
-//! incomplete; the user settles it by naming libraries (`--dlopen`, `--plugin-dir`).
+//! incomplete; the user settles it by naming libraries (`--dlopen`, `--plugin-dir`). So is one that was not looked
+//! for: what does not end in `.so` or a version, and what is relative to the working directory. A library that
+//! is not there cannot be loaded, and is listed.
 //!
 //! The C library does not call its own `dlopen`. It asks for a few libraries of its own accord: to unwind, to
 //! convert characters, to look up hosts and users. A string constant in it that is the name of a library which
@@ -10,6 +12,8 @@
 //! once live code of the C library names its name. Names that it puts together at run time are those of services
 //! in `/etc/nsswitch.conf`, all of whose functions count, and those of character conversion modules, which are
 //! taken together: the functions that any of them calls.
+
+use std::collections::BTreeSet;
 
 use kcfg::isa::{Address, Value as Operand};
 use kelf::Machine;
@@ -51,6 +55,8 @@ pub struct ByName<'a> {
     functions: FxHashSet<Addr>,
     /// The instructions that ask for something that is not known, and what makes it so.
     pub lost: Vec<(Addr, String)>,
+    /// Libraries that are asked for and that the root file system does not have, and the instructions that ask.
+    pub absent: BTreeSet<(Addr, String)>,
 }
 
 impl<'a> ByName<'a> {
@@ -69,6 +75,7 @@ impl<'a> ByName<'a> {
             strings: 0,
             functions: FxHashSet::default(),
             lost: Vec::new(),
+            absent: BTreeSet::new(),
         }
     }
 
@@ -173,12 +180,34 @@ impl<'a> ByName<'a> {
             return self.take(code, found, at);
         }
         let mut any = false;
+        let mut known = false;
         for index in 0..self.image.named.len() {
             if self.image.named[index].strings.iter().any(|known| known.as_bytes() == name) {
+                known = true;
                 any |= self.load(code, index, at);
             }
         }
+        // An empty name is the program's own.
+        if !known && !name.is_empty() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            match self.why_not_looked_for(&name) {
+                None => drop(self.absent.insert((at, name))),
+                Some(_) if self.image.settled => {}
+                Some(why) => self.lost.push((at, format!("{name} is loaded, {why}; name it with --dlopen"))),
+            }
+        }
         any
+    }
+
+    /// Why a library of this name was not looked for when the process was put together, if it was not.
+    fn why_not_looked_for(&self, name: &str) -> Option<&'static str> {
+        let is_relative = name.contains('/') && !name.starts_with(['/', '$']);
+        if is_relative {
+            return Some("from a directory that depends on where the program is started");
+        }
+        let in_data = |loaded: &Loaded| loaded.object.library_names.iter().any(|known| known.ends_with(name));
+        let looked_for = self.image.objects.iter().any(in_data);
+        (!looked_for).then_some("which has no name of the usual form")
     }
 
     fn load(&mut self, code: &mut Code<'a>, index: usize, at: Addr) -> bool {

@@ -13,7 +13,7 @@ use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
-use crate::image::{Member, MemberIndex, Named, Object, Process};
+use crate::image::{Dynamic, Member, MemberIndex, Named, Object, Process};
 use crate::search::{Asking, Directories, candidates};
 use crate::sysroot::Sysroot;
 
@@ -252,23 +252,35 @@ impl Assembly<'_> {
     /// Puts libraries into the process that members may ask for later, by names that are in their data.
     fn load_by_name(&mut self) {
         let mut found: FxHashSet<String> = FxHashSet::default();
+        let mut tried: FxHashSet<(String, MemberIndex)> = FxHashSet::default();
         let mut next = 0;
-        let mut services = false;
+        let (mut services, mut asks) = (false, false);
         while next < self.process.members.len() {
             let asking = MemberIndex(next as u32);
             next += 1;
             let object = Arc::clone(&self.process.members[asking.get()].object);
-            let asks = object.is_c_library() || self.process.members.iter().any(|m| m.object.asks_by_name());
-            if !asks {
+            if !asks && self.process.members.iter().any(|member| member.object.asks_by_name()) {
+                // Whoever asks may have been given the name by those that came before.
+                (asks, next) = (true, 0);
+                continue;
+            }
+            if !asks && !object.is_c_library() {
                 continue;
             }
             for name in &object.library_names {
                 // Linkers let one string be the end of another.
                 let base = name.rsplit_once('/').map(|(_, base)| base);
                 for name in [Some(name.as_str()), base].into_iter().flatten() {
-                    if !found.contains(name) && self.load_named(name, vec![name.to_owned()], asking).is_some()
-                    {
+                    let load = |assembly: &mut Self, asking| {
+                        assembly.load_named(name, vec![name.to_owned()], asking).is_some()
+                    };
+                    if !found.contains(name) && load(self, asking) {
                         found.insert(name.to_owned());
+                    }
+                    for asking in self.askers(asking) {
+                        if tried.insert((name.to_owned(), asking)) {
+                            load(self, asking);
+                        }
                     }
                 }
             }
@@ -283,6 +295,18 @@ impl Assembly<'_> {
                 self.load_conversions(&object, asking);
             }
         }
+    }
+
+    /// Who may ask for a name that is in the data of another member, and has directories of its own to look in.
+    fn askers(&self, holder: MemberIndex) -> Vec<MemberIndex> {
+        let looks = |object: &Object| {
+            let directories = |dynamic: &Dynamic| dynamic.runpath.is_some() || dynamic.rpath.is_some();
+            object.asks_by_name() && object.dynamic.as_ref().is_some_and(directories)
+        };
+        let members = self.process.members.iter().enumerate();
+        let others = members.filter(|(_, member)| looks(&member.object));
+        let others = others.map(|(index, _)| MemberIndex(index as u32));
+        others.filter(|&other| other != holder).collect()
     }
 
     fn load_conversions(&mut self, c_library: &Object, asking: MemberIndex) {

@@ -9,18 +9,22 @@
 //! of constant memory there is left alone: a table of jumps is of use to its own function only, so that no
 //! object which others write to holds its address.
 
+use kcfg::isa::{BinaryOp, Effect, Reg, Value as Operand};
 use kelf::Machine;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::by_name::ByName;
 use crate::code::{Code, ExitId, ExitKind};
-use crate::flow::{Flows, sign_extend};
+use crate::flow::{Flow, Flows, State, sign_extend};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Origin, Value};
 
 /// The most entries of a jump table whose index has no known bound.
 const MAX_UNBOUNDED: u64 = 1024;
+
+/// The most pieces of code of one size that a jump chooses from.
+const MAX_PIECES: u64 = 256;
 
 /// What is known about a computed jump.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,18 +42,25 @@ enum Targets {
 /// Places that lead to code which has not been seen, and what is not known there.
 pub type LostPlaces = Vec<(Addr, String)>;
 
-/// Explores the whole program.
-///
-/// Returns the code and the places that lead to code which has not been seen. `None` if kshrink does not
-/// know the machine's instruction set.
-pub fn reach(image: &Image) -> Option<(Code<'_>, LostPlaces)> {
+/// What is known of all code that can run.
+pub struct Reached<'i> {
+    /// The code.
+    pub code: Code<'i>,
+    /// The places that lead to code which has not been seen.
+    pub lost: LostPlaces,
+    /// The libraries that are loaded by name and that are not there, and where they are loaded.
+    pub absent: Vec<(Addr, String)>,
+}
+
+/// Explores the whole program. `None` if kshrink does not know the machine's instruction set.
+pub fn reach(image: &Image) -> Option<Reached<'_>> {
     let mut code = Code::new(image)?;
     let mut jumps = Jumps::default();
     let mut names = ByName::new(image);
     loop {
         code.explore();
         let more = jumps.follow(&mut code) || code.read_data() || code.take_landing_pads();
-        if !more && !names.follow(&mut code) {
+        if !more && !names.follow(&mut code) && !code.take_inner_pointers() {
             break;
         }
     }
@@ -57,7 +68,7 @@ pub fn reach(image: &Image) -> Option<(Code<'_>, LostPlaces)> {
     let lost = jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at);
     let mut lost: LostPlaces = lost.map(|at| (at, jump.to_owned())).chain(names.lost).collect();
     lost.sort_unstable();
-    Some((code, lost))
+    Some(Reached { code, lost, absent: names.absent.into_iter().collect() })
 }
 
 /// The computed jumps so far.
@@ -150,14 +161,15 @@ fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
         let flow = flows.flow(entry);
         let Some(before) = flows.before(&flow, at) else { continue };
         let within = flows.is_within_function(&before);
-        let target = flows.after(&flow, at).and_then(|after| after.target).unwrap_or(Value::Any);
-        match resolve(flows, at, &target) {
+        let after = flows.after(&flow, at);
+        let target = after.as_ref().and_then(|after| after.target.clone()).unwrap_or(Value::Any);
+        match resolve(flows, at, &target, after.as_ref().map(|after| &after.state)) {
             Some((targets, exact)) => {
                 leaves = false;
                 table |= within && exact && targets.len() > 1;
                 all.extend(targets);
             }
-            None if within => return Targets::Unknown,
+            None if within || !may_be_function(flows, &flow, &target) => return Targets::Unknown,
             None => {}
         }
     }
@@ -166,8 +178,62 @@ fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
     if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
 }
 
-/// The addresses that the target of a jump may be, and whether there are no others among them.
-fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<(Vec<Addr>, bool)> {
+/// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was
+/// given it, has read it from memory, or got it from a callee. What is the sum of something and of a distance, as
+/// tables of jumps have it, leads to a place in the function.
+fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
+    target.atoms().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
+        Origin::Made { at, .. } => !adds_distance(flows, flow, at),
+        Origin::Element { table, width, signed: false, .. } if atom.offset == 0 => flows
+            .code
+            .image
+            .constant(table, width)
+            .is_some_and(|entry| begins_function(flows.code, Addr(entry))),
+        Origin::Element { .. } | Origin::Low { .. } | Origin::Signed { .. } => false,
+        _ => true,
+    })
+}
+
+/// Whether a function begins at an address, as far as symbols, the unwinder's table and callers tell.
+fn begins_function(code: &Code, address: Addr) -> bool {
+    let extent = code.image.extent_around(address);
+    let begins = extent.is_some_and(|extent| extent.start == address);
+    code.image.is_code(address)
+        && (begins || code.image.is_function(address) || code.entry(address).is_some())
+}
+
+/// Whether an instruction adds a number to another one that is half a word and has been sign-extended.
+fn adds_distance(flows: &mut Flows, flow: &Flow, at: Addr) -> bool {
+    let mut effects = Vec::new();
+    flows.code.effects(at, &mut effects);
+    let parts = effects.iter().flat_map(|effect| match *effect {
+        Effect::Binary { op: BinaryOp::Add, left: Operand::Reg { reg: a, .. }, right, .. } => match right {
+            Operand::Reg { reg: b, .. } => [Some(a), Some(b)],
+            _ => [Some(a), None],
+        },
+        Effect::Set { value: Operand::Address(address), .. } => {
+            [address.base, address.index.map(|(index, _)| index)]
+        }
+        _ => [None; 2],
+    });
+    let parts: Vec<Reg> = parts.flatten().collect();
+    let Some(state) = flows.before(flow, at).filter(|_| !parts.is_empty()) else { return false };
+    let (code, origins) = (flows.code, &flows.domain.origins);
+    let is_distance = |origin| match origins.get(origin) {
+        Origin::Element { .. } | Origin::Signed { .. } => true,
+        Origin::Made { at, .. } => {
+            let mut effects = Vec::new();
+            code.effects(at, &mut effects);
+            effects.iter().any(|effect| matches!(effect, Effect::SetSigned { .. }))
+        }
+        _ => false,
+    };
+    parts.iter().any(|&part| state.register(part).atoms().iter().any(|atom| is_distance(atom.origin)))
+}
+
+/// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and
+/// whether there are no others among them.
+fn resolve(flows: &Flows, at: Addr, target: &Value, state: Option<&State>) -> Option<(Vec<Addr>, bool)> {
     let image = flows.code.image;
     let mut targets = Vec::new();
     let mut exact = true;
@@ -183,7 +249,14 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<(Vec<Addr>, bool)>
                 targets.extend(entries?);
                 exact &= image.extent_around(at).is_some();
             }
-            _ => return None,
+            // Pieces of code of one size, one behind the other, as in functions that copy memory.
+            _ => {
+                let span = state?.ranges.get(*atom, &flows.domain);
+                if span.steps() >= MAX_PIECES || !span.iter().all(|piece| image.is_code(Addr(piece))) {
+                    return None;
+                }
+                targets.extend(span.iter().map(Addr));
+            }
         }
     }
     (!targets.is_empty()).then_some((targets, exact))

@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn scan(sites: Vec<Site>) -> Scan {
-        Scan { abi: Abi::X86_64, sites, lost: Vec::new(), instructions: 0 }
+        Scan { abi: Abi::X86_64, sites, lost: Vec::new(), absent: BTreeSet::new(), instructions: 0 }
     }
 
     #[test]

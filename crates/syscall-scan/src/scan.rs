@@ -1,6 +1,6 @@
 //! From bytes to sites and their numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kcfg::isa::Effect;
@@ -13,7 +13,7 @@ use crate::abi;
 use crate::calls::{Calls, SiteCall, calls};
 use crate::code::{Code, References};
 use crate::image::{Addr, Image, Process};
-use crate::reach::{reach, share};
+use crate::reach::{Reached, reach, share};
 use crate::resolve::Resolver;
 use crate::why::Chain;
 
@@ -26,6 +26,9 @@ pub struct Scan {
     pub sites: Vec<Site>,
     /// Places that lead to code which was not seen, and may make any call.
     pub lost: Vec<Lost>,
+    /// The libraries that are loaded by name, but that the root file system does not have: who loads them, and
+    /// their names.
+    pub absent: BTreeSet<(Arc<str>, String)>,
     /// How many instructions can run.
     pub instructions: usize,
 }
@@ -65,7 +68,7 @@ pub struct Lost {
 /// error.
 pub fn scan(process: &Process) -> Result<Scan, Error> {
     let image = Image::link(process)?;
-    let (code, lost) = reach(&image).ok_or_else(|| other_machine(&image))?;
+    let Reached { code, lost, absent } = reach(&image).ok_or_else(|| other_machine(&image))?;
     let sites = sites(&code)?.into_iter().map(|(at, abi, calls)| {
         let calls = calls.map_err(|reason| reason.describe(&image));
         let (file, address) = image.place(at);
@@ -87,7 +90,8 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
     });
     let lost = lost.chain(variants).collect();
     let abi = abi::abi(image.machine, false);
-    Ok(Scan { abi, sites: sites.collect(), lost, instructions: code.instructions() })
+    let absent = absent.into_iter().map(|(at, name)| (image.place(at).0, name)).collect();
+    Ok(Scan { abi, sites: sites.collect(), lost, absent, instructions: code.instructions() })
 }
 
 /// The shortest chain from where a process starts to a site that makes a call, which is given by name or
@@ -97,7 +101,7 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
 /// As for [`scan`].
 pub fn why(process: &Process, call: &str) -> Result<Option<String>, Error> {
     let image = Image::link(process)?;
-    let (code, _) = reach(&image).ok_or_else(|| other_machine(&image))?;
+    let Reached { code, .. } = reach(&image).ok_or_else(|| other_machine(&image))?;
     Ok(Chain::to(&code, &sites(&code)?, call).map(|chain| chain.describe(&image)))
 }
 

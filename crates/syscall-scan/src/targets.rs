@@ -1,9 +1,10 @@
 //! Scanning what the command line asks for.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kcli::{Failure, OrBadInput, Progress, read_input};
 use kplan::{Syscalls, Unresolved};
@@ -29,13 +30,26 @@ pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
     if options.files.is_empty() {
         return scan_root(options, &loader);
     }
+    let absent = Absent::default();
     let scanned = options.files.iter().map(|path| {
         let (bytes, inside) = read(options, &loader, path)?;
         let file = path.display().to_string();
-        scan_program(options, &loader, &bytes, &inside, &file)
+        scan_program(options, &loader, &bytes, &inside, &file, &absent)
             .map_err(|error| Failure::bad_input(format!("{file}: {error}")))
     });
-    scanned.collect()
+    let found = scanned.collect();
+    warn_of(absent);
+    found
+}
+
+/// Libraries that programs load by name and that the root file system does not have, see [`syscall_scan::Scan`].
+type Absent = Mutex<BTreeSet<(Arc<str>, String)>>;
+
+/// Says which libraries are not there. Programs can do without; that they are missing may be a mistake, though.
+fn warn_of(absent: Absent) {
+    for (file, name) in absent.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        eprintln!("syscall-scan: warning: {file}: loads {name}, which is not there");
+    }
 }
 
 /// The chain to a call in each process that the files make which are named.
@@ -105,9 +119,16 @@ fn scan_program(
     bytes: &[u8],
     inside: &Path,
     file: &str,
+    absent: &Absent,
 ) -> Result<Syscalls, Error> {
     let processes = processes(loader, bytes, inside, file)?;
-    processes.iter().map(|process| Ok(report::section(file, &scan(process)?, options.sites))).collect()
+    let section = |process| {
+        let scan = scan(process)?;
+        let section = report::section(file, &scan, options.sites);
+        absent.lock().unwrap_or_else(PoisonError::into_inner).extend(scan.absent);
+        Ok(section)
+    };
+    processes.iter().map(section).collect()
 }
 
 /// Scans all programs of a root file system. What cannot be scanned makes the result incomplete.
@@ -116,16 +137,18 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     let files = walk(loader.root(), || ());
     drop(spinner);
     let progress = Progress::bar(files.programs.len() as u64, "programs");
+    let absent = Absent::default();
     let results = each(&files.programs, |path| {
         let file = path.display().to_string();
         let bytes = loader.root().read(path).map_err(|error| error.to_string());
         let result = bytes.and_then(|bytes| {
-            scan_program(options, loader, &bytes, path, &file).map_err(|error| error.to_string())
+            scan_program(options, loader, &bytes, path, &file, &absent).map_err(|error| error.to_string())
         });
         progress.advance(1);
         result
     })?;
     drop(progress);
+    warn_of(absent);
     let mut failed: Vec<(&PathBuf, String)> =
         files.damaged.iter().map(|(path, error)| (path, error.to_string())).collect();
     let scanned = files.programs.iter().zip(results).filter_map(|(path, result)| {

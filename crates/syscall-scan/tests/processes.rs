@@ -176,6 +176,36 @@ fn libraries_and_functions_with_constant_names() {
 }
 
 #[test]
+fn libraries_with_other_names() {
+    let root = Root::new();
+    root.library("lib/libdl.so", DL, "");
+    root.library("opt/lib/plugin.so", PLUGIN, "");
+    let opens = |name: &str| format!("{DECLARATIONS} void run(long n) {{ dlopen(\"{name}\", 2); }}");
+    // The name does not tell that it is a library, or what it is depends on the working directory.
+    fs::copy(root.path("opt/lib/plugin.so"), root.path("opt/lib/plugin")).unwrap();
+    for name in ["/opt/lib/plugin", "./plugin.so"] {
+        root.program("bin/program", &opens(name), "-fPIE -pie -ldl");
+        let section = root.section(&["/bin/program"]);
+        assert_eq!(section["complete"], false, "{name}");
+        let reason = section["unresolved"][0]["reason"].as_str().unwrap();
+        assert!(reason.starts_with(&format!("{name} is loaded, ")), "{reason}");
+    }
+    // One that is not there is said to be missing.
+    root.program("bin/program", &opens("plugin.so"), "-fPIE -pie -ldl");
+    assert_eq!(root.calls(&["/bin/program"]), set([5040]));
+    let errors = root.scan(&["/bin/program"]).stderr;
+    let errors = String::from_utf8_lossy(&errors);
+    assert!(errors.contains("warning: /bin/program: loads plugin.so, which is not there"), "{errors}");
+    // Whoever calls `dlopen` says where to look, and not whoever has the name.
+    let opener = "void *dlopen(const char *, int); void *open(const char *name) { return dlopen(name, 2); }";
+    let rpath = format!("-L{} -ldl -Wl,-rpath,/opt/lib", root.path("lib").display());
+    root.library("lib/libopen.so", opener, &rpath);
+    let program = "void *open(const char *); void run(long n) { open(\"plugin.so\"); }";
+    root.program("bin/program", program, "-fPIE -pie -lopen");
+    assert_eq!(root.calls(&["/bin/program"]), set([5040, 5041]));
+}
+
+#[test]
 fn names_that_are_not_known() {
     for machine in Machine::ALL {
         let root = Root::of(machine);

@@ -50,6 +50,7 @@ impl<'a> Code<'a> {
             tracker: held::Tracker::new(image),
             claimed: FxHashSet::default(),
             landed: FxHashSet::default(),
+            inner: Vec::new(),
             active: vec![Activity::No; image.objects.len()],
             live: live::Live::default(),
             deferred: Deferred::new(image),
@@ -138,17 +139,41 @@ impl<'a> Code<'a> {
         self.work.len() > before
     }
 
-    /// Takes a word of data for a pointer to a function, but in a jump table and where it points into the
-    /// middle of a function.
+    /// Takes a word of data for a pointer to a function, but in a jump table. What points into the middle of a
+    /// function may be a part of a jump table that is not known so far.
     pub(super) fn take_pointer(&mut self, word: Addr, target: Addr) {
         let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
         let function = !middle || self.image.is_function(target);
+        if !function && matches!(self.image.machine, Machine::I386 | Machine::X86_64) {
+            return self.inner.push((word, target));
+        }
         // Where nothing says how far functions of ARM go, numbers look like pointers into the middle of one.
         let likely = || self.is_instruction(target) && !self.is_fallen_into(target);
         let function = function && (self.image.machine != Machine::Arm || likely());
         if function && !self.claimed.contains(&word) {
             self.take(target, Taken::Data(word));
         }
+    }
+
+    /// Takes the words of data that point into the middle of functions which can run, to where nothing else leads
+    /// though all jump tables are known: labels that are jumped to by their addresses, and places where the program
+    /// or the kernel makes a signal's return go. Returns whether any are new.
+    pub fn take_inner_pointers(&mut self) -> bool {
+        let before = self.work.len();
+        let mut inner = std::mem::take(&mut self.inner);
+        inner.retain(|&(word, target)| {
+            if self.claimed.contains(&word) || self.length(target).is_some() {
+                return false;
+            }
+            let extent = self.image.extent_around(target);
+            let runs = extent.is_some_and(|extent| self.marks.any(extent.start, extent.end));
+            if runs && self.is_instruction(target) {
+                self.take(target, Taken::Data(word));
+            }
+            !runs
+        });
+        self.inner = inner;
+        self.work.len() > before
     }
 
     /// Takes the landing pads of the functions that can run. Returns whether any are new.
@@ -459,13 +484,25 @@ impl<'a> Code<'a> {
 
     /// A callee returns, so that its call goes on. It does not where the call is the last instruction of its
     /// function: the compiler knew then that it does not return, which exploration may not know of a callee
-    /// that ends in a computed jump.
+    /// that ends in a computed jump. One that ends in a return comes back to a function that follows at once:
+    /// compilers leave a gap, where assembly code means to go on.
     fn come_back(&mut self, call: ExitId) {
-        let Exit { at, next, .. } = *self.exit(call);
-        let last = || self.image.extent_around(at).is_some_and(|extent| extent.end == next);
-        if self.exit(call).successors.is_empty() && !last() {
-            self.go(call, next);
+        let Exit { at, next, kind, .. } = *self.exit(call);
+        if !self.exit(call).successors.is_empty() {
+            return;
         }
+        if self.image.extent_around(at).is_some_and(|extent| extent.end == next) {
+            let callee = match kind {
+                ExitKind::Call(callee) => self.runs.get(&callee).copied(),
+                _ => None,
+            };
+            let follows = self.image.extent_around(next).is_some_and(|extent| extent.start == next);
+            let Some(callee) = callee.filter(|_| follows) else { return };
+            if self.exit(callee).returns <= Returns::Somehow {
+                return self.exits[callee.0 as usize].waiting.push(call);
+            }
+        }
+        self.go(call, next);
     }
 
     /// A return can be reached from this exit; so it can be from all that lead to it.

@@ -167,6 +167,8 @@ pub struct Code<'a> {
     claimed: FxHashSet<Addr>,
     /// Pieces of functions whose landing pads are taken, by their first address.
     landed: FxHashSet<Addr>,
+    /// Words of data that can be read and that point into the middle of functions, with where they point.
+    inner: Vec<(Addr, Addr)>,
     /// Which objects are loaded.
     active: Vec<Activity>,
     /// The data that can be read.

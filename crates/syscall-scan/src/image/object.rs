@@ -228,7 +228,9 @@ impl Object {
     /// Whether it may ask for libraries by name, while it runs.
     pub fn asks_by_name(&self) -> bool {
         let mut symbols = self.dynamic.iter().flat_map(|dynamic| dynamic.symbols.iter());
-        symbols.any(|symbol| !symbol.defined && matches!(&*symbol.name, b"dlopen" | b"dlmopen"))
+        symbols.any(|symbol| {
+            !symbol.defined && matches!(&*symbol.name, b"dlopen" | b"dlmopen" | b"__libc_dlopen_mode")
+        })
     }
 
     /// Whether any bytes of its code may be an instruction that enters the kernel, wherever instructions
