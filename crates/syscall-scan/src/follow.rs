@@ -77,12 +77,17 @@ pub fn prove_unwritten(
     Ok(Unwritten { arguments: search.arguments })
 }
 
-/// The values that are stored to a variable. Its initial content is not among them.
+/// The values that are stored to a variable of `width` bytes. Its initial content is not among them.
 ///
 /// # Errors
 /// If the variable may be written to through a pointer, or by an instruction that is not followed.
-pub fn stores_to(flows: &mut Flows, references: &References, variable: Addr) -> Result<Vec<Stored>, Lost> {
-    if !references.is_variable(variable) {
+pub fn stores_to(
+    flows: &mut Flows,
+    references: &References,
+    variable: Addr,
+    width: u8,
+) -> Result<Vec<Stored>, Lost> {
+    if !references.is_variable(flows.code.image, variable, width) {
         return Err(Lost(variable));
     }
     if let Some(at) = overlapping_store(flows, references, variable) {
@@ -206,7 +211,7 @@ impl Search<'_, '_> {
 
     /// Follows a pointer through everybody who reads the variable that holds it.
     fn in_variable(&mut self, variable: Addr, bytes: Bytes) -> Result<(), Lost> {
-        if !self.references.is_variable(variable) {
+        if !self.references.is_variable(self.flows.code.image, variable, self.word) {
             return Err(Lost(variable));
         }
         for reference in self.references.to(variable) {

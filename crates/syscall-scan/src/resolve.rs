@@ -292,7 +292,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             return Err(Reason::Memory(by));
         }
         let mut all = BTreeSet::new();
-        for Stored { function, at: place, value } in self.stores_to(variable, by)? {
+        for Stored { function, at: place, value } in self.stores_to(variable, word, by)? {
             if value == Value::Any {
                 return Err(Reason::Computed(place));
             }
@@ -309,7 +309,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     fn of_variable(&mut self, variable: Addr, width: u8, by: Addr) -> Numbers {
         let mut all = BTreeSet::new();
         all.insert(self.flows.code.image.initial(variable, width).unwrap_or(0));
-        for Stored { function, at, value } in self.stores_to(variable, by)? {
+        for Stored { function, at, value } in self.stores_to(variable, width, by)? {
             let flow = self.flows.flow(function);
             let Some(state) = self.flows.before(&flow, at) else { continue };
             all.extend(self.value(function, &state, &value, at)?);
@@ -317,8 +317,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all.into_iter().map(|number| number & low_mask(width)).collect())
     }
 
-    fn stores_to(&mut self, variable: Addr, by: Addr) -> Result<Vec<Stored>, Reason> {
-        stores_to(&mut self.flows, self.references, variable)
+    fn stores_to(&mut self, variable: Addr, width: u8, by: Addr) -> Result<Vec<Stored>, Reason> {
+        stores_to(&mut self.flows, self.references, variable, width)
             .map_err(|Lost(at)| Reason::Written { read: by, lost: at })
     }
 

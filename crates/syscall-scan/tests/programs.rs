@@ -29,10 +29,14 @@ fn check(fixture: &str) {
 }
 
 fn check_on(machines: &[Machine], fixture: &str) {
+    check_with(machines, fixture, &OPTIONS);
+}
+
+fn check_with(machines: &[Machine], fixture: &str, all_options: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
     for &machine in machines {
-        for options in OPTIONS {
+        for options in all_options {
             compile(machine, fixture, &format!("{BARE} {options}"), &program);
             let section = section(&program, machine.abi());
             let what = format!("{fixture} for {} with {options}: {section:#}", machine.abi());
@@ -67,6 +71,14 @@ fn numbers_that_others_overwrite() {
     check("hidden.c");
 }
 
+/// Symbols say what is a part of what.
+#[test]
+fn numbers_in_parts_of_variables() {
+    let with_symbols: Vec<&str> = OPTIONS.into_iter().filter(|options| !options.ends_with(" -s")).collect();
+    check_with(&Machine::ALL, "fields.c", &with_symbols);
+    check_on(&Machine::ALL, "bytes.c");
+}
+
 #[test]
 fn numbers_that_are_chosen() {
     check("choices.c");
@@ -75,6 +87,22 @@ fn numbers_that_are_chosen() {
 #[test]
 fn jump_tables() {
     check("cases.c");
+}
+
+/// Compilers that optimize less give every function a frame, and jumps in it are meant to stay there.
+#[test]
+fn jumps_in_functions_without_frames() {
+    let optimized: Vec<&str> = OPTIONS.into_iter().filter(|options| options.contains("-O2")).collect();
+    check_with(&Machine::ALL, "labels.c", &optimized);
+    check_with(&Machine::ALL, "bounds.c", &["-O2 -fPIE -static-pie -fno-asynchronous-unwind-tables"]);
+}
+
+#[test]
+fn code_that_goes_on_in_the_next_function() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    compile(Machine::X86_64, "falls.S", &format!("{BARE} -static"), &program);
+    assert_eq!(own_calls(&section(&program, "x86_64")), expected_calls("falls.S", "x86_64"));
 }
 
 #[test]
@@ -95,6 +123,7 @@ fn code_that_cannot_run() {
 #[test]
 fn functions_behind_pointers() {
     check("callbacks.c");
+    check("packed.c");
 }
 
 #[test]
@@ -167,6 +196,9 @@ fn both_abis_of_one_gate() {
     for abi in ["x86_64", "x32"] {
         assert_eq!(own_calls(&section(&program, abi)), expected_calls("x32.S", abi), "{abi}");
     }
+    let section = section(&program, "x32");
+    let close = section["calls"].as_array().unwrap().iter().find(|call| call["name"] == "close").unwrap();
+    assert_eq!(close["args"]["0"][0]["value"], 7, "{close}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Noted while code is explored, because that is when every instruction is looked at, and put in order when
 //! somebody asks.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use kcfg::isa::{Address, Effect, MemoryOperand, Value};
@@ -104,9 +105,9 @@ impl<'a> Recorder<'a> {
             return;
         }
         let displacement = address.displacement;
-        // What an index is added to is the beginning of an array.
+        // What something unknown is added to is the beginning of an array.
         let as_pointer = as_pointer || address.index.is_some();
-        self.add(at, displacement as u64, as_pointer);
+        self.add(at, displacement as u64, as_pointer || address.base.is_some());
         if self.relative && address.base.is_some() {
             match self.base {
                 Some(base) => {
@@ -153,8 +154,8 @@ impl Code<'_> {
 
 /// The instructions that name an address that the program may write to, by address.
 pub struct References {
-    /// Variables that words of data point to.
-    pointed_to: Arc<FxHashSet<Addr>>,
+    /// See [`Image::pointed_to`].
+    pointed_to: Arc<[Addr]>,
     references: Vec<Reference>,
 }
 
@@ -185,12 +186,30 @@ impl References {
         &self.references[first..first + count]
     }
 
-    /// Whether a variable at this address is one of its own, as far as code tells: it is named, and no
-    /// pointer to it is made, nor is there one in data.
-    pub fn is_variable(&self, address: Addr) -> bool {
-        let own = self.to(address);
-        !own.is_empty()
-            && !self.pointed_to.contains(&address)
-            && !own.iter().any(|reference| reference.as_pointer)
+    /// Whether the `width` bytes at an address are a variable of their own, as far as code tells: they are named,
+    /// as a whole only, and no pointer to them or to what they are a part of is made, nor is there one in data. What
+    /// they are a part of is known where symbols say how large variables are; elsewhere, they are taken for all of it.
+    pub fn is_variable(&self, image: &Image, address: Addr, width: u8) -> bool {
+        let named = !self.to(address).is_empty();
+        let end = address.plus(width.into());
+        let whole = image.known_variable(address).unwrap_or(address.0..end.0);
+        let parts = self.within(Addr(address.0.saturating_add(1))..end);
+        named
+            && parts.is_empty()
+            && !self.is_pointed_to(whole.start..whole.end)
+            && !self.within(Addr(whole.start)..Addr(whole.end)).iter().any(|reference| reference.as_pointer)
+    }
+
+    /// The instructions that name an address in a range.
+    fn within(&self, range: Range<Addr>) -> &[Reference] {
+        let first = self.references.partition_point(|reference| reference.to < range.start);
+        let count = self.references[first..].partition_point(|reference| reference.to < range.end);
+        &self.references[first..first + count]
+    }
+
+    /// Whether a word of data points into a range.
+    fn is_pointed_to(&self, range: Range<u64>) -> bool {
+        let first = self.pointed_to.partition_point(|&word| word.0 < range.start);
+        self.pointed_to.get(first).is_some_and(|word| word.0 < range.end)
     }
 }

@@ -30,7 +30,8 @@ use super::object::{Segment, bytes_at};
 use super::process::{Bound, Member, MemberIndex, Process, Scopes, Use};
 use super::relocs::{Reloc, RelocKind, number};
 use super::{
-    Addr, DynamicSymbol, Image, Loaded, NamedObjects, ObjectIndex, SymbolKind, contains, is_code, normalize,
+    Addr, DynamicSymbol, Image, Loaded, NamedObjects, Object, ObjectIndex, SymbolKind, contains, is_code,
+    normalize,
 };
 use crate::Error;
 
@@ -100,6 +101,9 @@ impl Image {
         let is_library = process.members[0].object.is_library();
         let writable = linker.segments.iter().filter(|segment| segment.writable);
         let writable = normalize(writable.map(|segment| segment.address..segment.end()).collect());
+        let mut pointed_to = std::mem::take(&mut linker.pointed_to);
+        pointed_to.sort_unstable();
+        pointed_to.dedup();
         let image = Image {
             machine,
             entry,
@@ -112,7 +116,7 @@ impl Image {
             settled: process.settled,
             numbers: linker.numbers,
             computed: linker.computed,
-            pointed_to: Arc::new(linker.pointed_to),
+            pointed_to: pointed_to.into(),
             segments: linker.segments,
         };
         if !is_library && !image.is_code(entry) {
@@ -179,7 +183,7 @@ struct Linker<'p> {
     filled: FxHashSet<Addr>,
     numbers: FxHashSet<Addr>,
     computed: FxHashSet<Addr>,
-    pointed_to: FxHashSet<Addr>,
+    pointed_to: Vec<Addr>,
     found: Vec<Found>,
     /// What references bind to, which several relocations may ask.
     bound: FxHashMap<(MemberIndex, u32, u8), Arc<Bound<'p>>>,
@@ -228,7 +232,7 @@ impl<'p> Linker<'p> {
             filled: FxHashSet::default(),
             numbers: FxHashSet::default(),
             computed: FxHashSet::default(),
-            pointed_to: FxHashSet::default(),
+            pointed_to: Vec::new(),
             found: vec![Found::default(); process.members.len()],
             bound: FxHashMap::default(),
         }
@@ -354,7 +358,7 @@ impl<'p> Linker<'p> {
                 if self.is_code(target.0) {
                     self.found[index.get()].pointers.push((Addr(place), target));
                 } else {
-                    self.pointed_to.insert(target);
+                    self.pointed_to.push(target);
                     self.found[index.get()].data.push((Addr(place), target));
                 }
             }
@@ -396,7 +400,7 @@ impl<'p> Linker<'p> {
             let list = if in_slot { &mut found.slots } else { &mut found.pointers };
             list.push((Addr(place), target));
         } else {
-            self.pointed_to.insert(target);
+            self.pointed_to.push(target);
             self.found[index.get()].data.push((Addr(place), target));
         }
     }
@@ -472,6 +476,7 @@ impl<'p> Linker<'p> {
         let mut found = Vec::new();
         let mut data = Vec::new();
         for range in &object.data {
+            self.scan_unaligned(object, range, &mut found);
             let start = range.start.next_multiple_of(word.into());
             let bytes = bytes_at(&self.segments, start);
             let size = usize::try_from(range.end.saturating_sub(start)).unwrap_or(0).min(bytes.len());
@@ -486,7 +491,7 @@ impl<'p> Linker<'p> {
                 if object.is_code(target) {
                     found.push((Addr(place), Addr(target)));
                 } else if object.is_loaded(target) {
-                    self.pointed_to.insert(Addr(target));
+                    self.pointed_to.push(Addr(target));
                     data.push((Addr(place), Addr(target)));
                 }
             }
@@ -496,6 +501,25 @@ impl<'p> Linker<'p> {
         self.found[index.get()].slots.extend(slots);
         self.found[index.get()].pointers.extend(pointers);
         self.found[index.get()].data.extend(data);
+    }
+
+    /// The same for words that are not aligned, in structures that are packed. Since many numbers look like such a
+    /// word, it has to be the address of a function.
+    fn scan_unaligned(&self, object: &Object, range: &Range<u64>, found: &mut Vec<(Addr, Addr)>) {
+        let word = u64::from(self.word());
+        let bytes = bytes_at(&self.segments, range.start);
+        let size = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(bytes.len());
+        let begins = |target: u64| match object.extents.around(Addr(target)) {
+            Some(extent) => extent.start == Addr(target),
+            None => word == 8,
+        };
+        for (place, bytes) in (range.start..).zip(bytes[..size].windows(word as usize)) {
+            let target = number(bytes);
+            let is_code = place % word != 0 && object.is_code(target);
+            if is_code && (object.symbols.is_function(Addr(target)) || begins(target)) {
+                found.push((Addr(place), Addr(target)));
+            }
+        }
     }
 
     /// The functions with these names of what is there when the program starts, whatever their versions.

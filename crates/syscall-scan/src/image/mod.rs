@@ -95,8 +95,8 @@ pub struct Image {
     numbers: FxHashSet<Addr>,
     /// Words in constant memory that the program computes when it starts (`IRELATIVE` and the like).
     computed: FxHashSet<Addr>,
-    /// Variables that words of data point to, those of the global offset table included.
-    pub pointed_to: Arc<FxHashSet<Addr>>,
+    /// Addresses of data that words of data hold, those of the global offset table included, by rising address.
+    pub pointed_to: Arc<[Addr]>,
 }
 
 /// Something that code asks for by name.
