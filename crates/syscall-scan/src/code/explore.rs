@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::deferred::{Comparison, Deferred};
 use super::{
-    Activity, Code, EXIT, Exit, ExitId, ExitKind, Marks, Returns, START, Taken, held, live, references,
-    taken, thunks,
+    Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, Taken, held, live, references, taken,
+    thunks,
 };
 use crate::abi::Convention;
 use crate::image::{Addr, Image, caught_types, landing_pads};
@@ -37,10 +37,8 @@ impl<'a> Code<'a> {
             isa,
             sites: Vec::new(),
             exits: Vec::new(),
-            exit_at: FxHashMap::default(),
-            runs: FxHashMap::default(),
             incoming: FxHashMap::default(),
-            entries: FxHashMap::default(),
+            entries: Entries::default(),
             marks: Marks::new(image),
             work: Vec::new(),
             taken: taken::Candidates::new(image),
@@ -113,7 +111,7 @@ impl<'a> Code<'a> {
     /// points to callable from anywhere.
     pub fn claim(&mut self, word: Addr, target: Addr) {
         if self.claimed.insert(word) {
-            if let Some(entry) = self.entries.get_mut(&target) {
+            if let Some(entry) = self.entries.get_mut(target) {
                 entry.taken.retain(|&taken| taken != Taken::Data(word));
             }
         }
@@ -205,7 +203,7 @@ impl<'a> Code<'a> {
         let Some(work) = self.defer(work) else { return };
         match work {
             Work::Taken(target, by) => {
-                let entry = self.entries.entry(target).or_default();
+                let entry = self.entries.at(&mut self.marks, target);
                 if !entry.taken.contains(&by) {
                     entry.taken.push(by);
                 }
@@ -221,7 +219,7 @@ impl<'a> Code<'a> {
             }
             Work::Holds(target, held) => self.arrive_holding(target, held),
             Work::Call(from, target) => {
-                self.entries.entry(target).or_default().callers.push(from);
+                self.entries.at(&mut self.marks, target).callers.push(from);
                 let exit = self.run(target);
                 if self.exit(exit).returns == Returns::No {
                     self.exits[exit.0 as usize].waiting.push(from);
@@ -234,12 +232,11 @@ impl<'a> Code<'a> {
 
     /// The exit of the run that begins at `start`, decoded if nobody has been there before.
     fn run(&mut self, start: Addr) -> ExitId {
-        if let Some(&exit) = self.runs.get(&start) {
+        if let Some(exit) = self.marks.exit_of_run(start) {
             return exit;
         }
         let exit = self.decode_run(start);
-        self.marks.set(start, START);
-        self.runs.insert(start, exit);
+        self.marks.set_run(start, exit);
         self.exits[exit.0 as usize].starts.push(start);
         exit
     }
@@ -258,7 +255,7 @@ impl<'a> Code<'a> {
                     self.effects(at, &mut effects);
                     self.follow_held((at, next), &effects, &mut holding, false);
                 }
-                if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
+                if let Some(exit) = self.exit_at(at) {
                     self.leave_holding(exit, &holding);
                     self.join(exit, start);
                     return exit;
@@ -267,7 +264,7 @@ impl<'a> Code<'a> {
                 at = next;
                 continue;
             }
-            if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
+            if let Some(exit) = self.exit_at(at) {
                 return exit;
             }
             effects.clear();
@@ -282,7 +279,7 @@ impl<'a> Code<'a> {
                     self.compare(at, &effects, operand, &mut comparison);
                 }
             }
-            self.marks.set(at, insn.len);
+            self.marks.set_length(at, insn.len);
             self.note_predicates(next, &insn);
             if self.comes_back(&holding, next) {
                 insn.flow = insn.flow.as_call();
@@ -385,7 +382,7 @@ impl<'a> Code<'a> {
             Flow::IndirectJump => match self.linked(at, effects) {
                 Some(target) => {
                     let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                    self.entries.entry(target).or_default().linked = true;
+                    self.entries.at(&mut self.marks, target).linked = true;
                     self.go(exit, target);
                     exit
                 }
@@ -412,7 +409,7 @@ impl<'a> Code<'a> {
         if !targets.is_empty() {
             let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
             for target in targets {
-                self.entries.entry(target).or_default().linked = true;
+                self.entries.at(&mut self.marks, target).linked = true;
                 self.go(exit, target);
             }
             return exit;
@@ -472,8 +469,7 @@ impl<'a> Code<'a> {
             predecessors: SmallVec::new(),
             waiting: SmallVec::new(),
         });
-        self.marks.set(at, EXIT);
-        self.exit_at.insert(at, id);
+        self.marks.set_exit(at, id);
         id
     }
 
@@ -493,7 +489,7 @@ impl<'a> Code<'a> {
         }
         if self.image.extent_around(at).is_some_and(|extent| extent.end == next) {
             let callee = match kind {
-                ExitKind::Call(callee) => self.runs.get(&callee).copied(),
+                ExitKind::Call(callee) => self.marks.exit_of_run(callee),
                 _ => None,
             };
             let follows = self.image.extent_around(next).is_some_and(|extent| extent.start == next);

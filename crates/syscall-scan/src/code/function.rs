@@ -84,12 +84,10 @@ impl Code<'_> {
     /// The end of the block that begins at `start`, and its exit.
     fn block_at(&self, start: Addr) -> (Addr, Option<ExitId>) {
         let (at, begins) = self.marks.straight(start);
-        if begins || !self.is_exit(at) {
-            return (at, None);
+        match self.exit_at(at).filter(|_| !begins) {
+            Some(exit) => (self.exit(exit).next.max(at.plus(1)), Some(exit)),
+            None => (at, None),
         }
-        let exit = self.exit_at(at);
-        let next = exit.map_or(at, |exit| self.exit(exit).next);
-        (next.max(at.plus(1)), exit)
     }
 
     /// The entries of the functions that an instruction is in.
@@ -115,12 +113,10 @@ impl Code<'_> {
     }
 
     /// The exit of the run that an instruction is in.
-    fn exit_after(&self, mut at: Addr) -> Option<ExitId> {
-        loop {
-            match self.marks.straight(at) {
-                (next, true) => at = next,
-                (end, false) => return self.exit_at(end).filter(|_| self.is_exit(end)),
-            }
+    fn exit_after(&self, at: Addr) -> Option<ExitId> {
+        match self.marks.straight(at) {
+            (next, true) => self.marks.exit_of_run(next),
+            (end, false) => self.exit_at(end),
         }
     }
 }

@@ -91,7 +91,7 @@ impl Code<'_> {
             if holding.is_empty() {
                 return;
             }
-            if let Some(exit) = self.is_exit(at).then(|| self.exit_at(at)).flatten() {
+            if let Some(exit) = self.exit_at(at) {
                 return self.leave_holding(exit, &holding);
             }
             at = at.plus(length);

@@ -21,6 +21,7 @@ mod explore;
 mod function;
 mod held;
 mod live;
+mod marks;
 mod references;
 mod taken;
 mod thunks;
@@ -31,6 +32,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::image::{Addr, Image};
+
+use marks::{Entries, Marks};
 
 pub use function::{Block, BlockIndex, Function};
 pub use references::{Reference, References};
@@ -147,12 +150,9 @@ pub struct Code<'a> {
     /// The instructions that enter the kernel, in the order in which they were found.
     pub sites: Vec<Addr>,
     exits: Vec<Exit>,
-    exit_at: FxHashMap<Addr, ExitId>,
-    /// The exit of the run that begins at an address.
-    runs: FxHashMap<Addr, ExitId>,
     /// The exits that lead to an address.
     incoming: FxHashMap<Addr, SmallVec<[ExitId; 4]>>,
-    entries: FxHashMap<Addr, Entry>,
+    entries: Entries,
     marks: Marks,
     work: Vec<explore::Work>,
     taken: taken::Candidates,
@@ -190,13 +190,7 @@ impl Code<'_> {
 
     /// The exit at an instruction.
     pub fn exit_at(&self, at: Addr) -> Option<ExitId> {
-        self.exit_at.get(&at).copied()
-    }
-
-    /// Whether a run ends at an instruction, or in front of bytes that are none.
-    fn is_exit(&self, at: Addr) -> bool {
-        // Where control runs out of the code, there is nothing to mark.
-        self.marks.find(at).map_or_else(|| self.exit_at.contains_key(&at), |mark| mark & EXIT != 0)
+        self.marks.exit_at(at)
     }
 
     /// The instruction at an address; `None` if there is none.
@@ -285,18 +279,18 @@ impl Code<'_> {
     /// What is known about a place where functions begin: one that is called or whose address is taken.
     pub fn entry(&self, at: Addr) -> Option<&Entry> {
         let begins = |entry: &&Entry| entry.linked || !entry.callers.is_empty() || !entry.taken.is_empty();
-        self.entries.get(&at).filter(begins)
+        self.entries.get(&self.marks, at).filter(begins)
     }
 
     /// All places where functions begin.
     pub fn entries(&self) -> impl Iterator<Item = (Addr, &Entry)> {
-        self.entries.iter().map(|(&at, entry)| (at, entry))
+        self.entries.iter()
     }
 
     /// How many bytes of arguments a function takes off the stack when it returns: `None` if it does not
     /// return or does so in several ways.
     pub fn popped(&self, entry: Addr) -> Option<u32> {
-        match self.exit(*self.runs.get(&entry)?).returns {
+        match self.exit(self.marks.exit_of_run(entry)?).returns {
             Returns::Popping(bytes) => Some(bytes),
             Returns::Somehow => Some(0),
             Returns::No | Returns::Varying => None,
@@ -311,87 +305,5 @@ impl Code<'_> {
     /// The length of the instruction at an address, if it can run.
     pub fn length(&self, at: Addr) -> Option<u64> {
         self.marks.length(at)
-    }
-}
-
-/// What is known about each byte of code: whether an instruction starts there and how long it is, whether
-/// it is an exit, whether a run begins there.
-struct Marks {
-    /// First address and marks of each range of code.
-    ranges: Vec<(u64, Vec<u8>)>,
-}
-
-const LENGTH: u8 = 0x0f;
-const EXIT: u8 = 0x10;
-const START: u8 = 0x20;
-
-/// The length of the instruction that a mark is of, if there is one.
-fn length(mark: u8) -> Option<u64> {
-    Some(u64::from(mark & LENGTH)).filter(|&length| length > 0)
-}
-
-impl Marks {
-    fn new(image: &Image) -> Marks {
-        let marks = |range: &std::ops::Range<u64>| {
-            let size = image.bytes(Addr(range.start)).len() as u64;
-            (range.start, vec![0; size.min(range.end - range.start) as usize])
-        };
-        Marks { ranges: image.code().iter().map(marks).collect() }
-    }
-
-    fn place(&self, at: Addr) -> Option<(usize, usize)> {
-        let range = self.ranges.partition_point(|&(start, _)| start <= at.0).checked_sub(1)?;
-        let offset = usize::try_from(at.0 - self.ranges[range].0).ok()?;
-        (offset < self.ranges[range].1.len()).then_some((range, offset))
-    }
-
-    fn find(&self, at: Addr) -> Option<u8> {
-        self.place(at).map(|(range, offset)| self.ranges[range].1[offset])
-    }
-
-    fn get(&self, at: Addr) -> u8 {
-        self.find(at).unwrap_or(0)
-    }
-
-    fn set(&mut self, at: Addr, mark: u8) {
-        if let Some((range, offset)) = self.place(at) {
-            self.ranges[range].1[offset] |= mark;
-        }
-    }
-
-    fn length(&self, at: Addr) -> Option<u64> {
-        length(self.get(at))
-    }
-
-    /// Goes from an instruction to the next one as long as they only lead there. Returns where that ends, and
-    /// whether it is because a run begins there.
-    fn straight(&self, start: Addr) -> (Addr, bool) {
-        let Some((range, first)) = self.place(start) else { return (start, false) };
-        let marks = &self.ranges[range].1[first..];
-        let mut offset = 0;
-        while let Some(&mark) = marks.get(offset) {
-            let length = usize::from(mark & LENGTH);
-            if mark & EXIT != 0 || length == 0 {
-                break;
-            }
-            offset += length;
-            if marks.get(offset).is_some_and(|mark| mark & START != 0) {
-                return (start.plus(offset as u64), true);
-            }
-        }
-        (start.plus(offset as u64), false)
-    }
-
-    /// Whether any instruction starts between two addresses.
-    fn any(&self, start: Addr, end: Addr) -> bool {
-        let Some((range, offset)) = self.place(start) else { return false };
-        let marks = &self.ranges[range].1[offset..];
-        let size = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
-        marks.iter().take(size).any(|&mark| length(mark).is_some())
-    }
-
-    fn count(&self) -> usize {
-        let instructions = |marks: &Vec<u8>| marks.iter().filter(|&&m| m & LENGTH != 0).count();
-        self.ranges.iter().map(|(_, marks)| instructions(marks)).sum()
     }
 }

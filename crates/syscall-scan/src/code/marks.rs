@@ -1,0 +1,170 @@
+//! What is known about each byte of code, kept so that it is found by the address alone: exploration and the
+//! functions that are made of it ask little else.
+
+use rustc_hash::FxHashMap;
+
+use super::{Entry, ExitId};
+use crate::image::{Addr, Image};
+
+/// What is known about each byte of code: whether an instruction starts there and how long it is, whether it is
+/// an exit, whether a run begins there, or a function may.
+pub(super) struct Marks {
+    ranges: Vec<Range>,
+    /// The exits where control runs out of the code.
+    outside: FxHashMap<Addr, ExitId>,
+}
+
+/// The marks of one range of code.
+struct Range {
+    start: u64,
+    marks: Vec<u8>,
+    /// At an exit, its number; where a run begins, that of its exit. Pages of code that is not reached stay untouched.
+    exits: Vec<u32>,
+}
+
+const LENGTH: u8 = 0x0f;
+const EXIT: u8 = 0x10;
+const START: u8 = 0x20;
+const ENTRY: u8 = 0x40;
+
+/// The length of the instruction that a mark is of, if there is one.
+fn length(mark: u8) -> Option<u64> {
+    Some(u64::from(mark & LENGTH)).filter(|&length| length > 0)
+}
+
+impl Marks {
+    /// Nothing known so far.
+    pub(super) fn new(image: &Image) -> Marks {
+        let range = |range: &std::ops::Range<u64>| {
+            let size = (image.bytes(Addr(range.start)).len() as u64).min(range.end - range.start) as usize;
+            Range { start: range.start, marks: vec![0; size], exits: vec![0; size] }
+        };
+        Marks { ranges: image.code().iter().map(range).collect(), outside: FxHashMap::default() }
+    }
+
+    fn place(&self, at: Addr) -> Option<(usize, usize)> {
+        let range = self.ranges.partition_point(|range| range.start <= at.0).checked_sub(1)?;
+        let offset = usize::try_from(at.0 - self.ranges[range].start).ok()?;
+        (offset < self.ranges[range].marks.len()).then_some((range, offset))
+    }
+
+    fn find(&self, at: Addr) -> Option<u8> {
+        self.place(at).map(|(range, offset)| self.ranges[range].marks[offset])
+    }
+
+    fn set(&mut self, at: Addr, mark: u8) {
+        if let Some((range, offset)) = self.place(at) {
+            self.ranges[range].marks[offset] |= mark;
+        }
+    }
+
+    /// Notes an instruction of so many bytes.
+    pub(super) fn set_length(&mut self, at: Addr, length: u8) {
+        self.set(at, length & LENGTH);
+    }
+
+    /// Notes an exit.
+    pub(super) fn set_exit(&mut self, at: Addr, exit: ExitId) {
+        self.set_number(at, EXIT, exit);
+    }
+
+    /// Notes that a run begins at an address, and the exit that it ends with.
+    pub(super) fn set_run(&mut self, start: Addr, exit: ExitId) {
+        self.set_number(start, START, exit);
+    }
+
+    fn set_number(&mut self, at: Addr, mark: u8, exit: ExitId) {
+        match self.place(at) {
+            Some((range, offset)) => {
+                self.ranges[range].marks[offset] |= mark;
+                self.ranges[range].exits[offset] = exit.0;
+            }
+            // A run there is nothing but its exit.
+            None => drop(self.outside.insert(at, exit)),
+        }
+    }
+
+    fn number(&self, at: Addr, mark: u8) -> Option<ExitId> {
+        let Some((range, offset)) = self.place(at) else { return self.outside.get(&at).copied() };
+        let range = &self.ranges[range];
+        (range.marks[offset] & mark != 0).then(|| ExitId(range.exits[offset]))
+    }
+
+    /// The exit at an instruction, or in front of bytes that are none.
+    pub(super) fn exit_at(&self, at: Addr) -> Option<ExitId> {
+        self.number(at, EXIT)
+    }
+
+    /// The exit of the run that begins at an address.
+    pub(super) fn exit_of_run(&self, start: Addr) -> Option<ExitId> {
+        self.number(start, START)
+    }
+
+    /// The length of the instruction at an address, if it can run.
+    pub(super) fn length(&self, at: Addr) -> Option<u64> {
+        self.find(at).and_then(length)
+    }
+
+    /// Goes from an instruction to the next one as long as they only lead there. Returns where that ends, and
+    /// whether it is because a run begins there.
+    pub(super) fn straight(&self, start: Addr) -> (Addr, bool) {
+        let Some((range, first)) = self.place(start) else { return (start, false) };
+        let marks = &self.ranges[range].marks[first..];
+        let mut offset = 0;
+        while let Some(&mark) = marks.get(offset) {
+            let length = usize::from(mark & LENGTH);
+            if mark & EXIT != 0 || length == 0 {
+                break;
+            }
+            offset += length;
+            if marks.get(offset).is_some_and(|mark| mark & START != 0) {
+                return (start.plus(offset as u64), true);
+            }
+        }
+        (start.plus(offset as u64), false)
+    }
+
+    /// Whether any instruction starts between two addresses.
+    pub(super) fn any(&self, start: Addr, end: Addr) -> bool {
+        let Some((range, offset)) = self.place(start) else { return false };
+        let marks = &self.ranges[range].marks[offset..];
+        let size = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
+        marks.iter().take(size).any(|&mark| length(mark).is_some())
+    }
+
+    pub(super) fn count(&self) -> usize {
+        let instructions = |marks: &Vec<u8>| marks.iter().filter(|&&m| m & LENGTH != 0).count();
+        self.ranges.iter().map(|range| instructions(&range.marks)).sum()
+    }
+}
+
+/// The places where functions begin, see [`super::Code::entry`].
+#[derive(Default)]
+pub(super) struct Entries {
+    entries: FxHashMap<Addr, Entry>,
+}
+
+impl Entries {
+    /// What is known about an address, to add to it.
+    pub(super) fn at(&mut self, marks: &mut Marks, at: Addr) -> &mut Entry {
+        marks.set(at, ENTRY);
+        self.entries.entry(at).or_default()
+    }
+
+    /// The same where something is known.
+    pub(super) fn get_mut(&mut self, at: Addr) -> Option<&mut Entry> {
+        self.entries.get_mut(&at)
+    }
+
+    /// What is known about an address, if anything is.
+    pub(super) fn get(&self, marks: &Marks, at: Addr) -> Option<&Entry> {
+        // At most addresses nothing begins, which the mark tells sooner.
+        let marked = marks.find(at).is_none_or(|mark| mark & ENTRY != 0);
+        marked.then(|| self.entries.get(&at)).flatten()
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Addr, &Entry)> {
+        self.entries.iter().map(|(&at, entry)| (at, entry))
+    }
+}
