@@ -66,7 +66,9 @@ pub fn reach(image: &Image) -> Option<Reached<'_>> {
     }
     let jump = "a jump whose targets are not known, so that not all code was seen";
     let lost = jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at);
-    let mut lost: LostPlaces = lost.map(|at| (at, jump.to_owned())).chain(names.lost).collect();
+    let large = "addresses are made of distances here (the large code model), which are not followed";
+    let large = code.large_distances().map(|at| (at, large.to_owned()));
+    let mut lost: LostPlaces = lost.map(|at| (at, jump.to_owned())).chain(names.lost).chain(large).collect();
     lost.sort_unstable();
     Some(Reached { code, lost, absent: names.absent.into_iter().collect() })
 }

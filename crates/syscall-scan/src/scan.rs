@@ -88,7 +88,16 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
         function: None,
         reason: format!("newer processors take {path} in its place, which is not scanned"),
     });
-    let lost = lost.chain(variants).collect();
+    let others = process.members.iter().flat_map(|member| {
+        let others = member.object.dynamic.iter().flat_map(|dynamic| &dynamic.others);
+        others.map(|other| Lost {
+            file: Arc::clone(&member.file),
+            address: Addr(0),
+            function: None,
+            reason: format!("the dynamic linker loads {other} for it, which is not scanned"),
+        })
+    });
+    let lost = lost.chain(variants).chain(others).collect();
     let abi = abi::abi(image.machine, false);
     let absent = absent.into_iter().map(|(at, name)| (image.place(at).0, name)).collect();
     Ok(Scan { abi, sites: sites.collect(), lost, absent, instructions: code.instructions() })

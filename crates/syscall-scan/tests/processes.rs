@@ -206,6 +206,17 @@ fn libraries_with_other_names() {
 }
 
 #[test]
+fn libraries_that_stand_for_others() {
+    let root = Root::new();
+    root.library("lib/liba.so", LIBRARY, "-Wl,-F,libreal.so");
+    root.program("bin/program", "long used(void); void run(long n) { used(); }", "-fPIE -pie -la");
+    let section = root.section(&["/bin/program"]);
+    assert_eq!(section["unresolved"][0]["file"], "/lib/liba.so");
+    let reason = section["unresolved"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("loads libreal.so for it"), "{reason}");
+}
+
+#[test]
 fn names_that_are_not_known() {
     for machine in Machine::ALL {
         let root = Root::of(machine);

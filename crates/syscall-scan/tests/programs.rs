@@ -105,6 +105,19 @@ fn code_that_goes_on_in_the_next_function() {
     assert_eq!(own_calls(&section(&program, "x86_64")), expected_calls("falls.S", "x86_64"));
 }
 
+/// What code of the large code model calls and reads is not known, and is said to be not known.
+#[test]
+fn the_large_code_model() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    let options = format!("{BARE} -static-pie -O2 -fPIE -mcmodel=large");
+    compile(Machine::X86_64, "wrappers.c", &options, &program);
+    let section = section(&program, "x86_64");
+    let reasons =
+        section["unresolved"].as_array().unwrap().iter().map(|site| site["reason"].as_str().unwrap());
+    assert!(reasons.into_iter().any(|reason| reason.contains("large code model")), "{section:#}");
+}
+
 #[test]
 fn wrappers_behind_pointers() {
     check("pointers.c");

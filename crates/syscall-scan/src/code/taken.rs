@@ -5,6 +5,7 @@
 //! address a register holds; the distance alone is evidence enough, since it matters only if it leads to
 //! the first byte of an instruction.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kcfg::isa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOperand, Value};
@@ -21,12 +22,18 @@ const MAX_GAP: usize = 6;
 /// How many instructions of what may be a function are looked at.
 const MAX_BEGINNING: usize = 16;
 
+/// Length of the instruction of x86-64 that moves eight bytes of its own to a register. Where fewer will do,
+/// assemblers take another one, unless they are told the number only when the program is linked.
+const LONG_MOVE: u64 = 10;
+
 /// Constants that may turn out to be addresses of code.
 pub(super) struct Candidates {
     /// Whether addresses may be distances from the global offset table.
     relative: bool,
     /// Distances, with the instructions that add them.
     distances: Vec<(Addr, i64)>,
+    /// In each object, an instruction that makes a distance as the large code model of x86-64 does.
+    large: BTreeMap<ObjectIndex, Addr>,
     /// Where the global offset table of each object is.
     bases: Vec<Option<Addr>>,
     /// The instructions of functions that somebody asked about, by the function's first address.
@@ -38,6 +45,7 @@ impl Candidates {
         Candidates {
             relative: image.machine == Machine::I386,
             distances: Vec::new(),
+            large: BTreeMap::new(),
             bases: image.objects.iter().map(Loaded::global_offset_table).collect(),
             swept: Mutex::default(),
         }
@@ -55,6 +63,24 @@ impl Code<'_> {
         self.taken.bases.iter().flatten().copied()
     }
 
+    /// Instructions that make distances from the global offset table as position-independent code of the large
+    /// code model does on x86-64, one of each object: what is added to them is not followed.
+    pub fn large_distances(&self) -> impl Iterator<Item = Addr> {
+        self.taken.large.values().copied()
+    }
+
+    /// Notes a distance of the large code model: a number that would do with half of the eight bytes that it has,
+    /// and is no address.
+    fn note_large_distance(&mut self, at: Addr, next: Addr, effects: &[Effect]) {
+        let [Effect::Set { value: Value::Const(number), width: 8, .. }] = *effects else { return };
+        let short = i32::try_from(number as i64).is_ok();
+        if short && next.0.wrapping_sub(at.0) == LONG_MOVE && !self.image.is_fixed(Addr(number)) {
+            if let Some(object) = self.image.object_index(at) {
+                self.taken.large.entry(object).or_insert(at);
+            }
+        }
+    }
+
     /// Takes the addresses of code among the constants of one instruction.
     pub(super) fn note_addresses(
         &mut self,
@@ -62,6 +88,7 @@ impl Code<'_> {
         effects: &[Effect],
         operand: Option<MemoryOperand>,
     ) {
+        self.note_large_distance(at, next, effects);
         for effect in effects {
             let (first, second) = match *effect {
                 Effect::Set { value, .. }

@@ -15,6 +15,10 @@ use goblin::elf::program_header::PT_DYNAMIC;
 use super::dynsym::DynamicSymbols;
 use super::object::{Parts, Segment, bytes_at, file_range};
 
+/// Entries that name other libraries: `DT_AUXILIARY`, `DT_FILTER`, `DT_AUDIT`, `DT_DEPAUDIT`. Newer than goblin's
+/// constants, or extensions.
+const OTHERS: [u64; 4] = [0x7fff_fffd, 0x7fff_ffff, 0x6fff_fefc, 0x6fff_fefb];
+
 /// The entries of a dynamic section that matter here.
 #[derive(Debug, Default)]
 pub struct Dynamic {
@@ -36,6 +40,9 @@ pub struct Dynamic {
     pub arrays: Vec<Range<u64>>,
     /// Where its global offset table begins (`DT_PLTGOT`).
     pub got: Option<u64>,
+    /// Other libraries that it says are to be loaded: those that take its place (filters and auxiliaries), and
+    /// those that watch the dynamic linker (audits).
+    pub others: Vec<String>,
     /// The symbols that the dynamic linker binds.
     pub symbols: DynamicSymbols,
     entries: Vec<Dyn>,
@@ -67,6 +74,7 @@ impl Dynamic {
         let symbolic = dynamic.entries.iter().any(|entry| entry.d_tag == DT_SYMBOLIC);
         Some(Dynamic {
             needed: needed.filter_map(|entry| string(entry.d_val)).collect(),
+            others: OTHERS.into_iter().filter_map(one).collect(),
             soname: one(DT_SONAME),
             rpath: one(DT_RPATH),
             runpath: one(DT_RUNPATH),
