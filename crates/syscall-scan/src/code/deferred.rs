@@ -10,10 +10,11 @@
 //!   names the string that it is picked by, or any word of their data points to the string: who only asks for
 //!   users does not look for hosts. A direct call counts at once, as does asking for the whole name.
 //! - *Mutexes that change the priority of their owner* (`PTHREAD_PRIO_PROTECT`). Of what kind a mutex is, only
-//!   the library writes into it, and only for attributes with such a protocol. The function that changes
-//!   priorities when it is locked counts once [`MAKING_PROTOCOLS`] can be called, the functions that give an
+//!   the library writes into it, and only for attributes with such a protocol. The functions that ask for
+//!   priorities and change them when it is locked count once [`MAKING_PROTOCOLS`] can be called, the functions that give an
 //!   attribute a protocol or that have to do with ceilings; or [`SHARING`] can, through which a process gets at
-//!   mutexes that another one has made.
+//!   mutexes that another one has made. Not thought of is a mutex for that in a file which the
+//!   process maps, made by another program.
 //! - *Several threads.* The thread's own descriptor says whether there is more than one (`header.multiple_threads`);
 //!   it is 0 at first, and only what creates a thread writes to it. Where it is compared with 0, the way for
 //!   other values counts once any live instruction writes to that place of the descriptor.
@@ -112,11 +113,14 @@ const MAKING_PROTOCOLS: [&str; 3] =
 /// What shares mutexes, or memory that they may be in.
 const SHARING: [&str; 3] = ["pthread_mutexattr_setpshared", "shm_open", "shmat"];
 
-/// A function that calls the one which changes priorities.
+/// A function that has to do with ceilings, and calls the one which changes priorities.
 const PRIORITY_CEILING: &str = "pthread_mutex_setprioceiling";
 
-/// What the function that changes priorities calls.
-const CHANGING_PRIORITIES: [&str; 2] = ["sched_setscheduler", "sched_getparam"];
+/// A function that calls both the one which changes priorities and the one which asks for them.
+const LOCKING: &str = "pthread_mutex_trylock";
+
+/// What both call, and nothing else that deals with mutexes does.
+const ASKING_FOR_PRIORITIES: &str = "sched_getparam";
 
 /// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -140,8 +144,8 @@ pub(super) struct Deferred {
     named: FxHashSet<&'static str>,
     /// How many strings of the C library have been looked at.
     strings: usize,
-    /// The function that changes the priority of a thread that locks a mutex.
-    priority: Option<Addr>,
+    /// The functions for the priority of a thread that locks a mutex.
+    priority: FxHashSet<Addr>,
     /// The functions that make mutexes for it.
     protocols: Vec<Addr>,
     /// Where the descriptor says how many threads there are, from the segment's beginning on.
@@ -218,7 +222,7 @@ impl Deferred {
                 let name = self.services.get(&target)?;
                 Some(Until::Named(name))
             }
-            Work::Call(_, target) | Work::Edge(_, target) if self.priority == Some(target) => {
+            Work::Call(_, target) | Work::Edge(_, target) if self.priority.contains(&target) => {
                 Some(Until::Protocols)
             }
             _ => None,
@@ -357,22 +361,21 @@ impl Code<'_> {
         self.deferred.has_threads |= !apart && !effects.iter().all(reads);
     }
 
-    /// Finds the function of the C library that changes priorities: the one that
-    /// [`PRIORITY_CEILING`] calls and that calls [`CHANGING_PRIORITIES`].
+    /// Finds the functions of the C library that ask for priorities and change them: those that only it can call,
+    /// that [`PRIORITY_CEILING`] and [`LOCKING`] call, and that call [`ASKING_FOR_PRIORITIES`].
     pub(super) fn find_priority(&mut self) {
         if self.deferred.threads.is_none() {
             return;
         }
-        let of =
-            |name| self.image.objects.iter().filter(|l| l.is_c_library).flat_map(move |l| exports(l, name));
-        let calling: Vec<Addr> = CHANGING_PRIORITIES.into_iter().flat_map(of).collect();
-        let ceilings = of(PRIORITY_CEILING);
-        let callees = ceilings.flat_map(|function| self.calls_in(function));
-        let mut found = callees.filter(|&callee| {
-            let own = self.calls_in(callee);
-            calling.len() >= CHANGING_PRIORITIES.len() && calling.iter().all(|called| own.contains(called))
-        });
-        self.deferred.priority = found.next();
+        let libraries = || self.image.objects.iter().filter(|loaded| loaded.is_c_library);
+        let of = |name| libraries().flat_map(move |loaded| exports(loaded, name));
+        let asking: Vec<Addr> = of(ASKING_FOR_PRIORITIES).collect();
+        let exported: FxHashSet<Addr> = libraries().flat_map(all_exports).collect();
+        let locking = of(PRIORITY_CEILING).chain(of(LOCKING));
+        let callees = locking.flat_map(|function| self.calls_in(function));
+        let own = callees.filter(|callee| !exported.contains(callee));
+        let asks = |callee: &Addr| self.calls_in(*callee).iter().any(|called| asking.contains(called));
+        self.deferred.priority = own.filter(asks).collect();
     }
 
     /// The functions that a function calls or jumps to directly.
@@ -455,6 +458,12 @@ fn service_function(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok()?.strip_prefix("_nss_")?;
     let (_, function) = name.split_once('_')?;
     SERVICE_FUNCTIONS.binary_search(&function).ok().map(|index| SERVICE_FUNCTIONS[index])
+}
+
+/// All functions that an object exports.
+fn all_exports(loaded: &Loaded) -> impl Iterator<Item = Addr> {
+    let symbols = loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
+    symbols.map(|symbol| loaded.address(symbol.value))
 }
 
 /// The functions of this name that an object exports.
