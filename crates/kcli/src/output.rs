@@ -145,10 +145,13 @@ fn named(verb: &str, name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {verb} {name}: {error}"))
 }
 
+/// What a device may give: more than somebody types at a terminal, and less than memory holds.
+const MAX_FROM_DEVICE: u64 = 1 << 20;
+
 /// The whole content of `path`, or of standard input for `-`.
 ///
 /// # Errors
-/// If it cannot be read. The error names the path.
+/// If it cannot be read, or is a device that goes on and on. The error names the path.
 pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
@@ -158,7 +161,18 @@ pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
             .map_err(|error| named("read", "standard input", &error))?;
         return Ok(bytes);
     }
-    fs::read(path).map_err(|error| named("read", &path.display().to_string(), &error))
+    read_file(path).map_err(|error| named("read", &path.display().to_string(), &error))
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    if !file.metadata()?.file_type().is_char_device() {
+        file.read_to_end(&mut bytes)?;
+    } else if file.take(MAX_FROM_DEVICE).read_to_end(&mut bytes)? as u64 == MAX_FROM_DEVICE {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device without end; expected a file"));
+    }
+    Ok(bytes)
 }
 
 /// Whether standard input is a pipe, a socket or a regular file: something that was put there to be
@@ -223,6 +237,13 @@ mod tests {
         output.write_all(b"gone").unwrap();
         output.commit().unwrap();
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    }
+
+    #[test]
+    fn devices_are_not_read_for_ever() {
+        assert_eq!(read_input(Path::new("/dev/null")).unwrap(), b"");
+        let error = read_input(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("/dev/zero"), "{error}");
     }
 
     #[test]

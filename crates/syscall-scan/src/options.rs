@@ -8,8 +8,8 @@ use syscall_scan::filter;
 
 /// Finds the system calls that programs can make, and with which arguments.
 ///
-/// Reads programs and shared objects for i386 and x86-64, static or dynamic, stripped or not, and prints a
-/// plan that says which system calls they can make. Dynamic programs are scanned with their interpreter and
+/// Reads programs and shared objects for i386, x86-64, 32-bit ARM and AArch64, static or dynamic, stripped or not,
+/// and prints a plan that says which system calls they can make. Dynamic programs are scanned with their interpreter and
 /// libraries, scripts by their interpreter; of a shared object that is named, every exported function
 /// counts. A plan on standard input is read first, and the calls are added to it. A plan is marked
 /// incomplete if the number of some call could not be found; the places are listed with their reasons.
