@@ -25,7 +25,7 @@ const OPTIONS: [&str; 9] = [
 ];
 
 fn check(fixture: &str) {
-    check_on(&[Machine::I386, Machine::X86_64, Machine::Aarch64], fixture);
+    check_on(&Machine::every().collect::<Vec<_>>(), fixture);
 }
 
 fn check_on(machines: &[Machine], fixture: &str) {
@@ -41,9 +41,14 @@ fn check_with(machines: &[Machine], fixture: &str, all_options: &[&str]) {
             let section = section(&program, machine.abi());
             let what = format!("{fixture} for {} with {options}: {section:#}", machine.abi());
             assert_eq!(own_calls(&section), expected_calls(fixture, machine.abi()), "{what}");
-            let unresolved = section["unresolved"].as_array().unwrap();
+            // That not all code may be found is said of every program of 32-bit ARM.
+            let is_general = |site: &&serde_json::Value| {
+                site["reason"].as_str().is_some_and(|reason| reason.starts_with("not all code of 32-bit ARM"))
+            };
+            let all = section["unresolved"].as_array().unwrap();
+            let unresolved: Vec<_> = all.iter().filter(|site| !is_general(site)).collect();
             let expected = expectation(fixture, "unresolved");
-            assert_eq!(section["complete"], expected.is_none(), "{what}");
+            assert_eq!(section["complete"], all.is_empty(), "{what}");
             assert_eq!(unresolved.is_empty(), expected.is_none(), "{what}");
             if !options.ends_with(" -s") {
                 let function = |site: &serde_json::Value| site["function"].as_str().map(str::to_owned);
@@ -81,7 +86,8 @@ fn numbers_in_parts_of_variables() {
 
 #[test]
 fn numbers_that_are_chosen() {
-    check("choices.c");
+    // Thumb code moves a number on a condition and then branches on the same one, which is not seen to be the same.
+    check_on(&[Machine::I386, Machine::X86_64, Machine::Arm, Machine::Aarch64], "choices.c");
 }
 
 #[test]

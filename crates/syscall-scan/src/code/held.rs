@@ -45,9 +45,9 @@ impl Tracker {
     pub(super) fn new(image: &Image) -> Option<Tracker> {
         let convention = Convention::of(image.machine).filter(|convention| convention.link.is_some())?;
         let (start, end) = image.memory();
-        // Position-independent code of ARM reads distances from its pools, which may be any number.
-        let distances =
-            image.machine == Machine::Arm && image.objects.iter().any(|loaded| !loaded.object.fixed);
+        // Position-independent code of ARM reads distances from its pools, which may be any number. The C library
+        // of a static program at a fixed address may be such code.
+        let distances = image.machine == Machine::Arm;
         let addresses = if distances { 0x1000..u64::MAX } else { start & !0xfff..end };
         Some(Tracker {
             convention,
@@ -159,7 +159,7 @@ impl Code<'_> {
                 }
                 Effect::Binary { op, dst, left, right, .. } => {
                     let combined = self.combine(at, (op, left, right), holding, fresh);
-                    (dst, combined, self.made_from(op, left, right))
+                    (dst, combined, self.made_from(at, op, left, right))
                 }
                 Effect::SetSigned { dst, value, .. } => {
                     self.evaluate(at, value, holding, fresh);
@@ -250,6 +250,9 @@ impl Code<'_> {
 
     /// A number is stored in the frame. If it is the page part of an address, loads of the function may get it back.
     fn store_page(&mut self, at: Addr, number: u64) {
+        if self.image.machine == Machine::Arm {
+            return; // Its addresses have no page part.
+        }
         let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
         let Some(tracker) = &mut self.tracker else { return };
         let stored = tracker.stored.entry(function).or_default();
@@ -263,6 +266,9 @@ impl Code<'_> {
 
     /// A word is loaded from the frame.
     fn load_page(&mut self, (at, next): (Addr, Addr), dst: Reg, holding: &mut Vec<Held>) {
+        if self.image.machine == Machine::Arm {
+            return;
+        }
         let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
         let Some(tracker) = &mut self.tracker else { return };
         tracker.loads.entry(function).or_default().push((next, dst));
@@ -294,14 +300,20 @@ impl Code<'_> {
     }
 
     /// Whether an operation may complete an address: on ARM, `movt` and the addition of the program counter.
-    fn made_from(&self, op: BinaryOp, left: Value, right: Value) -> Made {
-        let is_code = |value| matches!(value, Value::Const(number) if self.image.is_code(Addr(number | 1)));
+    fn made_from(&self, at: Addr, op: BinaryOp, left: Value, right: Value) -> Made {
+        let is_counter = |value| self.is_counter(at, value);
         match (self.image.machine, op, right) {
             (Machine::Arm, BinaryOp::Or, Value::Const(number)) if number & 0xffff == 0 => Made::Number,
-            (Machine::Arm, BinaryOp::Add, _) if is_code(left) || is_code(right) => Made::Address,
+            (Machine::Arm, BinaryOp::Add, _) if is_counter(left) || is_counter(right) => Made::Address,
             (Machine::Arm, ..) => Made::Part,
             _ => Made::Address,
         }
+    }
+
+    /// Whether a number is what an instruction of ARM reads of the program counter.
+    fn is_counter(&self, at: Addr, value: Value) -> bool {
+        let counter = if at.0 & 1 == 0 { at.0 + 8 } else { (at.0 & !1) + 4 };
+        self.image.machine == Machine::Arm && value == Value::Const(counter)
     }
 
     /// A call leaves its return address in a register; nobody calls it.
@@ -318,7 +330,9 @@ impl Code<'_> {
                 Made::Number => self.image.is_fixed(Addr(number)),
                 Made::Part => false,
             };
-            if is_address && self.is_function(Addr(number)) {
+            // What adds the program counter and comes out odd is the address of Thumb code, whatever lies there.
+            let is_thumb = self.image.machine == Machine::Arm && kind == Made::Address && number & 1 != 0;
+            if is_address && (self.is_function(Addr(number)) || is_thumb && self.is_beginning(Addr(number))) {
                 self.take(Addr(number), Taken::Code(at));
             }
             if may_add(holding, (dst, number)) {
@@ -368,7 +382,8 @@ impl Code<'_> {
         };
         let known = |value: &Value| matches!(value, Value::Const(_));
         let (lefts, rights) = (own(self, left), own(self, right));
-        if lefts.is_empty() || rights.is_empty() || (known(&left) && known(&right)) {
+        let counts = self.is_counter(at, left) || self.is_counter(at, right);
+        if lefts.is_empty() || rights.is_empty() || (known(&left) && known(&right) && !counts) {
             // What is added to an unknown number is the beginning of an array.
             for number in lefts.into_iter().chain(rights) {
                 self.references.add(at, number, true);
@@ -419,10 +434,13 @@ impl Code<'_> {
     /// Whether an address that code makes is one of a function: not if it is in the middle of one, or of an
     /// instruction.
     fn is_function(&self, target: Addr) -> bool {
+        self.is_beginning(target) && self.is_instruction(target)
+    }
+
+    /// Whether an address is not known to be in the middle of a function.
+    fn is_beginning(&self, target: Addr) -> bool {
         let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
-        self.image.is_code(target)
-            && (!middle || self.image.is_function(target))
-            && self.is_instruction(target)
+        self.image.is_code(target) && (!middle || self.image.is_function(target))
     }
 }
 

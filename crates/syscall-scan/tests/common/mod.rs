@@ -82,6 +82,14 @@ impl Machine {
         }
     }
 
+    /// What `-static-pie` lacks where the compiler takes it for `-pie`.
+    fn without_interpreter(self) -> &'static [&'static str] {
+        match self {
+            Machine::Arm | Machine::Thumb => &["-Wl,--no-dynamic-linker"],
+            _ => &[],
+        }
+    }
+
     /// Whether its compiler knows an option.
     fn has_option(self, option: &str) -> bool {
         match self {
@@ -121,6 +129,7 @@ pub fn compile(machine: Machine, fixture_name: &str, options: &str, output: &Pat
     let result = Command::new(compiler)
         .args(machine.encoding())
         .args(options.split_whitespace().filter(|option| machine.has_option(option)))
+        .args(if options.contains("-static-pie") { machine.without_interpreter() } else { &[] })
         .args(["-fno-stack-protector", "-w", "-o"])
         .arg(output)
         .arg(fixture(fixture_name))
