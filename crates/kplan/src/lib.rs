@@ -60,4 +60,4 @@ pub use function::FunctionName;
 pub use implicit::{ImplicitCall, implicit_calls};
 pub use order::{Granularity, HotFunction, HotRange, Order};
 pub use plan::{Plan, SCHEMA};
-pub use syscalls::{Abi, AbiCalls, Site, Syscalls, Unresolved};
+pub use syscalls::{Abi, AbiCalls, Site, Syscalls, Unresolved, UnresolvedKind};

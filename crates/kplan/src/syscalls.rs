@@ -186,8 +186,37 @@ pub struct Unresolved {
     /// The function that it is in, where the program has symbols.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// Why the number is not known.
+    /// What is not known.
+    #[serde(default)]
+    pub kind: UnresolvedKind,
+    /// Why it is not known.
     pub reason: String,
+}
+
+/// What is not known at a place. All of it makes a plan incomplete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnresolvedKind {
+    /// Which system calls an instruction makes, besides those that are listed.
+    #[default]
+    Call,
+    /// Where a computed jump goes.
+    Jump,
+    /// Which library is loaded, or which function of one is called: the name is made at run time.
+    Name,
+    /// What is in code that was not read or not recognised.
+    Code,
+}
+
+impl fmt::Display for UnresolvedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UnresolvedKind::Call => "call",
+            UnresolvedKind::Jump => "jump",
+            UnresolvedKind::Name => "name",
+            UnresolvedKind::Code => "code",
+        })
+    }
 }
 
 #[cfg(test)]

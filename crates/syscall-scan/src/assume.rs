@@ -7,10 +7,11 @@ use kplan::{Abi, Call, Site, Syscalls, Unresolved};
 
 use crate::abi;
 
-/// The calls that a place makes, as the user says.
+/// The calls that a place makes, as the user says, besides those that are known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Assumption {
-    /// The calls, by name or number. None if control never gets there.
+    /// The calls, by name or number. None if there are no others than those that are known, or control never gets
+    /// there.
     pub calls: Vec<String>,
     /// The program, by the path that the plan has, where the address alone is not enough.
     pub file: Option<String>,
@@ -115,7 +116,21 @@ impl Assumption {
                 calls.add(Call::new(nr, abi::name(abi, nr)));
             }
             for Unresolved { file, address, function, .. } in places.into_iter().filter(|_| sites) {
-                calls.sites.push(Site { file, address, function, calls: numbers.clone(), args: Vec::new() });
+                let known =
+                    calls.sites.iter_mut().find(|site| (&site.file, &site.address) == (&file, &address));
+                match known {
+                    Some(site) => {
+                        // What was known of their arguments here need not hold any more.
+                        site.args.retain(|call| !numbers.contains(&call.nr));
+                        site.calls.extend(&numbers);
+                        site.calls.sort_unstable();
+                        site.calls.dedup();
+                    }
+                    None => {
+                        let (calls_here, args) = (numbers.clone(), Vec::new());
+                        calls.sites.push(Site { file, address, function, calls: calls_here, args });
+                    }
+                }
             }
         }
         let places = found.abis.values().flat_map(|calls| &calls.unresolved);
@@ -132,7 +147,7 @@ impl Assumption {
 
 #[cfg(test)]
 mod tests {
-    use kplan::AbiCalls;
+    use kplan::{AbiCalls, UnresolvedKind};
 
     use super::*;
 
@@ -141,6 +156,7 @@ mod tests {
             file: file.to_owned(),
             address: address.to_owned(),
             function: None,
+            kind: UnresolvedKind::Call,
             reason: "why".to_owned(),
         };
         let calls = AbiCalls {

@@ -36,8 +36,14 @@ const NUMBER: usize = 0;
 const ARGUMENT: usize = 1;
 const BLOCK: usize = ARGUMENT + MAX_ARGUMENTS;
 
-/// The numbers that a site can pass, each with what is known about the call.
-pub type Calls = Result<BTreeMap<u32, SiteCall>, Reason>;
+/// The calls of a site.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// The numbers that it can pass, as far as they are known, each with what is known about the call.
+    pub known: BTreeMap<u32, SiteCall>,
+    /// Why it may pass others, too; `None` if it does not. What is known of arguments does not hold of such calls.
+    pub unknown: Option<Reason>,
+}
 
 /// A call from one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +73,26 @@ struct Way {
 
 /// Finds the calls of the site at an instruction. `number` is that of the call, if the instruction has it.
 pub fn calls(resolver: &mut Resolver, at: Addr, abi: Abi, number: Option<u32>) -> Calls {
-    let mut search = Search { resolver, abi, number, ways: 0, open: Vec::new(), calls: BTreeMap::new() };
+    match search(resolver, at, abi, number, false) {
+        Ok(known) => Calls { known, unknown: None },
+        // The numbers that are known count nevertheless.
+        Err(reason) => {
+            let known = search(resolver, at, abi, number, true).unwrap_or_default();
+            Calls { known, unknown: Some(reason) }
+        }
+    }
+}
+
+/// The calls of a site; with `lenient`, those that are known.
+fn search(
+    resolver: &mut Resolver,
+    at: Addr,
+    abi: Abi,
+    number: Option<u32>,
+    lenient: bool,
+) -> Result<BTreeMap<u32, SiteCall>, Reason> {
+    let mut search =
+        Search { resolver, abi, number, lenient, ways: 0, open: Vec::new(), calls: BTreeMap::new() };
     match search.site(at) {
         Ok(()) => Ok(search.calls),
         Err(Stop::Unknown(reason)) => Err(reason),
@@ -76,7 +101,11 @@ pub fn calls(resolver: &mut Resolver, at: Addr, abi: Abi, number: Option<u32>) -
         }
         Err(Stop::TooMany) => {
             let register = abi::number_register(abi);
-            let numbers = resolver.numbers(at, |state| state.register(register).clone())?;
+            let read = |state: &State| state.register(register).clone();
+            let numbers = match lenient {
+                true => resolver.some_numbers(at, read),
+                false => resolver.numbers(at, read)?,
+            };
             Ok(numbers.into_iter().map(|number| (number as u32, SiteCall::default())).collect())
         }
     }
@@ -99,6 +128,8 @@ struct Search<'r, 'f, 'c> {
     abi: Abi,
     /// The number, if the instruction has it.
     number: Option<u32>,
+    /// Whether ways on which the number is not known are left out.
+    lenient: bool,
     /// How many ways have been looked at.
     ways: usize,
     /// The ways that are being looked at, from the site outwards.
@@ -159,6 +190,7 @@ impl Search<'_, '_, '_> {
         found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let atoms = match &way.words[word] {
+            Value::Any if self.lenient => return Ok(()),
             Value::Any => return Err(Reason::Computed(way.at).into()),
             value => value.atoms().to_vec(),
         };
@@ -174,7 +206,11 @@ impl Search<'_, '_, '_> {
             } else if self.resolver.depends_on_caller(atom) {
                 self.callers(&way, word, found)?;
             } else {
-                let numbers = self.resolver.value(way.function, &way.state, &way.words[word], way.at)?;
+                let Way { function, state, words, at, .. } = &way;
+                let numbers = match self.lenient {
+                    true => self.resolver.some_values(*function, state, &words[word], *at),
+                    false => self.resolver.value(*function, state, &words[word], *at)?,
+                };
                 for number in numbers {
                     way.words[word] = Value::number(number);
                     self.count()?;
@@ -207,7 +243,11 @@ impl Search<'_, '_, '_> {
             return Err(Stop::TooMany);
         }
         self.open.push(key);
-        for (caller, exit) in self.resolver.callers(way.function)? {
+        let callers = match self.resolver.callers(way.function) {
+            Err(_) if self.lenient => self.resolver.known_callers(way.function),
+            callers => callers?,
+        };
+        for (caller, exit) in callers {
             let at = self.resolver.code().exit(exit).at;
             let Some(state) = self.resolver.after(caller, at) else { continue };
             let words = way.words.iter().map(|value| self.in_caller(way, value, &state, at)).collect();
@@ -303,6 +343,7 @@ impl Search<'_, '_, '_> {
             return Ok(None);
         }
         let open = self.open.len();
+        let lenient = std::mem::replace(&mut self.lenient, false);
         let mut operations = BTreeMap::new();
         let split = self.split(way, ARGUMENT, &mut |search, way, operation| {
             let arguments = if block {
@@ -316,6 +357,7 @@ impl Search<'_, '_, '_> {
             merge(&mut operations, operation, arguments.unwrap_or_default());
             Ok(())
         });
+        self.lenient = lenient;
         match split {
             Ok(()) => Ok(Some(operations)),
             Err(Stop::Unknown(_)) => {

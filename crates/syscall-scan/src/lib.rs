@@ -41,6 +41,7 @@ pub mod report;
 pub mod resolve;
 mod scan;
 mod search;
+mod switches;
 pub mod sysroot;
 pub mod values;
 mod why;

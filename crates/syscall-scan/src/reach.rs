@@ -9,38 +9,18 @@
 //! of constant memory there is left alone: a table of jumps is of use to its own function only, so that no
 //! object which others write to holds its address.
 
-use kcfg::isa::{BinaryOp, Effect, Reg, Value as Operand};
-use kelf::Machine;
+use kplan::UnresolvedKind;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::by_name::ByName;
 use crate::code::{Code, ExitId, ExitKind};
-use crate::flow::{Flow, Flows, State, sign_extend};
-use crate::image::{Addr, Extent, Image};
-use crate::values::{Origin, Value};
-
-/// The most entries of a jump table whose index has no known bound.
-const MAX_UNBOUNDED: u64 = 1024;
-
-/// The most pieces of code of one size that a jump chooses from.
-const MAX_PIECES: u64 = 256;
-
-/// What is known about a computed jump.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Targets {
-    /// Nothing new since the function had this many blocks.
-    Unchanged,
-    /// These.
-    Known { targets: Vec<Addr>, table: bool },
-    /// It leaves the function (a tail call), or control never gets to it.
-    Leaves,
-    /// They are not known.
-    Unknown,
-}
+use crate::flow::Flows;
+use crate::image::{Addr, Image};
+use crate::switches::{Targets, among_own_tables, targets};
 
 /// Places that lead to code which has not been seen, and what is not known there.
-pub type LostPlaces = Vec<(Addr, String)>;
+pub type LostPlaces = Vec<(Addr, UnresolvedKind, String)>;
 
 /// What is known of all code that can run.
 pub struct Reached<'i> {
@@ -59,17 +39,22 @@ pub fn reach(image: &Image) -> Option<Reached<'_>> {
     let mut names = ByName::new(image);
     loop {
         code.explore();
-        let more = jumps.follow(&mut code) || code.read_data() || code.take_landing_pads();
+        let more = jumps.follow(&mut code)
+            || jumps.follow_lost(&mut code)
+            || code.read_data()
+            || code.take_landing_pads();
         if !more && !names.follow(&mut code) && !code.take_inner_pointers() {
             break;
         }
     }
     let jump = "a jump whose targets are not known, so that not all code was seen";
-    let lost = jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at);
     let large = "addresses are made of distances here (the large code model), which are not followed";
-    let large = code.large_distances().map(|at| (at, large.to_owned()));
-    let mut lost: LostPlaces = lost.map(|at| (at, jump.to_owned())).chain(names.lost).chain(large).collect();
-    lost.sort_unstable();
+    let lost = jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at);
+    let lost = lost.map(|at| (at, UnresolvedKind::Jump, jump.to_owned()));
+    let large = code.large_distances().map(|at| (at, UnresolvedKind::Jump, large.to_owned()));
+    let names_lost = names.lost.into_iter().map(|(at, reason)| (at, UnresolvedKind::Name, reason));
+    let mut lost: LostPlaces = lost.chain(large).chain(names_lost).collect();
+    lost.sort_unstable_by_key(|&(at, ..)| at);
     Some(Reached { code, lost, absent: names.absent.into_iter().collect() })
 }
 
@@ -118,26 +103,47 @@ impl Jumps {
         };
         let mut any = false;
         for (id, blocks, targets) in found {
-            let jump = self.jumps.entry(id).or_default();
-            jump.blocks = blocks;
-            match targets {
-                Targets::Unchanged => {}
-                Targets::Leaves => jump.lost = false,
-                Targets::Unknown => jump.lost = true,
-                Targets::Known { targets, table } => {
-                    jump.lost = false;
-                    any |= code.add_targets(id, &targets);
-                    if table {
-                        for (word, target) in code.image.code_pointers() {
-                            if targets.binary_search(&target).is_ok() {
-                                code.claim(word, target);
-                            }
-                        }
-                    }
-                }
-            }
+            self.jumps.entry(id).or_default().blocks = blocks;
+            any |= self.note(code, id, targets);
         }
         any
+    }
+
+    /// Finds targets of the jumps that are lost by what they are made of. Returns whether any are new.
+    fn follow_lost(&mut self, code: &mut Code) -> bool {
+        let lost = self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id);
+        let mut lost: Vec<ExitId> = lost.collect();
+        lost.sort_unstable();
+        let found: Vec<(ExitId, Targets)> = {
+            let Some(mut flows) = Flows::new(code) else { return false };
+            lost.into_iter().map(|id| (id, among_own_tables(&mut flows, id))).collect()
+        };
+        found.into_iter().fold(false, |any, (id, targets)| any | self.note(code, id, targets))
+    }
+
+    /// Takes what has been found out about a jump. Returns whether it has new targets.
+    fn note(&mut self, code: &mut Code, id: ExitId, targets: Targets) -> bool {
+        let Some(jump) = self.jumps.get_mut(&id) else { return false };
+        match targets {
+            Targets::Unchanged => return false,
+            Targets::Leaves => jump.lost = false,
+            Targets::Unknown => jump.lost = true,
+            Targets::Known { targets, table } => {
+                jump.lost = false;
+                if table {
+                    // A pointer to the beginning of a function may be just that.
+                    let is_middle =
+                        |target| code.image.extent_around(target).is_none_or(|extent| extent.start != target);
+                    let own = |&(_, target): &(Addr, Addr)| {
+                        targets.binary_search(&target).is_ok() && is_middle(target)
+                    };
+                    let words: Vec<(Addr, Addr)> = code.image.code_pointers().filter(own).collect();
+                    words.into_iter().for_each(|(word, target)| code.claim(word, target));
+                }
+                return code.add_targets(id, &targets);
+            }
+        }
+        false
     }
 }
 
@@ -145,148 +151,4 @@ impl Jumps {
 /// do, and enough that work which several pieces have in common is seldom done twice.
 pub(crate) fn share(pieces: usize) -> usize {
     pieces.div_ceil(2 * rayon::current_num_threads())
-}
-
-/// Where a computed jump goes, over all functions that it is in; and how many blocks these have. They had
-/// `before` when it was last looked at.
-fn targets(flows: &mut Flows, at: Addr, before: usize) -> (usize, Targets) {
-    let functions = flows.code.functions_of(at);
-    let blocks = functions.iter().map(|&entry| flows.function(entry).blocks.len()).sum();
-    let targets = if blocks == before { Targets::Unchanged } else { find_targets(flows, at, functions) };
-    (blocks, targets)
-}
-
-fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
-    let mut all = Vec::new();
-    let (mut leaves, mut table) = (true, false);
-    for entry in functions {
-        let flow = flows.flow(entry);
-        let Some(before) = flows.before(&flow, at) else { continue };
-        let within = flows.is_within_function(&before);
-        let after = flows.after(&flow, at);
-        let target = after.as_ref().and_then(|after| after.target.clone()).unwrap_or(Value::Any);
-        match resolve(flows, at, &target, after.as_ref().map(|after| &after.state)) {
-            Some((targets, exact)) => {
-                leaves = false;
-                table |= within && exact && targets.len() > 1;
-                all.extend(targets);
-            }
-            None if within || !may_be_function(flows, &flow, &target) => return Targets::Unknown,
-            None => {}
-        }
-    }
-    all.sort_unstable();
-    all.dedup();
-    if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
-}
-
-/// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was
-/// given it, has read it from memory, or got it from a callee. What is the sum of something and of a distance, as
-/// tables of jumps have it, leads to a place in the function.
-fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
-    target.atoms().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
-        Origin::Made { at, .. } => !adds_distance(flows, flow, at),
-        Origin::Element { table, width, signed: false, .. } if atom.offset == 0 => flows
-            .code
-            .image
-            .constant(table, width)
-            .is_some_and(|entry| begins_function(flows.code, Addr(entry))),
-        Origin::Element { .. } | Origin::Low { .. } | Origin::Signed { .. } => false,
-        _ => true,
-    })
-}
-
-/// Whether a function begins at an address, as far as symbols, the unwinder's table and callers tell.
-fn begins_function(code: &Code, address: Addr) -> bool {
-    let extent = code.image.extent_around(address);
-    let begins = extent.is_some_and(|extent| extent.start == address);
-    code.image.is_code(address)
-        && (begins || code.image.is_function(address) || code.entry(address).is_some())
-}
-
-/// Whether an instruction adds a number to another one that is half a word and has been sign-extended.
-fn adds_distance(flows: &mut Flows, flow: &Flow, at: Addr) -> bool {
-    let mut effects = Vec::new();
-    flows.code.effects(at, &mut effects);
-    let parts = effects.iter().flat_map(|effect| match *effect {
-        Effect::Binary { op: BinaryOp::Add, left: Operand::Reg { reg: a, .. }, right, .. } => match right {
-            Operand::Reg { reg: b, .. } => [Some(a), Some(b)],
-            _ => [Some(a), None],
-        },
-        Effect::Set { value: Operand::Address(address), .. } => {
-            [address.base, address.index.map(|(index, _)| index)]
-        }
-        _ => [None; 2],
-    });
-    let parts: Vec<Reg> = parts.flatten().collect();
-    let Some(state) = flows.before(flow, at).filter(|_| !parts.is_empty()) else { return false };
-    let (code, origins) = (flows.code, &flows.domain.origins);
-    let is_distance = |origin| match origins.get(origin) {
-        Origin::Element { .. } | Origin::Signed { .. } => true,
-        Origin::Made { at, .. } => {
-            let mut effects = Vec::new();
-            code.effects(at, &mut effects);
-            effects.iter().any(|effect| matches!(effect, Effect::SetSigned { .. }))
-        }
-        _ => false,
-    };
-    parts.iter().any(|&part| state.register(part).atoms().iter().any(|atom| is_distance(atom.origin)))
-}
-
-/// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and
-/// whether there are no others among them.
-fn resolve(flows: &Flows, at: Addr, target: &Value, state: Option<&State>) -> Option<(Vec<Addr>, bool)> {
-    let image = flows.code.image;
-    let mut targets = Vec::new();
-    let mut exact = true;
-    for atom in target.atoms() {
-        match flows.domain.origins.get(atom.origin) {
-            Origin::Number if image.is_code(Addr(atom.offset)) => targets.push(Addr(atom.offset)),
-            Origin::Element { table, stride, width, signed, .. } => {
-                let entries = unbounded(flows.code, at, table, stride, |entry| {
-                    let entry = image.constant(entry, width)?;
-                    let entry = if signed { sign_extend(entry, width) } else { entry };
-                    Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
-                });
-                targets.extend(entries?);
-                exact &= image.extent_around(at).is_some();
-            }
-            // Pieces of code of one size, one behind the other, as in functions that copy memory.
-            _ => {
-                let span = state?.ranges.get(*atom, &flows.domain);
-                if span.steps() >= MAX_PIECES || !span.iter().all(|piece| image.is_code(Addr(piece))) {
-                    return None;
-                }
-                targets.extend(span.iter().map(Addr));
-            }
-        }
-    }
-    (!targets.is_empty()).then_some((targets, exact))
-}
-
-/// The entries of a jump table of unknown size: as long as they lead to instructions of the jump's own
-/// function, or of a part of it that lies elsewhere, at whose beginning nobody calls. `None` where nothing
-/// says how far the function goes; but on ARM, where few functions say that, entries that lead to any code then.
-fn unbounded(
-    code: &Code,
-    at: Addr,
-    table: Addr,
-    stride: u8,
-    entry: impl Fn(Addr) -> Option<Addr>,
-) -> Option<Vec<Addr>> {
-    let own = code.image.extent_around(at);
-    if own.is_none() && code.image.machine != Machine::Arm {
-        return None;
-    }
-    let is_own = |target: Addr| {
-        let extent = code.image.extent_around(target);
-        let part = |extent: Extent| target != extent.start && code.entry(extent.start).is_none();
-        own.is_none() || extent == own || extent.is_some_and(part)
-    };
-    let is_target =
-        |&target: &Addr| code.image.is_code(target) && is_own(target) && code.is_instruction(target);
-    let entries = (0..MAX_UNBOUNDED)
-        .map_while(|index| entry(table.plus(index * u64::from(stride))))
-        .take_while(is_target);
-    Some(entries.collect())
 }

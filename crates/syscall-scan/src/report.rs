@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use kplan::{Abi, AbiCalls, ArgumentValue, Arguments, Call, Operation, Syscalls, Unresolved, Via};
+use kplan::{
+    Abi, AbiCalls, ArgumentValue, Arguments, Call, Operation, Syscalls, Unresolved, UnresolvedKind, Via,
+};
 
 use crate::abi;
 use crate::calls::{KnownArguments, SiteCall};
@@ -28,17 +30,18 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
     for site in scan.sites.iter().filter(|site| site.abi == abi) {
         let (address, function) = (site.address.to_string(), site.function.clone());
         let file = site.file.to_string();
-        match &site.calls {
-            Ok(found) => {
-                let found: Vec<Call> = found.iter().map(|(&nr, site)| call(abi, nr, site)).collect();
-                for call in &found {
-                    merge(&mut calls, call);
-                }
-                let calls = found.iter().map(|call| call.nr).collect();
-                let args = found.into_iter().filter(is_known).map(|call| Call { name: None, ..call });
-                listed.push(kplan::Site { file, address, function, calls, args: args.collect() });
-            }
-            Err(reason) => unresolved.push(Unresolved { file, address, function, reason: reason.clone() }),
+        if let Some(reason) = site.unknown.clone() {
+            let (file, address, function) = (file.clone(), address.clone(), function.clone());
+            unresolved.push(Unresolved { file, address, function, kind: UnresolvedKind::Call, reason });
+        }
+        let found: Vec<Call> = site.calls.iter().map(|(&nr, site)| call(abi, nr, site)).collect();
+        for call in &found {
+            merge(&mut calls, call);
+        }
+        if site.unknown.is_none() || !found.is_empty() {
+            let calls = found.iter().map(|call| call.nr).collect();
+            let args = found.into_iter().filter(is_known).map(|call| Call { name: None, ..call });
+            listed.push(kplan::Site { file, address, function, calls, args: args.collect() });
         }
     }
     // Code that was not seen may use any ABI.
@@ -46,6 +49,7 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
         file: lost.file.to_string(),
         address: lost.address.to_string(),
         function: lost.function.clone(),
+        kind: lost.kind,
         reason: lost.reason.clone(),
     }));
     let mut calls = AbiCalls {
@@ -120,7 +124,7 @@ pub fn text(syscalls: &Syscalls) -> String {
         }
         for site in &calls.unresolved {
             let place = place(&site.file, &site.address, &site.function);
-            let _ = writeln!(out, "{place}: unresolved: {}", site.reason);
+            let _ = writeln!(out, "{place}: unresolved {}: {}", site.kind, site.reason);
         }
     }
     out
@@ -165,8 +169,9 @@ mod tests {
 
     fn site(address: u64, abi: Abi, numbers: Result<&[u32], &str>) -> Site {
         let call = |&nr| (nr, SiteCall::default());
-        let calls = numbers.map(|n| n.iter().map(call).collect()).map_err(str::to_owned);
-        Site { file: "a".into(), address: Addr(address), function: None, abi, calls }
+        let calls = numbers.iter().flat_map(|numbers| numbers.iter()).map(call).collect();
+        let unknown = numbers.err().map(str::to_owned);
+        Site { file: "a".into(), address: Addr(address), function: None, abi, calls, unknown }
     }
 
     fn scan(sites: Vec<Site>) -> Scan {
@@ -182,17 +187,18 @@ mod tests {
         assert!(native.complete && native.uses(1) && native.uses(219) && !native.uses(2));
         assert_eq!(native.sites.len(), 1);
         assert!(!found.get(Abi::I386).unwrap().complete);
-        assert!(text(&found).contains("a:0x2000: unresolved: why"), "{}", text(&found));
+        assert!(text(&found).contains("a:0x2000: unresolved call: why"), "{}", text(&found));
         assert_eq!(numbers(&found), None);
         let lost = Lost {
             file: "a".into(),
             address: Addr(0x3000),
             function: Some("f".into()),
+            kind: UnresolvedKind::Jump,
             reason: "a jump".into(),
         };
         scan.lost.push(lost);
         let found = section("a", &scan, false);
         assert!(!found.get(Abi::X86_64).unwrap().complete);
-        assert!(text(&found).contains("a:0x3000 (f): unresolved: a jump"));
+        assert!(text(&found).contains("a:0x3000 (f): unresolved jump: a jump"));
     }
 }

@@ -68,6 +68,10 @@ pub struct Resolver<'f, 'c> {
     outermost: usize,
     /// What has been resolved, as long as it does not depend on what was open then.
     known: FxHashMap<(Addr, Atom), Known>,
+    /// Whether what is not known is left out, see [`Resolver::some_values`].
+    lenient: bool,
+    /// What has been resolved while [`Resolver::lenient`] was the other way.
+    known_otherwise: FxHashMap<(Addr, Atom), Known>,
 }
 
 /// What was found out about a value.
@@ -88,6 +92,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
             deepest: 0,
             outermost: usize::MAX,
             known: FxHashMap::default(),
+            lenient: false,
+            known_otherwise: FxHashMap::default(),
         })
     }
 
@@ -137,6 +143,37 @@ impl<'f, 'c> Resolver<'f, 'c> {
         self.read(at, |flows, state| flows.operand(state, at, operand))
     }
 
+    /// Those of [`Resolver::numbers`] that are known, whatever else it may be.
+    pub fn some_numbers(&mut self, at: Addr, read: impl Fn(&State) -> Value) -> BTreeSet<u64> {
+        self.leniently(|resolver| resolver.numbers(at, read))
+    }
+
+    /// Those numbers that a value of `function` is known to be at times, whatever else it may be: what one caller
+    /// passes counts although another one is not known. `state` and `at` say where.
+    pub(crate) fn some_values(
+        &mut self,
+        function: Addr,
+        state: &State,
+        value: &Value,
+        at: Addr,
+    ) -> BTreeSet<u64> {
+        self.leniently(|resolver| resolver.value(function, state, value, at))
+    }
+
+    fn leniently(&mut self, resolve: impl FnOnce(&mut Self) -> Numbers) -> BTreeSet<u64> {
+        self.lenient = true;
+        std::mem::swap(&mut self.known, &mut self.known_otherwise);
+        let numbers = resolve(self);
+        std::mem::swap(&mut self.known, &mut self.known_otherwise);
+        self.lenient = false;
+        numbers.unwrap_or_default()
+    }
+
+    /// Numbers, or none if they are not known and need not be.
+    fn if_known(&self, numbers: Numbers) -> Numbers {
+        if self.lenient { Ok(numbers.unwrap_or_default()) } else { numbers }
+    }
+
     fn read(&mut self, at: Addr, read: impl Fn(&mut Flows, &State) -> Value) -> Numbers {
         let functions = self.flows.code.functions_of(at);
         if functions.is_empty() {
@@ -155,13 +192,16 @@ impl<'f, 'c> Resolver<'f, 'c> {
     /// The numbers that a value of `function` may be. `state` and `at` say where.
     pub(crate) fn value(&mut self, function: Addr, state: &State, value: &Value, at: Addr) -> Numbers {
         if *value == Value::Any {
-            return Err(Reason::Computed(at));
+            return self.if_known(Err(Reason::Computed(at)));
         }
         let mut all = BTreeSet::new();
         for &atom in value.atoms() {
             match self.range(state, atom) {
                 Some(numbers) => all.extend(numbers),
-                None => all.extend(self.of_callers(function, atom)?),
+                None => {
+                    let numbers = self.of_callers(function, atom);
+                    all.extend(self.if_known(numbers)?);
+                }
             }
         }
         Ok(all)
@@ -242,7 +282,11 @@ impl<'f, 'c> Resolver<'f, 'c> {
     fn of_arguments(&mut self, function: Addr, atom: Atom) -> Numbers {
         let code = self.flows.code;
         let mut all = BTreeSet::new();
-        for (caller, exit) in self.callers(function)? {
+        let callers = match self.callers(function) {
+            Err(_) if self.lenient => self.known_callers(function),
+            callers => callers?,
+        };
+        for (caller, exit) in callers {
             let at = code.exit(exit).at;
             let flow = self.flows.flow(caller);
             let Some(after) = self.flows.after(&flow, at) else { continue };
@@ -324,31 +368,38 @@ impl<'f, 'c> Resolver<'f, 'c> {
 
     /// The functions that call or jump to a function, and where they do.
     pub(crate) fn callers(&mut self, function: Addr) -> Result<Vec<(Addr, ExitId)>, Reason> {
-        let code = self.flows.code;
-        let Some(entry) = code.entry(function) else { return Err(Reason::Computed(function)) };
-        let mut calls = entry.callers.clone();
+        let Some(entry) = self.flows.code.entry(function) else { return Err(Reason::Computed(function)) };
+        let mut callers = self.known_callers(function);
         if let Some(&taken) = entry.taken.first() {
             if taken == Taken::Start || !self.is_gate(function) {
                 return Err(Reason::Callable { function, taken });
             }
-            calls.extend(self.calls_through(&entry.taken));
+            for exit in self.calls_through(&entry.taken) {
+                callers.extend(self.callers_at(exit));
+            }
         }
+        Ok(callers)
+    }
+
+    fn callers_at(&self, exit: ExitId) -> impl Iterator<Item = (Addr, ExitId)> + use<> {
+        let code = self.flows.code;
+        code.functions_of(code.exit(exit).at).into_iter().map(move |caller| (caller, exit))
+    }
+
+    /// Those that call or jump to a function directly.
+    pub(crate) fn known_callers(&self, function: Addr) -> Vec<(Addr, ExitId)> {
+        let code = self.flows.code;
         let jumps = code
             .incoming(function)
             .iter()
             .filter(|&&exit| !matches!(code.exit(exit).kind, ExitKind::Call(callee) if callee == function));
-        let mut callers = Vec::new();
-        for exit in calls {
-            let functions = code.functions_of(code.exit(exit).at);
-            callers.extend(functions.into_iter().map(|caller| (caller, exit)));
-        }
+        let calls = code.entry(function).into_iter().flat_map(|entry| entry.callers.iter());
+        let mut callers: Vec<(Addr, ExitId)> = calls.flat_map(|&exit| self.callers_at(exit)).collect();
         for &exit in jumps {
             // A jump to its own beginning is a loop, which the function's own states have seen.
-            let functions = code.functions_of(code.exit(exit).at);
-            let others = functions.into_iter().filter(|&caller| caller != function);
-            callers.extend(others.map(|caller| (caller, exit)));
+            callers.extend(self.callers_at(exit).filter(|&(caller, _)| caller != function));
         }
-        Ok(callers)
+        callers
     }
 
     /// Whether a function is nothing but the entry into the kernel (`int $0x80; ret`). C code cannot call

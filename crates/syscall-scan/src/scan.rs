@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kcfg::isa::Effect;
 use kelf::Machine;
-use kplan::Abi;
+use kplan::{Abi, UnresolvedKind};
 use rayon::prelude::*;
 
 use crate::Error;
@@ -44,11 +44,13 @@ pub struct Site {
     pub function: Option<String>,
     /// The ABI that it uses.
     pub abi: Abi,
-    /// The calls that it can make by their numbers, or why these are not known.
-    pub calls: Result<BTreeMap<u32, SiteCall>, String>,
+    /// The calls that it can make by their numbers, as far as they are known.
+    pub calls: BTreeMap<u32, SiteCall>,
+    /// Why it may make others, too; `None` if it does not.
+    pub unknown: Option<String>,
 }
 
-/// A place that leads to code which was not seen: a computed jump, or a library loaded by name.
+/// A place that leads to code which was not seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The file that it is in.
@@ -58,6 +60,8 @@ pub struct Lost {
     /// The function that it is in, where the program has symbols.
     pub function: Option<String>,
     /// What is not known.
+    pub kind: UnresolvedKind,
+    /// The same in words.
     pub reason: String,
 }
 
@@ -70,22 +74,25 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
     let image = Image::link(process)?;
     let Reached { code, lost, absent } = reach(&image).ok_or_else(|| other_machine(&image))?;
     let sites = sites(&code)?.into_iter().map(|(at, abi, calls)| {
-        let calls = calls.map_err(|reason| reason.describe(&image));
+        let Calls { known: calls, unknown } = calls;
+        let unknown = unknown.map(|reason| reason.describe(&image));
         let (file, address) = image.place(at);
-        Site { file, address, function: image.function_at(at).map(str::to_owned), abi, calls }
+        Site { file, address, function: image.function_at(at).map(str::to_owned), abi, calls, unknown }
     });
     // Not every pointer to 32-bit ARM code is recognised yet, so that no scan of such a program is all of it.
     let unsure = (image.machine == Machine::Arm).then(|| {
-        (image.entry, "not all code of 32-bit ARM programs is found yet: calls may be missing".into())
+        let reason = "not all code of 32-bit ARM programs is found yet: calls may be missing".to_owned();
+        (image.entry, UnresolvedKind::Code, reason)
     });
-    let lost = lost.into_iter().chain(unsure).map(|(at, reason)| {
+    let lost = lost.into_iter().chain(unsure).map(|(at, kind, reason)| {
         let (file, address) = image.place(at);
-        Lost { file, address, function: image.function_at(at).map(str::to_owned), reason }
+        Lost { file, address, function: image.function_at(at).map(str::to_owned), kind, reason }
     });
     let variants = process.variants.iter().map(|(member, path)| Lost {
         file: Arc::clone(&process.members[member.get()].file),
         address: Addr(0),
         function: None,
+        kind: UnresolvedKind::Code,
         reason: format!("newer processors take {path} in its place, which is not scanned"),
     });
     let others = process.members.iter().flat_map(|member| {
@@ -142,16 +149,15 @@ fn sites(code: &Code) -> Result<Vec<(Addr, Abi, Calls)>, Error> {
 
 /// A site that makes calls of two ABIs as one of each.
 fn by_abi((at, abi, calls): (Addr, Abi, Calls)) -> Vec<(Addr, Abi, Calls)> {
-    let Ok(calls) = calls else { return vec![(at, abi, calls)] };
-    let mut abis: BTreeMap<Abi, BTreeMap<u32, SiteCall>> = BTreeMap::new();
-    for (number, call) in calls {
+    let mut abis: BTreeMap<Abi, Calls> = BTreeMap::new();
+    for (number, call) in calls.known {
         let (abi, number) = abi::split(abi, number);
-        abis.entry(abi).or_default().insert(number, call);
+        abis.entry(abi).or_default().known.insert(number, call);
     }
-    if abis.is_empty() {
-        abis.entry(abi).or_default();
+    if abis.is_empty() || calls.unknown.is_some() {
+        abis.entry(abi).or_default().unknown = calls.unknown;
     }
-    abis.into_iter().map(|(abi, calls)| (at, abi, Ok(calls))).collect()
+    abis.into_iter().map(|(abi, calls)| (at, abi, calls)).collect()
 }
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kcli::{Failure, OrBadInput, Progress, read_input};
-use kplan::{Syscalls, Unresolved};
+use kplan::{Syscalls, Unresolved, UnresolvedKind};
 use syscall_scan::loader::{Extra, Loader};
 use syscall_scan::programs::{Found, processes, walk};
 use syscall_scan::sysroot::Sysroot;
@@ -172,6 +172,7 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
                 file: path.display().to_string(),
                 address: "0x0".to_owned(),
                 function: None,
+                kind: UnresolvedKind::Code,
                 reason: format!("not scanned: {reason}"),
             });
         }

@@ -148,7 +148,7 @@ impl Chain {
         let mut best: Option<Chain> = None;
         for (site, abi, calls) in sites {
             let Some(number) = call.parse().ok().or_else(|| abi::number(*abi, call)) else { continue };
-            let Some(made) = calls.as_ref().ok().and_then(|calls| calls.get(&number)) else { continue };
+            let Some(made) = calls.known.get(&number) else { continue };
             let ways = ways.get_or_insert_with(|| Ways::new(code));
             let outermost = made.chain.first().copied().unwrap_or(*site);
             let Some(mut links) = ways.to(code, outermost) else { continue };

@@ -124,6 +124,34 @@ fn the_large_code_model() {
     assert!(reasons.into_iter().any(|reason| reason.contains("large code model")), "{section:#}");
 }
 
+/// Jumps of switches whose tables are not known at the jump, and what looks like them.
+#[test]
+fn tables_that_wait_in_registers() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for options in ["-static", "-static-pie"] {
+        compile(Machine::X86_64, "switches.S", &format!("-nostdlib {options}"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["complete"], true, "{options}: {found:#}");
+        assert_eq!(own_calls(&found), expected_calls("switches.S", "x86_64"), "{options}");
+        compile(Machine::X86_64, "switches.S", &format!("-nostdlib {options} -DOUTSIDE"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["unresolved"][0]["kind"], "jump", "{options}: {found:#}");
+    }
+}
+
+#[test]
+fn tables_of_labels() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for options in ["-O2 -fPIE -static-pie", "-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"] {
+        compile(Machine::X86_64, "interpreter.c", &format!("{BARE} {options}"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["complete"], true, "{options}: {found:#}");
+        assert_eq!(own_calls(&found), expected_calls("interpreter.c", "x86_64"), "{options}");
+    }
+}
+
 #[test]
 fn wrappers_behind_pointers() {
     check("pointers.c");
@@ -132,6 +160,7 @@ fn wrappers_behind_pointers() {
 #[test]
 fn numbers_from_outside() {
     check("unknown.c");
+    check("partial.c");
 }
 
 #[test]

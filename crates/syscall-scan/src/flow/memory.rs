@@ -66,7 +66,7 @@ impl Step<'_> {
         });
         let sum = self.sum(&base, &scaled);
         if sum != Value::Any {
-            return Pointer::Known(sum);
+            return Pointer::Known(self.in_object(&base, sum));
         }
         let place = |value: &Value| value.single().and_then(|atom| self.domain.place(atom));
         if let Some(place) = place(&base).or_else(|| place(&scaled)) {
@@ -96,6 +96,24 @@ impl Step<'_> {
         match index.single() {
             Some(index) => Pointer::Indexed { table, index, stride },
             None => Pointer::Unknown,
+        }
+    }
+
+    /// The sums of an address of data and an index, but for those that lie in other objects: an index which leads
+    /// there is one that a comparison has ruled out. (How far objects are apart, nobody knows before they are
+    /// loaded.)
+    fn in_object(&self, base: &Value, sum: Value) -> Value {
+        let Some(object) = base.as_number().and_then(|base| self.image.object_index(Addr(base))) else {
+            return sum;
+        };
+        let is_own = |atom: &&Atom| {
+            atom.as_number().is_none_or(|sum| self.image.object_index(Addr(sum)) == Some(object))
+        };
+        match &sum {
+            Value::Many(atoms) if atoms.iter().any(|atom| is_own(&atom)) => {
+                Value::of(atoms.iter().filter(is_own).copied().collect())
+            }
+            _ => sum,
         }
     }
 

@@ -187,6 +187,14 @@ impl<'c> Flows<'c> {
         Some(After { state, target: step.target })
     }
 
+    /// The numbers that a register may hold in front of an instruction. `None` if control does not get there.
+    pub fn span(&mut self, flow: &Flow, at: Addr, register: Reg) -> Option<Span> {
+        let state = self.before(flow, at)?;
+        let atoms = state.register(register).atoms().iter();
+        let spans = atoms.map(|&atom| state.ranges.get(atom, &self.domain));
+        Some(spans.reduce(Span::join).unwrap_or(Span::new(0, self.domain.mask)))
+    }
+
     /// The analysis of a function while one of its unknowns is watched.
     ///
     /// # Errors
