@@ -194,7 +194,7 @@ pub struct Unresolved {
 }
 
 /// What is not known at a place. All of it makes a plan incomplete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnresolvedKind {
     /// Which system calls an instruction makes, besides those that are listed.

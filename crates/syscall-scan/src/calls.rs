@@ -244,8 +244,12 @@ impl Search<'_, '_, '_> {
         }
         self.open.push(key);
         let callers = match self.resolver.callers(way.function) {
-            Err(_) if self.lenient => self.resolver.known_callers(way.function),
-            callers => callers?,
+            Ok(callers) => callers,
+            Err(reason) => match self.resolver.callers_by_pointer(way.function) {
+                Some(callers) => callers,
+                None if self.lenient => self.resolver.known_callers(way.function),
+                None => return Err(reason.into()),
+            },
         };
         for (caller, exit) in callers {
             let at = self.resolver.code().exit(exit).at;

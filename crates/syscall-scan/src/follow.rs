@@ -1,5 +1,5 @@
-//! Following a pointer through the program, to prove that nobody writes to what it points to; and finding
-//! what is stored to a variable.
+//! Following a pointer through the program, to prove that nobody writes to what it points to, or to find the
+//! calls of the function whose address is there; and finding what is stored to a variable.
 //!
 //! `setuid` and its like need this. The C library has to make the call in every thread, and does so by way
 //! of a structure in the caller's frame that holds the number. Its address goes to a function that makes the
@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, Function, Reference, References};
-use crate::flow::{Flows, State, Visit, sign_extend};
+use crate::flow::{Flows, State, Visit, constant_address, sign_extend};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
@@ -25,6 +25,9 @@ const MAX_ARGUMENTS: u64 = 8;
 
 /// The widest store in bytes.
 const MAX_STORE: u64 = 64;
+
+/// The slot of the name that the address of a variable gets, see `Step`. No instruction uses it.
+const SLOT_ADDRESS: u8 = 207;
 
 /// How many functions are looked at before giving up.
 const MAX_FUNCTIONS: usize = 500;
@@ -72,7 +75,8 @@ pub fn prove_unwritten(
     let word = flows.code.image.machine.word_size();
     let from = sign_extend(pointer.offset, word) as i64;
     let bytes = Bytes { from, to: from.saturating_add(width.into()) };
-    let mut search = Search { flows, references, word, seen: FxHashSet::default(), arguments: usize::MAX };
+    let seen = FxHashSet::default();
+    let mut search = Search { flows, references, word, seen, arguments: usize::MAX, calls: None };
     search.in_function(function, pointer.origin, bytes)?;
     Ok(Unwritten { arguments: search.arguments })
 }
@@ -116,6 +120,48 @@ pub fn stores_to(
     Ok(stored)
 }
 
+/// The calls and jumps whose target can be what a word of a variable holds, which nobody reads otherwise.
+///
+/// # Errors
+/// If the word may be read in another way.
+pub fn calls_through(flows: &mut Flows, references: &References, at: Addr) -> Result<Vec<ExitId>, Lost> {
+    let word = flows.code.image.machine.word_size();
+    let end = at.0.saturating_add(word.into());
+    let image = flows.code.image;
+    // Of memory that nobody writes to, it is not noted who names it.
+    let mut data = image.object_at(at).into_iter().flat_map(|loaded| loaded.data());
+    let data = data.find(|range| range.contains(&at.0) && image.is_writable(at)).ok_or(Lost(at))?;
+    let start = data.start;
+    // The end of a variable is where somebody counts down from, unless it is another variable's beginning.
+    let is_end = references.to(Addr(end)).iter().all(|reference| reference.as_pointer);
+    let leads_there = |address: Addr| image.variable(address).contains(&at.0) || address.0 == end && is_end;
+    // A word that points to itself is what an object is known by (`__dso_handle`).
+    let is_handle = |address: Addr| image.initial(address, word) == Some(address.0);
+    let mut pointed_to = references.pointed_to(start..end + 1).iter().copied();
+    if let Some(address) = pointed_to.find(|&address| leads_there(address) && !is_handle(address)) {
+        return Err(Lost(address));
+    }
+    if !references.within(start..end).iter().any(|reference| leads_there(reference.to)) {
+        return Err(Lost(at)); // who reads it is not seen
+    }
+    let seen = FxHashSet::default();
+    let calls = Some(Vec::new());
+    let mut search = Search { flows, references, word, seen, arguments: usize::MAX, calls };
+    for &Reference { to, at: by, as_pointer } in references.within(start..end + 1) {
+        let distance = at.0.wrapping_sub(to.0) as i64;
+        let bytes = Bytes { from: distance, to: distance + i64::from(word) };
+        if as_pointer && leads_there(to) {
+            search.of_address(to, by, bytes)?;
+        } else if !as_pointer {
+            search.direct(to, by, bytes)?;
+        }
+    }
+    let mut calls = search.calls.unwrap_or_default();
+    calls.sort_unstable();
+    calls.dedup();
+    Ok(calls)
+}
+
 /// An instruction that writes to a variable together with what is in front of it, as vector stores do.
 fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> Option<Addr> {
     let mut before = (1..MAX_STORE).flat_map(|distance| {
@@ -141,9 +187,53 @@ struct Search<'f, 'c> {
     word: u8,
     seen: FxHashSet<(Addr, OriginId, Bytes)>,
     arguments: usize,
+    /// The calls whose target is in the bytes, if it is these that are looked for, and not those who write there.
+    calls: Option<Vec<ExitId>>,
 }
 
 impl Search<'_, '_> {
+    /// Follows the address `to` that an instruction makes.
+    fn of_address(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
+        let mut effects = Vec::new();
+        self.flows.code.effects(by, &mut effects);
+        let makes = |effect: &Effect| match *effect {
+            Effect::Set { value, width, .. } if width == self.word => constant_address(value) == Some(to.0),
+            _ => false,
+        };
+        if !matches!(&effects[..], [effect] if makes(effect)) {
+            return Err(Lost(by));
+        }
+        let made = Origin::Made { at: by, slot: SLOT_ADDRESS };
+        let (made, _) = self.flows.domain.origins.add(made).ok_or(Lost(by))?;
+        for function in self.flows.code.functions_of(by) {
+            self.flows.domain.address_made = Some((by, made));
+            let followed = self.in_function(function, made, bytes);
+            self.flows.domain.address_made = None;
+            followed?;
+        }
+        Ok(())
+    }
+
+    /// Looks at an instruction that reads or writes at an address, the bytes being so far behind it.
+    fn direct(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
+        let mut effects = Vec::new();
+        self.flows.code.effects(by, &mut effects);
+        let reads = |value: Operand| match value {
+            Operand::Load { from, width } => {
+                from.displacement as u64 == to.0 && bytes.from < i64::from(width) && bytes.to > 0
+            }
+            _ => false,
+        };
+        self.read(by, &effects, reads)
+    }
+
+    /// Notes a call through the bytes. `reads` tells whether an operand is in them.
+    fn read(&mut self, at: Addr, effects: &[Effect], reads: impl Fn(Operand) -> bool) -> Result<(), Lost> {
+        let calls = read_by(self.flows.code, at, effects, reads)?;
+        self.calls.iter_mut().for_each(|known| known.extend(calls));
+        Ok(())
+    }
+
     /// Follows a pointer through one function, and from there on.
     fn in_function(&mut self, function: Addr, pointer: OriginId, bytes: Bytes) -> Result<(), Lost> {
         if !self.seen.insert((function, pointer, bytes)) {
@@ -162,14 +252,17 @@ impl Search<'_, '_> {
             arguments: self.arguments,
             results: Vec::new(),
             keeps_result: false,
+            calls: self.calls.is_some().then(Vec::new),
         };
         self.flows.walk(&flow, &mut |flows: &mut Flows, visit| match visit {
             Visit::Instruction { at, state, effects } => look.instruction(flows, at, state, effects),
             Visit::Exit { exit, state } => look.exit(flows, exit, state),
             Visit::End { next, state } => look.goes_on(flows, next, next, state),
         })?;
+        self.flows.domain.address_made = None;
         look.pass_results_on(self.flows.code)?;
         self.arguments = look.arguments;
+        self.calls.iter_mut().for_each(|calls| calls.extend(look.calls.iter().flatten()));
         for next in look.passed_on {
             match next {
                 PassedOn::Argument { callee, origin, offset } => {
@@ -271,6 +364,8 @@ struct Look<'a> {
     results: Vec<(Addr, u64)>,
     /// Whether some return leaves the register of the result as the function found it.
     keeps_result: bool,
+    /// See [`Search::calls`].
+    calls: Option<Vec<ExitId>>,
 }
 
 impl Look<'_> {
@@ -294,6 +389,9 @@ impl Look<'_> {
         state: &State,
         effects: &[Effect],
     ) -> Result<(), Lost> {
+        if self.calls.is_some() {
+            self.reads(flows, at, state, effects)?;
+        }
         for effect in effects {
             match effect {
                 Effect::Store { to, value, width } => {
@@ -311,9 +409,45 @@ impl Look<'_> {
         Ok(())
     }
 
+    /// An instruction may read the bytes.
+    fn reads(&mut self, flows: &mut Flows, at: Addr, state: &State, effects: &[Effect]) -> Result<(), Lost> {
+        let hidden = flows.code.memory_operand(at);
+        let mut touched = |address: Address, width: u8| {
+            let registers = address.base.into_iter().chain(address.index.map(|(index, _)| index));
+            let from_it = registers.flat_map(|register| self.offsets(state.register(register))).count() > 0;
+            let place = flows.operand(state, at, Operand::Address(address));
+            let near = self.offsets(&place).any(|offset| self.touches(offset, width.into()));
+            // It may be anywhere that is made of the pointer and something unknown.
+            !address.segment && (near || from_it && self.offsets(&place).next().is_none())
+        };
+        let mut known = false;
+        let mut loads = Vec::new();
+        for operand in effects.iter().flat_map(operands) {
+            if let Operand::Load { from, width } = operand {
+                known = true;
+                if touched(from, width) {
+                    loads.push(operand);
+                }
+            }
+        }
+        // What the effects do not tell, the instruction may read in a way of its own.
+        let stores = |effect: &Effect| matches!(effect, Effect::Store { .. } | Effect::ClobberRange(_));
+        if let Some(operand) =
+            hidden.filter(|_| !known && !effects.iter().any(stores) && !is_address(effects))
+        {
+            if touched(operand.address, operand.width) {
+                return Err(Lost(at));
+            }
+        }
+        let calls = read_by(flows.code, at, effects, |operand| loads.contains(&operand))?;
+        self.calls.iter_mut().for_each(|known| known.extend(&calls));
+        Ok(())
+    }
+
     /// `size` bytes are written to an address.
     fn write(&self, flows: &mut Flows, at: Addr, state: &State, to: &Address, size: i64) -> Result<(), Lost> {
-        if to.segment {
+        // Who looks for calls of what is there now has no interest in what comes there.
+        if to.segment || self.calls.is_some() {
             return Ok(());
         }
         let address = flows.operand(state, at, Operand::Address(*to));
@@ -356,6 +490,9 @@ impl Look<'_> {
         compat: bool,
         number: Option<u32>,
     ) -> Result<(), Lost> {
+        if self.calls.is_some() {
+            return Ok(());
+        }
         let abi = abi::abi(flows.code.image.machine, compat);
         let registers = abi::argument_registers(abi);
         let given = registers.iter().position(|&register| {
@@ -479,5 +616,45 @@ impl Look<'_> {
 
     fn unknown_callee(&self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
         if self.visible(flows, state).is_empty() { Ok(()) } else { Err(Lost(at)) }
+    }
+}
+
+/// The operands of an effect.
+fn operands(effect: &Effect) -> impl Iterator<Item = Operand> + use<> {
+    let (one, other) = match *effect {
+        Effect::Set { value, .. }
+        | Effect::MaybeSet { value, .. }
+        | Effect::SetSigned { value, .. }
+        | Effect::Store { value, .. }
+        | Effect::CompareZero { value, .. }
+        | Effect::Transfer(value) => (Some(value), None),
+        Effect::Binary { left, right, .. }
+        | Effect::Compare { left, right, .. }
+        | Effect::BranchIfCompared { left, right, .. } => (Some(left), Some(right)),
+        _ => (None, None),
+    };
+    one.into_iter().chain(other)
+}
+
+/// Whether an instruction does nothing but to compute an address.
+fn is_address(effects: &[Effect]) -> bool {
+    matches!(effects, [Effect::Set { value: Operand::Address(_), .. }])
+}
+
+/// The call that an instruction makes whose target is an operand in question.
+///
+/// # Errors
+/// If it does something else with such an operand.
+fn read_by(
+    code: &Code,
+    at: Addr,
+    effects: &[Effect],
+    in_question: impl Fn(Operand) -> bool,
+) -> Result<Option<ExitId>, Lost> {
+    let reading: Vec<&Effect> = effects.iter().filter(|effect| operands(effect).any(&in_question)).collect();
+    match reading[..] {
+        [] => Ok(None),
+        [Effect::Transfer(_)] => code.exit_at(at).map(Some).ok_or(Lost(at)),
+        _ => Err(Lost(at)),
     }
 }

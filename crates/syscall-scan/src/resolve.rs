@@ -14,7 +14,7 @@ use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
 use crate::flow::{Domain, Flows, State, low_mask, sign_extend};
-use crate::follow::{Lost, Stored, prove_unwritten, stores_to};
+use crate::follow::{Lost, Stored, calls_through, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, Value, When};
 
@@ -400,6 +400,17 @@ impl<'f, 'c> Resolver<'f, 'c> {
             callers.extend(self.callers_at(exit).filter(|&(caller, _)| caller != function));
         }
         callers
+    }
+
+    /// The same, where data holds the function's address and it is known who calls it from there. `None` if it is not.
+    pub(crate) fn callers_by_pointer(&mut self, function: Addr) -> Option<Vec<(Addr, ExitId)>> {
+        let mut callers = self.known_callers(function);
+        for taken in &self.flows.code.entry(function)?.taken {
+            let &Taken::Data(word) = taken else { return None };
+            let calls = calls_through(&mut self.flows, self.references, word).ok()?;
+            callers.extend(calls.into_iter().flat_map(|exit| self.callers_at(exit)));
+        }
+        Some(callers)
     }
 
     /// Whether a function is nothing but the entry into the kernel (`int $0x80; ret`). C code cannot call

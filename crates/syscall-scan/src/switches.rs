@@ -18,8 +18,8 @@ use kcfg::isa::{BinaryOp, Effect, Reg, Value as Operand};
 use kelf::Machine;
 use rustc_hash::FxHashSet;
 
-use crate::code::{Code, ExitId, Taken};
-use crate::flow::{Flow, Flows, sign_extend};
+use crate::code::{Block, BlockIndex, Code, ExitId, ExitKind, Taken};
+use crate::flow::{Flow, Flows, constant_address, sign_extend};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Origin, Value};
 
@@ -32,6 +32,9 @@ const MAX_PIECES: u64 = 256;
 /// How many entries at most a table has whose index is known to be bounded. A byte of which nothing is known is no
 /// bound.
 const MAX_BOUNDED: u64 = 0xff;
+
+/// How many blocks are looked at for what a jump is made of.
+const MAX_WAYS: usize = 200;
 
 /// The most tables of a function that are tried for a jump.
 const MAX_TABLES: usize = 64;
@@ -69,14 +72,17 @@ fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
     for entry in functions {
         let flow = flows.flow(entry);
         let Some(before) = flows.before(&flow, at) else { continue };
-        let switch = || Lookup::of(flows.code, &flow, at).is_some_and(|lookup| lookup.relative);
+        let switch = || {
+            let lookups = Lookup::of(flows.code, &flow, at).unwrap_or_default();
+            lookups.iter().any(|lookup| lookup.is_switch(flows.code, at))
+        };
         let within = flows.is_within_function(&before) || switch();
         let after = flows.after(&flow, at);
         let target = after.as_ref().and_then(|after| after.target.clone()).unwrap_or(Value::Any);
         match resolve(flows, at, &target, after.as_ref().map(|after| &after.state)) {
-            Some(mut targets) => {
+            Some((mut targets, exact)) => {
                 leaves = false;
-                table |= within && targets.len() > 1;
+                table |= within && exact && targets.len() > 1;
                 // What lies behind the end of a table is no part of it.
                 if within && targets.iter().any(|&target| is_inside(flows.code, at, target)) {
                     targets.retain(|&target| is_inside(flows.code, at, target));
@@ -92,10 +98,65 @@ fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
     if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
 }
 
-/// The addresses that the target of a jump may be. Where there is no code, a program does not go.
-fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
+/// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was
+/// given it, has read it from memory, or got it from a callee. What is the sum of something and of a distance, as
+/// tables of jumps have it, leads to a place in the function.
+fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
+    target.atoms().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
+        Origin::Made { at, .. } => !adds_distance(flows, flow, at),
+        Origin::Element { table, width, signed: false, .. } if atom.offset == 0 => flows
+            .code
+            .image
+            .constant(table, width)
+            .is_some_and(|entry| may_begin_function(flows.code, Addr(entry))),
+        Origin::Element { .. } | Origin::Low { .. } | Origin::Signed { .. } => false,
+        _ => true,
+    })
+}
+
+/// Whether a function begins at an address, as far as symbols, the unwinder's table and callers tell.
+fn may_begin_function(code: &Code, address: Addr) -> bool {
+    let extent = code.image.extent_around(address);
+    let begins = extent.is_some_and(|extent| extent.start == address);
+    code.image.is_code(address)
+        && (begins || code.image.is_function(address) || code.entry(address).is_some())
+}
+
+/// Whether an instruction adds a number to another one that is half a word and has been sign-extended.
+fn adds_distance(flows: &mut Flows, flow: &Flow, at: Addr) -> bool {
+    let mut effects = Vec::new();
+    flows.code.effects(at, &mut effects);
+    let parts = effects.iter().flat_map(|effect| match *effect {
+        Effect::Binary { op: BinaryOp::Add, left: Operand::Reg { reg: a, .. }, right, .. } => match right {
+            Operand::Reg { reg: b, .. } => [Some(a), Some(b)],
+            _ => [Some(a), None],
+        },
+        Effect::Set { value: Operand::Address(address), .. } => {
+            [address.base, address.index.map(|(index, _)| index)]
+        }
+        _ => [None; 2],
+    });
+    let parts: Vec<Reg> = parts.flatten().collect();
+    let Some(state) = flows.before(flow, at).filter(|_| !parts.is_empty()) else { return false };
+    let (code, origins) = (flows.code, &flows.domain.origins);
+    let is_distance = |origin| match origins.get(origin) {
+        Origin::Element { .. } | Origin::Signed { .. } => true,
+        Origin::Made { at, .. } => {
+            let mut effects = Vec::new();
+            code.effects(at, &mut effects);
+            effects.iter().any(|effect| matches!(effect, Effect::SetSigned { .. }))
+        }
+        _ => false,
+    };
+    parts.iter().any(|&part| state.register(part).atoms().iter().any(|atom| is_distance(atom.origin)))
+}
+
+/// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and
+/// whether there are no others among them. Where there is no code, a program does not go.
+fn resolve(flows: &Flows, at: Addr, target: &Value, state: Option<&State>) -> Option<(Vec<Addr>, bool)> {
     let image = flows.code.image;
     let mut targets = Vec::new();
+    let mut exact = true;
     for atom in target.atoms() {
         match flows.domain.origins.get(atom.origin) {
             Origin::Number if image.is_code(Addr(atom.offset)) => targets.push(Addr(atom.offset)),
@@ -107,15 +168,24 @@ fn resolve(flows: &Flows, at: Addr, target: &Value) -> Option<Vec<Addr>> {
                     Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
                 });
                 targets.extend(entries?);
+                exact &= image.extent_around(at).is_some();
             }
-            _ => return None,
+            // Pieces of code of one size, one behind the other, as in functions that copy memory.
+            _ => {
+                let span = state?.ranges.get(*atom, &flows.domain);
+                if span.steps() >= MAX_PIECES || !span.iter().all(|piece| image.is_code(Addr(piece))) {
+                    return None;
+                }
+                targets.extend(span.iter().map(Addr));
+            }
         }
     }
-    (!targets.is_empty()).then_some(targets)
+    (!targets.is_empty()).then_some((targets, exact))
 }
 
 /// The entries of a jump table of unknown size: as long as they lead to instructions of the jump's own
-/// function. `None` where nothing says how far the function goes.
+/// function. `None` where nothing says how far the function goes; but on ARM, where few functions say that, entries
+/// that lead to any code then.
 fn unbounded(
     code: &Code,
     at: Addr,
@@ -123,7 +193,9 @@ fn unbounded(
     stride: u8,
     entry: impl Fn(Addr) -> Option<Addr>,
 ) -> Option<Vec<Addr>> {
-    code.image.extent_around(at)?;
+    if code.image.extent_around(at).is_none() && code.image.machine != Machine::Arm {
+        return None;
+    }
     let entries = (0..MAX_UNBOUNDED)
         .map_while(|index| entry(table.plus(index * u64::from(stride))))
         .take_while(|&target| is_inside(code, at, target));
@@ -134,11 +206,11 @@ fn unbounded(
 /// elsewhere, at whose beginning nobody calls. Where nothing says how far functions go, any may be.
 fn is_inside(code: &Code, at: Addr, target: Addr) -> bool {
     let image = code.image;
-    let Some(own) = image.extent_around(at) else { return true };
+    let own = image.extent_around(at);
     let is_part = |part: Extent| code.entry(part.start).is_none() && !begins_function(image, part.start);
     let extent = image.extent_around(target);
     image.is_code(target)
-        && (extent == Some(own) || extent.is_some_and(is_part))
+        && (own.is_none() || extent == own || extent.is_some_and(is_part))
         && code.is_instruction(target)
 }
 
@@ -175,20 +247,22 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
     }
     let mut all = Vec::new();
     for flow in &functions {
-        let Some(lookup) = Lookup::of(code, flow, at) else { return Targets::Unknown };
-        if !lookup.relative {
-            all.extend(labels(code, at));
-            continue;
-        }
-        let Some(span) = flows.span(flow, lookup.at, lookup.index) else { continue };
-        for &table in &tables {
-            let target = |index| lookup.target(code.image, table, index);
-            if span.steps() < MAX_BOUNDED {
-                let targets = span.iter().filter_map(target);
-                all.extend(targets.filter(|&target| is_inside(code, at, target)));
-            } else {
-                let targets = (0..MAX_UNBOUNDED).map_while(target);
-                all.extend(targets.take_while(|&target| is_inside(code, at, target)));
+        let Some(lookups) = Lookup::of(code, flow, at) else { return Targets::Unknown };
+        for lookup in lookups {
+            if !lookup.relative {
+                all.extend(labels(code, at));
+                continue;
+            }
+            let Some(span) = flows.span(flow, lookup.at, lookup.index) else { continue };
+            for &table in &tables {
+                let target = |index| lookup.target(code.image, table, index);
+                if span.steps() < MAX_BOUNDED {
+                    let targets = span.iter().filter_map(target);
+                    all.extend(targets.filter(|&target| is_inside(code, at, target)));
+                } else {
+                    let targets = (0..MAX_UNBOUNDED).map_while(target);
+                    all.extend(targets.take_while(|&target| is_inside(code, at, target)));
+                }
             }
         }
     }
@@ -207,13 +281,7 @@ fn constants(code: &Code, start: Addr, end: Addr) -> Vec<Addr> {
         code.effects(at, &mut effects);
         for effect in &effects {
             let Effect::Set { value, .. } = *effect else { continue };
-            let address = match value {
-                Operand::Const(number) => number,
-                Operand::Address(address) if address.base.is_none() && address.index.is_none() => {
-                    address.displacement as u64
-                }
-                _ => continue,
-            };
+            let Some(address) = constant_address(value) else { continue };
             let address = Addr(code.image.wrap(address));
             if code.image.constant(address, 4).is_some() && !code.image.is_code(address) {
                 constants.push(address);
@@ -239,6 +307,8 @@ fn labels(code: &Code, at: Addr) -> impl Iterator<Item = Addr> {
 struct Lookup {
     /// The instruction that reads the table.
     at: Addr,
+    /// The register that holds the address of the table.
+    base: Option<Reg>,
     index: Reg,
     /// Bytes from one entry to the next.
     stride: u8,
@@ -251,28 +321,79 @@ struct Lookup {
 }
 
 impl Lookup {
-    /// That of a jump, if its block has it.
-    fn of(code: &Code, flow: &Flow, jump: Addr) -> Option<Lookup> {
-        let block = &flow.function.blocks[flow.function.block_at(jump)?.get()];
+    /// Those of a jump, one for each way to it; `None` if there is a way without one.
+    fn of(code: &Code, flow: &Flow, jump: Addr) -> Option<Vec<Lookup>> {
+        let word = code.image.machine.word_size();
+        let mut effects = Vec::new();
+        code.effects(jump, &mut effects);
+        let transfer = effects.iter().find_map(|effect| match *effect {
+            Effect::Transfer(value) => Some(value),
+            _ => None,
+        })?;
+        let Operand::Reg { reg: wanted, width } = transfer else {
+            let lookup = Lookup::reading(jump, transfer, None)?;
+            return (lookup.width == word).then(|| vec![lookup]);
+        };
+        let mut ways = Ways { code, flow, seen: FxHashSet::default(), found: Vec::new() };
+        let block = flow.function.block_at(jump)?;
+        (width == word && ways.search(block, jump, wanted, None).is_some()).then_some(ways.found)
+    }
+
+    /// The look-up by an instruction that reads `value`, to which `added` is added later.
+    fn reading(at: Addr, value: Operand, added: Option<Reg>) -> Option<Lookup> {
+        let Operand::Load { from, width } = value else { return None };
+        let (index, stride) = from.index?;
+        let same = added.is_none_or(|added| from.base == Some(added)) && !from.segment;
+        let (base, displacement, relative) = (from.base, from.displacement, added.is_some());
+        same.then_some(Lookup { at, base, index, stride, displacement, width, relative })
+    }
+
+    /// Whether it is one of places in the function of the jump at `at`, rather than of functions.
+    fn is_switch(&self, code: &Code, at: Addr) -> bool {
+        let first = || code.image.constant(Addr(code.image.wrap(self.displacement as u64)), self.width);
+        let is_label =
+            |first: u64| code.image.extent_around(at).is_some() && is_inside(code, at, Addr(first));
+        self.relative || self.base.is_none() && first().is_some_and(is_label)
+    }
+
+    /// The target by an entry that counts from the table's address; `None` if there is none.
+    fn target(&self, image: &Image, table: Addr, index: u64) -> Option<Addr> {
+        let entry = table.0.wrapping_add_signed(self.displacement);
+        let entry = entry.wrapping_add(index.wrapping_mul(self.stride.into()));
+        let content = image.constant(Addr(image.wrap(entry)), self.width)?;
+        Some(Addr(image.wrap(table.0.wrapping_add(sign_extend(content, self.width)))))
+    }
+}
+
+/// A search for what leaves the target of a jump in a register.
+struct Ways<'w, 'c> {
+    code: &'w Code<'c>,
+    flow: &'w Flow,
+    seen: FxHashSet<(BlockIndex, Reg, Option<Reg>)>,
+    found: Vec<Lookup>,
+}
+
+impl Ways<'_, '_> {
+    /// Looks for it in front of `end`, which is in a block, and in the blocks that lead there. What `wanted` holds
+    /// is the target, or becomes it when `added` is added. `None` if it is made otherwise.
+    fn search(
+        &mut self,
+        block: BlockIndex,
+        end: Addr,
+        mut wanted: Reg,
+        mut added: Option<Reg>,
+    ) -> Option<()> {
+        let code = self.code;
+        let word = code.image.machine.word_size();
+        let blocks = &self.flow.function.blocks;
         let mut instructions = Vec::new();
-        let mut at = block.start;
-        while at <= jump {
+        let mut at = blocks[block.get()].start;
+        while at < end {
             let mut effects = Vec::new();
             code.effects(at, &mut effects);
             instructions.push((at, effects));
             at = at.plus(code.length(at)?);
         }
-        let word = code.image.machine.word_size();
-        let (_, last) = instructions.pop()?;
-        let transfer = last.iter().find_map(|effect| match *effect {
-            Effect::Transfer(value) => Some(value),
-            _ => None,
-        })?;
-        let mut wanted = match transfer {
-            Operand::Reg { reg, width } if width == word => reg,
-            value => return Lookup::reading(jump, value, None).filter(|lookup| lookup.width == word),
-        };
-        let mut added = None;
         for (at, effects) in instructions.into_iter().rev() {
             let writes = |reg: Reg| effects.iter().any(|effect| written(effect) == Some(reg));
             if !writes(wanted) {
@@ -289,32 +410,32 @@ impl Lookup {
                 }
                 Effect::Set { value: Operand::Reg { reg, width }, .. } if width == word => wanted = reg,
                 Effect::SetSigned { value, width, .. } if width == word && added.is_some() => {
-                    return Lookup::reading(at, value, added);
+                    self.found.push(Lookup::reading(at, value, added)?);
+                    return Some(());
                 }
                 Effect::Set { value, width, .. } if width == word && added.is_none() => {
-                    return Lookup::reading(at, value, None).filter(|lookup| lookup.width == word);
+                    self.found.push(Lookup::reading(at, value, None).filter(|lookup| lookup.width == word)?);
+                    return Some(());
                 }
                 _ => return None,
             }
         }
-        None
-    }
-
-    /// The look-up by an instruction that reads `value`, to which `added` is added later.
-    fn reading(at: Addr, value: Operand, added: Option<Reg>) -> Option<Lookup> {
-        let Operand::Load { from, width } = value else { return None };
-        let (index, stride) = from.index?;
-        let same = added.is_none_or(|added| from.base == Some(added)) && !from.segment;
-        let (displacement, relative) = (from.displacement, added.is_some());
-        same.then_some(Lookup { at, index, stride, displacement, width, relative })
-    }
-
-    /// The target by an entry that counts from the table's address; `None` if there is none.
-    fn target(&self, image: &Image, table: Addr, index: u64) -> Option<Addr> {
-        let entry = table.0.wrapping_add_signed(self.displacement);
-        let entry = entry.wrapping_add(index.wrapping_mul(self.stride.into()));
-        let content = image.constant(Addr(image.wrap(entry)), self.width)?;
-        Some(Addr(image.wrap(table.0.wrapping_add(sign_extend(content, self.width)))))
+        if !self.seen.insert((block, wanted, added)) {
+            return Some(());
+        }
+        if block == BlockIndex(0) || self.seen.len() > MAX_WAYS {
+            return None;
+        }
+        let leads_here = |index: &BlockIndex| blocks[index.get()].successors.contains(&block);
+        for before in (0..blocks.len()).map(|index| BlockIndex(index as u32)).filter(leads_here) {
+            let Block { end, exit, .. } = blocks[before.get()];
+            let is_jump = |exit| matches!(code.exit(exit).kind, ExitKind::Jump | ExitKind::IndirectJump);
+            if !exit.is_none_or(is_jump) {
+                return None;
+            }
+            self.search(before, end, wanted, added)?;
+        }
+        Some(())
     }
 }
 

@@ -157,6 +157,22 @@ fn wrappers_behind_pointers() {
     check("pointers.c");
 }
 
+/// A wrapper whose address is in a structure that can be written to.
+#[test]
+fn wrappers_behind_fields() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for options in ["-static -O2", "-static-pie -O2 -fPIE -s", "-static -Os -s"] {
+        compile(Machine::X86_64, "held.c", &format!("{BARE} {options}"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["complete"], true, "{options}: {found:#}");
+        assert_eq!(own_calls(&found), expected_calls("held.c", "x86_64"), "{options}");
+        compile(Machine::X86_64, "held.c", &format!("{BARE} {options} -DREAD"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["unresolved"][0]["kind"], "call", "{options}: {found:#}");
+    }
+}
+
 #[test]
 fn numbers_from_outside() {
     check("unknown.c");

@@ -193,23 +193,24 @@ impl References {
         let named = !self.to(address).is_empty();
         let end = address.plus(width.into());
         let whole = image.known_variable(address).unwrap_or(address.0..end.0);
-        let parts = self.within(Addr(address.0.saturating_add(1))..end);
+        let parts = self.within(address.0.saturating_add(1)..end.0);
         named
             && parts.is_empty()
-            && !self.is_pointed_to(whole.start..whole.end)
-            && !self.within(Addr(whole.start)..Addr(whole.end)).iter().any(|reference| reference.as_pointer)
+            && self.pointed_to(whole.clone()).is_empty()
+            && !self.within(whole).iter().any(|reference| reference.as_pointer)
     }
 
     /// The instructions that name an address in a range.
-    fn within(&self, range: Range<Addr>) -> &[Reference] {
-        let first = self.references.partition_point(|reference| reference.to < range.start);
-        let count = self.references[first..].partition_point(|reference| reference.to < range.end);
+    pub fn within(&self, range: Range<u64>) -> &[Reference] {
+        let first = self.references.partition_point(|reference| reference.to.0 < range.start);
+        let count = self.references[first..].partition_point(|reference| reference.to.0 < range.end);
         &self.references[first..first + count]
     }
 
-    /// Whether a word of data points into a range.
-    fn is_pointed_to(&self, range: Range<u64>) -> bool {
-        let first = self.pointed_to.partition_point(|&word| word.0 < range.start);
-        self.pointed_to.get(first).is_some_and(|word| word.0 < range.end)
+    /// The addresses in a range that words of data point to.
+    pub fn pointed_to(&self, range: Range<u64>) -> &[Addr] {
+        let first = self.pointed_to.partition_point(|address| address.0 < range.start);
+        let count = self.pointed_to[first..].partition_point(|address| address.0 < range.end);
+        &self.pointed_to[first..first + count]
     }
 }

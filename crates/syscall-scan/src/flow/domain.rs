@@ -32,6 +32,9 @@ pub struct Domain {
     pub code: Vec<Range<u64>>,
     /// An unknown to keep an eye on, with whatever is added to it, see [`crate::follow`].
     pub watched: Option<OriginId>,
+    /// An instruction that makes the address of a variable, and an unknown to stand for the address, so that it can
+    /// be watched.
+    pub address_made: Option<(Addr, OriginId)>,
     /// The instruction that is being looked at.
     pub(super) at: Addr,
     /// Where the watched value went where it cannot be followed.
@@ -52,6 +55,7 @@ impl Domain {
             kept: Vec::new(),
             code: Vec::new(),
             watched: None,
+            address_made: None,
             at: Addr(0),
             lost: Cell::new(None),
         }

@@ -1,6 +1,6 @@
 //! One instruction: its effects applied to a state.
 
-use kcfg::isa::{BinaryOp, Condition, Effect, Reg, Value as Operand};
+use kcfg::isa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand};
 use smallvec::SmallVec;
 
 use super::domain::{Domain, low_mask};
@@ -56,7 +56,11 @@ impl<'a> Step<'a> {
     pub(super) fn apply(&mut self, effect: &Effect) {
         match *effect {
             Effect::Set { dst, value, width } => {
-                let value = self.value(value);
+                let made = self.domain.address_made.filter(|&(at, _)| at == self.at);
+                let value = match made.filter(|_| constant_address(value).is_some()) {
+                    Some((_, address)) => Value::One(Atom::of(address)),
+                    None => self.value(value),
+                };
                 self.write(dst, value, width);
             }
             Effect::MaybeSet { dst, value, width } => {
@@ -380,6 +384,15 @@ impl<'a> Step<'a> {
             }
             None => None,
         })
+    }
+}
+
+/// The address that an operand is, if that is a constant.
+pub(crate) fn constant_address(operand: Operand) -> Option<u64> {
+    match operand {
+        Operand::Const(number) => Some(number),
+        Operand::Address(Address { base: None, index: None, displacement, .. }) => Some(displacement as u64),
+        _ => None,
     }
 }
 
