@@ -51,7 +51,7 @@ pub fn reach(image: &Image) -> Option<Reached<'_>> {
     let large = "addresses are made of distances here (the large code model), which are not followed";
     let lost = jumps.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| code.exit(id).at);
     let lost = lost.map(|at| (at, UnresolvedKind::Jump, jump.to_owned()));
-    let large = code.large_distances().map(|at| (at, UnresolvedKind::Jump, large.to_owned()));
+    let large = code.large_distances().map(|at| (at, UnresolvedKind::Code, large.to_owned()));
     let names_lost = names.lost.into_iter().map(|(at, reason)| (at, UnresolvedKind::Name, reason));
     let mut lost: LostPlaces = lost.chain(large).chain(names_lost).collect();
     lost.sort_unstable_by_key(|&(at, ..)| at);

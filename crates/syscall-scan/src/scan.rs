@@ -101,6 +101,7 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
             file: Arc::clone(&member.file),
             address: Addr(0),
             function: None,
+            kind: UnresolvedKind::Code,
             reason: format!("the dynamic linker loads {other} for it, which is not scanned"),
         })
     });

@@ -10,16 +10,17 @@
 //!   since nobody else has a use for it, so that it is one of the constants that instructions of the function
 //!   make. Entries of a table that is another switch's are taken as well, if they lead to instructions of the
 //!   function.
-//! - It goes to an entry of a table, as interpreters do whose tables hold the addresses of labels. It goes to one
-//!   of the places within the function then that words of data point to; wherever an instruction makes the address
-//!   of a label, that counts as code which may be called.
+//! - It goes where a word of memory points to, as interpreters do whose tables hold the addresses of labels. It
+//!   goes to one of the places within the function then that words of data point to; wherever an instruction makes
+//!   the address of a label, that counts as code which may be called.
 
-use kcfg::isa::{BinaryOp, Effect, Reg, Value as Operand};
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value as Operand};
 use kelf::Machine;
 use rustc_hash::FxHashSet;
 
+use crate::abi::Convention;
 use crate::code::{Block, BlockIndex, Code, ExitId, ExitKind, Taken};
-use crate::flow::{Flow, Flows, constant_address, sign_extend};
+use crate::flow::{Flow, Flows, State, constant_address, sign_extend};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Origin, Value};
 
@@ -220,7 +221,7 @@ fn begins_function(image: &Image, at: Addr) -> bool {
 }
 
 /// Where a jump goes within its function that takes an entry of a table whose address is not known: the entries of
-/// all tables of the function.
+/// all tables of the function; or what else of memory: all labels.
 pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
     let code = flows.code;
     let at = code.exit(jump).at;
@@ -249,11 +250,17 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
     for flow in &functions {
         let Some(lookups) = Lookup::of(code, flow, at) else { return Targets::Unknown };
         for lookup in lookups {
-            if !lookup.relative {
+            let (true, Some((index, _))) = (lookup.relative, lookup.index) else {
+                // What was put aside in the frame may have been computed before.
+                if lookup.index.is_none()
+                    && lookup.base.is_some_and(|base| flows.is_in_frame(flow, lookup.at, base))
+                {
+                    return Targets::Unknown;
+                }
                 all.extend(labels(code, at));
                 continue;
-            }
-            let Some(span) = flows.span(flow, lookup.at, lookup.index) else { continue };
+            };
+            let Some(span) = flows.span(flow, lookup.at, index) else { continue };
             for &table in &tables {
                 let target = |index| lookup.target(code.image, table, index);
                 if span.steps() < MAX_BOUNDED {
@@ -309,9 +316,9 @@ struct Lookup {
     at: Addr,
     /// The register that holds the address of the table.
     base: Option<Reg>,
-    index: Reg,
-    /// Bytes from one entry to the next.
-    stride: u8,
+    /// The register that holds the index, and bytes from one entry to the next. What is no entry of a table has
+    /// none.
+    index: Option<(Reg, u8)>,
     /// What is added to the address of the table.
     displacement: i64,
     /// Size of an entry in bytes.
@@ -334,7 +341,8 @@ impl Lookup {
             let lookup = Lookup::reading(jump, transfer, None)?;
             return (lookup.width == word).then(|| vec![lookup]);
         };
-        let mut ways = Ways { code, flow, seen: FxHashSet::default(), found: Vec::new() };
+        let scratch = Convention::of(code.image.machine)?.scratch;
+        let mut ways = Ways { code, flow, scratch, seen: FxHashSet::default(), found: Vec::new() };
         let block = flow.function.block_at(jump)?;
         (width == word && ways.search(block, jump, wanted, None).is_some()).then_some(ways.found)
     }
@@ -342,10 +350,10 @@ impl Lookup {
     /// The look-up by an instruction that reads `value`, to which `added` is added later.
     fn reading(at: Addr, value: Operand, added: Option<Reg>) -> Option<Lookup> {
         let Operand::Load { from, width } = value else { return None };
-        let (index, stride) = from.index?;
-        let same = added.is_none_or(|added| from.base == Some(added)) && !from.segment;
-        let (base, displacement, relative) = (from.base, from.displacement, added.is_some());
-        same.then_some(Lookup { at, base, index, stride, displacement, width, relative })
+        let same =
+            added.is_none_or(|added| from.base == Some(added) && from.index.is_some()) && !from.segment;
+        let Address { base, index, displacement, .. } = from;
+        same.then_some(Lookup { at, base, index, displacement, width, relative: added.is_some() })
     }
 
     /// Whether it is one of places in the function of the jump at `at`, rather than of functions.
@@ -353,13 +361,14 @@ impl Lookup {
         let first = || code.image.constant(Addr(code.image.wrap(self.displacement as u64)), self.width);
         let is_label =
             |first: u64| code.image.extent_around(at).is_some() && is_inside(code, at, Addr(first));
-        self.relative || self.base.is_none() && first().is_some_and(is_label)
+        let is_table = self.base.is_none() && self.index.is_some();
+        self.relative || is_table && first().is_some_and(is_label)
     }
 
     /// The target by an entry that counts from the table's address; `None` if there is none.
     fn target(&self, image: &Image, table: Addr, index: u64) -> Option<Addr> {
         let entry = table.0.wrapping_add_signed(self.displacement);
-        let entry = entry.wrapping_add(index.wrapping_mul(self.stride.into()));
+        let entry = entry.wrapping_add(index.wrapping_mul(self.index?.1.into()));
         let content = image.constant(Addr(image.wrap(entry)), self.width)?;
         Some(Addr(image.wrap(table.0.wrapping_add(sign_extend(content, self.width)))))
     }
@@ -369,6 +378,8 @@ impl Lookup {
 struct Ways<'w, 'c> {
     code: &'w Code<'c>,
     flow: &'w Flow,
+    /// The registers that a call may change.
+    scratch: &'static [Reg],
     seen: FxHashSet<(BlockIndex, Reg, Option<Reg>)>,
     found: Vec<Lookup>,
 }
@@ -429,8 +440,12 @@ impl Ways<'_, '_> {
         let leads_here = |index: &BlockIndex| blocks[index.get()].successors.contains(&block);
         for before in (0..blocks.len()).map(|index| BlockIndex(index as u32)).filter(leads_here) {
             let Block { end, exit, .. } = blocks[before.get()];
-            let is_jump = |exit| matches!(code.exit(exit).kind, ExitKind::Jump | ExitKind::IndirectJump);
-            if !exit.is_none_or(is_jump) {
+            let keeps = |register| !self.scratch.contains(&register);
+            let goes_on = |exit| match code.exit(exit).kind {
+                ExitKind::Jump | ExitKind::IndirectJump => true,
+                _ => keeps(wanted) && added.is_none_or(keeps),
+            };
+            if !exit.is_none_or(goes_on) {
                 return None;
             }
             self.search(before, end, wanted, added)?;

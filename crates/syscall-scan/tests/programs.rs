@@ -157,6 +157,19 @@ fn wrappers_behind_pointers() {
     check("pointers.c");
 }
 
+/// Labels in records, which wait in registers.
+#[test]
+fn labels_in_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for options in ["-O2 -fPIE -static-pie", "-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"] {
+        compile(Machine::X86_64, "places.c", &format!("{BARE} {options}"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["complete"], true, "{options}: {found:#}");
+        assert_eq!(own_calls(&found), expected_calls("places.c", "x86_64"), "{options}");
+    }
+}
+
 /// A wrapper whose address is in a structure that can be written to.
 #[test]
 fn wrappers_behind_fields() {

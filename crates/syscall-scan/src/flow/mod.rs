@@ -188,6 +188,13 @@ impl<'c> Flows<'c> {
         Some(After { state, target: step.target })
     }
 
+    /// Whether a register may hold an address in the frame in front of an instruction.
+    pub fn is_in_frame(&mut self, flow: &Flow, at: Addr, register: Reg) -> bool {
+        let Some(state) = self.before(flow, at) else { return false };
+        let value = state.register(register);
+        *value == Value::Any || value.atoms().iter().any(|&atom| self.domain.place(atom).is_some())
+    }
+
     /// The numbers that a register may hold in front of an instruction. `None` if control does not get there.
     pub fn span(&mut self, flow: &Flow, at: Addr, register: Reg) -> Option<Span> {
         let state = self.before(flow, at)?;
