@@ -200,7 +200,8 @@ fn code_that_cannot_run() {
 #[test]
 fn functions_behind_pointers() {
     check("callbacks.c");
-    check("packed.c");
+    // In stripped programs of 32-bit ARM, only aligned words are looked at.
+    check_on(&[Machine::I386, Machine::X86_64, Machine::Aarch64], "packed.c");
 }
 
 #[test]
