@@ -114,7 +114,6 @@ const PLUGINS: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-#[ignore = "scans for minutes; see docs/scan.md"]
 fn x86_64_programs() {
     check("amd64", "x86_64", &scripts());
 }
