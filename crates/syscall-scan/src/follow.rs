@@ -413,12 +413,9 @@ impl Look<'_> {
     fn reads(&mut self, flows: &mut Flows, at: Addr, state: &State, effects: &[Effect]) -> Result<(), Lost> {
         let hidden = flows.code.memory_operand(at);
         let mut touched = |address: Address, width: u8| {
-            let registers = address.base.into_iter().chain(address.index.map(|(index, _)| index));
-            let from_it = registers.flat_map(|register| self.offsets(state.register(register))).count() > 0;
             let place = flows.operand(state, at, Operand::Address(address));
             let near = self.offsets(&place).any(|offset| self.touches(offset, width.into()));
-            // It may be anywhere that is made of the pointer and something unknown.
-            !address.segment && (near || from_it && self.offsets(&place).next().is_none())
+            !address.segment && (near || self.is_lost(state, &address, &place))
         };
         let mut known = false;
         let mut loads = Vec::new();
@@ -452,7 +449,14 @@ impl Look<'_> {
         }
         let address = flows.operand(state, at, Operand::Address(*to));
         let touched = self.offsets(&address).any(|offset| self.touches(offset, size));
-        if touched { Err(Lost(at)) } else { Ok(()) }
+        if touched || self.is_lost(state, to, &address) { Err(Lost(at)) } else { Ok(()) }
+    }
+
+    /// Whether an address is made of the pointer and something unknown, so that it may be anywhere.
+    fn is_lost(&self, state: &State, operand: &Address, address: &Value) -> bool {
+        let mut registers = operand.base.into_iter().chain(operand.index.map(|(index, _)| index));
+        self.offsets(address).next().is_none()
+            && registers.any(|register| self.offsets(state.register(register)).next().is_some())
     }
 
     /// A value is stored to an address; it may be the pointer.

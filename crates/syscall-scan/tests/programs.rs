@@ -190,6 +190,7 @@ fn wrappers_behind_fields() {
 fn numbers_from_outside() {
     check("unknown.c");
     check("partial.c");
+    check("filled.c");
 }
 
 #[test]
