@@ -27,6 +27,9 @@ use crate::values::{Origin, Value};
 /// The most entries of a jump table whose index has no known bound.
 const MAX_UNBOUNDED: u64 = 1024;
 
+/// How many entries of a table are looked at for the first that is the address of a function.
+const MAX_OPTIONAL: u64 = 64;
+
 /// The most pieces of code of one size that a jump chooses from.
 const MAX_PIECES: u64 = 256;
 
@@ -105,11 +108,13 @@ fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
 fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
     target.atoms().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
         Origin::Made { at, .. } => !adds_distance(flows, flow, at),
-        Origin::Element { table, width, signed: false, .. } if atom.offset == 0 => flows
-            .code
-            .image
-            .constant(table, width)
-            .is_some_and(|entry| may_begin_function(flows.code, Addr(entry))),
+        Origin::Element { table, stride, width, signed: false, .. } if atom.offset == 0 => {
+            let image = flows.code.image;
+            let entry = |index: u64| image.constant(table.plus(index * u64::from(stride)), width);
+            // Where there is no function, the program looks for that before.
+            let mut code = (0..MAX_OPTIONAL).filter_map(entry).filter(|&entry| image.is_code(Addr(entry)));
+            code.next().is_some_and(|entry| may_begin_function(flows.code, Addr(entry)))
+        }
         Origin::Element { .. } | Origin::Low { .. } | Origin::Signed { .. } => false,
         _ => true,
     })
@@ -267,7 +272,9 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
                     let targets = span.iter().filter_map(target);
                     all.extend(targets.filter(|&target| is_inside(code, at, target)));
                 } else {
-                    let targets = (0..MAX_UNBOUNDED).map_while(target);
+                    // From its beginning: the index may be below 0.
+                    let targets =
+                        (0..MAX_UNBOUNDED).map_while(|index| lookup.entry(code.image, table, index));
                     all.extend(targets.take_while(|&target| is_inside(code, at, target)));
                 }
             }
@@ -365,11 +372,20 @@ impl Lookup {
         self.relative || is_table && first().is_some_and(is_label)
     }
 
-    /// The target by an entry that counts from the table's address; `None` if there is none.
+    /// The target by an index into a table whose entries count from its address; `None` if there is no entry.
     fn target(&self, image: &Image, table: Addr, index: u64) -> Option<Addr> {
-        let entry = table.0.wrapping_add_signed(self.displacement);
-        let entry = entry.wrapping_add(index.wrapping_mul(self.index?.1.into()));
-        let content = image.constant(Addr(image.wrap(entry)), self.width)?;
+        let distance = index.wrapping_mul(self.index?.1.into()).wrapping_add_signed(self.displacement);
+        self.at_distance(image, table, distance)
+    }
+
+    /// The target by an entry of such a table, counted from its beginning.
+    fn entry(&self, image: &Image, table: Addr, number: u64) -> Option<Addr> {
+        self.at_distance(image, table, number.wrapping_mul(self.index?.1.into()))
+    }
+
+    fn at_distance(&self, image: &Image, table: Addr, distance: u64) -> Option<Addr> {
+        let entry = Addr(image.wrap(table.0.wrapping_add(distance)));
+        let content = image.constant(entry, self.width)?;
         Some(Addr(image.wrap(table.0.wrapping_add(sign_extend(content, self.width)))))
     }
 }
