@@ -149,7 +149,10 @@ fn check(architecture: &str, abi: &str, scripts: &[String]) {
     let idle = wanted.iter().filter(|path| !seen.contains_key(Path::new(path)));
     failures.extend(idle.map(|path| format!("{path}: no script has started it")));
     seen.retain(|program, _| wanted.iter().any(|path| Path::new(path) == program));
-    let programs: Vec<(&PathBuf, &BTreeMap<u32, String>)> = seen.iter().collect();
+    let mut programs: Vec<(&PathBuf, &BTreeMap<u32, String>)> = seen.iter().collect();
+    // Those with plug-ins take longest.
+    programs
+        .sort_by_key(|(program, _)| !PLUGINS.iter().any(|(path, _)| program.as_path() == Path::new(path)));
     let mut rows = Vec::new();
     for result in parallel(programs.len(), |i| compare(&root, programs[i].0, programs[i].1, abi)) {
         match result {
