@@ -422,7 +422,7 @@ impl Ways<'_, '_> {
             at = at.plus(code.length(at)?);
         }
         for (at, effects) in instructions.into_iter().rev() {
-            let writes = |reg: Reg| effects.iter().any(|effect| written(effect) == Some(reg));
+            let writes = |reg: Reg| effects.iter().any(|effect| effect.registers_written() >> reg.0 & 1 != 0);
             if !writes(wanted) {
                 if added.is_some_and(writes) {
                     return None;
@@ -467,17 +467,5 @@ impl Ways<'_, '_> {
             self.search(before, end, wanted, added)?;
         }
         Some(())
-    }
-}
-
-/// The register that an effect changes.
-fn written(effect: &Effect) -> Option<Reg> {
-    match *effect {
-        Effect::Set { dst, .. }
-        | Effect::MaybeSet { dst, .. }
-        | Effect::SetSigned { dst, .. }
-        | Effect::Binary { dst, .. }
-        | Effect::Clobber(dst) => Some(dst),
-        _ => None,
     }
 }

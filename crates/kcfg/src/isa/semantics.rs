@@ -186,6 +186,21 @@ pub enum Effect {
     OnlyIf(Condition),
 }
 
+impl Effect {
+    /// The registers that it writes, as a set of bits by [`Reg`].
+    pub fn registers_written(&self) -> u64 {
+        match *self {
+            Effect::Set { dst, .. }
+            | Effect::MaybeSet { dst, .. }
+            | Effect::SetSigned { dst, .. }
+            | Effect::Binary { dst, .. }
+            | Effect::Clobber(dst) => 1 << dst.0,
+            Effect::Swap(a, b) => 1 << a.0 | 1 << b.0,
+            _ => 0,
+        }
+    }
+}
+
 /// What a conditional branch asks of the comparison of `left` with `right`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Condition {

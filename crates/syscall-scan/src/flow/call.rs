@@ -159,15 +159,7 @@ impl Flows<'_> {
             self.code.effects(at, &mut effects);
             for effect in &effects {
                 enters |= matches!(effect, Effect::SystemCall { .. });
-                kept &= match *effect {
-                    Effect::Set { dst, .. }
-                    | Effect::MaybeSet { dst, .. }
-                    | Effect::SetSigned { dst, .. }
-                    | Effect::Binary { dst, .. }
-                    | Effect::Clobber(dst) => !(1 << dst.0),
-                    Effect::Swap(a, b) => !(1 << a.0 | 1 << b.0),
-                    _ => u64::MAX,
-                };
+                kept &= !effect.registers_written();
             }
             if let Some(exit) = self.code.exit_at(at) {
                 let returns = self.code.exit(exit).kind == ExitKind::Return;

@@ -227,15 +227,8 @@ impl<'g> Prover<'g> {
 /// The value of a register behind these instructions, if a constant was moved there last. Small ones only:
 /// they are indices.
 fn last_constant(effects: &[Vec<Effect>], reg: Reg) -> Option<i64> {
-    let writes = |effect: &&Effect| match **effect {
-        Effect::Set { dst, .. }
-        | Effect::MaybeSet { dst, .. }
-        | Effect::SetSigned { dst, .. }
-        | Effect::Binary { dst, .. }
-        | Effect::Clobber(dst) => dst == reg,
-        Effect::Swap(a, b) => a == reg || b == reg,
-        Effect::SystemCall { .. } => true,
-        _ => false,
+    let writes = |effect: &&Effect| {
+        effect.registers_written() >> reg.0 & 1 != 0 || matches!(effect, Effect::SystemCall { .. })
     };
     match effects.iter().flatten().rev().find(writes)? {
         Effect::Set { value: Value::Const(value), width, .. } if *width >= 4 => {

@@ -176,15 +176,7 @@ fn no_write_is_missed() {
             let (Some(reg), true) = (general(used.register()), writes(used.access())) else {
                 continue;
             };
-            let known = out.iter().any(|effect| match *effect {
-                Effect::Set { dst, .. }
-                | Effect::MaybeSet { dst, .. }
-                | Effect::SetSigned { dst, .. }
-                | Effect::Binary { dst, .. }
-                | Effect::Clobber(dst) => dst == reg,
-                Effect::Swap(a, b) => a == reg || b == reg,
-                _ => false,
-            });
+            let known = out.iter().any(|effect| effect.registers_written() >> reg.0 & 1 != 0);
             // `nop`s with a register, and calls into the kernel that keep the stack pointer.
             let kept = decode::is_system_call(bits, &instruction) && reg == ESP;
             assert!(known || kept, "{bits} {instruction}: {reg:?} missing from {out:?}");
