@@ -1,0 +1,341 @@
+//! What one function does with a pointer that is followed.
+
+use kcfg::isa::{Address, Effect, Value as Operand};
+
+use super::{Bytes, Lost};
+use crate::abi;
+use crate::arguments::arguments_used;
+use crate::code::{Code, ExitId, ExitKind, Function};
+use crate::flow::{Flows, State, sign_extend};
+use crate::image::Addr;
+use crate::values::{Atom, Origin, OriginId, Value, When};
+
+/// How many words of stack arguments are looked at.
+const MAX_ARGUMENTS: u64 = 8;
+
+/// A place where a pointer goes on, `offset` bytes further on.
+pub(super) enum PassedOn {
+    /// An argument of a function: a register or a word of its stack.
+    Argument { callee: Addr, origin: OriginId, offset: u64 },
+    /// A variable.
+    Variable { variable: Addr, offset: u64 },
+    /// The result of a call.
+    Result { call: Addr, offset: u64 },
+}
+
+/// A look at what one function does with the pointer.
+pub(super) struct Look<'a> {
+    pub(super) function: &'a Function,
+    pub(super) pointer: OriginId,
+    pub(super) bytes: Bytes,
+    pub(super) word: u8,
+    pub(super) passed_on: Vec<PassedOn>,
+    pub(super) arguments: usize,
+    /// The returns that may return the pointer, and what is added to it.
+    pub(super) results: Vec<(Addr, u64)>,
+    /// Whether some return leaves the register of the result as the function found it.
+    pub(super) keeps_result: bool,
+    /// See [`Search::calls`].
+    pub(super) calls: Option<Vec<ExitId>>,
+}
+
+impl Look<'_> {
+    /// What is added to the pointer to make one of a value's atoms.
+    fn offsets<'v>(&self, value: &'v Value) -> impl Iterator<Item = u64> + use<'v> {
+        let pointer = self.pointer;
+        let atoms = value.atoms().iter().filter(move |atom| atom.origin == pointer);
+        atoms.map(|atom| atom.offset)
+    }
+
+    /// Whether something that is done to `size` bytes from `offset` on touches the bytes in question.
+    fn touches(&self, offset: u64, size: i64) -> bool {
+        let offset = sign_extend(offset, self.word) as i64;
+        offset < self.bytes.to && offset.saturating_add(size) > self.bytes.from
+    }
+
+    pub(super) fn instruction(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        effects: &[Effect],
+    ) -> Result<(), Lost> {
+        if self.calls.is_some() {
+            self.reads(flows, at, state, effects)?;
+        }
+        for effect in effects {
+            match effect {
+                Effect::Store { to, value, width } => {
+                    let value = flows.operand(state, at, *value);
+                    self.write(flows, at, state, to, (*width).into())?;
+                    self.store(flows, at, state, to, &value)?;
+                }
+                Effect::ClobberRange(to) => self.write(flows, at, state, to, i64::MAX)?,
+                Effect::SystemCall { compat, number } => {
+                    self.system_call(flows, at, state, *compat, *number)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// An instruction may read the bytes.
+    fn reads(&mut self, flows: &mut Flows, at: Addr, state: &State, effects: &[Effect]) -> Result<(), Lost> {
+        let hidden = flows.code.memory_operand(at);
+        let mut touched = |address: Address, width: u8| {
+            let place = flows.operand(state, at, Operand::Address(address));
+            let near = self.offsets(&place).any(|offset| self.touches(offset, width.into()));
+            !address.segment && (near || self.is_lost(state, &address, &place))
+        };
+        let mut known = false;
+        let mut loads = Vec::new();
+        for operand in effects.iter().flat_map(operands) {
+            if let Operand::Load { from, width } = operand {
+                known = true;
+                if touched(from, width) {
+                    loads.push(operand);
+                }
+            }
+        }
+        // What the effects do not tell, the instruction may read in a way of its own.
+        let stores = |effect: &Effect| matches!(effect, Effect::Store { .. } | Effect::ClobberRange(_));
+        if let Some(operand) =
+            hidden.filter(|_| !known && !effects.iter().any(stores) && !is_address(effects))
+        {
+            if touched(operand.address, operand.width) {
+                return Err(Lost(at));
+            }
+        }
+        let calls = read_by(flows.code, at, effects, |operand| loads.contains(&operand))?;
+        self.calls.iter_mut().for_each(|known| known.extend(&calls));
+        Ok(())
+    }
+
+    /// `size` bytes are written to an address.
+    fn write(&self, flows: &mut Flows, at: Addr, state: &State, to: &Address, size: i64) -> Result<(), Lost> {
+        // Who looks for calls of what is there now has no interest in what comes there.
+        if to.segment || self.calls.is_some() {
+            return Ok(());
+        }
+        let address = flows.operand(state, at, Operand::Address(*to));
+        let touched = self.offsets(&address).any(|offset| self.touches(offset, size));
+        if touched || self.is_lost(state, to, &address) { Err(Lost(at)) } else { Ok(()) }
+    }
+
+    /// Whether an address is made of the pointer and something unknown, so that it may be anywhere.
+    fn is_lost(&self, state: &State, operand: &Address, address: &Value) -> bool {
+        let mut registers = operand.base.into_iter().chain(operand.index.map(|(index, _)| index));
+        self.offsets(address).next().is_none()
+            && registers.any(|register| self.offsets(state.register(register)).next().is_some())
+    }
+
+    /// A value is stored to an address; it may be the pointer.
+    fn store(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        to: &Address,
+        value: &Value,
+    ) -> Result<(), Lost> {
+        let Some(offset) = self.offsets(value).next() else { return Ok(()) };
+        let address = flows.operand(state, at, Operand::Address(*to));
+        if to.segment || address == Value::Any || self.offsets(value).count() > 1 {
+            return Err(Lost(at));
+        }
+        for &atom in address.atoms() {
+            match atom.as_number() {
+                Some(number) => {
+                    self.passed_on.push(PassedOn::Variable { variable: Addr(number), offset });
+                }
+                None if flows.domain.place(atom).is_some() => {}
+                None => return Err(Lost(at)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel gets the pointer, if it looks at the register that holds it, and may write behind it.
+    fn system_call(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        compat: bool,
+        number: Option<u32>,
+    ) -> Result<(), Lost> {
+        if self.calls.is_some() {
+            return Ok(());
+        }
+        let abi = abi::abi(flows.code.image.machine, compat);
+        let registers = abi::argument_registers(abi);
+        let given = registers.iter().position(|&register| {
+            self.offsets(state.register(register)).any(|offset| self.touches(offset, i64::MAX))
+        });
+        let Some(given) = given else { return Ok(()) };
+        let numbers = match number {
+            Some(number) => &Value::number(number.into()),
+            None => state.register(abi::number_register(abi)),
+        };
+        let argument =
+            |index: usize| registers.get(index).and_then(|&register| state.register(register).as_number());
+        let ignores = |number: u64| arguments_used(abi, number, argument) <= given;
+        if numbers.is_numbers() && numbers.atoms().iter().all(|atom| ignores(atom.offset)) {
+            return Ok(());
+        }
+        // A call whose number is in the bytes in question: what holds of all the numbers that were put
+        // there holds here, as long as nothing else was, which is what is being proved.
+        let own = numbers.single().map(|atom| match flows.domain.origins.get(atom.origin) {
+            Origin::Signed { of, .. } => flows.domain.origins.get(of.origin),
+            own => own,
+        });
+        let Some(Origin::Memory { at: read, .. }) = own else { return Err(Lost(at)) };
+        let from = sign_extend(read.offset, self.word) as i64;
+        if read.origin != self.pointer || from != self.bytes.from {
+            return Err(Lost(at));
+        }
+        self.arguments = self.arguments.min(given);
+        Ok(())
+    }
+
+    pub(super) fn exit(&mut self, flows: &mut Flows, id: ExitId, state: &State) -> Result<(), Lost> {
+        let exit = flows.code.exit(id);
+        match exit.kind {
+            ExitKind::Call(callee) => self.arguments(flows, exit.at, callee, state),
+            ExitKind::IndirectCall => self.unknown_callee(flows, exit.at, state),
+            ExitKind::IndirectJump if exit.successors.is_empty() => {
+                self.unknown_callee(flows, exit.at, state)
+            }
+            ExitKind::Jump | ExitKind::IndirectJump => {
+                exit.successors.iter().try_for_each(|&next| self.goes_on(flows, exit.at, next, state))
+            }
+            ExitKind::Return => self.result(flows, exit.at, state),
+            ExitKind::Stop => Ok(()),
+        }
+    }
+
+    /// The function returns, perhaps with the pointer.
+    fn result(&mut self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
+        let register = flows.convention.result;
+        let result = state.register(register);
+        let found = flows.domain.origins.add(Origin::Register(register));
+        self.keeps_result |=
+            result.atoms().iter().any(|&atom| found.is_some_and(|(found, _)| atom == Atom::of(found)));
+        for offset in self.offsets(result) {
+            if self.results.iter().all(|&(_, known)| known != offset) {
+                self.results.push((at, offset));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who gets the pointer as a result.
+    pub(super) fn pass_results_on(&mut self, code: &Code) -> Result<(), Lost> {
+        let Some(&(at, _)) = self.results.first() else { return Ok(()) };
+        let entry = code.entry(self.function.entry).ok_or(Lost(at))?;
+        if entry.callers.is_empty() && self.keeps_result {
+            // A function that sometimes leaves the register as it found it has no result. (Arguments come
+            // in that register only where all callers are known.)
+            return Ok(());
+        }
+        if !entry.taken.is_empty() || self.results.len() > 1 {
+            return Err(Lost(at));
+        }
+        for &call in &entry.callers {
+            let call = code.exit(call).at;
+            let results = self.results.iter();
+            self.passed_on.extend(results.map(|&(_, offset)| PassedOn::Result { call, offset }));
+        }
+        Ok(())
+    }
+
+    /// Control goes on at `next`, which may be another function.
+    pub(super) fn goes_on(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        next: Addr,
+        state: &State,
+    ) -> Result<(), Lost> {
+        let leaves = self.function.entry != next && flows.code.entry(next).is_some();
+        if leaves { self.arguments(flows, at, next, state) } else { Ok(()) }
+    }
+
+    /// What a function that begins in this state can see of the pointer: the registers and the words of the
+    /// stack that may be arguments.
+    fn visible(&self, flows: &mut Flows, state: &State) -> Vec<(Origin, u64)> {
+        let mut visible = Vec::new();
+        for &register in flows.convention.arguments {
+            let offsets = self.offsets(state.register(register));
+            visible.extend(offsets.map(|offset| (Origin::Register(register), offset)));
+        }
+        let Some(top) = state.register(flows.convention.stack_pointer).single() else {
+            return visible;
+        };
+        let first = flows.convention.first_argument(self.word);
+        let domain = &mut flows.domain;
+        for index in 0..MAX_ARGUMENTS {
+            let distance = first + index * u64::from(self.word);
+            let Some(place) = domain.place(domain.plus(top, distance)) else { continue };
+            let Some(value) = state.frame.load(place, self.word, domain) else { continue };
+            for offset in self.offsets(&value) {
+                let at = domain.plus(Atom::of(domain.frame), distance);
+                visible.push((Origin::Memory { at, width: self.word, when: When::Entry }, offset));
+            }
+        }
+        visible
+    }
+
+    fn arguments(&mut self, flows: &mut Flows, at: Addr, callee: Addr, state: &State) -> Result<(), Lost> {
+        for (origin, offset) in self.visible(flows, state) {
+            let (origin, _) = flows.domain.origins.add(origin).ok_or(Lost(at))?;
+            self.passed_on.push(PassedOn::Argument { callee, origin, offset });
+        }
+        Ok(())
+    }
+
+    fn unknown_callee(&self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
+        if self.visible(flows, state).is_empty() { Ok(()) } else { Err(Lost(at)) }
+    }
+}
+
+/// The operands of an effect.
+fn operands(effect: &Effect) -> impl Iterator<Item = Operand> + use<> {
+    let (one, other) = match *effect {
+        Effect::Set { value, .. }
+        | Effect::MaybeSet { value, .. }
+        | Effect::SetSigned { value, .. }
+        | Effect::Store { value, .. }
+        | Effect::CompareZero { value, .. }
+        | Effect::Transfer(value) => (Some(value), None),
+        Effect::Binary { left, right, .. }
+        | Effect::Compare { left, right, .. }
+        | Effect::BranchIfCompared { left, right, .. } => (Some(left), Some(right)),
+        _ => (None, None),
+    };
+    one.into_iter().chain(other)
+}
+
+/// Whether an instruction does nothing but to compute an address.
+fn is_address(effects: &[Effect]) -> bool {
+    matches!(effects, [Effect::Set { value: Operand::Address(_), .. }])
+}
+
+/// The call that an instruction makes whose target is an operand in question.
+///
+/// # Errors
+/// If it does something else with such an operand.
+pub(super) fn read_by(
+    code: &Code,
+    at: Addr,
+    effects: &[Effect],
+    in_question: impl Fn(Operand) -> bool,
+) -> Result<Option<ExitId>, Lost> {
+    let reading: Vec<&Effect> = effects.iter().filter(|effect| operands(effect).any(&in_question)).collect();
+    match reading[..] {
+        [] => Ok(None),
+        [Effect::Transfer(_)] => code.exit_at(at).map(Some).ok_or(Lost(at)),
+        _ => Err(Lost(at)),
+    }
+}
