@@ -152,6 +152,22 @@ fn tables_of_labels() {
     }
 }
 
+/// Many jumps with the same targets, and what is known in front of all of them.
+#[test]
+fn numbers_that_wait_in_interpreters() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for options in ["-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"] {
+        compile(Machine::X86_64, "operations.c", &format!("{BARE} {options}"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["complete"], true, "{options}: {found:#}");
+        assert_eq!(own_calls(&found), expected_calls("operations.c", "x86_64"), "{options}");
+        compile(Machine::X86_64, "operations.c", &format!("{BARE} {options} -DCHANGED"), &program);
+        let found = section(&program, "x86_64");
+        assert!(found["complete"] == false || own_calls(&found).contains(&95), "{options}: {found:#}");
+    }
+}
+
 #[test]
 fn wrappers_behind_pointers() {
     check("pointers.c");

@@ -17,6 +17,7 @@ mod call;
 mod domain;
 mod frame;
 mod memory;
+mod order;
 mod ranges;
 mod solve;
 mod state;

@@ -1,10 +1,10 @@
 //! The states of all blocks of a function: the least that agrees with every way to get there, where that
 //! can be found in a few rounds.
 //!
-//! Blocks are visited in reverse postorder, so that a block without loops around it is visited once. The
-//! state in front of a block is made anew from the states behind its predecessors at each visit; only at the
-//! head of a loop does it also keep what it was, and give up what changes after a few rounds. Nothing that
-//! an early round took for a value in a loop is left in the end.
+//! A block without loops around it is visited once, after all that lead to it, and a loop until it has settled, before
+//! what follows it ([`super::order`]). The state in front of a block is made anew from the states behind its
+//! predecessors at each visit; only at the head of a loop does it also keep what it was, and give up what changes
+//! after a few rounds. Nothing that an early round took for a value in a loop is left in the end.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use kcfg::isa::Effect;
 
+use super::order::Order;
 use super::{Flows, State};
 use crate::code::{Block, BlockIndex, Code, ExitKind, Function};
 use crate::image::Addr;
@@ -51,69 +52,81 @@ impl Flows<'_> {
     /// The same, `rounds` being how often the head of a loop may change. `None` if it takes too long.
     fn solve_within(&mut self, function: &Function, trust_frame: bool, rounds: u32) -> Option<Solution> {
         let count = function.blocks.len();
-        let order = Order::of(function);
+        let order = Order::of(self.code, function);
         let mut budget = 1000 + MAX_AVERAGE * count;
         let mut decoded = Decoded::new(count);
-        let mut front: Vec<Option<Rc<State>>> = vec![None; count];
-        let mut behind: Vec<Option<Rc<State>>> = vec![None; order.edges];
-        let mut visits = vec![0u32; count];
-        let mut pending = BinaryHeap::from([Reverse(0u32)]);
-        let mut is_pending = vec![false; count];
+        let mut front: Vec<Option<Rc<State>>> = vec![None; order.nodes()];
+        let mut behind: Vec<Option<Rc<State>>> = vec![None; order.edges()];
+        let mut visits = vec![0u32; order.nodes()];
+        let mut pending = BinaryHeap::from([Reverse(order.first())]);
+        // When it is the turn of the nodes that are pending.
+        let mut turns = vec![None; order.nodes()];
+        turns[order.first().node.get()] = Some(order.first());
         let mut unbalanced = BTreeSet::new();
-        while let Some(Reverse(rank)) = pending.pop() {
-            let block = order.blocks[rank as usize];
-            is_pending[block.get()] = false;
-            visits[block.get()] += 1;
+        while let Some(Reverse(turn)) = pending.pop() {
+            let node = turn.node;
+            if turns[node.get()] != Some(turn) {
+                continue; // it came sooner
+            }
+            turns[node.get()] = None;
+            visits[node.get()] += 1;
             budget = budget.saturating_sub(1);
-            if visits[block.get()] > MAX_VISITS || budget == 0 {
+            if visits[node.get()] > MAX_VISITS || budget == 0 {
                 return None;
             }
-            let mut state = (rank == 0).then(|| Rc::new(State::at_entry(&mut self.domain)));
-            for arriving in order.edges_to(block).iter().filter_map(|edge| behind[edge.get()].as_ref()) {
+            let is_first = node == order.first().node;
+            let mut state = is_first.then(|| Rc::new(State::at_entry(&mut self.domain)));
+            for arriving in order.edges_to(node).iter().filter_map(|edge| behind[edge.get()].as_ref()) {
                 match &mut state {
                     Some(state) if Rc::ptr_eq(state, arriving) => {}
                     Some(state) => Rc::make_mut(state).join(arriving, None, &mut self.domain),
                     None => state = Some(Rc::clone(arriving)),
                 }
             }
-            if let (true, Some(state), Some(before)) =
-                (order.is_head[block.get()], &mut state, &front[block.get()])
-            {
-                let late = visits[block.get()] > rounds;
-                let widen = late.then_some(function.blocks[block.get()].start);
+            let block = order.block(node);
+            if let (true, Some(state), Some(before)) = (order.is_head(node), &mut state, &front[node.get()]) {
+                let late = visits[node.get()] > rounds;
+                let at =
+                    || block.map_or_else(|| order.jump(node), |block| function.blocks[block.get()].start);
                 let arriving = std::mem::replace(state, Rc::clone(before));
-                Rc::make_mut(state).join(&arriving, widen, &mut self.domain);
+                Rc::make_mut(state).join(&arriving, late.then(at), &mut self.domain);
             }
-            if state == front[block.get()] {
+            if state == front[node.get()] {
                 continue;
             }
-            front[block.get()] = state.clone();
-            let behind = &mut behind[order.edges_from(block)];
+            front[node.get()] = state.clone();
+            let behind = &mut behind[order.edges_from(node)];
             behind.fill(None);
-            let balanced = match state {
-                Some(state) => {
+            let balanced = match (state, block) {
+                (Some(state), Some(block)) => {
                     let state = Rc::unwrap_or_clone(state);
                     decoded.decode(self.code, block, &function.blocks[block.get()]);
                     self.block(function, block, decoded.instructions(block), state, trust_frame, behind)
                 }
-                None => true,
+                (state, _) => {
+                    behind.fill(state);
+                    true
+                }
             };
             if balanced {
-                unbalanced.remove(&block);
+                unbalanced.remove(&node);
             } else {
-                unbalanced.insert(block);
+                unbalanced.insert(node);
             }
-            for next in &function.blocks[block.get()].successors {
-                if !std::mem::replace(&mut is_pending[next.get()], true) {
-                    pending.push(Reverse(order.rank[next.get()]));
+            for turn in order.next(node) {
+                let known = &mut turns[turn.node.get()];
+                if known.is_none_or(|known| turn < known) {
+                    *known = Some(turn);
+                    pending.push(Reverse(turn));
                 }
             }
         }
+        front.truncate(count);
         Some((front, unbalanced.is_empty()))
     }
 
     /// Applies a block, and leaves the states behind it in `behind`, one for each successor that control can go
-    /// to. Returns whether the stack pointer is where it should be, if the block returns.
+    /// to; one for all if it leads to a hub. Returns whether the stack pointer is where it should be, if the block returns.
     fn block<'d>(
         &mut self,
         function: &Function,
@@ -238,94 +251,5 @@ impl Decoded {
             .iter()
             .zip(starts)
             .map(|(insn, start)| (insn.at, insn.reads, &self.effects[start..insn.end]))
-    }
-}
-
-/// The order in which blocks are visited.
-struct Order {
-    /// Blocks by rank: a block comes after those that lead to it, loops aside.
-    blocks: Vec<BlockIndex>,
-    /// Ranks by block.
-    rank: Vec<u32>,
-    /// By block, the number of the first of the edges that begin there; and how many there are of all.
-    first: Vec<EdgeIndex>,
-    edges: usize,
-    /// The edges by the block where they end, those of lower rank first; and, by block, where its own begin.
-    arriving: Vec<EdgeIndex>,
-    own: Vec<usize>,
-    /// Whether a block of the same or a higher rank leads here.
-    is_head: Vec<bool>,
-}
-
-impl Order {
-    fn of(function: &Function) -> Order {
-        let count = function.blocks.len();
-        let mut seen = vec![false; count];
-        let mut postorder = Vec::with_capacity(count);
-        // Blocks with the number of their successors that have been visited.
-        let mut stack = vec![(BlockIndex(0), 0usize)];
-        seen[0] = true;
-        while let Some((block, visited)) = stack.last_mut() {
-            match function.blocks[block.get()].successors.get(*visited) {
-                Some(&successor) => {
-                    *visited += 1;
-                    if !std::mem::replace(&mut seen[successor.get()], true) {
-                        stack.push((successor, 0));
-                    }
-                }
-                None => {
-                    postorder.push(*block);
-                    stack.pop();
-                }
-            }
-        }
-        let blocks: Vec<BlockIndex> = postorder.into_iter().rev().collect();
-        let mut rank = vec![0; count];
-        for (position, block) in blocks.iter().enumerate() {
-            rank[block.get()] = position as u32;
-        }
-        let mut first = Vec::with_capacity(count + 1);
-        let mut own = vec![0; count + 1];
-        let mut edges = 0;
-        for block in &function.blocks {
-            first.push(EdgeIndex(edges as u32));
-            edges += block.successors.len();
-            block.successors.iter().for_each(|next| own[next.get() + 1] += 1);
-        }
-        first.push(EdgeIndex(edges as u32));
-        for block in 0..count {
-            own[block + 1] += own[block];
-        }
-        let mut arriving = vec![EdgeIndex(0); edges];
-        let mut free = own.clone();
-        let mut is_head = vec![false; count];
-        for &block in &blocks {
-            for (place, next) in function.blocks[block.get()].successors.iter().enumerate() {
-                arriving[free[next.get()]] = EdgeIndex((first[block.get()].get() + place) as u32);
-                free[next.get()] += 1;
-                is_head[next.get()] |= rank[next.get()] <= rank[block.get()];
-            }
-        }
-        Order { blocks, rank, first, edges, arriving, own, is_head }
-    }
-
-    /// The edges that begin at a block, in the order of its successors.
-    fn edges_from(&self, block: BlockIndex) -> Range<usize> {
-        self.first[block.get()].get()..self.first[block.get() + 1].get()
-    }
-
-    /// The edges that end at a block.
-    fn edges_to(&self, block: BlockIndex) -> &[EdgeIndex] {
-        &self.arriving[self.own[block.get()]..self.own[block.get() + 1]]
-    }
-}
-
-/// The number of an edge between two blocks.
-#[derive(Clone, Copy, Debug)]
-struct EdgeIndex(u32);
-
-impl EdgeIndex {
-    fn get(self) -> usize {
-        self.0 as usize
     }
 }
