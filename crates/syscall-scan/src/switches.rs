@@ -19,7 +19,7 @@ use kelf::Machine;
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
-use crate::code::{Block, BlockIndex, Code, ExitId, ExitKind, Taken};
+use crate::code::{Block, BlockIndex, Code, Entry, ExitId, ExitKind};
 use crate::flow::{Flow, Flows, State, constant_address, sign_extend};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Origin, Value};
@@ -122,7 +122,7 @@ fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
 
 /// Whether a function begins at an address, as far as symbols, the unwinder's table and callers tell.
 fn may_begin_function(code: &Code, address: Addr) -> bool {
-    let extent = code.image.extent_around(address);
+    let extent = code.image.extent_or_symbol(address);
     let begins = extent.is_some_and(|extent| extent.start == address);
     code.image.is_code(address)
         && (begins || code.image.is_function(address) || code.entry(address).is_some())
@@ -174,7 +174,7 @@ fn resolve(flows: &Flows, at: Addr, target: &Value, state: Option<&State>) -> Op
                     Some(Addr(image.wrap(entry.wrapping_add(atom.offset))))
                 });
                 targets.extend(entries?);
-                exact &= image.extent_around(at).is_some();
+                exact &= image.extent_or_symbol(at).is_some();
             }
             // Pieces of code of one size, one behind the other, as in functions that copy memory.
             _ => {
@@ -199,7 +199,7 @@ fn unbounded(
     stride: u8,
     entry: impl Fn(Addr) -> Option<Addr>,
 ) -> Option<Vec<Addr>> {
-    if code.image.extent_around(at).is_none() && code.image.machine != Machine::Arm {
+    if code.image.extent_or_symbol(at).is_none() && code.image.machine != Machine::Arm {
         return None;
     }
     let entries = (0..MAX_UNBOUNDED)
@@ -212,9 +212,9 @@ fn unbounded(
 /// elsewhere, at whose beginning nobody calls. Where nothing says how far functions go, any may be.
 fn is_inside(code: &Code, at: Addr, target: Addr) -> bool {
     let image = code.image;
-    let own = image.extent_around(at);
+    let own = image.extent_or_symbol(at);
     let is_part = |part: Extent| code.entry(part.start).is_none() && !begins_function(image, part.start);
-    let extent = image.extent_around(target);
+    let extent = image.extent_or_symbol(target);
     image.is_code(target)
         && (own.is_none() || extent == own || extent.is_some_and(is_part))
         && code.is_instruction(target)
@@ -231,14 +231,11 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
     let code = flows.code;
     let at = code.exit(jump).at;
     // Elsewhere an address may be made in several steps.
-    if code.image.machine != Machine::X86_64 || code.image.extent_around(at).is_none() {
+    if code.image.machine != Machine::X86_64 || code.image.extent_or_symbol(at).is_none() {
         return Targets::Unknown;
     }
     let functions = code.functions_of(at);
-    let is_pad = |&entry: &Addr| {
-        let unwound = |taken: &Taken| *taken == Taken::Unwinder;
-        code.entry(entry).is_some_and(|entry| entry.callers.is_empty() && entry.taken.iter().all(unwound))
-    };
+    let is_pad = |&entry: &Addr| code.entry(entry).is_some_and(Entry::is_landing_pad);
     // Where the unwinder enters a function, what it computed before is still there.
     if functions.iter().all(is_pad) {
         return Targets::Unknown;
@@ -272,9 +269,10 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
                     let targets = span.iter().filter_map(target);
                     all.extend(targets.filter(|&target| is_inside(code, at, target)));
                 } else {
-                    // From its beginning: the index may be below 0.
-                    let targets =
-                        (0..MAX_UNBOUNDED).map_while(|index| lookup.entry(code.image, table, index));
+                    // From its beginning: the index may be below 0. A distance of 0 leads nowhere.
+                    let targets = (0..MAX_UNBOUNDED)
+                        .map_while(|index| lookup.entry(code.image, table, index))
+                        .filter(|&target| target != table);
                     all.extend(targets.take_while(|&target| is_inside(code, at, target)));
                 }
             }
@@ -367,7 +365,7 @@ impl Lookup {
     fn is_switch(&self, code: &Code, at: Addr) -> bool {
         let first = || code.image.constant(Addr(code.image.wrap(self.displacement as u64)), self.width);
         let is_label =
-            |first: u64| code.image.extent_around(at).is_some() && is_inside(code, at, Addr(first));
+            |first: u64| code.image.extent_or_symbol(at).is_some() && is_inside(code, at, Addr(first));
         let is_table = self.base.is_none() && self.index.is_some();
         self.relative || is_table && first().is_some_and(is_label)
     }
@@ -403,13 +401,7 @@ struct Ways<'w, 'c> {
 impl Ways<'_, '_> {
     /// Looks for it in front of `end`, which is in a block, and in the blocks that lead there. What `wanted` holds
     /// is the target, or becomes it when `added` is added. `None` if it is made otherwise.
-    fn search(
-        &mut self,
-        block: BlockIndex,
-        end: Addr,
-        mut wanted: Reg,
-        mut added: Option<Reg>,
-    ) -> Option<()> {
+    fn search(&mut self, block: BlockIndex, end: Addr, mut wanted: Reg, added: Option<Reg>) -> Option<()> {
         let code = self.code;
         let word = code.image.machine.word_size();
         let blocks = &self.flow.function.blocks;
@@ -433,7 +425,13 @@ impl Ways<'_, '_> {
                 Effect::Binary {
                     op: BinaryOp::Add, dst, left, right: Operand::Reg { reg, width }, ..
                 } if added.is_none() && width == word && left == (Operand::Reg { reg: dst, width }) => {
-                    added = Some(reg);
+                    // Either may be the entry.
+                    let (seen, found) = (self.seen.clone(), self.found.len());
+                    return self.search(block, at, dst, Some(reg)).or_else(|| {
+                        self.seen = seen;
+                        self.found.truncate(found);
+                        self.search(block, at, reg, Some(dst))
+                    });
                 }
                 Effect::Set { value: Operand::Reg { reg, width }, .. } if width == word => wanted = reg,
                 Effect::SetSigned { value, width, .. } if width == word && added.is_some() => {

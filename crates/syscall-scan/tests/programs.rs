@@ -140,6 +140,22 @@ fn tables_that_wait_in_registers() {
     }
 }
 
+/// A switch in a function that has a symbol and no unwinding table.
+#[test]
+fn tables_of_hand_written_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    compile(Machine::X86_64, "bare.S", "-nostdlib -static", &program);
+    let found = section(&program, "x86_64");
+    assert_eq!(found["complete"], true, "{found:#}");
+    assert_eq!(own_calls(&found), expected_calls("bare.S", "x86_64"));
+    for options in ["-DNAMELESS", "-s"] {
+        compile(Machine::X86_64, "bare.S", &format!("-nostdlib -static {options}"), &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["unresolved"][0]["kind"], "jump", "{options}: {found:#}");
+    }
+}
+
 #[test]
 fn tables_of_labels() {
     let directory = tempfile::tempdir().unwrap();

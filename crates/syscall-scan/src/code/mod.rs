@@ -131,6 +131,13 @@ pub struct Entry {
     linked: bool,
 }
 
+impl Entry {
+    /// Whether the unwinder is all that gets there.
+    pub fn is_landing_pad(&self) -> bool {
+        !self.linked && self.callers.is_empty() && self.taken.iter().all(|by| *by == Taken::Unwinder)
+    }
+}
+
 /// Whether an object is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Activity {

@@ -388,6 +388,16 @@ impl Image {
         loaded.object.extents.around(loaded.own(address)).map(|extent| extent.moved(loaded.base))
     }
 
+    /// The same, also of hand-written code that has no extent but a symbol with a size.
+    pub fn extent_or_symbol(&self, address: Addr) -> Option<Extent> {
+        self.extent_around(address).or_else(|| {
+            let loaded = self.object_at(address)?;
+            let bounds = loaded.object.symbols.bounds(loaded.own(address))?;
+            let extent = Extent { start: bounds.start, end: bounds.end, handlers: None, personality: None };
+            Some(extent.moved(loaded.base))
+        })
+    }
+
     /// All extents that have landing pads.
     pub fn extents_with_pads(&self) -> impl Iterator<Item = Extent> {
         self.objects.iter().flat_map(|loaded| {

@@ -15,6 +15,9 @@ pub struct Symbols {
     functions: Vec<Function>,
 }
 
+/// How many labels of a function are passed over in a search for its beginning.
+const MAX_LABELS: usize = 256;
+
 #[derive(Debug)]
 struct Function {
     start: Addr,
@@ -49,6 +52,14 @@ impl Symbols {
         let function = self.functions[..next].last()?;
         let inside = function.size == 0 || address.0 - function.start.0 < function.size;
         inside.then_some(function.name.as_str())
+    }
+
+    /// Where the function that holds this address begins and ends, if a symbol says so. Labels have no size.
+    pub(super) fn bounds(&self, address: Addr) -> Option<Range<Addr>> {
+        let next = self.functions.partition_point(|function| function.start <= address);
+        let mut before = self.functions[..next].iter().rev().take(MAX_LABELS);
+        let &Function { start, size, .. } = before.find(|function| function.size > 0)?;
+        (address.0 - start.0 < size).then(|| start..start.plus(size))
     }
 
     /// Whether a function starts at this address.
