@@ -100,7 +100,20 @@ fn jump_tables() {
 fn jumps_in_functions_without_frames() {
     let optimized: Vec<&str> = OPTIONS.into_iter().filter(|options| options.contains("-O2")).collect();
     check_with(&Machine::ALL, "labels.c", &optimized);
-    check_with(&Machine::ALL, "bounds.c", &["-O2 -fPIE -static-pie -fno-asynchronous-unwind-tables"]);
+    let options = "-O2 -fPIE -static-pie -fno-asynchronous-unwind-tables";
+    check_with(&Machine::ALL, "bounds.c", &[&format!("{options} -s")]);
+    // A symbol says how far the function goes.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for machine in Machine::ALL {
+        compile(machine, "bounds.c", &format!("{BARE} {options}"), &program);
+        let found = section(&program, machine.abi());
+        assert_eq!(found["complete"], true, "{found:#}");
+        let calls: Vec<&str> =
+            found["calls"].as_array().unwrap().iter().filter_map(|call| call["name"].as_str()).collect();
+        let chosen = ["alarm", "fchdir", "getpid", "getppid", "gettid", "pause", "sync"];
+        assert!(chosen.iter().all(|name| calls.contains(name)), "{found:#}");
+    }
 }
 
 #[test]
