@@ -6,14 +6,14 @@ use std::sync::Arc;
 use kcfg::isa::Effect;
 use kelf::Machine;
 use kplan::{Abi, UnresolvedKind};
-use rayon::prelude::*;
 
 use crate::Error;
 use crate::abi;
 use crate::calls::{Calls, SiteCall, calls};
 use crate::code::{Code, References};
 use crate::image::{Addr, Image, Process};
-use crate::reach::{Reached, reach, share};
+use crate::parallel::share;
+use crate::reach::{Reached, reach};
 use crate::resolve::Resolver;
 use crate::why::Chain;
 
@@ -131,21 +131,18 @@ fn sites(code: &Code) -> Result<Vec<(Addr, Abi, Calls)>, Error> {
     let references = References::new(code);
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
-    let share = share(addresses.len());
-    addresses
-        .into_par_iter()
-        .with_min_len(share)
-        .map_init(
-            || Resolver::new(code, &references),
-            |resolver, at| {
-                let resolver = resolver.as_mut().ok_or_else(|| other_machine(code.image))?;
-                let (compat, number) = gate(code, at);
-                let abi = abi::abi(code.image.machine, compat);
-                Ok((at, abi, calls(resolver, at, abi, number)))
-            },
-        )
-        .collect::<Result<Vec<_>, Error>>()
-        .map(|sites| sites.into_iter().flat_map(by_abi).collect())
+    let sites = share(
+        &addresses,
+        || Resolver::new(code, &references),
+        |resolver, &at| {
+            let resolver = resolver.as_mut().ok_or_else(|| other_machine(code.image))?;
+            let (compat, number) = gate(code, at);
+            let abi = abi::abi(code.image.machine, compat);
+            Ok((at, abi, calls(resolver, at, abi, number)))
+        },
+    );
+    let sites = sites.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    Ok(sites.into_iter().flat_map(by_abi).collect())
 }
 
 /// A site that makes calls of two ABIs as one of each.

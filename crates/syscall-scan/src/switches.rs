@@ -46,8 +46,6 @@ const MAX_TABLES: usize = 64;
 /// What is known about a computed jump.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Targets {
-    /// Nothing new since the function had this many blocks.
-    Unchanged,
     /// These, by rising address.
     Known {
         /// The targets.
@@ -61,19 +59,11 @@ pub(crate) enum Targets {
     Unknown,
 }
 
-/// Where a computed jump goes, over all functions that it is in; and how many blocks these have. They had
-/// `before` when it was last looked at.
-pub(crate) fn targets(flows: &mut Flows, at: Addr, before: usize) -> (usize, Targets) {
-    let functions = flows.code.functions_of(at);
-    let blocks = functions.iter().map(|&entry| flows.function(entry).blocks.len()).sum();
-    let targets = if blocks == before { Targets::Unchanged } else { find_targets(flows, at, functions) };
-    (blocks, targets)
-}
-
-fn find_targets(flows: &mut Flows, at: Addr, functions: Vec<Addr>) -> Targets {
+/// Where a computed jump goes, over all functions that it is in.
+pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Targets {
     let mut all = Vec::new();
     let (mut leaves, mut table) = (true, false);
-    for entry in functions {
+    for &entry in functions {
         let flow = flows.flow(entry);
         let Some(before) = flows.before(&flow, at) else { continue };
         let switch = || {

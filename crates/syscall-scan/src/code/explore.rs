@@ -5,6 +5,7 @@ use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::changes::Changes;
 use super::deferred::{Comparison, Deferred};
 use super::{
     Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, Taken, held, live, references, taken,
@@ -47,6 +48,7 @@ impl<'a> Code<'a> {
             thunks: thunks::find(image, isa),
             tracker: held::Tracker::new(image),
             claimed: FxHashSet::default(),
+            changes: Changes::default(),
             landed: FxHashSet::default(),
             inner: Vec::new(),
             active: vec![Activity::No; image.objects.len()],
@@ -100,8 +102,7 @@ impl<'a> Code<'a> {
         let before = self.work.len();
         for &target in targets {
             if self.image.is_code(target) && !self.exit(jump).successors.contains(&target) {
-                self.exits[jump.0 as usize].successors.push(target);
-                self.work.push(Work::Edge(jump, target));
+                self.go(jump, target);
             }
         }
         self.work.len() > before
@@ -113,6 +114,7 @@ impl<'a> Code<'a> {
         if self.claimed.insert(word) {
             if let Some(entry) = self.entries.get_mut(target) {
                 entry.taken.retain(|&taken| taken != Taken::Data(word));
+                self.changes.entry(target);
             }
         }
     }
@@ -203,7 +205,7 @@ impl<'a> Code<'a> {
         let Some(work) = self.defer(work) else { return };
         match work {
             Work::Taken(target, by) => {
-                let entry = self.entries.at(&mut self.marks, target);
+                let entry = self.entry_at(target);
                 if !entry.taken.contains(&by) {
                     entry.taken.push(by);
                 }
@@ -213,13 +215,14 @@ impl<'a> Code<'a> {
                 let exit = self.run(target);
                 self.pass_on_held(from, target);
                 self.incoming.entry(target).or_default().push(from);
+                self.changes.exit(from);
                 self.exits[exit.0 as usize].predecessors.push(from);
                 let returns = self.exit(exit).returns;
                 self.set_returns(from, returns);
             }
             Work::Holds(target, held) => self.arrive_holding(target, held),
             Work::Call(from, target) => {
-                self.entries.at(&mut self.marks, target).callers.push(from);
+                self.entry_at(target).callers.push(from);
                 let exit = self.run(target);
                 if self.exit(exit).returns == Returns::No {
                     self.exits[exit.0 as usize].waiting.push(from);
@@ -238,6 +241,7 @@ impl<'a> Code<'a> {
         let exit = self.decode_run(start);
         self.marks.set_run(start, exit);
         self.exits[exit.0 as usize].starts.push(start);
+        self.changes.exit(exit);
         exit
     }
 
@@ -382,7 +386,7 @@ impl<'a> Code<'a> {
             Flow::IndirectJump => match self.linked(at, effects) {
                 Some(target) => {
                     let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                    self.entries.at(&mut self.marks, target).linked = true;
+                    self.entry_at(target).linked = true;
                     self.go(exit, target);
                     exit
                 }
@@ -409,7 +413,7 @@ impl<'a> Code<'a> {
         if !targets.is_empty() {
             let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
             for target in targets {
-                self.entries.at(&mut self.marks, target).linked = true;
+                self.entry_at(target).linked = true;
                 self.go(exit, target);
             }
             return exit;
@@ -475,6 +479,7 @@ impl<'a> Code<'a> {
 
     pub(super) fn go(&mut self, exit: ExitId, target: Addr) {
         self.exits[exit.0 as usize].successors.push(target);
+        self.changes.exit(exit);
         self.work.push(Work::Edge(exit, target));
     }
 

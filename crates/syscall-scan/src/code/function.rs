@@ -92,9 +92,14 @@ impl Code<'_> {
 
     /// The entries of the functions that an instruction is in.
     pub fn functions_of(&self, at: Addr) -> Vec<Addr> {
+        self.functions_around(self.exit_after(at).map(|exit| (exit, at)).into_iter().collect())
+    }
+
+    /// The entries of the functions that come to one of these exits, from the instruction beside it or from in front
+    /// of that.
+    pub(super) fn functions_around(&self, mut stack: Vec<(ExitId, Addr)>) -> Vec<Addr> {
         let mut functions = Vec::new();
         let mut seen = FxHashSet::default();
-        let mut stack: Vec<(ExitId, Addr)> = self.exit_after(at).map(|exit| (exit, at)).into_iter().collect();
         while let Some((exit, limit)) = stack.pop() {
             for &start in self.exit(exit).starts.iter().filter(|&&start| start <= limit) {
                 if !seen.insert(start) {

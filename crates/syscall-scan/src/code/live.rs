@@ -312,7 +312,7 @@ impl Code<'_> {
             match self.exit(exit).kind {
                 ExitKind::IndirectCall => self.work.push(Work::Call(exit, target)),
                 _ => {
-                    self.entries.at(&mut self.marks, target).linked = true;
+                    self.entry_at(target).linked = true;
                     self.add_targets(exit, &[target]);
                 }
             }

@@ -15,6 +15,7 @@
 //! And some is reached only once something else is that has nothing to do with it on the face of it
 //! ([`deferred`]).
 
+mod changes;
 mod contexts;
 mod deferred;
 mod explore;
@@ -35,6 +36,7 @@ use crate::image::{Addr, Image};
 
 use marks::{Entries, Marks};
 
+pub use changes::Changed;
 pub use function::{Block, BlockIndex, Function};
 pub use references::{Reference, References};
 
@@ -170,6 +172,8 @@ pub struct Code<'a> {
     thunks: thunks::Thunks,
     /// What registers hold, where one instruction cannot make an address.
     tracker: Option<held::Tracker>,
+    /// What has changed since somebody asked.
+    changes: changes::Changes,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,
     /// Pieces of functions whose landing pads are taken, by their first address.

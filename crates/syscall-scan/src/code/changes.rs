@@ -1,0 +1,63 @@
+//! Which functions have changed since somebody asked.
+//!
+//! A function has other blocks than before if a run begins in it, if one of its exits leads somewhere else, or if what
+//! it leads to has become the beginning of another function, or has ceased to be one. All of that is noted by the exit
+//! in question, and what functions an exit is in is looked up when somebody asks.
+
+use super::{Code, Entry, ExitId};
+use crate::image::Addr;
+
+/// What has changed.
+#[derive(Default)]
+pub(super) struct Changes {
+    exits: Vec<ExitId>,
+    /// Addresses that may have become the beginnings of functions, or may have ceased to be.
+    entries: Vec<Addr>,
+}
+
+/// The functions that have changed.
+pub struct Changed {
+    /// Those that are new or may have other blocks.
+    pub functions: Vec<Addr>,
+    /// Addresses where none begins any more.
+    pub gone: Vec<Addr>,
+}
+
+impl Changes {
+    /// Something about an exit has changed, or about the runs that end with it.
+    pub(super) fn exit(&mut self, exit: ExitId) {
+        self.exits.push(exit);
+    }
+
+    /// An address may have become the beginning of a function, or have ceased to be.
+    pub(super) fn entry(&mut self, at: Addr) {
+        self.entries.push(at);
+    }
+}
+
+impl Code<'_> {
+    /// What is known about a place where a function begins, or begins once something is added.
+    pub(super) fn entry_at(&mut self, at: Addr) -> &mut Entry {
+        if self.entry(at).is_none() {
+            self.changes.entry(at);
+        }
+        self.entries.at(&mut self.marks, at)
+    }
+
+    /// The functions that have changed since the last time.
+    pub fn take_changed(&mut self) -> Changed {
+        let Changes { mut exits, mut entries } = std::mem::take(&mut self.changes);
+        entries.sort_unstable();
+        entries.dedup();
+        for &entry in &entries {
+            exits.extend(self.marks.exit_of_run(entry));
+            exits.extend(self.incoming(entry));
+        }
+        exits.sort_unstable();
+        exits.dedup();
+        let functions =
+            self.functions_around(exits.into_iter().map(|exit| (exit, self.exit(exit).at)).collect());
+        entries.retain(|&entry| self.entry(entry).is_none());
+        Changed { functions, gone: entries }
+    }
+}
