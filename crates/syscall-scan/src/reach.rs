@@ -8,7 +8,7 @@ use kplan::UnresolvedKind;
 
 use crate::by_name::ByName;
 use crate::code::Code;
-use crate::image::{Addr, Image};
+use crate::image::{Addr, Image, Loaded};
 use crate::jumps::Jumps;
 
 /// Places that lead to code which has not been seen, and what is not known there.
@@ -44,8 +44,11 @@ pub fn reach(image: &Image) -> Option<Reached<'_>> {
     let lost = jumps.lost().map(|id| code.exit(id).at);
     let lost = lost.map(|at| (at, UnresolvedKind::Jump, jump.to_owned()));
     let large = code.large_distances().map(|at| (at, UnresolvedKind::Code, large.to_owned()));
+    let go = "made by the Go compiler: methods that types refer to by distances are not followed";
+    let go_code = image.objects.iter().filter_map(Loaded::code_of_go);
+    let methods = go_code.map(|at| (at, UnresolvedKind::Code, go.to_owned()));
     let names_lost = names.lost.into_iter().map(|(at, reason)| (at, UnresolvedKind::Name, reason));
-    let mut lost: LostPlaces = lost.chain(large).chain(names_lost).collect();
+    let mut lost: LostPlaces = lost.chain(large).chain(methods).chain(names_lost).collect();
     lost.sort_unstable_by_key(|&(at, ..)| at);
     Some(Reached { code, lost, absent: names.absent.into_iter().collect() })
 }

@@ -124,6 +124,23 @@ fn code_that_goes_on_in_the_next_function() {
     assert_eq!(own_calls(&section(&program, "x86_64")), expected_calls("falls.S", "x86_64"));
 }
 
+/// What types of Go refer to is not known, and is said to be not known.
+#[test]
+fn methods_of_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    compile(Machine::X86_64, "golang.c", &format!("{BARE} -static -O2"), &program);
+    let section = section(&program, "x86_64");
+    assert_eq!(own_calls(&section), expected_calls("golang.c", "x86_64"));
+    let reasons: Vec<&str> = section["unresolved"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|site| site["reason"].as_str().unwrap())
+        .collect();
+    assert!(matches!(reasons[..], [reason] if reason.contains("Go compiler")), "{section:#}");
+}
+
 /// What code of the large code model calls and reads is not known, and is said to be not known.
 #[test]
 fn the_large_code_model() {

@@ -150,6 +150,12 @@ impl Loaded {
         Addr(own.wrapping_add(self.base))
     }
 
+    /// Where its code begins, if the Go compiler made it.
+    pub fn code_of_go(&self) -> Option<Addr> {
+        let begin = self.object.code.first().filter(|_| self.object.made_by_go)?;
+        Some(self.address(begin.start))
+    }
+
     /// Where its data is, the global offset table left out.
     pub fn data(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut start = self.memory.start;

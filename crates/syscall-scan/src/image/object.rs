@@ -59,6 +59,8 @@ pub struct Object {
     pub variables: Variables,
     /// The number that tells this build of it from all others, and by which its debugging file is found.
     pub build_id: Option<Vec<u8>>,
+    /// Whether the Go compiler made it.
+    pub made_by_go: bool,
     pub(super) segments: Vec<Segment>,
     /// Where code lies: executable sections, or else executable segments.
     pub(super) code: Vec<Range<u64>>,
@@ -157,6 +159,7 @@ impl Object {
                 .unwrap_or_default(),
             variables: Variables::read(&parts),
             build_id: parts.build_id(),
+            made_by_go: parts.is_made_by_go(),
             code: parts.code(),
             read_only: normalize(loads().filter(|p| p.p_flags & PF_W == 0).map(filled).collect()),
             relro: normalize(of_type(PT_GNU_RELRO).collect()),
@@ -320,10 +323,15 @@ impl<'a> Parts<'a> {
 
     /// The content of the note that `ld --build-id` makes.
     fn build_id(&self) -> Option<Vec<u8>> {
+        self.note(b"GNU\0", NT_GNU_BUILD_ID)
+    }
+
+    /// The content of a note.
+    fn note(&self, owner: &[u8], kind: u32) -> Option<Vec<u8>> {
         let notes = self.programs.iter().filter(|program| program.p_type == PT_NOTE);
         notes
             .filter_map(|program| file_range(self.bytes, program.p_offset, program.p_filesz))
-            .find_map(|range| gnu_build_id(&self.bytes[range]))
+            .find_map(|range| find_note(&self.bytes[range], owner, kind))
     }
 
     /// Where data lies, without section headers.
@@ -335,6 +343,7 @@ impl<'a> Parts<'a> {
     /// Whether the Go compiler made it, whose programs find variables by their distance from others.
     pub(super) fn is_made_by_go(&self) -> bool {
         self.sections.iter().any(|section| matches!(self.name(section), ".gopclntab" | ".go.buildinfo"))
+            || self.note(b"Go\0\0", GO_BUILD_ID).is_some()
     }
 
     fn interpreter(&self) -> Option<String> {
@@ -412,13 +421,16 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Finds the build ID among notes, whose names and contents are padded to 4 bytes.
-fn gnu_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+/// The note in which the Go linker says what it made the program from.
+const GO_BUILD_ID: u32 = 4;
+
+/// Finds the content of a note among notes, whose names and contents are padded to 4 bytes.
+fn find_note(mut notes: &[u8], owner: &[u8], kind: u32) -> Option<Vec<u8>> {
     while notes.len() >= 12 {
         let number = |at: usize| relocs::number(&notes[at..at + 4]) as usize;
         let (name, content) = (12..12 + number(0), 12 + number(0).next_multiple_of(4));
         let content = content..content + number(4);
-        if number(8) == NT_GNU_BUILD_ID as usize && notes.get(name) == Some(b"GNU\0") {
+        if number(8) == kind as usize && notes.get(name) == Some(owner) {
             return notes.get(content).map(<[u8]>::to_vec);
         }
         notes = notes.get(content.end.next_multiple_of(4)..)?;
