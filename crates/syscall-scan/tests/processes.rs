@@ -47,6 +47,19 @@ fn functions_count_where_somebody_gets_to_them() {
     }
 }
 
+/// A library that may be run as a program does other things then.
+#[test]
+fn libraries_that_are_programs_too() {
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        let source = "NOINLINE long used(void) { return call(5001); } void itself(void) { call(5002); for (;;) call(60); }
+            const char interpreter[] __attribute__((section(\".interp\"))) = \"/lib/ld.so\";";
+        root.library("lib/liba.so", source, "-Wl,-e,itself");
+        root.program("bin/one", "long used(void); void run(long n) { used(); }", "-fPIE -pie -la");
+        assert_eq!(root.calls(&["/bin/one"]), set([5001]));
+    }
+}
+
 #[test]
 fn a_table_that_was_copied_to_the_program() {
     for machine in Machine::ALL {

@@ -59,13 +59,8 @@ impl<'a> Code<'a> {
         if image.is_code(image.entry) {
             code.take(image.entry, Taken::Start);
         }
-        for (index, loaded) in image.objects.iter().enumerate().filter(|(_, loaded)| loaded.at_start) {
+        for (index, _) in image.objects.iter().enumerate().filter(|(_, loaded)| loaded.at_start) {
             code.activate(index);
-            // The interpreter jumps to where the program starts.
-            let start = loaded.address(loaded.object.entry);
-            if loaded.object.interpreter.is_some() && image.is_code(start) {
-                code.take(start, Taken::Start);
-            }
         }
         Some(code)
     }

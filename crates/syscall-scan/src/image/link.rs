@@ -545,6 +545,12 @@ impl<'p> Linker<'p> {
         if self.process.interpreter == Some(index) {
             found.starts.extend(self.functions_named(LOOKED_UP.iter().map(|name| name.as_bytes())));
         }
+        // The interpreter jumps to where the program starts. Libraries that may be run as programs (libc.so.6,
+        // libcap.so.2) name an entry as well, to which nobody gets who has them loaded.
+        let start = self.wrap(member.object.entry.wrapping_add(base));
+        if index == MemberIndex::FIRST && member.object.interpreter.is_some() && self.is_code(start) {
+            found.starts.push(Addr(start));
+        }
         found.starts.sort_unstable();
         found.starts.dedup();
         let memory = member.object.memory();

@@ -125,7 +125,8 @@ pub struct Loaded {
     pub at_start: bool,
     /// Whether every function that it exports has to count, because what it is asked for is not known.
     pub whole: bool,
-    /// Code that runs if the object is loaded: initialisers, finalisers, functions that choose functions.
+    /// Code that runs if the object is loaded: initialisers, finalisers, functions that choose functions, and where
+    /// the program starts.
     pub starts: Vec<Addr>,
     /// Words of data that may be pointers to code: (where, whereto), by rising address.
     pub code_pointers: Vec<(Addr, Addr)>,
