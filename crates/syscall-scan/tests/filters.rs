@@ -1,6 +1,6 @@
 //! Filters at work: a program does its job under the profile that was made for it, and a program that does
 //! something else is stopped. The profile is put in place by a small program around libseccomp, in the way of
-//! container runtimes.
+//! container runtimes. The lines for a unit of systemd are given to `systemd-analyze verify`.
 
 mod common;
 
@@ -304,5 +304,36 @@ fn other_arguments_are_stopped() {
         assert!(stopped(&confined.run(&rules, &outside, &[])), "{machine:?}");
         let rules = confined.rules(&within, &["--action", "kill"]);
         assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(0), "{machine:?}");
+    }
+}
+
+/// What systemd has to say about a unit with these lines in its section for a service.
+fn verified(directory: &Path, lines: &str) -> String {
+    let unit = directory.join("scanned.service");
+    fs::write(&unit, format!("[Unit]\nDescription=Scanned\n[Service]\nExecStart=/bin/true\n{lines}"))
+        .unwrap();
+    let output = Command::new("systemd-analyze").arg("verify").arg(&unit).output();
+    let output =
+        output.unwrap_or_else(|error| panic!("systemd-analyze: {error}; it is in Debian's package systemd"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // It verifies the units of this machine that the unit depends on as well.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    errors.lines().filter(|line| line.contains("scanned.service")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn systemd_understands_every_line() {
+    let directory = tempfile::tempdir().unwrap();
+    for machine in [Machine::I386, Machine::X86_64, Machine::Aarch64] {
+        let busybox = busybox(machine);
+        for action in ["errno", "kill"] {
+            let arguments = ["--format", "systemd", "--action", action, busybox.to_str().unwrap()];
+            let lines = String::from_utf8(scan(&arguments).stdout).unwrap();
+            assert!(lines.starts_with("SystemCallFilter="), "{lines}");
+            assert_eq!(verified(directory.path(), &lines), "", "{}: {lines}", machine.abi());
+            // It says so if it does not know a call.
+            let unknown = lines.replacen("=", "=no_such_call ", 1);
+            assert!(verified(directory.path(), &unknown).contains("no_such_call"), "{}", machine.abi());
+        }
     }
 }
