@@ -1,6 +1,6 @@
 /*!
-What the end-to-end tests share. They drive the real commands, as a user does, and know nothing of what is
-inside them.
+What tests share, the end-to-end tests above all. They drive the real commands, as a user does, and know nothing of
+what is inside them.
 
 - [`Run`]: runs a command with a time limit and looks at what it did;
 - [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
@@ -8,6 +8,8 @@ inside them.
 - [`SHUFFLED`], [`INSTRUMENTED`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
   numbers;
 - [`elf`]: what is in an object, read without the help of the tools under test;
+- [`process`]: runs tools, and commands that are expected to fail;
+- [`strace`]: which program made the calls in a log;
 - [`parallel`]: a thread for each core; [`parallel_on`]: a number of threads.
 
 The commands are those of the release profile, whatever the profile of the tests: a kernel takes seconds with
@@ -20,8 +22,10 @@ pub mod elf;
 pub mod order;
 mod parallel;
 mod places;
+pub mod process;
 mod random;
 mod run;
+pub mod strace;
 
 pub use chain::{Chain, INSTRUMENTED, Rewritten, SHUFFLED};
 pub use parallel::{parallel, parallel_on};

@@ -116,7 +116,7 @@ fn a_kernel_can_be_loaded_elsewhere() {
     // The same kernel as a linker leaves it that knows of no physical addresses.
     let mut objcopy = std::process::Command::new("objcopy");
     objcopy.args(["--change-section-lma", "*+0xc0000000", "vmlinux", "virtual"]).current_dir(traced.path(""));
-    common::run(&mut objcopy);
+    kshrink_tests::process::run(&mut objcopy);
     assert_eq!(functions(&plan(&traced.coverage(&["qemu", "virtual", "trace"]))), RAN[1..]);
     let output = traced.coverage(&["qemu", "virtual", "trace", "--load-address", "0x100000"]);
     assert_eq!(functions(&plan(&output)), RAN);

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::Dir;
-use common::command::{array, fails, kcfg, on_objects, parse, program};
+use common::command::{array, kcfg, on_objects, program};
+use kshrink_tests::process::{fails, parse, run};
 use serde_json::Value;
 
 /// Every block and chunk of a document.
@@ -127,13 +128,12 @@ fn all_functions_of_a_name() {
             let object = dir.path(&format!("local{n}.o"));
             let defines = [format!("-DN={n}"), format!("-DNAME=outer{n}")];
             let mut gcc = Command::new("gcc");
-            common::run(
-                gcc.args(["-m32", "-Os", "-fno-pic", "-fno-inline", "-fno-ipa-cp", "-c"])
-                    .args(defines)
-                    .arg(&source)
-                    .arg("-o")
-                    .arg(&object),
-            );
+            run(gcc
+                .args(["-m32", "-Os", "-fno-pic", "-fno-inline", "-fno-ipa-cp", "-c"])
+                .args(defines)
+                .arg(&source)
+                .arg("-o")
+                .arg(&object));
             object
         })
         .collect();
@@ -201,7 +201,7 @@ fn names_do_not_break_drawings_or_documents() {
     let (object, renamed) = (dir.compile("calls.c", &["-Os"]), dir.path("renamed.o"));
     let name = "a\"b\\c d\u{e9}";
     let mut objcopy = Command::new("objcopy");
-    common::run(objcopy.args(["--redefine-sym", &format!("spins={name}")]).arg(object).arg(&renamed));
+    run(objcopy.args(["--redefine-sym", &format!("spins={name}")]).arg(object).arg(&renamed));
     let objects = [renamed];
     let document = parse(&on_objects(&objects, &[]));
     assert!(array(&document, "functions").iter().any(|function| function["name"] == name));

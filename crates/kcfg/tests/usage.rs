@@ -7,7 +7,8 @@ use std::io::Read;
 use std::process::Stdio;
 
 use common::Dir;
-use common::command::{fails, finish, kcfg, on_objects, program};
+use common::command::{kcfg, on_objects, program};
+use kshrink_tests::process::{fails, finish};
 
 #[test]
 fn a_file_appears_whole_or_not_at_all() {

@@ -111,7 +111,7 @@ fn what_has_no_symbols_is_refused() {
     let vmlinux = kernel(&dir, Machine::I386);
     let object = Functions::read(&dir.path("global.o")).unwrap_err();
     assert!(matches!(object, Error::WrongKind { .. }), "{object}");
-    common::run(Command::new("strip").arg(&vmlinux));
+    kshrink_tests::process::run(Command::new("strip").arg(&vmlinux));
     let stripped = Functions::read(&vmlinux).unwrap_err().to_string();
     assert!(stripped.contains("vmlinux: has no symbols of code; use the vmlinux that"), "{stripped}");
 }

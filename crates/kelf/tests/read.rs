@@ -5,8 +5,9 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::{Dir, MACHINES, run, sources};
+use common::{Dir, MACHINES, sources};
 use kelf::{Error, Machine, Object, Place, RelocClass, reloc};
+use kshrink_tests::process::run;
 
 /// Section by name.
 fn section<'o, 'a>(object: &'o Object<'a>, name: &str) -> &'o kelf::Section<'a> {

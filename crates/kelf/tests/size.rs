@@ -75,7 +75,7 @@ fn files_are_compared_with_the_first() {
     let after = dir.path("after");
     let mut objcopy = Command::new("objcopy");
     objcopy.args(["--remove-section=.rodata"]).arg(&before).arg(&after);
-    common::run(&mut objcopy);
+    kshrink_tests::process::run(&mut objcopy);
     let output = text(&kelf(&[&before, &after]).stdout);
     let line = |name: &str| output.lines().find(|line| line.starts_with(name)).unwrap().to_string();
     assert!(line("text").ends_with(" 0.0 %"), "{output}");
@@ -120,7 +120,7 @@ fn errors_name_the_file_and_set_the_exit_code() {
     check(&dir.write("text", "hello"), 2, "not an ELF file");
     let bytes = fs::read(&vmlinux).unwrap();
     check(&dir.write("half", &bytes[..bytes.len() / 2]), 2, "damaged or not finished");
-    common::run(Command::new("strip").arg(&vmlinux));
+    kshrink_tests::process::run(Command::new("strip").arg(&vmlinux));
     check(&vmlinux, 2, "a kernel without the symbols __init_begin and __init_end");
     assert_eq!(kelf(&[]).status.code(), Some(2));
 }

@@ -7,8 +7,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Dir, HOT, fails, finish, fixture, parse, reorder, succeeds};
+use common::{Dir, HOT, fixture, reorder, succeeds};
 use kelf::Functions;
+use kshrink_tests::process::{fails, finish, parse};
 
 const ALGORITHMS: [&str; 4] = ["first-use", "call-chain", "balanced", "packed"];
 

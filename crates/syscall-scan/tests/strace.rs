@@ -6,13 +6,14 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use kshrink_tests::strace::replay;
 use syscall_scan::arguments::Prototype;
 
 use common::{Machine, all_calls, busybox, fixture, own_calls, section};
@@ -132,41 +133,20 @@ fn trace(machine: Machine) -> Vec<Seen> {
 /// The calls in a log of `strace -f -n -i` that processes running BusyBox made; its script starts other
 /// programs too (`/bin/sh` by way of `system()`).
 fn parse(log: &str, busybox: &Path, applets: &Path) -> Vec<Seen> {
-    let mut parents = HashMap::new();
-    for line in log.lines() {
-        let forks = ["fork", "vfork", "clone", "clone3"].iter().any(|name| {
-            line.contains(&format!("] {name}(")) || line.contains(&format!("... {name} resumed>"))
-        });
-        if let (true, Some((_, child))) = (forks, line.rsplit_once(" = ")) {
-            parents.insert(child, line.split(' ').next().unwrap());
-        }
-    }
-    // Whether a process runs BusyBox; the program that it is about to run.
-    let mut own: HashMap<&str, bool> = HashMap::new();
-    let mut next: HashMap<&str, PathBuf> = HashMap::new();
     let mut seen = Vec::new();
-    for (index, line) in log.lines().enumerate() {
-        let Some((process, call)) = Call::parse(line) else { continue };
-        if index == 0 {
-            own.insert(process, true); // strace itself, starting the program
-            continue;
+    let mut started = false;
+    let enter = |path: &str, _: &bool| {
+        let path = Path::new(path);
+        path == busybox || path.starts_with(applets) || path.ends_with("self/exe")
+    };
+    replay(log, true, enter, |call, &own| {
+        // The first call is that of strace itself, which starts the program.
+        if let (Some(behind), true, false) = (call.behind, own && started, call.resumed) {
+            let (number, name) = (call.number.into(), call.name.to_owned());
+            seen.push(Seen { behind, number, name, arguments: arguments(call.rest) });
         }
-        let inherited = parents.get(process).and_then(|parent| own.get(parent)).copied();
-        let is_own = *own.entry(process).or_insert(inherited.unwrap_or(true));
-        if is_own && !call.resumed {
-            let Call { behind, number, name, rest, .. } = call;
-            seen.push(Seen { behind, number, name: name.to_owned(), arguments: arguments(rest) });
-        }
-        if call.name == "execve" {
-            if let Some(path) = call.rest.strip_prefix("(\"").and_then(|rest| rest.split('"').next()) {
-                next.insert(process, PathBuf::from(path));
-            }
-            if let (true, Some(path)) = (call.rest.ends_with("= 0"), next.get(process)) {
-                let is_own = path == busybox || path.starts_with(applets) || path.ends_with("self/exe");
-                own.insert(process, is_own);
-            }
-        }
-    }
+        started = true;
+    });
     seen
 }
 
@@ -178,32 +158,6 @@ fn arguments(rest: &str) -> Vec<u64> {
         None => word.trim().parse(),
     };
     list.split(',').map_while(|word| number(word).ok()).collect()
-}
-
-/// A line of the log.
-struct Call<'a> {
-    behind: u64,
-    number: u64,
-    name: &'a str,
-    /// The end of a call whose beginning was on a line before.
-    resumed: bool,
-    rest: &'a str,
-}
-
-impl<'a> Call<'a> {
-    /// `1234  [  20] [f7f0a579] getpid() = 1234`. Signals and exits have another form.
-    fn parse(line: &'a str) -> Option<(&'a str, Call<'a>)> {
-        let (process, rest) = line.split_once(' ')?;
-        let (number, rest) = rest.trim_start().strip_prefix('[')?.split_once("] [")?;
-        let (behind, rest) = rest.split_once("] ")?;
-        let resumed = rest.starts_with("<... ");
-        let rest = rest.trim_start_matches("<... ");
-        let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
-        let (name, rest) = rest.split_at(length);
-        let number = number.trim().parse().ok()?;
-        let behind = u64::from_str_radix(behind, 16).ok()?;
-        (!name.is_empty()).then_some((process, Call { behind, number, name, resumed, rest }))
-    }
 }
 
 #[test]

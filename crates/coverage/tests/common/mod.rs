@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use kplan::Plan;
+use kshrink_tests::process::run;
 use tempfile::TempDir;
 
 /// How long QEMU may take for a few dozen instructions, on a busy machine.
@@ -112,12 +113,6 @@ impl Drop for Machine {
 
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/coverage").join(name)
-}
-
-pub fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?} failed:\n{}", text(&output.stderr));
-    output
 }
 
 pub fn text(bytes: &[u8]) -> &str {

@@ -13,6 +13,7 @@ use kcfg::graph::{Graph, Opaque, SymbolPlace};
 use kcfg::index::NodeId;
 use kcfg::lift::Lifter;
 use kelf::{InputFiles, Program};
+use kshrink_tests::process::run;
 
 /// A directory for one test, removed at its end.
 pub struct Dir(tempfile::TempDir);
@@ -64,17 +65,6 @@ impl Dir {
 /// A fixture's path.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg").join(name)
-}
-
-/// Runs a command that has to succeed, and returns what it printed.
-pub fn run(command: &mut Command) -> String {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let package = if program == "gcc" { "gcc" } else { "binutils" };
-    let output =
-        command.output().unwrap_or_else(|error| panic!("{program}: {error}; install the package {package}"));
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{command:?} failed:\n{text}");
-    text
 }
 
 /// The finest graph of some objects in which everything is alive.

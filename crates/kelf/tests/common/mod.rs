@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kelf::{Group, Machine, Object, Place, Section, SectionIndex, SymbolIndex};
+use kshrink_tests::process::run;
 
 pub const MACHINES: [Machine; 4] = [Machine::I386, Machine::X86_64, Machine::Arm, Machine::Aarch64];
 
@@ -70,25 +71,6 @@ impl Dir {
 
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/elf").join(name)
-}
-
-/// Runs a command that has to succeed, and returns what it printed.
-pub fn run(command: &mut Command) -> String {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let package = match program.as_str() {
-        "gcc" => "gcc",
-        "arm-linux-gnueabihf-gcc" => "gcc-arm-linux-gnueabihf",
-        "arm-linux-gnueabihf-ld" => "binutils-arm-linux-gnueabihf",
-        "aarch64-linux-gnu-gcc" => "gcc-aarch64-linux-gnu",
-        "aarch64-linux-gnu-ld" => "binutils-aarch64-linux-gnu",
-        _ => "binutils",
-    };
-    let output =
-        command.output().unwrap_or_else(|error| panic!("{program}: {error}; install the package {package}"));
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?} failed:\n{text}");
-    text
 }
 
 /// The sources that every machine compiles, and one of its own with all kinds of relocations.

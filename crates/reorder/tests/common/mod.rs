@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use kelf::Functions;
-use serde_json::{Value, json};
+use kshrink_tests::process::{finish, run};
+use serde_json::json;
 
 /// The functions that ran, in the order in which they did: name, file, and whether they have a section of
 /// their own.
@@ -90,26 +91,11 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/order").join(name)
 }
 
-fn run(command: &mut Command) {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}; install it"));
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{command:?} failed:\n{text}");
-}
-
 /// The command, without standard input.
 pub fn reorder() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_reorder"));
     command.stdin(Stdio::null());
     command
-}
-
-/// Runs it; gives its status, output and messages.
-#[track_caller]
-pub fn finish(command: &mut Command) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (status.code().expect("no signal"), text(stdout), text(stderr))
 }
 
 /// Runs it; it has to succeed.
@@ -118,18 +104,4 @@ pub fn succeeds(command: &mut Command) -> String {
     let (status, output, messages) = finish(command);
     assert_eq!(status, 0, "{messages}");
     output
-}
-
-/// Runs it and expects a failure with one line that says this.
-#[track_caller]
-pub fn fails(command: &mut Command, status: i32, words: &str) {
-    let (found, output, messages) = finish(command);
-    assert_eq!((found, output.as_str()), (status, ""), "{messages}");
-    assert!(messages.starts_with("reorder: error: ") && messages.contains(words), "{messages}");
-    assert_eq!(messages.lines().count(), 1, "{messages}");
-}
-
-/// Parses JSON.
-pub fn parse(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }

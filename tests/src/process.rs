@@ -1,0 +1,53 @@
+//! Runs the tools that tests need and the commands that they are about, and looks at what these say.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Debian's package with a tool.
+fn package(tool: &str) -> &str {
+    match tool {
+        "gcc" => "gcc",
+        "arm-linux-gnueabihf-gcc" => "gcc-arm-linux-gnueabihf",
+        "arm-linux-gnueabihf-ld" => "binutils-arm-linux-gnueabihf",
+        "aarch64-linux-gnu-gcc" => "gcc-aarch64-linux-gnu",
+        "aarch64-linux-gnu-ld" => "binutils-aarch64-linux-gnu",
+        _ => "binutils",
+    }
+}
+
+/// Runs a tool that has to succeed, and returns what it printed.
+#[track_caller]
+pub fn run(tool: &mut Command) -> String {
+    let name = tool.get_program().to_string_lossy().into_owned();
+    let output = tool
+        .output()
+        .unwrap_or_else(|error| panic!("{name}: {error}; install the package {}", package(&name)));
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{tool:?} failed:\n{text}");
+    text
+}
+
+/// Runs a command; gives its status, output and messages.
+#[track_caller]
+pub fn finish(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().expect("no signal"), text(stdout), text(stderr))
+}
+
+/// Runs a command and expects a failure with one line that says this.
+#[track_caller]
+pub fn fails(command: &mut Command, status: i32, words: &str) {
+    let (found, output, messages) = finish(command);
+    assert_eq!((found, output.as_str()), (status, ""), "{messages}");
+    let name = std::path::Path::new(command.get_program()).file_name().unwrap().to_string_lossy();
+    assert!(messages.starts_with(&format!("{name}: error: ")) && messages.contains(words), "{messages}");
+    assert_eq!(messages.lines().count(), 1, "{messages}");
+}
+
+/// Parses JSON.
+#[track_caller]
+pub fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
