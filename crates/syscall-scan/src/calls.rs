@@ -27,9 +27,6 @@ use crate::values::{Atom, Origin, Value, When};
 /// How many ways into one site are looked at one by one. With more, its arguments count as unknown.
 const MAX_WAYS: usize = 4096;
 
-/// How far beside an object an address may lie that is meant relative to it, in bytes.
-const SLACK: u64 = 0x10000;
-
 /// The place of the number among the words of a [`Way`]; the arguments follow, and then the words of the
 /// block that an argument points to.
 const NUMBER: usize = 0;
@@ -331,7 +328,7 @@ impl Search<'_, '_, '_> {
     ) -> Option<BTreeSet<u64>> {
         let numbers = self.resolver.value(way.function, &way.state, word, way.at).ok()?;
         let image = self.resolver.code().image;
-        let is_address = |number| is_moved(image, number) || points_into(image, prototype, index, number);
+        let is_address = |number| image.may_be_moved(number) || points_into(image, prototype, index, number);
         if numbers.iter().any(|&number| is_address(number)) {
             return None;
         }
@@ -371,12 +368,6 @@ impl Search<'_, '_, '_> {
             Err(Stop::TooMany) => Err(Stop::TooMany),
         }
     }
-}
-
-/// Whether a number may be an address of a program that is loaded elsewhere than its file says.
-fn is_moved(image: &Image, number: u64) -> bool {
-    let near = [number, number.saturating_add(SLACK), number.saturating_sub(SLACK)];
-    near.into_iter().any(|address| image.is_movable(Addr(address)))
 }
 
 /// Whether an argument that is a pointer leads into the program's memory.

@@ -63,7 +63,8 @@ impl Jumps {
         let mut any = false;
         for id in pending {
             let blocks = self.blocks(id);
-            self.jumps.entry(id).or_default().looked = blocks;
+            // One that constants decide may do so no longer at any time.
+            self.jumps.entry(id).or_default().looked = if code.is_decided(id) { 0 } else { blocks };
             any |= self.note(code, id, found.remove(&id).unwrap_or(Targets::Unknown));
         }
         any
@@ -157,7 +158,7 @@ impl Jumps {
     /// Takes what has been found out about a jump. Returns whether it has new targets.
     fn note(&mut self, code: &mut Code, id: ExitId, targets: Targets) -> bool {
         let Some(jump) = self.jumps.get_mut(&id) else { return false };
-        jump.lost = targets == Targets::Unknown;
+        jump.lost = targets == Targets::Unknown && !code.is_decided(id);
         let Targets::Known { targets, table } = targets else { return false };
         if table {
             // A pointer to the beginning of a function may be just that.
@@ -168,7 +169,7 @@ impl Jumps {
             let words: Vec<(Addr, Addr)> = code.image.code_pointers().filter(own).collect();
             words.into_iter().for_each(|(word, target)| code.claim(word, target));
         }
-        code.add_targets(id, &targets)
+        !code.is_decided(id) && code.add_targets(id, &targets)
     }
 }
 

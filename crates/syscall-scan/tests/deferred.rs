@@ -96,6 +96,13 @@ void pthread_mutex_lock(int *kind)
 	unlock();
 	call(5200);
 }
+LOCAL NOINLINE void sched_get_priority_max(void) { call(5208); }
+NOINLINE static void find_least(void) { sched_get_priority_max(); }
+void pthread_mutex_init(int *kind)
+{
+	if (*kind & 0x40)
+		find_least();
+}
 ";
 
 #[test]
@@ -103,15 +110,113 @@ fn priorities_change_once_there_may_be_mutexes_for_that() {
     let library = format!("{GNU}{MUTEXES}");
     let locking = |other: &str| {
         let declared =
-            "void pthread_mutex_lock(int *); void pthread_mutexattr_setprotocol(void); void shmat(void);
-            void pthread_mutex_setprioceiling(void); int kind;";
+            "void pthread_mutex_lock(int *); void pthread_mutexattr_setprotocol(void); void shmat(int, void *, int);
+            void pthread_mutex_setprioceiling(void); void pthread_mutex_init(int *); int kind;";
         let run = format!("{declared} void run(long n) {{ pthread_mutex_lock(&kind); {other} }}");
         calls(Machine::X86_64, &library, &run)
     };
     assert_eq!(locking(""), set([5200, 5207]));
     assert_eq!(locking("pthread_mutexattr_setprotocol();"), set([5200, 5201, 5202, 5204, 5206, 5207]));
     assert_eq!(locking("pthread_mutex_setprioceiling();"), set([5200, 5201, 5202, 5203, 5206, 5207]));
-    assert_eq!(locking("shmat();"), set([5200, 5201, 5202, 5205, 5206, 5207]));
+    assert_eq!(locking("pthread_mutex_init(&kind);"), set([5200, 5207]));
+    assert_eq!(
+        locking("pthread_mutex_init(&kind); shmat(1, 0, 0);"),
+        set([5200, 5201, 5202, 5205, 5206, 5207, 5208])
+    );
+    assert_eq!(locking("shmat(1, 0, 0x1000);"), set([5200, 5205, 5207]));
+    assert_eq!(locking("shmat(1, 0, 0x1000 | kind);"), set([5200, 5201, 5202, 5205, 5206, 5207]));
+    assert_eq!(locking("shmat(1, 0, 0);"), set([5200, 5201, 5202, 5205, 5206, 5207]));
+}
+
+const SPAWNING: &str = "
+LOCAL NOINLINE void getuid(void) { call(5701); }
+LOCAL NOINLINE void setpgid(void) { call(5702); }
+LOCAL NOINLINE void sched_setparam(void) { call(5703); }
+LOCAL NOINLINE void sched_setscheduler(void) { call(5704); }
+LOCAL NOINLINE void setsid(void) { call(5705); }
+LOCAL NOINLINE void chdir(void) { call(5706); }
+LOCAL NOINLINE void posix_spawnattr_setflags(short *attributes, short flags) { *attributes = flags; }
+LOCAL NOINLINE void posix_spawn_file_actions_addchdir_np(void) { }
+static NOINLINE void child(volatile short *attributes)
+{
+	if (*attributes & 1)
+		getuid(), call(5707);
+	if (*attributes & 2)
+		setpgid();
+	if (*attributes & 0x10)
+		sched_setparam();
+	if (*attributes & 0x20)
+		sched_setscheduler();
+	if (*attributes & 0x80)
+		setsid();
+	if (attributes[1])
+		chdir();
+}
+void posix_spawn(short *attributes) { child(attributes); }
+void system(void)
+{
+	short attributes[2];
+	posix_spawnattr_setflags(attributes, 0xc);
+	child(attributes);
+}
+";
+
+#[test]
+fn what_new_processes_do_counts_once_somebody_may_ask_for_it() {
+    let library = format!("{GNU}{SPAWNING}");
+    let spawning = |more: &str| {
+        let declared = "void posix_spawn(short *); void system(void); short attributes[2];
+            void posix_spawnattr_setflags(short *, short); void posix_spawn_file_actions_addchdir_np(void);
+            void setsid(void); void getuid(void);";
+        let run = format!("{declared} void run(long n) {{ posix_spawn(attributes); {more} }}");
+        calls(Machine::X86_64, &library, &run)
+    };
+    let all = [5701, 5702, 5703, 5704, 5705, 5707];
+    assert_eq!(spawning(""), set([]));
+    assert_eq!(spawning("system();"), set([]));
+    assert_eq!(spawning("system(); setsid(); getuid();"), set([5701, 5705]));
+    assert_eq!(spawning("posix_spawn_file_actions_addchdir_np();"), set([5706]));
+    assert_eq!(spawning("system(); posix_spawnattr_setflags(attributes, 0x82);"), set([5702, 5705]));
+    assert_eq!(spawning("posix_spawnattr_setflags(attributes, attributes[0]);"), set(all));
+    assert_eq!(spawning("void (*volatile f)() = posix_spawnattr_setflags; f();"), set(all));
+}
+
+const CREATING: &str = "
+LOCAL NOINLINE void sched_setscheduler(void) { call(144); }
+void pthread_attr_setinheritsched(void) { }
+LOCAL NOINLINE void pthread_attr_setaffinity_np(void) { }
+static NOINLINE void create(volatile int *attributes)
+{
+	call(5800);
+	if (attributes[0])
+		call(144);
+	if (attributes[1])
+		call(203);
+}
+void pthread_create(volatile int *attributes)
+{
+	if (attributes[0])
+		call(143);
+	if (attributes[1])
+		pthread_attr_setaffinity_np();
+	create(attributes);
+}
+";
+
+#[test]
+fn scheduling_of_new_threads_counts_once_somebody_may_ask_for_it() {
+    let library = format!("{GNU}{CREATING}");
+    let creating = |more: &str| {
+        let declared =
+            "void pthread_create(int *); void pthread_attr_setinheritsched(void); int attributes[2];
+            void pthread_attr_setaffinity_np(void); void sched_setscheduler(void);";
+        let run = format!("{declared} void run(long n) {{ pthread_create(attributes); {more} }}");
+        calls(Machine::X86_64, &library, &run)
+    };
+    assert_eq!(creating(""), set([5800]));
+    assert_eq!(creating("pthread_attr_setinheritsched();"), set([143, 144, 5800]));
+    assert_eq!(creating("pthread_attr_setaffinity_np();"), set([203, 5800]));
+    assert_eq!(creating("sched_setscheduler();"), set([144, 5800]));
 }
 
 /// Asks for threads where the descriptor says it, in code with `%s` in front of the comparison.
@@ -149,7 +254,7 @@ fn ways_for_several_threads_count_once_some_are_created() {
 
 #[test]
 fn ways_for_several_threads_count_where_something_else_may_have_been_compared() {
-    let run = "void work(long); void run(long n) { work(n); }";
+    let run = "volatile long any; void work(long); void run(long n) { work(any); }";
     for code in [
         // Control comes in between, before and after the whole is known.
         "cmpl $7, %k0; je 1f; cmpl $0, PLACE; 1: jne %l1",

@@ -90,6 +90,20 @@ fn numbers_that_are_chosen() {
     check_on(&[Machine::I386, Machine::X86_64, Machine::Arm, Machine::Aarch64], "choices.c");
 }
 
+/// What i386 passes on the stack is not followed, nor what is in a frame over a system call, where the kernel may
+/// go on with another stack.
+#[test]
+fn what_functions_are_called_with() {
+    let optimized: Vec<&str> = OPTIONS.into_iter().filter(|options| !options.contains("-O0")).collect();
+    check_with(&[Machine::X86_64], "entered.c", &optimized);
+    check_with(
+        &[Machine::I386],
+        "entered.c",
+        &["-static -O2 -fno-pie -no-pie", "-static -Os -fno-pie -no-pie"],
+    );
+    check_on(&[Machine::I386, Machine::X86_64], "anyhow.c");
+}
+
 #[test]
 fn jump_tables() {
     check("cases.c");

@@ -1,4 +1,4 @@
-//! Computed jumps that go to a saved context (`longjmp`), and never back to the caller.
+//! Computed jumps that go to a saved context (`longjmp`), and never back to the caller; and functions that return twice.
 //!
 //! Such a jump ends a function that loads the registers which functions preserve, and the stack pointer, from
 //! where an argument points to. Control goes on behind a call of `setjmp`, and code that can run from there on
@@ -9,10 +9,10 @@
 //! somebody else jumps to that. To be on the safe side, a function that writes to memory at all is not taken
 //! for one that only restores.
 
-use kcfg::isa::{Address, Effect, Reg, Value};
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
 
-use super::Code;
-use crate::abi::Convention;
+use super::{Code, ExitKind};
+use crate::abi::{self, Convention};
 use crate::image::Addr;
 
 /// How many registers at least are loaded, the stack pointer left out: all that i386 has, but for the frame
@@ -21,6 +21,9 @@ const LEAST_LOADED: usize = 3;
 
 /// The longest function of this kind, in bytes. Those of the C libraries have less than 100.
 const MAX_SIZE: u64 = 256;
+
+/// How many instructions of a function are looked at to tell whether it reads its return address.
+const MAX_PROLOGUE: usize = 40;
 
 impl Code<'_> {
     /// Whether the function of a computed jump does nothing but restore a context.
@@ -57,5 +60,68 @@ impl Code<'_> {
             }
         }
         moves_stack && loaded.len() >= LEAST_LOADED
+    }
+
+    /// Whether a function looks at its own return address, as `setjmp` and `vfork` do. When it returns for
+    /// the second time, the frame is as it was left after the first.
+    pub fn returns_twice(&self, callee: Addr) -> bool {
+        self.reads_return_address(callee).unwrap_or(false)
+    }
+
+    fn reads_return_address(&self, callee: Addr) -> Option<bool> {
+        let &Convention { stack_pointer, link, .. } = Convention::of(self.image.machine)?;
+        let is_link =
+            |value: Value| link.is_some_and(|link| matches!(value, Value::Reg { reg, .. } if reg == link));
+        let (mut at, mut depth) = (callee, 0i64);
+        let mut effects = Vec::new();
+        for _ in 0..MAX_PROLOGUE {
+            effects.clear();
+            self.effects(at, &mut effects);
+            for effect in &effects {
+                match *effect {
+                    // Functions that call others keep it on the stack.
+                    Effect::Store { to, value, .. } if is_link(value) && to.base != Some(stack_pointer) => {
+                        return Some(true);
+                    }
+                    Effect::Set { value, .. } | Effect::Binary { left: value, .. } if is_link(value) => {
+                        return Some(true);
+                    }
+                    // The system call itself returns twice, and the function has nothing on the stack.
+                    Effect::Set { dst, value: Value::Const(number), .. }
+                        if link.is_some() && self.is_vfork(dst, number) =>
+                    {
+                        return Some(true);
+                    }
+                    Effect::Set { value: Value::Load { from, .. }, .. }
+                        if link.is_none()
+                            && from.base == Some(stack_pointer)
+                            && from.index.is_none()
+                            && from.displacement == depth =>
+                    {
+                        return Some(true);
+                    }
+                    Effect::Binary { op, dst, right: Value::Const(bytes), .. } if dst == stack_pointer => {
+                        let bytes = i64::try_from(bytes).ok()?;
+                        depth += if op == BinaryOp::Sub { bytes } else { -bytes };
+                    }
+                    Effect::Set { dst, .. } | Effect::Clobber(dst) if dst == stack_pointer => return None,
+                    _ => {}
+                }
+            }
+            at = match self.exit_at(at).map(|exit| self.exit(exit)) {
+                Some(exit) if exit.kind == ExitKind::Jump && exit.successors.len() == 1 => exit.successors[0],
+                Some(_) => return None,
+                None => at.plus(self.length(at)?),
+            };
+        }
+        None
+    }
+
+    /// Whether putting a number into a register is getting ready for `vfork`, or for `clone`, which can do the
+    /// same.
+    fn is_vfork(&self, dst: Reg, number: u64) -> bool {
+        let abi = abi::abi(self.image.machine, false);
+        let name = u32::try_from(number).ok().and_then(|number| abi::name(abi, number));
+        dst == abi::number_register(abi) && matches!(name, Some("vfork" | "clone" | "clone3"))
     }
 }

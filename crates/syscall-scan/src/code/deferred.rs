@@ -9,15 +9,11 @@
 //!   name's place in the table). Such a function counts once live code of the library or of a service's module
 //!   names the string that it is picked by, or any word of their data points to the string: who only asks for
 //!   users does not look for hosts. A direct call counts at once, as does asking for the whole name.
-//! - *Mutexes that change the priority of their owner* (`PTHREAD_PRIO_PROTECT`). Of what kind a mutex is, only
-//!   the library writes into it, and only for attributes with such a protocol. The functions that ask for
-//!   priorities and change them when it is locked count once [`MAKING_PROTOCOLS`] can be called, the functions that give an
-//!   attribute a protocol or that have to do with ceilings; or [`SHARING`] can, through which a process gets at
-//!   mutexes that another one has made. Not thought of is a mutex for that in a file which the
-//!   process maps, made by another program.
+//! - *Mutexes that change the priority of their owner*, see [`super::priorities`].
 //! - *Several threads.* The thread's own descriptor says whether there is more than one (`header.multiple_threads`);
 //!   it is 0 at first, and only what creates a thread writes to it. Where it is compared with 0, the way for
 //!   other values counts once any live instruction writes to that place of the descriptor.
+//! - *Attributes* of threads and of programs that are started, see [`super::attributes`].
 //! - *The interpreter as a program.* The dynamic linker compares where the program starts, which the kernel tells
 //!   it, with its own entry. In a process that has a program and an interpreter, these are not the same, and what
 //!   is only for the other case never counts.
@@ -31,7 +27,9 @@ use kcfg::isa::{Address, Condition, Effect, Flow, MemoryOperand, Reg, Value};
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::attributes::{Attribute, Attributes};
 use super::explore::Work;
+use super::priorities::Priorities;
 use super::{Code, Exit, ExitId, Taken};
 use crate::image::{Addr, Image, Loaded};
 
@@ -106,22 +104,6 @@ const SERVICE_FUNCTIONS: [&str; 64] = [
 /// What only the C library of GNU has.
 const GNU: &str = "gnu_get_libc_version";
 
-/// What makes mutexes that change priorities.
-const MAKING_PROTOCOLS: [&str; 3] =
-    ["pthread_mutexattr_setprotocol", "pthread_mutexattr_setprioceiling", PRIORITY_CEILING];
-
-/// What shares mutexes, or memory that they may be in.
-const SHARING: [&str; 3] = ["pthread_mutexattr_setpshared", "shm_open", "shmat"];
-
-/// A function that has to do with ceilings, and calls the one which changes priorities.
-const PRIORITY_CEILING: &str = "pthread_mutex_setprioceiling";
-
-/// A function that calls both the one which changes priorities and the one which asks for them.
-const LOCKING: &str = "pthread_mutex_trylock";
-
-/// What both call, and nothing else that deals with mutexes does.
-const ASKING_FOR_PRIORITIES: &str = "sched_getparam";
-
 /// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Until {
@@ -133,6 +115,8 @@ enum Until {
     Protocols,
     /// There may be several threads.
     Threads,
+    /// Somebody may set an attribute.
+    Attribute(&'static Attribute),
 }
 
 /// What is deferred.
@@ -144,14 +128,14 @@ pub(super) struct Deferred {
     named: FxHashSet<&'static str>,
     /// How many strings of the C library have been looked at.
     strings: usize,
-    /// The functions for the priority of a thread that locks a mutex.
-    priority: FxHashSet<Addr>,
-    /// The functions that make mutexes for it.
-    protocols: Vec<Addr>,
+    /// What is for mutexes that change priorities.
+    priorities: Priorities,
     /// Where the descriptor says how many threads there are, from the segment's beginning on.
     threads: Option<Range<u64>>,
     /// Whether something writes there.
     has_threads: bool,
+    /// What the C library calls only if an attribute says so.
+    attributes: Attributes,
     /// The interpreter's entry.
     entry: Option<Addr>,
     /// What waits.
@@ -202,9 +186,8 @@ impl Deferred {
                 deferred.name(image, string);
             }
         }
-        for name in MAKING_PROTOCOLS.into_iter().chain(SHARING) {
-            deferred.protocols.extend(image.objects.iter().flat_map(|loaded| exports(loaded, name)));
-        }
+        deferred.attributes = Attributes::of(image);
+        deferred.priorities = Priorities::of(image);
         deferred
     }
 
@@ -222,7 +205,7 @@ impl Deferred {
                 let name = self.services.get(&target)?;
                 Some(Until::Named(name))
             }
-            Work::Call(_, target) | Work::Edge(_, target) if self.priority.contains(&target) => {
+            Work::Call(_, target) | Work::Edge(_, target) if self.priorities.is_deferred(target) => {
                 Some(Until::Protocols)
             }
             _ => None,
@@ -231,9 +214,22 @@ impl Deferred {
 }
 
 impl Code<'_> {
+    pub(super) fn attributes(&self) -> &Attributes {
+        &self.deferred.attributes
+    }
+
+    pub(super) fn priorities(&self) -> &Priorities {
+        &self.deferred.priorities
+    }
+
     /// Puts a piece of work aside, if it waits for something. Returns it if not.
     pub(super) fn defer(&mut self, work: Work) -> Option<Work> {
-        match self.deferred.awaited(&work) {
+        let attribute = match work {
+            Work::Call(from, target) | Work::Edge(from, target) => self.attribute_of_call(from, target),
+            Work::Site(at, Some(number)) => self.attribute_of_site(at, number),
+            _ => None,
+        };
+        match attribute.map(Until::Attribute).or_else(|| self.deferred.awaited(&work)) {
             Some(until) if !self.counts(until) => {
                 self.deferred.work.push((until, work));
                 None
@@ -247,8 +243,9 @@ impl Code<'_> {
         match until {
             Until::Never => false,
             Until::Named(name) => self.deferred.named.contains(name),
-            Until::Protocols => self.deferred.protocols.iter().any(|&f| self.entry(f).is_some()),
+            Until::Protocols => self.may_change_priorities(),
             Until::Threads => self.deferred.has_threads,
+            Until::Attribute(attribute) => self.is_set(attribute),
         }
     }
 
@@ -275,12 +272,17 @@ impl Code<'_> {
 
     fn release_branch(&mut self, exit: ExitId) {
         if let Some(branch) = self.deferred.branches.remove(&exit) {
-            self.go(exit, branch.other);
-            // The next instruction comes first, as everywhere.
-            let Exit { next, successors, .. } = &mut self.exits[exit.0 as usize];
-            if branch.other == *next {
-                successors.rotate_right(1);
-            }
+            self.go_also(exit, branch.other);
+        }
+    }
+
+    /// A conditional branch goes the other way, too.
+    pub(super) fn go_also(&mut self, exit: ExitId, other: Addr) {
+        self.go(exit, other);
+        // The next instruction comes first, as everywhere.
+        let Exit { next, successors, .. } = &mut self.exits[exit.0 as usize];
+        if other == *next {
+            successors.rotate_right(1);
         }
     }
 
@@ -291,16 +293,16 @@ impl Code<'_> {
         }
     }
 
-    /// Where a conditional branch goes, of the instruction that follows it and its target: both, but for what is
-    /// deferred.
+    /// Where a conditional branch goes, of the instruction that follows it and its target, each with whether
+    /// constants let it go there: both, but for what is deferred.
     pub(super) fn branch(
         &mut self,
         exit: ExitId,
-        ways: [Addr; 2],
+        ways: [(Addr, bool); 2],
         effects: &[Effect],
         compared: &Comparison,
     ) {
-        let [next, target] = ways;
+        let [(next, _), (target, _)] = ways;
         let equal = effects.iter().find_map(|effect| match effect {
             Effect::BranchIf(Condition::Equal) => Some(target),
             Effect::BranchIf(Condition::NotEqual) => Some(next),
@@ -317,9 +319,14 @@ impl Code<'_> {
         if let Some((until, from, other)) = other {
             self.deferred.branches.insert(exit, Branch { from, until, other });
         }
-        for way in ways {
-            if other.is_none_or(|(_, _, other)| other != way) {
+        for (way, is_open) in ways {
+            if other.is_some_and(|(_, _, other)| other == way) {
+                continue;
+            }
+            if is_open || next == target {
                 self.go(exit, way);
+            } else {
+                self.close(exit, way);
             }
         }
     }
@@ -361,25 +368,15 @@ impl Code<'_> {
         self.deferred.has_threads |= !apart && !effects.iter().all(reads);
     }
 
-    /// Finds the functions of the C library that ask for priorities and change them: those that only it can call,
-    /// that [`PRIORITY_CEILING`] and [`LOCKING`] call, and that call [`ASKING_FOR_PRIORITIES`].
-    pub(super) fn find_priority(&mut self) {
-        if self.deferred.threads.is_none() {
-            return;
+    /// Says which functions are for mutexes that change priorities.
+    pub(super) fn find_priorities(&mut self) {
+        if self.deferred.threads.is_some() {
+            self.deferred.priorities.functions = self.functions_for_priorities();
         }
-        let libraries = || self.image.objects.iter().filter(|loaded| loaded.is_c_library);
-        let of = |name| libraries().flat_map(move |loaded| exports(loaded, name));
-        let asking: Vec<Addr> = of(ASKING_FOR_PRIORITIES).collect();
-        let exported: FxHashSet<Addr> = libraries().flat_map(all_exports).collect();
-        let locking = of(PRIORITY_CEILING).chain(of(LOCKING));
-        let callees = locking.flat_map(|function| self.calls_in(function));
-        let own = callees.filter(|callee| !exported.contains(callee));
-        let asks = |callee: &Addr| self.calls_in(*callee).iter().any(|called| asking.contains(called));
-        self.deferred.priority = own.filter(asks).collect();
     }
 
     /// The functions that a function calls or jumps to directly.
-    fn calls_in(&self, function: Addr) -> Vec<Addr> {
+    pub(super) fn calls_in(&self, function: Addr) -> Vec<Addr> {
         let Some(extent) = self.image.extent_around(function).filter(|extent| extent.start == function)
         else {
             return Vec::new();
@@ -461,13 +458,13 @@ fn service_function(name: &[u8]) -> Option<&'static str> {
 }
 
 /// All functions that an object exports.
-fn all_exports(loaded: &Loaded) -> impl Iterator<Item = Addr> {
+pub(super) fn all_exports(loaded: &Loaded) -> impl Iterator<Item = Addr> {
     let symbols = loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
     symbols.map(|symbol| loaded.address(symbol.value))
 }
 
 /// The functions of this name that an object exports.
-fn exports(loaded: &Loaded, name: &'static str) -> impl Iterator<Item = Addr> {
+pub(super) fn exports(loaded: &Loaded, name: &'static str) -> impl Iterator<Item = Addr> {
     let symbols = loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.named(name.as_bytes()));
     symbols.filter(|symbol| symbol.kind.is_code()).map(|symbol| loaded.address(symbol.value))
 }

@@ -6,7 +6,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::changes::Changes;
+use super::constants::Constants;
 use super::deferred::{Comparison, Deferred};
+use super::walk::Walk;
 use super::{
     Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, Taken, held, live, references, taken,
     thunks,
@@ -22,6 +24,8 @@ pub(super) enum Work {
     Edge(ExitId, Addr),
     /// An exit calls it.
     Call(ExitId, Addr),
+    /// An instruction enters the kernel, with this number if the run says it.
+    Site(Addr, Option<u64>),
     /// Registers may hold these numbers there.
     Holds(Addr, Vec<held::Held>),
 }
@@ -54,8 +58,9 @@ impl<'a> Code<'a> {
             active: vec![Activity::No; image.objects.len()],
             live: live::Live::default(),
             deferred: Deferred::new(image),
+            constants: Constants::new(image),
         };
-        code.find_priority();
+        code.find_priorities();
         if image.is_code(image.entry) {
             code.take(image.entry, Taken::Start);
         }
@@ -80,14 +85,15 @@ impl<'a> Code<'a> {
     /// Explores everything that the work so far leads to, but for the targets of computed jumps, which
     /// the caller has to find ([`Code::add_targets`]). Returns whether there was anything to do.
     pub fn explore(&mut self) -> bool {
-        let mut any = false;
-        while !self.work.is_empty() {
-            any = true;
+        let any = !self.work.is_empty() || self.is_to_revisit();
+        while !self.work.is_empty() || self.is_to_revisit() {
             while let Some(work) = self.work.pop() {
                 self.perform(work);
             }
-            self.take_relative_addresses();
-            self.release();
+            if !self.revisit() || !self.is_to_revisit() && self.work.is_empty() {
+                self.take_relative_addresses();
+                self.release();
+            }
         }
         any
     }
@@ -204,9 +210,11 @@ impl<'a> Code<'a> {
                 if !entry.taken.contains(&by) {
                     entry.taken.push(by);
                 }
+                self.arrive_from_anywhere(target);
                 self.run(target);
             }
             Work::Edge(from, target) => {
+                self.arrive_from(from, target);
                 let exit = self.run(target);
                 self.pass_on_held(from, target);
                 self.incoming.entry(target).or_default().push(from);
@@ -215,9 +223,12 @@ impl<'a> Code<'a> {
                 let returns = self.exit(exit).returns;
                 self.set_returns(from, returns);
             }
+            Work::Site(at, _) if self.sites.contains(&at) => {}
+            Work::Site(at, _) => self.sites.push(at),
             Work::Holds(target, held) => self.arrive_holding(target, held),
             Work::Call(from, target) => {
                 self.entry_at(target).callers.push(from);
+                self.arrive_by_call(from, target);
                 let exit = self.run(target);
                 if self.exit(exit).returns == Returns::No {
                     self.exits[exit.0 as usize].waiting.push(from);
@@ -246,19 +257,29 @@ impl<'a> Code<'a> {
         let mut holding = Vec::new();
         let mut replaced = false;
         let mut comparison = Comparison::default();
+        let mut walk = self.walk_from(start);
         loop {
             if let Some(length) = self.length(at) {
                 let next = at.plus(length);
-                if !holding.is_empty() {
-                    effects.clear();
+                effects.clear();
+                if !holding.is_empty() || walk.is_some() {
                     self.effects(at, &mut effects);
+                }
+                if !holding.is_empty() {
                     self.follow_held((at, next), &effects, &mut holding, false);
                 }
                 if let Some(exit) = self.exit_at(at) {
                     self.leave_holding(exit, &holding);
+                    self.leave_knowing(exit, walk, &effects);
                     self.join(exit, start);
                     return exit;
                 }
+                // Another number may come along.
+                if effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. })) {
+                    let number = walk.as_ref().and_then(|walk| walk.call_number(self.image));
+                    self.work.push(Work::Site(at, number));
+                }
+                walk.iter_mut().for_each(|walk| walk.apply(self.image, &effects));
                 comparison = Comparison::default();
                 at = next;
                 continue;
@@ -289,11 +310,13 @@ impl<'a> Code<'a> {
             }
             replaced = self.replaces_return_address(&effects);
             if insn.system_call {
-                self.sites.push(at);
-            } else if let Some(exit) = self.leave(at, next, insn, &effects, &comparison) {
+                self.work.push(Work::Site(at, walk.as_ref().and_then(|walk| walk.call_number(self.image))));
+            } else if let Some(exit) = self.leave(at, next, insn, &effects, &comparison, walk.as_ref()) {
                 self.leave_holding(exit, &holding);
+                self.leave_knowing(exit, walk, &effects);
                 return exit;
             }
+            walk.iter_mut().for_each(|walk| walk.apply(self.image, &effects));
             at = next;
         }
     }
@@ -343,6 +366,7 @@ impl<'a> Code<'a> {
         insn: Insn,
         effects: &[Effect],
         comparison: &Comparison,
+        walk: Option<&Walk>,
     ) -> Option<ExitId> {
         let exit = match insn.flow {
             Flow::Next => return None,
@@ -356,7 +380,8 @@ impl<'a> Code<'a> {
                     }
                     BranchKind::Conditional => {
                         let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                        self.branch(exit, [next, target], effects, comparison);
+                        let open = walk.map_or([true; 2], |walk| walk.ways(self.image, effects));
+                        self.branch(exit, [(next, open[0]), (target, open[1])], effects, comparison);
                         exit
                     }
                     // `call 1f; 1: pop %ebx` asks for the program counter.
@@ -385,7 +410,7 @@ impl<'a> Code<'a> {
                     self.go(exit, target);
                     exit
                 }
-                None => self.leave_computed(at, next, effects),
+                None => self.leave_computed(at, next, effects, walk),
             },
             Flow::Return => {
                 let returns = Returns::Popping(self.popped_by_return(effects));
@@ -403,7 +428,7 @@ impl<'a> Code<'a> {
     }
 
     /// Makes an exit of a computed jump.
-    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect]) -> ExitId {
+    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect], walk: Option<&Walk>) -> ExitId {
         let targets = self.linked_to_several(at, effects);
         if !targets.is_empty() {
             let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
@@ -411,6 +436,12 @@ impl<'a> Code<'a> {
                 self.entry_at(target).linked = true;
                 self.go(exit, target);
             }
+            return exit;
+        }
+        if let Some(targets) = walk.and_then(|walk| self.constant_targets(walk, effects)) {
+            let exit = self.add_exit(at, next, ExitKind::IndirectJump, Returns::No);
+            self.decide(exit);
+            self.add_targets(exit, &targets);
             return exit;
         }
         let returns = if self.restores_context(at) { Returns::No } else { Returns::Somehow };
@@ -502,7 +533,7 @@ impl<'a> Code<'a> {
     }
 
     /// A return can be reached from this exit; so it can be from all that lead to it.
-    fn set_returns(&mut self, exit: ExitId, returns: Returns) {
+    pub(super) fn set_returns(&mut self, exit: ExitId, returns: Returns) {
         let mut stack = vec![(exit, returns)];
         while let Some((id, returns)) = stack.pop() {
             let exit = &mut self.exits[id.0 as usize];

@@ -12,21 +12,27 @@
 //! - code whose address is taken is reached once code that can run takes the address, or data that such code
 //!   can read holds it.
 //!
-//! And some is reached only once something else is that has nothing to do with it on the face of it
+//! So is the way of a branch that constants rule out until something else arrives there ([`constants`]),
+//! and some code is reached only once something else is that has nothing to do with it on the face of it
 //! ([`deferred`]).
 
+mod attributes;
 mod changes;
+mod constants;
 mod contexts;
 mod deferred;
 mod explore;
 mod function;
 mod held;
+mod known;
 mod live;
 mod marks;
+mod priorities;
 mod references;
 mod taken;
 mod thunks;
 mod uses;
+mod walk;
 
 use kcfg::isa::{Effect, Explained, Insn, Isa, MemoryOperand, Value, arm};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -186,6 +192,8 @@ pub struct Code<'a> {
     live: live::Live,
     /// What counts only once something else does.
     deferred: deferred::Deferred,
+    /// What registers are known to hold.
+    constants: Option<constants::Constants>,
 }
 
 impl Code<'_> {

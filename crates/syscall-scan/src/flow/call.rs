@@ -2,11 +2,10 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::{BinaryOp, Effect, Reg, Value};
+use kcfg::isa::{Effect, Reg};
 
 use super::step::Step;
 use super::{Flows, State};
-use crate::abi;
 use crate::code::ExitKind;
 use crate::image::Addr;
 
@@ -15,9 +14,6 @@ pub(super) type Leaf = Vec<(Addr, Vec<Effect>)>;
 
 /// The most instructions that a callee may have to be followed rather than assumed about.
 const MAX_LEAF: usize = 8;
-
-/// How many instructions of a function are looked at to tell whether it reads its return address.
-const MAX_PROLOGUE: usize = 40;
 
 impl Flows<'_> {
     /// Applies a call: the callee itself if it is a few straight instructions (which is how
@@ -76,73 +72,14 @@ impl Flows<'_> {
         state.set_register(stack_pointer, after);
     }
 
-    /// Whether a function looks at its own return address, as `setjmp` and `vfork` do. When it returns for
-    /// the second time, the frame is as it was left after the first.
+    /// See [`Code::returns_twice`].
     fn returns_twice(&mut self, callee: Addr) -> bool {
         if let Some(&known) = self.returns_twice.get(&callee) {
             return known;
         }
-        let found = self.reads_return_address(callee).unwrap_or(false);
+        let found = self.code.returns_twice(callee);
         self.returns_twice.insert(callee, found);
         found
-    }
-
-    fn reads_return_address(&self, callee: Addr) -> Option<bool> {
-        let stack_pointer = self.convention.stack_pointer;
-        let link = self.convention.link;
-        let is_link =
-            |value: Value| link.is_some_and(|link| matches!(value, Value::Reg { reg, .. } if reg == link));
-        let (mut at, mut depth) = (callee, 0i64);
-        let mut effects = Vec::new();
-        for _ in 0..MAX_PROLOGUE {
-            effects.clear();
-            self.code.effects(at, &mut effects);
-            for effect in &effects {
-                match *effect {
-                    // Functions that call others keep it on the stack.
-                    Effect::Store { to, value, .. } if is_link(value) && to.base != Some(stack_pointer) => {
-                        return Some(true);
-                    }
-                    Effect::Set { value, .. } | Effect::Binary { left: value, .. } if is_link(value) => {
-                        return Some(true);
-                    }
-                    // The system call itself returns twice, and the function has nothing on the stack.
-                    Effect::Set { dst, value: Value::Const(number), .. }
-                        if link.is_some() && self.is_vfork(dst, number) =>
-                    {
-                        return Some(true);
-                    }
-                    Effect::Set { value: Value::Load { from, .. }, .. }
-                        if link.is_none()
-                            && from.base == Some(stack_pointer)
-                            && from.index.is_none()
-                            && from.displacement == depth =>
-                    {
-                        return Some(true);
-                    }
-                    Effect::Binary { op, dst, right: Value::Const(bytes), .. } if dst == stack_pointer => {
-                        let bytes = i64::try_from(bytes).ok()?;
-                        depth += if op == BinaryOp::Sub { bytes } else { -bytes };
-                    }
-                    Effect::Set { dst, .. } | Effect::Clobber(dst) if dst == stack_pointer => return None,
-                    _ => {}
-                }
-            }
-            at = match self.code.exit_at(at).map(|exit| self.code.exit(exit)) {
-                Some(exit) if exit.kind == ExitKind::Jump && exit.successors.len() == 1 => exit.successors[0],
-                Some(_) => return None,
-                None => at.plus(self.code.length(at)?),
-            };
-        }
-        None
-    }
-
-    /// Whether putting a number into a register is getting ready for `vfork`, or for `clone`, which can do the
-    /// same.
-    fn is_vfork(&self, dst: Reg, number: u64) -> bool {
-        let abi = abi::abi(self.code.image.machine, false);
-        let name = u32::try_from(number).ok().and_then(|number| abi::name(abi, number));
-        dst == abi::number_register(abi) && matches!(name, Some("vfork" | "clone" | "clone3"))
     }
 
     /// The registers, as bits, that a function leaves alone which is a few straight instructions around a system

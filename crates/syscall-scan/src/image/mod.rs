@@ -60,6 +60,9 @@ pub const MAX_BIAS: u64 = 4096;
 /// The same where another variable begins at that address: a coincidence that only small numbers make.
 pub const SMALL_BIAS: u64 = 64;
 
+/// How far beside an object an address may lie that is meant relative to it, in bytes.
+const SLACK: u64 = 0x10000;
+
 /// The number of an object in an image, by rising address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectIndex(u32);
@@ -345,6 +348,16 @@ impl Image {
     /// Whether an address is in an object that may as well be loaded elsewhere.
     pub fn is_movable(&self, address: Addr) -> bool {
         self.object_at(address).is_some_and(|loaded| !loaded.object.fixed)
+    }
+
+    /// Whether a number may be an address of a program that is loaded elsewhere than its file says.
+    pub fn may_be_moved(&self, number: u64) -> bool {
+        let first = self.objects.first().map_or(u64::MAX, |first| first.memory.start);
+        if number.saturating_add(SLACK) < first {
+            return false;
+        }
+        let near = [number, number.saturating_add(SLACK), number.saturating_sub(SLACK)];
+        near.into_iter().any(|address| self.is_movable(Addr(address)))
     }
 
     /// The words of data that may be pointers to code: (where, whereto).

@@ -1,0 +1,368 @@
+//! Which ways branches go that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the
+//! whole program, while it is explored.
+//!
+//! What its callers pass to a function decides branches in it: those of `sysconf`, of flags, of a null pointer for
+//! what is optional. So what registers and words of the frame are known to hold ([`Known`]) is carried from run to
+//! run, into callees as what they are called with, and back behind calls as far as calls leave it alone. A way
+//! that no known content leads to is not explored, until another content arrives. Whoever enters code in
+//! another way than by a call or jump that is followed (its address is taken, it is looked up by name, the unwinder
+//! jumps there) brings along that nothing is known. What is known only ever becomes less, so that in the end it holds
+//! for every way to get there, as it has to.
+//!
+//! What is assumed of compiled code is what [`crate::flow`] assumes of it: calls keep the registers that the ABI
+//! preserves, and others write to a frame only from an address on that it has given away. Addresses are
+//! no numbers: of one that is loaded elsewhere than the file says, only is known that it is not 0.
+
+use std::collections::hash_map;
+use std::sync::Arc;
+
+use kcfg::isa::Effect;
+use kelf::Machine;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::known::{Known, Learnt};
+use super::walk::Walk;
+use super::{Code, Exit, ExitId, ExitKind, Returns};
+use crate::abi::Convention;
+use crate::image::{Addr, Image};
+
+/// How often a run is looked at again because something else is known in front of it, before what still changes is
+/// unknown: counters never settle.
+const MAX_VISITS: u8 = 8;
+
+/// The most instructions of a function that is looked at to see which registers it writes to.
+const MAX_LEAF: usize = 8;
+
+/// What is known where.
+pub(super) struct Constants {
+    convention: &'static Convention,
+    /// What is known where anybody may have come from.
+    nothing: Arc<Known>,
+    /// In front of runs.
+    starts: FxHashMap<Addr, Start>,
+    /// Behind exits; of calls, where the callee begins, as its caller sees it.
+    exits: Vec<Option<Behind>>,
+    /// Runs in front of which something has changed.
+    changed: Vec<Addr>,
+    /// The ways that conditional branches do not go so far.
+    closed: FxHashMap<ExitId, Addr>,
+    /// The computed jumps whose targets are constants so far.
+    decided: FxHashSet<ExitId>,
+}
+
+/// What is known behind an exit.
+struct Behind {
+    known: Arc<Known>,
+    /// What a conditional branch tells.
+    learnt: Option<Learnt>,
+}
+
+/// What is known in front of a run.
+struct Start {
+    known: Arc<Known>,
+    visits: u8,
+    is_changed: bool,
+}
+
+impl Constants {
+    /// Nothing known so far. `None` for machines on which it is not seen how often a function's address is taken.
+    pub(super) fn new(image: &Image) -> Option<Constants> {
+        let convention = Convention::of(image.machine).filter(|convention| convention.link.is_none())?;
+        // Functions of i386 may take their arguments off the stack, so that frames are not known behind calls.
+        let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
+        Some(Constants {
+            convention,
+            nothing: Arc::new(Known::at_entry(frame)),
+            starts: FxHashMap::default(),
+            exits: Vec::new(),
+            changed: Vec::new(),
+            closed: FxHashMap::default(),
+            decided: FxHashSet::default(),
+        })
+    }
+
+    fn behind(&self, exit: ExitId) -> Option<&Behind> {
+        self.exits.get(exit.0 as usize)?.as_ref()
+    }
+
+    /// Whether nothing is known in front of a run, so that it does not matter what arrives.
+    fn is_nothing(&self, start: Addr) -> bool {
+        self.starts.get(&start).is_some_and(|start| Arc::ptr_eq(&start.known, &self.nothing))
+    }
+
+    /// Something arrives in front of a run, which has been decoded or not.
+    fn arrive(&mut self, start: Addr, known: &Arc<Known>, is_decoded: bool) {
+        match self.starts.entry(start) {
+            hash_map::Entry::Vacant(place) => {
+                place.insert(Start { known: Arc::clone(known), visits: 0, is_changed: false });
+            }
+            hash_map::Entry::Occupied(mut place) => {
+                let start = place.get_mut();
+                if Arc::ptr_eq(&start.known, known) || start.known.covers(known) {
+                    return;
+                }
+                Arc::make_mut(&mut start.known).join(known, start.visits >= MAX_VISITS);
+                if start.known == self.nothing {
+                    start.known = Arc::clone(&self.nothing);
+                }
+                if is_decoded && !start.is_changed {
+                    start.is_changed = true;
+                    self.changed.push(*place.key());
+                }
+            }
+        }
+    }
+}
+
+impl Code<'_> {
+    /// Whether constants say where a computed jump goes.
+    pub fn is_decided(&self, jump: ExitId) -> bool {
+        self.constants.as_ref().is_some_and(|constants| constants.decided.contains(&jump))
+    }
+
+    /// Whether a function may be called with an argument of which something holds, as far as is known by now.
+    pub(super) fn may_be_called_with(
+        &self,
+        function: Addr,
+        index: usize,
+        holds: impl Fn(u64) -> bool,
+    ) -> bool {
+        let Some(constants) = &self.constants else { return self.entry(function).is_some() };
+        // Who calls it comes later, and tells what with.
+        let Some(start) = constants.starts.get(&function) else { return false };
+        // Others take their arguments off the stack.
+        let in_registers = self.image.machine == Machine::X86_64;
+        let register = constants.convention.arguments.get(index).filter(|_| in_registers);
+        let numbers = register.and_then(|&register| start.known.numbers(register));
+        numbers.is_none_or(|numbers| numbers.into_iter().any(holds))
+    }
+
+    /// Anybody may come to where a run begins.
+    pub(super) fn arrive_from_anywhere(&mut self, start: Addr) {
+        let is_decoded = self.marks.exit_of_run(start).is_some();
+        if let Some(constants) = &mut self.constants {
+            let nothing = Arc::clone(&constants.nothing);
+            constants.arrive(start, &nothing, is_decoded);
+        }
+    }
+
+    /// An exit goes on where a run begins, or jumps there.
+    pub(super) fn arrive_from(&mut self, exit: ExitId, start: Addr) {
+        let is_decoded = self.marks.exit_of_run(start).is_some();
+        let Exit { next, successors, .. } = self.exit(exit);
+        let (next, is_two_ways) =
+            (*next, successors.first() != Some(next) || successors.get(1) != Some(next));
+        let callee = match self.exit(exit).kind {
+            ExitKind::Call(callee) => Some(Some(callee)),
+            ExitKind::IndirectCall => Some(None),
+            _ => None,
+        };
+        let Some(constants) = &mut self.constants else { return };
+        let Some(behind) = constants.behind(exit) else {
+            let nothing = Arc::clone(&constants.nothing);
+            return constants.arrive(start, &nothing, is_decoded);
+        };
+        match callee {
+            None => {
+                let mut known = Arc::clone(&behind.known);
+                if let Some(learnt) = behind.learnt.as_ref().filter(|_| is_two_ways) {
+                    Arc::make_mut(&mut known).learn(learnt, start != next);
+                }
+                constants.arrive(start, &known, is_decoded);
+            }
+            Some(callee) => {
+                let mut behind = behind.known.behind_call(constants.convention);
+                // When it returns for the second time, the frame is as it was left after the first.
+                if behind.has_frame() && callee.is_some_and(|callee| self.returns_twice(callee)) {
+                    behind.forget_frame();
+                }
+                if let (true, Some(callee)) = (behind.has_numbers(), callee) {
+                    behind.forget(self.written_by_leaf(callee));
+                }
+                if let Some(constants) = &mut self.constants {
+                    constants.arrive(start, &Arc::new(behind), is_decoded);
+                }
+            }
+        }
+    }
+
+    /// The registers, as bits, that a function of a few straight instructions writes to: such as hand the program
+    /// counter over in any register (`__x86.get_pc_thunk.bx`), and do not preserve it.
+    fn written_by_leaf(&self, callee: Addr) -> u64 {
+        let (mut at, mut written) = (callee, 0);
+        let mut effects = Vec::new();
+        for _ in 0..MAX_LEAF {
+            effects.clear();
+            self.effects(at, &mut effects);
+            written |= effects.iter().fold(0, |written, effect| written | effect.registers_written());
+            if let Some(exit) = self.exit_at(at) {
+                let returns = self.exit(exit).kind == ExitKind::Return;
+                return if returns { written } else { 0 };
+            }
+            let Some(length) = self.length(at) else { return 0 };
+            at = at.plus(length);
+        }
+        0
+    }
+
+    /// A call enters a function.
+    pub(super) fn arrive_by_call(&mut self, call: ExitId, callee: Addr) {
+        let is_decoded = self.marks.exit_of_run(callee).is_some();
+        let is_direct = matches!(self.exit(call).kind, ExitKind::Call(_));
+        let Some(constants) = &mut self.constants else { return };
+        if constants.is_nothing(callee) {
+            return;
+        }
+        let behind = constants.behind(call).filter(|_| is_direct);
+        let known = match behind {
+            Some(behind) => Arc::new(behind.known.in_callee(constants.convention, &constants.nothing)),
+            None => Arc::clone(&constants.nothing),
+        };
+        constants.arrive(callee, &known, is_decoded);
+    }
+
+    /// Begins to walk over a run.
+    pub(super) fn walk_from(&self, start: Addr) -> Option<Walk> {
+        let constants = self.constants.as_ref()?;
+        let known = constants.starts.get(&start).map_or(&constants.nothing, |start| &start.known);
+        Some(Walk::new(Known::clone(known), constants.convention.stack_pointer))
+    }
+
+    /// Constants do not let a conditional branch go there so far.
+    pub(super) fn close(&mut self, branch: ExitId, way: Addr) {
+        self.constants.iter_mut().for_each(|constants| {
+            constants.closed.insert(branch, way);
+        });
+    }
+
+    /// The targets of a computed jump, if constants say them.
+    pub(super) fn constant_targets(&self, walk: &Walk, effects: &[Effect]) -> Option<Vec<Addr>> {
+        let targets = walk.targets(self.image, effects)?;
+        targets.iter().all(|&target| self.image.is_code(target)).then_some(targets)
+    }
+
+    /// Says that a jump goes to constants.
+    pub(super) fn decide(&mut self, jump: ExitId) {
+        self.constants.iter_mut().for_each(|constants| {
+            constants.decided.insert(jump);
+        });
+    }
+
+    /// Control comes to the end of a run.
+    pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<Walk>, effects: &[Effect]) {
+        let Some(mut walk) = walk else { return };
+        self.open_more(exit, &walk, effects);
+        let is_call = matches!(self.exit(exit).kind, ExitKind::Call(_) | ExitKind::IndirectCall);
+        let learnt = walk.learnt(effects);
+        if !is_call {
+            walk.apply(self.image, effects);
+        }
+        let is_tail_call = !is_call && self.leaves_function(exit);
+        let Some(constants) = &mut self.constants else { return };
+        match is_call {
+            true => {}
+            false if is_tail_call => walk.known.give(constants.convention),
+            false => walk.known.keep_given(),
+        }
+        let index = exit.0 as usize;
+        if constants.exits.len() <= index {
+            constants.exits.resize_with(index + 1, || None);
+        }
+        let Some(behind) = &mut constants.exits[index] else {
+            // Who goes on from here comes later, and asks.
+            constants.exits[index] = Some(Behind { known: Arc::new(walk.known), learnt });
+            return;
+        };
+        let learns_less = behind.learnt.is_some() && behind.learnt != learnt;
+        if learns_less {
+            behind.learnt = None;
+        }
+        if learns_less || !behind.known.covers(&walk.known) {
+            Arc::make_mut(&mut behind.known).join(&walk.known, false);
+            self.pass_on(exit);
+        }
+    }
+
+    /// Whether an exit is a jump to another function.
+    fn leaves_function(&self, exit: ExitId) -> bool {
+        let Exit { at, kind, successors, .. } = self.exit(exit);
+        let &[target] = &successors[..] else { return false };
+        let own = self.image.extent_around(*at);
+        let is_elsewhere =
+            own.map_or(self.entry(target).is_some(), |own| !(own.start..own.end).contains(&target));
+        *kind == ExitKind::Jump && is_elsewhere
+    }
+
+    /// What is known behind an exit has changed.
+    fn pass_on(&mut self, exit: ExitId) {
+        if let ExitKind::Call(callee) = self.exit(exit).kind {
+            self.arrive_by_call(exit, callee);
+        }
+        for next in self.exit(exit).successors.clone() {
+            self.arrive_from(exit, next);
+        }
+    }
+
+    /// Opens the ways of a branch that has been there before.
+    fn open_more(&mut self, exit: ExitId, walk: &Walk, effects: &[Effect]) {
+        let Some(constants) = &mut self.constants else { return };
+        if let Some(&closed) = constants.closed.get(&exit) {
+            let is_next = self.exits[exit.0 as usize].next == closed;
+            let open = walk.ways(self.image, effects);
+            if open[usize::from(!is_next)] {
+                constants.closed.remove(&exit);
+                self.go_also(exit, closed);
+            }
+        } else if constants.decided.contains(&exit) {
+            match self.constant_targets(walk, effects) {
+                Some(targets) => drop(self.add_targets(exit, &targets)),
+                None => {
+                    self.constants.iter_mut().for_each(|constants| {
+                        constants.decided.remove(&exit);
+                    });
+                    self.changes.exit(exit);
+                    self.set_returns(exit, Returns::Somehow);
+                }
+            }
+        }
+    }
+
+    /// Whether something has changed in front of a run.
+    pub(super) fn is_to_revisit(&self) -> bool {
+        self.constants.as_ref().is_some_and(|constants| !constants.changed.is_empty())
+    }
+
+    /// Looks at the runs again in front of which something has changed. Returns whether there are any.
+    pub(super) fn revisit(&mut self) -> bool {
+        let Some(constants) = &mut self.constants else { return false };
+        let mut changed = std::mem::take(&mut constants.changed);
+        changed.sort_unstable();
+        for &start in &changed {
+            if let Some(start) = self.constants.as_mut().and_then(|c| c.starts.get_mut(&start)) {
+                start.is_changed = false;
+                start.visits = start.visits.saturating_add(1);
+            }
+            self.walk_again(start);
+        }
+        !changed.is_empty()
+    }
+
+    fn walk_again(&mut self, start: Addr) {
+        let Some(mut walk) = self.walk_from(start) else { return };
+        let mut effects = Vec::new();
+        let mut at = start;
+        loop {
+            effects.clear();
+            let length = self.length(at);
+            if length.is_some() {
+                self.effects(at, &mut effects);
+            }
+            if let Some(exit) = self.exit_at(at) {
+                return self.leave_knowing(exit, Some(walk), &effects);
+            }
+            let Some(length) = length else { return };
+            walk.apply(self.image, &effects);
+            at = at.plus(length);
+        }
+    }
+}
