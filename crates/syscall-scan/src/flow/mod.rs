@@ -174,10 +174,14 @@ impl<'c> Flows<'c> {
         Some(state)
     }
 
-    /// Makes the state the one in front of an instruction that happens, if that is on a condition.
+    /// Makes the state the one in front of an instruction that happens, if that is on a condition; a branch always
+    /// does.
     fn arrive(&mut self, state: &mut State, effects: &[Effect]) {
         state.settle_for(effects, &mut self.domain);
-        state.skipped();
+        match effects.first() {
+            Some(Effect::BranchIf(_)) => state.settle(&mut self.domain),
+            _ => drop(state.skipped()),
+        }
     }
 
     /// The state behind an instruction, its own effects included (for a call, those that the callee sees
@@ -249,6 +253,9 @@ impl<'c> Flows<'c> {
                 };
                 match block.exit.filter(|&id| self.code.exit(id).at == at) {
                     Some(exit) => {
+                        if matches!(effects.first(), Some(Effect::BranchIf(_))) {
+                            state.settle(&mut self.domain);
+                        }
                         visit(self, Visit::Exit { exit, state: &state })?;
                         break;
                     }

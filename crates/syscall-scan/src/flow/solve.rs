@@ -139,8 +139,8 @@ impl Flows<'_> {
         let block = &function.blocks[index.get()];
         let exit = block.exit.map(|id| self.code.exit(id));
         let (mut branch, mut balanced) = (None, true);
-        // The state where the exit is one on a condition that does not hold.
-        let mut skipped = None;
+        // The state where the exit is one on a condition that does not hold; and whether it is a direct one.
+        let (mut skipped, mut direct) = (None, false);
         for (at, reads, effects) in instructions {
             let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
             match kind {
@@ -167,7 +167,8 @@ impl Flows<'_> {
                         return true;
                     }
                     branch = outcome.branch;
-                    if kind == Some(ExitKind::IndirectJump) {
+                    direct = matches!(effects.first(), Some(Effect::BranchIf(_)));
+                    if kind == Some(ExitKind::IndirectJump) || direct {
                         skipped = state.skipped();
                     }
                 }
@@ -179,10 +180,18 @@ impl Flows<'_> {
                 .then(|| exit.successors[1])
         });
         state.settle(&mut self.domain);
+        if let (Some(skipped), true, None) = (&skipped, direct, taken) {
+            state.join(skipped, None, &mut self.domain);
+        }
         let state = Rc::new(state);
         for (&successor, behind) in block.successors.iter().zip(behind) {
-            let mut state = Rc::clone(&state);
             let start = function.blocks[successor.get()].start;
+            let mut state = match &skipped {
+                Some(skipped) if direct && taken.is_some_and(|taken| taken != start) => {
+                    Rc::new(skipped.clone())
+                }
+                _ => Rc::clone(&state),
+            };
             if let (Some((compared, condition)), Some(taken)) = (branch, taken) {
                 let condition = if start == taken { condition } else { condition.inverse() };
                 let ranges = &mut Rc::make_mut(&mut state).ranges;
@@ -190,7 +199,7 @@ impl Flows<'_> {
                     continue;
                 }
             }
-            if let (Some(skipped), Some(exit)) = (&skipped, exit) {
+            if let (Some(skipped), Some(exit), false) = (&skipped, exit, direct) {
                 // The jump may lead there as well.
                 if start == exit.next {
                     Rc::make_mut(&mut state).join(skipped, None, &mut self.domain);

@@ -140,16 +140,21 @@ impl State {
     }
 
     /// Gets ready for an instruction with these effects. If it happens on the same condition as the last one,
-    /// or on the opposite one, the two ways stay apart (`moveq r0, #1; movne r0, #2` leaves one of two).
+    /// or on the opposite one, the two ways stay apart (`moveq r0, #1; movne r0, #2` leaves one of two); so they do
+    /// where a branch on it parts them.
     pub(super) fn settle_for(&mut self, effects: &[Effect], domain: &mut Domain) {
         let Some(mut split) = self.split.take() else { return };
         match effects.first() {
-            Some(Effect::OnlyIf(Condition::Other)) => {}
-            Some(&Effect::OnlyIf(condition)) if condition == split.condition => {
+            Some(Effect::OnlyIf(Condition::Other) | Effect::BranchIf(Condition::Other)) => {}
+            Some(&(Effect::OnlyIf(condition) | Effect::BranchIf(condition)))
+                if condition == split.condition =>
+            {
                 self.split = Some(split);
                 return;
             }
-            Some(&Effect::OnlyIf(condition)) if condition == split.condition.inverse() => {
+            Some(&(Effect::OnlyIf(condition) | Effect::BranchIf(condition)))
+                if condition == split.condition.inverse() =>
+            {
                 std::mem::swap(self, &mut split.skipped);
                 let Split { may_happen, may_skip, .. } = *split;
                 (split.condition, split.may_happen, split.may_skip) = (condition, may_skip, may_happen);
