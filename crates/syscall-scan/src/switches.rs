@@ -14,7 +14,9 @@
 //!   goes to one of the places within the function then that words of data point to; wherever an instruction makes
 //!   the address of a label, that counts as code which may be called.
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value as Operand};
+use std::cmp::Ordering;
+
+use kcfg::isa::{Address, BinaryOp, Effect, Flow as Control, Reg, Value as Operand};
 use kelf::Machine;
 use rustc_hash::FxHashSet;
 
@@ -22,7 +24,7 @@ use crate::abi::Convention;
 use crate::code::{Block, BlockIndex, Code, Entry, ExitId, ExitKind};
 use crate::flow::{Flow, Flows, State, constant_address, sign_extend};
 use crate::image::{Addr, Extent, Image};
-use crate::values::{Origin, Value};
+use crate::values::{Atom, Origin, Value};
 
 /// The most entries of a jump table whose index has no known bound.
 const MAX_UNBOUNDED: u64 = 1024;
@@ -103,15 +105,16 @@ fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
             let entry = |index: u64| image.constant(table.plus(index * u64::from(stride)), width);
             // Where there is no function, the program looks for that before.
             let mut code = (0..MAX_OPTIONAL).filter_map(entry).filter(|&entry| image.is_code(Addr(entry)));
-            code.next().is_some_and(|entry| may_begin_function(flows.code, Addr(entry)))
+            code.next().is_some_and(|entry| is_known_beginning(flows.code, Addr(entry)))
         }
         Origin::Element { .. } | Origin::Low { .. } | Origin::Signed { .. } => false,
-        _ => true,
+        // What is added to an address of code leads to a place near it.
+        _ => !flows.code.image.is_code(Addr(atom.offset)),
     })
 }
 
-/// Whether a function begins at an address, as far as symbols, the unwinder's table and callers tell.
-fn may_begin_function(code: &Code, address: Addr) -> bool {
+/// Whether symbols, the unwinder's table or callers say that a function begins at an address.
+fn is_known_beginning(code: &Code, address: Addr) -> bool {
     let extent = code.image.extent_or_symbol(address);
     let begins = extent.is_some_and(|extent| extent.start == address);
     code.image.is_code(address)
@@ -168,11 +171,14 @@ fn resolve(flows: &Flows, at: Addr, target: &Value, state: Option<&State>) -> Op
             }
             // Pieces of code of one size, one behind the other, as in functions that copy memory.
             _ => {
-                let span = state?.ranges.get(*atom, &flows.domain);
-                if span.steps() >= MAX_PIECES || !span.iter().all(|piece| image.is_code(Addr(piece))) {
-                    return None;
+                let ranges = &state?.ranges;
+                let span = ranges.get(*atom, &flows.domain);
+                if span.steps() < MAX_PIECES && span.iter().all(|piece| image.is_code(Addr(piece))) {
+                    targets.extend(span.iter().map(Addr));
+                } else {
+                    let size = ranges.get(Atom::of(atom.origin), &flows.domain).step;
+                    targets.extend(unrolled(flows.code, Addr(atom.offset), size)?);
                 }
-                targets.extend(span.iter().map(Addr));
             }
         }
     }
@@ -196,6 +202,30 @@ fn unbounded(
         .map_while(|index| entry(table.plus(index * u64::from(stride))))
         .take_while(|&target| is_inside(code, at, target));
     Some(entries.collect())
+}
+
+/// Pieces of unrolled code, all of one size, where a jump chooses the first of those that run, as in functions that
+/// divide or copy: from the first piece on, as long as each begins with an instruction and control goes from one to
+/// the next, which is what unrolled code is. `None` if there are not several.
+fn unrolled(code: &Code, first: Addr, size: u64) -> Option<Vec<Addr>> {
+    if size <= 1 || !code.image.is_code(first) {
+        return None;
+    }
+    let mut pieces = vec![first];
+    let mut at = first;
+    while let Some(insn) = code.decode(at).filter(|_| (pieces.len() as u64) < MAX_PIECES) {
+        if !matches!(insn.flow, Control::Next) {
+            break;
+        }
+        at = at.plus(insn.len.into());
+        let next = pieces.last()?.plus(size);
+        match at.cmp(&next) {
+            Ordering::Less => {}
+            Ordering::Equal => pieces.push(next),
+            Ordering::Greater => break,
+        }
+    }
+    (pieces.len() > 1).then_some(pieces)
 }
 
 /// Whether an address may be one of an instruction of the same function as a jump, or of a part of it that lies

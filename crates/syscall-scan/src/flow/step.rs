@@ -321,17 +321,20 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// An entry of a table of even numbers, made odd as the address of Thumb code. Tables of addresses have even
-    /// numbers only, or odd ones.
+    /// An even number, made odd as the address of Thumb code: an entry of a table (tables of addresses have even
+    /// numbers only, or odd ones), or the sum of an address and of a multiple of an even number.
     fn make_odd(&self, value: &Value) -> Value {
         let Some(atom) = value.single().filter(|atom| atom.offset & 1 == 0) else { return Value::Any };
-        let Origin::Element { table, width, .. } = self.domain.origins.get(atom.origin) else {
-            return Value::Any;
+        let is_even = match self.domain.origins.get(atom.origin) {
+            Origin::Element { table, width, .. } => {
+                self.image.constant(table, width).is_some_and(|first| first & 1 == 0)
+            }
+            _ => {
+                let span = self.state.ranges.get(Atom::of(atom.origin), self.domain);
+                (span.low | span.step) & 1 == 0
+            }
         };
-        match self.image.constant(table, width) {
-            Some(first) if first & 1 == 0 => Value::One(self.domain.plus(atom, 1)),
-            _ => Value::Any,
-        }
+        if is_even { Value::One(self.domain.plus(atom, 1)) } else { Value::Any }
     }
 
     /// The numbers that a value can be which is shifted by so many bits.
@@ -341,7 +344,10 @@ impl<'a> Step<'a> {
             None => Span::new(0, low_mask(width)),
         };
         match op {
-            BinaryOp::Shl if high > low_mask(width) >> bits => None,
+            BinaryOp::Shl if high > low_mask(width) >> bits => {
+                let step = 1u64.checked_shl(u32::try_from(bits).ok()?)?;
+                Some(Span { low: 0, high: low_mask(width) & step.wrapping_neg(), step })
+            }
             BinaryOp::Shl => Some(Span { low: low << bits, high: high << bits, step: step << bits }),
             _ => {
                 let high = high.min(low_mask(width));
