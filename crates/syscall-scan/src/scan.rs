@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kcfg::isa::Effect;
-use kelf::Machine;
 use kplan::{Abi, UnresolvedKind};
 
 use crate::Error;
@@ -79,12 +78,7 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
         let (file, address) = image.place(at);
         Site { file, address, function: image.function_at(at).map(str::to_owned), abi, calls, unknown }
     });
-    // Not every pointer to 32-bit ARM code is recognised yet, so that no scan of such a program is all of it.
-    let unsure = (image.machine == Machine::Arm).then(|| {
-        let reason = "not all code of 32-bit ARM programs is found yet: calls may be missing".to_owned();
-        (image.entry, UnresolvedKind::Code, reason)
-    });
-    let lost = lost.into_iter().chain(unsure).map(|(at, kind, reason)| {
+    let lost = lost.into_iter().map(|(at, kind, reason)| {
         let (file, address) = image.place(at);
         Lost { file, address, function: image.function_at(at).map(str::to_owned), kind, reason }
     });

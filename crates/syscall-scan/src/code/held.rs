@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 use kelf::Machine;
 use rustc_hash::FxHashMap;
 
@@ -23,8 +23,18 @@ pub(super) type Held = (Reg, u64);
 /// What a register holds that points somewhere into the frame.
 const FRAME: u64 = u64::MAX;
 
-/// How many numbers one register is followed with. More than two is unheard of.
+/// How many numbers one register is followed with. More than two is unheard of, but a pointer that walks has any.
 const MAX_NUMBERS: usize = 8;
+
+/// The same on ARM for numbers that are not made of others: any of them may become the address of a function.
+const MAX_CONSTANTS: usize = 64;
+
+/// Numbers below are not followed from run to run, unless they come from a pool of constants, or from two halves:
+/// compilers have no need of that for a number which is not made into an address later.
+const LEAST_ADDRESS: u64 = 0x1000;
+
+/// Set in those that do.
+const SMALL: u64 = 1 << 32;
 
 /// What registers may hold where.
 pub(super) struct Tracker {
@@ -48,7 +58,7 @@ impl Tracker {
         // Position-independent code of ARM reads distances from its pools, which may be any number. The C library
         // of a static program at a fixed address may be such code.
         let distances = image.machine == Machine::Arm;
-        let addresses = if distances { 0x1000..u64::MAX } else { start & !0xfff..end };
+        let addresses = if distances { LEAST_ADDRESS..u64::MAX } else { start & !0xfff..end };
         Some(Tracker {
             convention,
             addresses,
@@ -74,10 +84,20 @@ enum Made {
 impl Code<'_> {
     /// Registers may hold these numbers where a run begins that has been decoded.
     pub(super) fn arrive_holding(&mut self, start: Addr, mut holding: Vec<Held>) {
+        let most = self.most_numbers();
         let Some(tracker) = &mut self.tracker else { return };
         let known = tracker.starts.entry(start).or_default();
-        holding.retain(|&held| may_add(known, held));
-        known.extend(&holding);
+        let mut excess = Vec::new();
+        holding.retain(|&held| {
+            let is_new = may_add(known, held, usize::MAX);
+            let fits = may_add(known, held, most);
+            known.extend(fits.then_some(held));
+            excess.extend((is_new && !fits).then_some(held.1));
+            fits
+        });
+        for number in excess {
+            self.lose(start, number);
+        }
         if holding.is_empty() {
             return;
         }
@@ -100,12 +120,13 @@ impl Code<'_> {
 
     /// Control leaves a run while registers hold these numbers.
     pub(super) fn leave_holding(&mut self, exit: ExitId, holding: &[Held]) {
+        let most = self.most_numbers();
         let Some(tracker) = &mut self.tracker else { return };
         let convention = tracker.convention;
         let calls = matches!(self.exits[exit.0 as usize].kind, ExitKind::Call(_) | ExitKind::IndirectCall);
         let leaves = matches!(self.exits[exit.0 as usize].kind, ExitKind::IndirectJump | ExitKind::Return);
         let (at, conditional) = (self.exits[exit.0 as usize].at, self.exits[exit.0 as usize].conditional);
-        let (mut news, mut given) = (Vec::new(), Vec::new());
+        let (mut news, mut given, mut excess) = (Vec::new(), Vec::new(), Vec::new());
         let lasts = |number: u64| number == FRAME || tracker.addresses.contains(&number);
         for &(reg, number) in holding.iter().filter(|held| lasts(held.1)) {
             if (calls || leaves) && convention.arguments.contains(&reg) {
@@ -115,13 +136,18 @@ impl Code<'_> {
                 continue;
             }
             let behind = tracker.exits.entry(exit).or_default();
-            if may_add(behind, (reg, number)) {
+            if may_add(behind, (reg, number), most) {
                 behind.push((reg, number));
                 news.push((reg, number));
+            } else if may_add(behind, (reg, number), usize::MAX) {
+                excess.push(number);
             }
         }
         for number in given {
             self.escape(at, number);
+        }
+        for number in excess {
+            self.lose(at, number);
         }
         if !news.is_empty() {
             let targets = self.exits[exit.0 as usize].successors.iter();
@@ -144,9 +170,10 @@ impl Code<'_> {
         holding: &mut Vec<Held>,
         fresh: bool,
     ) {
-        let mut maybe = false;
+        let (mut maybe, mut branches) = (false, false);
         let before = holding.len();
         for effect in effects {
+            let mut most = self.most_numbers();
             let (dst, made, kind) = match *effect {
                 Effect::Set { dst, value, .. } => {
                     (dst, self.evaluate(at, value, holding, fresh), self.made_by(value))
@@ -154,12 +181,20 @@ impl Code<'_> {
                 Effect::MaybeSet { dst, value, .. } => {
                     let made = self.evaluate(at, value, holding, fresh);
                     let made = self.but_return_address(next, dst, made);
-                    self.hold(at, dst, &made, self.made_by(value), holding);
+                    self.hold(at, dst, &made, (self.made_by(value), most), holding);
                     continue;
                 }
                 Effect::Binary { op, dst, left, right, .. } => {
-                    let combined = self.combine(at, (op, left, right), holding, fresh);
-                    (dst, combined, self.made_from(at, op, left, right))
+                    let mut combined = self.combine(at, (op, left, right), holding, fresh);
+                    let kind = self.made_from(at, op, left, right);
+                    match (self.image.machine, kind) {
+                        (Machine::Arm, Made::Number) => combined.iter_mut().for_each(make_last),
+                        (Machine::Arm, Made::Address) => {}
+                        _ => most = MAX_NUMBERS,
+                    }
+                    // `add pc, pc, r3` is a jump, whose targets are no functions.
+                    branches |= dst == TEMPORARY && kind == Made::Address;
+                    (dst, combined, kind)
                 }
                 Effect::SetSigned { dst, value, .. } => {
                     self.evaluate(at, value, holding, fresh);
@@ -191,6 +226,7 @@ impl Code<'_> {
                     self.evaluate(at, value, holding, fresh);
                     continue;
                 }
+                Effect::Transfer(_) if branches => continue,
                 Effect::Transfer(value) => {
                     for number in self.evaluate(at, value, holding, fresh) {
                         self.escape(at, number);
@@ -211,7 +247,7 @@ impl Code<'_> {
                 holding.retain(|&(reg, _)| reg != dst);
             }
             let made = self.but_return_address(next, dst, made);
-            self.hold(at, dst, &made, kind, holding);
+            self.hold(at, dst, &made, (kind, most), holding);
             if from_frame {
                 self.load_page((at, next), dst, holding);
             }
@@ -273,7 +309,7 @@ impl Code<'_> {
         let Some(tracker) = &mut self.tracker else { return };
         tracker.loads.entry(function).or_default().push((next, dst));
         for &number in tracker.stored.get(&function).into_iter().flatten() {
-            if may_add(holding, (dst, number)) {
+            if may_add(holding, (dst, number), MAX_NUMBERS) {
                 holding.push((dst, number));
             }
         }
@@ -285,6 +321,18 @@ impl Code<'_> {
         let target = Addr(number);
         if self.image.machine == Machine::Arm && self.image.is_fixed(target) && self.is_function(target) {
             self.take(target, Taken::Code(at));
+        }
+    }
+
+    /// How many numbers a register is followed with.
+    fn most_numbers(&self) -> usize {
+        if self.image.machine == Machine::Arm { MAX_CONSTANTS } else { MAX_NUMBERS }
+    }
+
+    /// A number is not followed any further. Only that of ARM may still be an address that nobody has taken.
+    fn lose(&mut self, at: Addr, number: u64) {
+        if self.image.machine == Machine::Arm {
+            self.escape(at, number);
         }
     }
 
@@ -323,9 +371,17 @@ impl Code<'_> {
         made
     }
 
-    fn hold(&mut self, at: Addr, dst: Reg, made: &[u64], kind: Made, holding: &mut Vec<Held>) {
+    fn hold(
+        &mut self,
+        at: Addr,
+        dst: Reg,
+        made: &[u64],
+        (kind, most): (Made, usize),
+        holding: &mut Vec<Held>,
+    ) {
         for &number in made {
             let is_address = match kind {
+                _ if self.image.machine == Machine::Arm && dst == TEMPORARY => false,
                 Made::Address => true,
                 Made::Number => self.image.is_fixed(Addr(number)),
                 Made::Part => false,
@@ -335,8 +391,10 @@ impl Code<'_> {
             if is_address && (self.is_function(Addr(number)) || is_thumb && self.is_beginning(Addr(number))) {
                 self.take(Addr(number), Taken::Code(at));
             }
-            if may_add(holding, (dst, number)) {
+            if may_add(holding, (dst, number), most) {
                 holding.push((dst, number));
+            } else if may_add(holding, (dst, number), usize::MAX) {
+                self.lose(at, number);
             }
         }
     }
@@ -362,7 +420,12 @@ impl Code<'_> {
                 self.reach(at, &from, holding, fresh);
                 let whole = width == self.image.machine.word_size() && from.index.is_none();
                 let from = if whole { self.addresses(&from, holding, fresh) } else { Vec::new() };
-                from.into_iter().filter_map(|from| self.image.constant(Addr(from), width)).collect()
+                let loaded = from.into_iter().filter_map(|from| self.image.constant(Addr(from), width));
+                let mut loaded: Vec<u64> = loaded.collect();
+                if self.image.machine == Machine::Arm {
+                    loaded.iter_mut().for_each(make_last);
+                }
+                loaded
             }
             _ => Vec::new(),
         }
@@ -434,7 +497,12 @@ impl Code<'_> {
     /// Whether an address that code makes is one of a function: not if it is in the middle of one, or of an
     /// instruction.
     fn is_function(&self, target: Addr) -> bool {
-        self.is_beginning(target) && self.is_instruction(target)
+        self.is_beginning(target)
+            && (if self.image.machine == Machine::Arm {
+                self.begins_sensibly(target)
+            } else {
+                self.is_instruction(target)
+            })
     }
 
     /// Whether an address is not known to be in the middle of a function.
@@ -444,10 +512,17 @@ impl Code<'_> {
     }
 }
 
-/// Whether a number is news of a register that has not had too many (a pointer that walks has any).
-fn may_add(known: &[Held], held: Held) -> bool {
+/// Whether a number is news of a register that has not had too many.
+fn may_add(known: &[Held], held: Held, most: usize) -> bool {
     let own = known.iter().filter(|known| known.0 == held.0);
-    own.clone().count() < MAX_NUMBERS && own.clone().all(|known| *known != held)
+    own.clone().count() < most && own.clone().all(|known| *known != held)
+}
+
+/// Marks a number as one that is followed from run to run, however small it is.
+fn make_last(number: &mut u64) {
+    if *number < LEAST_ADDRESS {
+        *number |= SMALL;
+    }
 }
 
 fn numbers(holding: &[Held], reg: Reg) -> impl Iterator<Item = u64> {

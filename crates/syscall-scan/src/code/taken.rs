@@ -206,17 +206,21 @@ impl Code<'_> {
         !overlaps && self.begins_sensibly(target)
     }
 
-    fn begins_sensibly(&self, mut at: Addr) -> bool {
+    /// Whether what lies at an address of 32-bit ARM code may be a function's first instructions. A function does not
+    /// begin by asking for flags that nobody has set, nor speak to coprocessors that no Linux system has, as numbers
+    /// that are taken for instructions soon do. What follows a call, or an instruction that enters the kernel, may be
+    /// anything, since these may not come back.
+    pub(super) fn begins_sensibly(&self, mut at: Addr) -> bool {
         let mut effects = Vec::new();
-        let (mut flags, mut conditional) = (false, 0);
-        for count in 1..=MAX_BEGINNING {
+        let mut flags = false;
+        for _ in 0..MAX_BEGINNING {
             let Some(insn) = self.decode(at) else { return false };
             effects.clear();
             self.effects(at, &mut effects);
             for effect in &effects {
                 match effect {
                     Effect::OnlyIf(_) | Effect::BranchIf(_) if !flags => return false,
-                    Effect::OnlyIf(_) | Effect::BranchIf(_) => conditional += 1,
+                    Effect::ClobberMemory if !insn.system_call => return false,
                     Effect::Compare { .. } | Effect::CompareZero { .. } | Effect::ClobberFlags => {
                         flags = true
                     }
@@ -225,18 +229,13 @@ impl Code<'_> {
             }
             match insn.flow {
                 Flow::Direct { target, .. } if !self.image.is_code(Addr(target)) => return false,
-                Flow::Direct {
-                    branch: Branch { kind: BranchKind::Conditional | BranchKind::Call, .. },
-                    ..
-                }
-                | Flow::IndirectCall
-                | Flow::Next => {}
-                // What follows may be anything.
-                _ => return insn.conditional || 2 * conditional <= count,
+                Flow::Direct { branch: Branch { kind: BranchKind::Conditional, .. }, .. } | Flow::Next
+                    if !insn.system_call => {}
+                _ => return true,
             }
             at = at.plus(insn.len.into());
         }
-        2 * conditional <= MAX_BEGINNING
+        true
     }
 
     /// The instructions between two addresses, one after the other as far as they can be decoded.

@@ -24,6 +24,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::object::{Segment, bytes_at};
@@ -511,7 +512,8 @@ impl<'p> Linker<'p> {
         let size = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(bytes.len());
         let begins = |target: u64| match object.extents.around(Addr(target)) {
             Some(extent) => extent.start == Addr(target),
-            None => word == 8,
+            // Parts of numbers look like addresses of ARM code more often than like those of Thumb code, which are odd.
+            None => word == 8 || object.machine == Machine::Arm && target & 1 != 0,
         };
         for (place, bytes) in (range.start..).zip(bytes[..size].windows(word as usize)) {
             let target = number(bytes);

@@ -9,6 +9,7 @@
 
 mod dynamic;
 mod dynsym;
+mod exidx;
 mod link;
 mod names;
 mod object;
@@ -30,7 +31,7 @@ pub use dynsym::{DynamicSymbol, DynamicSymbols, SymbolKind, Version};
 pub use object::Object;
 pub use process::{Member, MemberIndex, Named, Process};
 pub use symbols::Symbols;
-pub use unwind::{Extent, Extents, caught_types, landing_pads};
+pub use unwind::{Extent, Extents, Handlers, caught_types, landing_pads};
 pub use variables::Variables;
 
 use object::{Segment, bytes_at};
@@ -421,7 +422,8 @@ impl Image {
     /// All extents that have landing pads.
     pub fn extents_with_pads(&self) -> impl Iterator<Item = Extent> {
         self.objects.iter().flat_map(|loaded| {
-            let extents = loaded.object.extents.iter().filter(|extent| extent.handlers.is_some());
+            let extents = loaded.object.extents.iter().chain(&loaded.object.unwound);
+            let extents = extents.filter(|extent| extent.handlers.is_some());
             extents.map(|extent| extent.moved(loaded.base))
         })
     }

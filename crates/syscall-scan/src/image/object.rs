@@ -16,7 +16,8 @@ use goblin::elf::header::{
 };
 use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{
-    PF_W, PF_X, PT_GNU_EH_FRAME, PT_GNU_RELRO, PT_INTERP, PT_LOAD, PT_NOTE, PT_TLS, ProgramHeader,
+    PF_W, PF_X, PT_ARM_EXIDX, PT_GNU_EH_FRAME, PT_GNU_RELRO, PT_INTERP, PT_LOAD, PT_NOTE, PT_TLS,
+    ProgramHeader,
 };
 use goblin::elf::section_header::{
     SHF_ALLOC, SHF_EXECINSTR, SHT_DYNAMIC, SHT_DYNSYM, SHT_NOBITS, SHT_NOTE, SHT_REL, SHT_RELA, SectionHeader,
@@ -24,9 +25,10 @@ use goblin::elf::section_header::{
 use kelf::Machine;
 
 use super::dynamic::Dynamic;
+use super::exidx;
 use super::names;
 use super::relocs::{self, Reloc, RelocKind};
-use super::{Extents, SymbolKind, Symbols, Variables, contains, normalize};
+use super::{Extent, Extents, SymbolKind, Symbols, Variables, contains, normalize};
 use crate::Error;
 
 /// How often a byte of the file may be loaded on average. Linkers let two segments share a page.
@@ -55,6 +57,8 @@ pub struct Object {
     pub symbols: Symbols,
     /// Which function an address belongs to, as the unwinder sees it.
     pub extents: Extents,
+    /// The functions of 32-bit ARM code that have landing pads.
+    pub(super) unwound: Vec<Extent>,
     /// How far its variables reach.
     pub variables: Variables,
     /// The number that tells this build of it from all others, and by which its debugging file is found.
@@ -144,7 +148,15 @@ impl Object {
                 &bytes[..usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(bytes.len())]
             })
         };
+        let code = parts.code();
+        let code_end = code.last().map_or(0, |range| range.end);
+        let unwound = of_type(PT_ARM_EXIDX).find(|_| parts.machine == Machine::Arm).map(|index| {
+            let bytes = bytes_at(&segments, index.start);
+            let size = usize::try_from(index.end - index.start).unwrap_or(usize::MAX).min(bytes.len());
+            exidx::read(&bytes[..size], index.start, code_end, |address| bytes_at(&segments, address))
+        });
         Ok(Object {
+            unwound: unwound.unwrap_or_default(),
             library_names: texts().flat_map(names::libraries).collect(),
             conversion_directories: texts().flat_map(names::conversion_directories).collect(),
             machine: parts.machine,
@@ -160,7 +172,7 @@ impl Object {
             variables: Variables::read(&parts),
             build_id: parts.build_id(),
             made_by_go: parts.is_made_by_go(),
-            code: parts.code(),
+            code,
             read_only: normalize(loads().filter(|p| p.p_flags & PF_W == 0).map(filled).collect()),
             relro: normalize(of_type(PT_GNU_RELRO).collect()),
             relocated_constants: parts.sections_named(&[".data.rel.ro"]),
@@ -379,7 +391,10 @@ impl<'a> Parts<'a> {
                     SHT_NOBITS | SHT_NOTE | SHT_REL | SHT_RELA | SHT_DYNSYM | SHT_DYNAMIC
                 )
                 // Tables for the unwinder hold distances, not addresses.
-                && !matches!(self.name(section), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table")
+                && !matches!(
+                    self.name(section),
+                    ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".ARM.exidx" | ".ARM.extab"
+                )
         };
         if self.loaded_sections().next().is_some() {
             return normalize(self.loaded_sections().filter(is_data).map(memory_range).collect());

@@ -1,4 +1,5 @@
-//! Function boundaries and landing pads from the unwinding table (`.eh_frame`).
+//! Function boundaries and landing pads from the unwinding table (`.eh_frame`). (32-bit ARM has another one,
+//! [`super::exidx`].)
 //!
 //! The table stays in a stripped program, because exceptions and thread cancellation need it at run time.
 //! It tells a pointer to a function from a number that happens to look like an address in the middle of
@@ -9,7 +10,7 @@ use gimli::{
 };
 use kelf::Machine;
 
-use super::{Addr, Image};
+use super::{Addr, Image, exidx};
 
 /// The extents of functions, as the unwinding table has them, by rising address. A function may have
 /// several (its cold part is one of its own), and hand-written code may have none.
@@ -25,16 +26,40 @@ pub struct Extent {
     pub start: Addr,
     /// The byte after its last.
     pub end: Addr,
-    /// Where the table of its landing pads is, if it has any.
-    pub handlers: Option<Addr>,
+    /// Where its landing pads are written down, if it has any.
+    pub handlers: Option<Handlers>,
     /// The function that reads that table, or the word that holds its address.
     pub personality: Option<Addr>,
+}
+
+/// Where landing pads are written down.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Handlers {
+    /// In a table of call sites at this address, as C++ and Rust have it on all machines.
+    Sites(Addr),
+    /// In a list of descriptors at an address, as the ABI of 32-bit ARM has it for compilers that do with its own
+    /// personality routines.
+    Descriptors {
+        /// The address.
+        at: Addr,
+        /// Whether scopes have 32 bits.
+        wide: bool,
+    },
+}
+
+impl Handlers {
+    fn moved(self, base: u64) -> Handlers {
+        match self {
+            Handlers::Sites(at) => Handlers::Sites(at.plus(base)),
+            Handlers::Descriptors { at, wide } => Handlers::Descriptors { at: at.plus(base), wide },
+        }
+    }
 }
 
 impl Extent {
     /// The same extent in an object that is loaded so many bytes further on.
     pub(super) fn moved(self, base: u64) -> Extent {
-        let handlers = self.handlers.map(|table| table.plus(base));
+        let handlers = self.handlers.map(|handlers| handlers.moved(base));
         let personality = self.personality.map(|address| address.plus(base));
         Extent { start: self.start.plus(base), end: self.end.plus(base), handlers, personality }
     }
@@ -54,7 +79,7 @@ impl Extents {
             let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { break };
             let start = fde.initial_address() & mask;
             let handlers = match fde.lsda() {
-                Some(Pointer::Direct(address)) => Some(Addr(address & mask)),
+                Some(Pointer::Direct(address)) => Some(Handlers::Sites(Addr(address & mask))),
                 _ => None,
             };
             let end = Addr(start.saturating_add(fde.len()));
@@ -87,14 +112,19 @@ impl Extents {
 /// The landing pads of an extent: where the unwinder enters it to run its cleanups and handlers. Empty if it
 /// has none, or a table that makes no sense.
 pub fn landing_pads(image: &Image, extent: Extent) -> Vec<Addr> {
-    let table = extent.handlers.map_or(&[][..], |table| image.bytes(table));
-    read_pads(EndianSlice::new(table, LittleEndian), extent.start).unwrap_or_default()
+    match extent.handlers {
+        Some(Handlers::Sites(table)) => {
+            read_pads(EndianSlice::new(image.bytes(table), LittleEndian), extent.start).unwrap_or_default()
+        }
+        Some(Handlers::Descriptors { at, wide }) => exidx::described_pads(image.bytes(at), at, wide),
+        None => Vec::new(),
+    }
 }
 
 /// What the handlers of an extent catch: the addresses in its table, of types or of words that point to types.
 /// Some numbers may be among them that are none.
 pub fn caught_types(image: &Image, extent: Extent) -> Vec<Addr> {
-    let Some(start) = extent.handlers else { return Vec::new() };
+    let Some(Handlers::Sites(start)) = extent.handlers else { return Vec::new() };
     let table = image.bytes(start);
     let mut types = Vec::new();
     let Ok(Header { encoding: Some(encoding), types_end, sites_end, .. }) =
