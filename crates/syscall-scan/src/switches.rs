@@ -108,6 +108,7 @@ fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
             code.next().is_some_and(|entry| is_known_beginning(flows.code, Addr(entry)))
         }
         Origin::Element { .. } | Origin::Low { .. } | Origin::Signed { .. } => false,
+        Origin::Number => true,
         // What is added to an address of code leads to a place near it.
         _ => !flows.code.image.is_code(Addr(atom.offset)),
     })

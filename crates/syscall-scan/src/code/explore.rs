@@ -1,7 +1,6 @@
 //! Exploration: from work items to runs, exits and edges, until nothing is left to do.
 
 use kcfg::isa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
-use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -14,7 +13,7 @@ use super::{
     thunks,
 };
 use crate::abi::Convention;
-use crate::image::{Addr, Extent, Image, caught_types, landing_pads};
+use crate::image::{Addr, Image};
 
 /// Something that leads to code.
 pub(super) enum Work {
@@ -118,129 +117,6 @@ impl<'a> Code<'a> {
                 self.changes.entry(target);
             }
         }
-    }
-
-    /// Takes the words of data of loaded objects that point to code for pointers to functions, but for those
-    /// in jump tables and those into the middle of a function. Returns whether any are new.
-    pub(super) fn take_pointers(&mut self) -> bool {
-        let image = self.image;
-        let before = self.work.len();
-        for (index, loaded) in image.objects.iter().enumerate() {
-            if self.active[index] != Activity::Loaded {
-                continue;
-            }
-            self.active[index] = Activity::Counts;
-            // How code of these machines names a slot takes several instructions, and is not seen.
-            let blind = matches!(image.machine, Machine::Arm | Machine::Aarch64);
-            let slots = if blind { &loaded.slots[..] } else { &[] };
-            for &(word, target) in loaded.code_pointers.iter().chain(slots) {
-                self.take_pointer(word, target);
-            }
-        }
-        self.work.len() > before
-    }
-
-    /// Takes a word of data for a pointer to a function, but in a jump table. What points into the middle of a
-    /// function may be a part of a jump table that is not known so far.
-    pub(super) fn take_pointer(&mut self, word: Addr, target: Addr) {
-        let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
-        let function = !middle || self.image.is_function(target);
-        if !function && matches!(self.image.machine, Machine::I386 | Machine::X86_64) {
-            return self.inner.push((word, target));
-        }
-        if self.image.machine == Machine::Arm {
-            if !self.is_likely_pointer(word, target) {
-                return;
-            }
-            let is_aligned = word.0 % u64::from(self.image.machine.word_size()) == 0;
-            if !is_aligned && self.image.is_fixed(word) {
-                return self.inner.push((word, target));
-            }
-        }
-        if function && !self.claimed.contains(&word) {
-            self.take(target, Taken::Data(word));
-        }
-    }
-
-    /// Whether a word of ARM's data may be a pointer to a function: nothing says how far functions go, so that numbers
-    /// look like pointers. What relocations say is the address of Thumb code is one. Elsewhere a function has to be
-    /// there, whatever the code around it looks like, which may be constants that were taken for code.
-    fn is_likely_pointer(&self, word: Addr, target: Addr) -> bool {
-        let is_relocated = !self.image.is_fixed(word) && target.0 & 1 != 0;
-        self.image.is_function(target) || is_relocated || self.begins_sensibly(target)
-    }
-
-    /// The same of words that are not aligned, most of which are no words at all but the ends of strings and parts of
-    /// numbers, once all other code is known: these lead to a function that is called, or to where no code was found
-    /// so far.
-    fn is_likely_inner_pointer(&self, target: Addr) -> bool {
-        let is_text = |byte: u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-        match self.length(target) {
-            Some(_) => self.entry(target).is_some(),
-            None if (target.0 as u32).to_le_bytes()[..3].iter().all(|&byte| is_text(byte)) => false,
-            None => self.is_instruction(target) && !self.is_fallen_into(target),
-        }
-    }
-
-    /// Takes the words of data that point into the middle of functions which can run, to where nothing else leads
-    /// though all jump tables are known: labels that are jumped to by their addresses, and places where the program
-    /// or the kernel makes a signal's return go. On ARM, takes words that are not aligned. Returns whether any are new.
-    pub fn take_inner_pointers(&mut self) -> bool {
-        let before = self.work.len();
-        let mut inner = std::mem::take(&mut self.inner);
-        inner.retain(|&(word, target)| {
-            if self.image.machine == Machine::Arm {
-                if self.is_likely_inner_pointer(target) {
-                    self.take(target, Taken::Data(word));
-                }
-                return false;
-            }
-            if self.claimed.contains(&word) || self.length(target).is_some() {
-                return false;
-            }
-            let extent = self.image.extent_around(target);
-            let runs = extent.is_some_and(|extent| self.marks.any(extent.start, extent.end));
-            if runs && self.is_instruction(target) {
-                self.take(target, Taken::Data(word));
-            }
-            !runs
-        });
-        self.inner = inner;
-        self.work.len() > before
-    }
-
-    /// Takes the landing pads of the functions that can run. Returns whether any are new.
-    pub fn take_landing_pads(&mut self) -> bool {
-        let image = self.image;
-        let before = self.work.len();
-        for extent in image.extents_with_pads() {
-            let runs = self.marks.any(extent.start, extent.end);
-            if runs && self.landed.insert(extent.start) {
-                let pads = landing_pads(image, extent).into_iter();
-                let pads = pads.flat_map(|pad| self.in_encoding_of(extent, pad)).flatten();
-                let pads: Vec<Addr> = pads.chain(extent.personality).collect();
-                for pad in pads.into_iter().filter(|&pad| image.is_code(pad)) {
-                    self.take(pad, Taken::Unwinder);
-                }
-                for address in caught_types(image, extent).into_iter().chain(extent.personality) {
-                    self.open(address);
-                }
-            }
-        }
-        self.work.len() > before
-    }
-
-    /// The address of a landing pad of a function that runs. On ARM, the unwinder enters it in the encoding of the
-    /// function, which addresses in its tables do not tell.
-    fn in_encoding_of(&self, extent: Extent, pad: Addr) -> [Option<Addr>; 2] {
-        if self.image.machine != Machine::Arm {
-            return [Some(pad), None];
-        }
-        let runs = |bit: u64| {
-            let mut places = (extent.start.0..extent.end.0).step_by(2).map(|at| Addr(at | bit));
-            places.any(|at| self.length(at).is_some())
-        };
-        [runs(0).then_some(pad), runs(1).then_some(pad.plus(1))]
     }
 
     /// Says that code may be called from anywhere.

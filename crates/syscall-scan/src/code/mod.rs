@@ -27,6 +27,7 @@ mod held;
 mod known;
 mod live;
 mod marks;
+mod pointers;
 mod priorities;
 mod references;
 mod taken;

@@ -12,7 +12,7 @@ use kcfg::isa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOpera
 use kelf::Machine;
 use rustc_hash::FxHashMap;
 
-use super::{Code, ExitId, ExitKind, Taken};
+use super::{Code, ExitKind, Taken};
 use crate::image::{Addr, Extent, Image, Loaded, ObjectIndex};
 
 /// How many instructions may stand between reading the program counter and adding the distance to the
@@ -159,7 +159,7 @@ impl Code<'_> {
     pub fn is_instruction(&self, target: Addr) -> bool {
         match self.image.machine {
             Machine::I386 | Machine::X86_64 => {}
-            Machine::Arm => return self.may_begin_function(target),
+            Machine::Arm => return self.may_be_arm_instruction(target),
             Machine::Aarch64 => return true,
         }
         let Some(Extent { start, end, .. }) = self.image.extent_around(target) else { return true };
@@ -175,20 +175,9 @@ impl Code<'_> {
         sweep.last().is_none_or(|&last| target > last) || sweep.binary_search(&target).is_ok()
     }
 
-    /// Whether control comes to an instruction from the one in front of it. Compilers make no functions that begin
-    /// like that.
-    pub(super) fn is_fallen_into(&self, target: Addr) -> bool {
-        [2, 4].into_iter().any(|length| {
-            let before = Addr(target.0.wrapping_sub(length));
-            let goes_on = |exit: ExitId| self.exit(exit).successors.contains(&target);
-            self.length(before) == Some(length) && self.exit_at(before).is_none_or(goes_on)
-        })
-    }
-
-    /// Whether code of ARM may begin at this address. Constants lie between its instructions, so that these
-    /// cannot be told from the beginning of a function on; but they do not overlap. Nor does a function begin
-    /// by asking for flags that nobody has set, as constants that are taken for instructions soon do.
-    fn may_begin_function(&self, target: Addr) -> bool {
+    /// Whether an instruction of ARM may lie at this address. Constants lie between its instructions, so that these
+    /// cannot be told from the beginning of a function on; but they do not overlap.
+    fn may_be_arm_instruction(&self, target: Addr) -> bool {
         if self.length(target).is_some() {
             return true;
         }
