@@ -113,7 +113,12 @@ impl Flows<'_> {
         if let Some(known) = self.leaves.get(&callee) {
             return known.clone();
         }
-        let found = self.straight_instructions(callee).map(Rc::new);
+        // What it stores may be the way back to its caller.
+        let stores = |leaf: &Leaf| {
+            leaf.iter().flat_map(|(_, effects)| effects).any(|effect| matches!(effect, Effect::Store { .. }))
+        };
+        let found = self.straight_instructions(callee);
+        let found = found.filter(|leaf| !(stores(leaf) && self.returns_twice(callee))).map(Rc::new);
         self.leaves.insert(callee, found.clone());
         found
     }
