@@ -90,8 +90,9 @@ impl Constants {
         self.starts.get(&start).is_some_and(|start| Arc::ptr_eq(&start.known, &self.nothing))
     }
 
-    /// Something arrives in front of a run, which has been decoded or not.
-    fn arrive(&mut self, start: Addr, known: &Arc<Known>, is_decoded: bool) {
+    /// Something arrives in front of a run, which may not have been decoded so far, or be on the way: it may end
+    /// where another one has ended before, and so pass on to itself what it has brought there.
+    fn arrive(&mut self, start: Addr, known: &Arc<Known>) {
         match self.starts.entry(start) {
             hash_map::Entry::Vacant(place) => {
                 place.insert(Start { known: Arc::clone(known), visits: 0, is_changed: false });
@@ -105,7 +106,7 @@ impl Constants {
                 if start.known == self.nothing {
                     start.known = Arc::clone(&self.nothing);
                 }
-                if is_decoded && !start.is_changed {
+                if !start.is_changed {
                     start.is_changed = true;
                     self.changed.push(*place.key());
                 }
@@ -139,16 +140,14 @@ impl Code<'_> {
 
     /// Anybody may come to where a run begins.
     pub(super) fn arrive_from_anywhere(&mut self, start: Addr) {
-        let is_decoded = self.marks.exit_of_run(start).is_some();
         if let Some(constants) = &mut self.constants {
             let nothing = Arc::clone(&constants.nothing);
-            constants.arrive(start, &nothing, is_decoded);
+            constants.arrive(start, &nothing);
         }
     }
 
     /// An exit goes on where a run begins, or jumps there.
     pub(super) fn arrive_from(&mut self, exit: ExitId, start: Addr) {
-        let is_decoded = self.marks.exit_of_run(start).is_some();
         let Exit { next, successors, .. } = self.exit(exit);
         let (next, is_two_ways) =
             (*next, successors.first() != Some(next) || successors.get(1) != Some(next));
@@ -160,7 +159,7 @@ impl Code<'_> {
         let Some(constants) = &mut self.constants else { return };
         let Some(behind) = constants.behind(exit) else {
             let nothing = Arc::clone(&constants.nothing);
-            return constants.arrive(start, &nothing, is_decoded);
+            return constants.arrive(start, &nothing);
         };
         match callee {
             None => {
@@ -168,7 +167,7 @@ impl Code<'_> {
                 if let Some(learnt) = behind.learnt.as_ref().filter(|_| is_two_ways) {
                     Arc::make_mut(&mut known).learn(learnt, start != next);
                 }
-                constants.arrive(start, &known, is_decoded);
+                constants.arrive(start, &known);
             }
             Some(callee) => {
                 let mut behind = behind.known.behind_call(constants.convention);
@@ -180,7 +179,7 @@ impl Code<'_> {
                     behind.forget(self.written_by_leaf(callee));
                 }
                 if let Some(constants) = &mut self.constants {
-                    constants.arrive(start, &Arc::new(behind), is_decoded);
+                    constants.arrive(start, &Arc::new(behind));
                 }
             }
         }
@@ -207,7 +206,6 @@ impl Code<'_> {
 
     /// A call enters a function.
     pub(super) fn arrive_by_call(&mut self, call: ExitId, callee: Addr) {
-        let is_decoded = self.marks.exit_of_run(callee).is_some();
         let is_direct = matches!(self.exit(call).kind, ExitKind::Call(_));
         let Some(constants) = &mut self.constants else { return };
         if constants.is_nothing(callee) {
@@ -218,7 +216,7 @@ impl Code<'_> {
             Some(behind) => Arc::new(behind.known.in_callee(constants.convention, &constants.nothing)),
             None => Arc::clone(&constants.nothing),
         };
-        constants.arrive(callee, &known, is_decoded);
+        constants.arrive(callee, &known);
     }
 
     /// Begins to walk over a run.

@@ -119,12 +119,16 @@ impl Walk {
                 let content = self.value(image, value).filter(|_| is_whole(dst, width));
                 let content = match content {
                     Some(Content::Numbers(numbers)) => narrow(image, numbers, width).map(Content::Numbers),
-                    frame => frame.filter(|_| width == 8),
+                    frame if width == 8 => frame,
+                    frame => self.lose(frame),
                 };
                 self.set(dst, content);
             }
             Effect::MaybeSet { dst, value, width } => {
-                let new = self.numbers(image, value).and_then(|new| narrow(image, new, width));
+                let new = match self.value(image, value) {
+                    Some(Content::Numbers(new)) => narrow(image, new, width),
+                    frame => self.lose(frame).and(None),
+                };
                 let joined = match (self.known.register(dst), new) {
                     (Some(Content::Numbers(old)), Some(new)) if width >= 4 => {
                         narrow(image, old.clone(), width).and_then(|old| old.union(&new))
@@ -186,10 +190,14 @@ impl Walk {
         }
     }
 
-    /// An address in the frame that is not the stack pointer may be given away.
+    /// An address in the frame that is not the stack pointer may be given away. What is written through it may lie
+    /// in front of it, in the structure that it is a part of (`container_of`, a base class that is not the first
+    /// one) or in a buffer that is filled from its end. No structure begins below the stack pointer; that is also
+    /// what a frame pointer is made of, which tells nothing about the structures below it.
     fn set(&mut self, register: Reg, content: Option<Content>) {
         if let (Some(Content::Frame(offset)), true) = (&content, register != self.stack_pointer) {
-            self.known.expose(*offset);
+            let is_top = self.known.register(self.stack_pointer) == content.as_ref();
+            self.known.expose(if is_top { *offset } else { i64::MIN });
         }
         if let Some(compared) = self.compared.as_mut().filter(|compared| compared.register == Some(register))
         {
