@@ -39,6 +39,7 @@ pub fn reach(image: &Image) -> Option<Reached<'_>> {
             break;
         }
     }
+    code.forget_constants();
     let jump = "a jump whose targets are not known, so that not all code was seen";
     let large = "addresses are made of distances here (the large code model), which are not followed";
     let lost = jumps.lost().map(|id| code.exit(id).at);

@@ -116,6 +116,11 @@ impl Constants {
 }
 
 impl Code<'_> {
+    /// Exploration is over: what is known where is not needed any more.
+    pub fn forget_constants(&mut self) {
+        self.constants = None;
+    }
+
     /// Whether constants say where a computed jump goes.
     pub fn is_decided(&self, jump: ExitId) -> bool {
         self.constants.as_ref().is_some_and(|constants| constants.decided.contains(&jump))
