@@ -38,6 +38,8 @@ pub(super) struct Constants {
     convention: &'static Convention,
     /// What is known where anybody may have come from.
     nothing: Arc<Known>,
+    /// All that is known in some place: many places have the same.
+    all: FxHashSet<Arc<Known>>,
     /// In front of runs.
     starts: FxHashMap<Addr, Start>,
     /// Behind exits; of calls, where the callee begins, as its caller sees it.
@@ -70,9 +72,11 @@ impl Constants {
         let convention = Convention::of(image.machine).filter(|convention| convention.link.is_none())?;
         // Functions of i386 may take their arguments off the stack, so that frames are not known behind calls.
         let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
+        let nothing = Arc::new(Known::at_entry(frame));
         Some(Constants {
             convention,
-            nothing: Arc::new(Known::at_entry(frame)),
+            all: [Arc::clone(&nothing)].into_iter().collect(),
+            nothing,
             starts: FxHashMap::default(),
             exits: Vec::new(),
             changed: Vec::new(),
@@ -83,6 +87,16 @@ impl Constants {
 
     fn behind(&self, exit: ExitId) -> Option<&Behind> {
         self.exits.get(exit.0 as usize)?.as_ref()
+    }
+
+    /// One copy for all places.
+    fn shared(&mut self, known: Known) -> Arc<Known> {
+        if let Some(known) = self.all.get(&known) {
+            return Arc::clone(known);
+        }
+        let known = Arc::new(known);
+        self.all.insert(Arc::clone(&known));
+        known
     }
 
     /// Whether nothing is known in front of a run, so that it does not matter what arrives.
@@ -217,8 +231,9 @@ impl Code<'_> {
             return;
         }
         let behind = constants.behind(call).filter(|_| is_direct);
-        let known = match behind {
-            Some(behind) => Arc::new(behind.known.in_callee(constants.convention, &constants.nothing)),
+        let known = behind.map(|behind| behind.known.in_callee(constants.convention, &constants.nothing));
+        let known = match known {
+            Some(known) => constants.shared(known),
             None => Arc::clone(&constants.nothing),
         };
         constants.arrive(callee, &known);
@@ -273,7 +288,8 @@ impl Code<'_> {
         }
         let Some(behind) = &mut constants.exits[index] else {
             // Who goes on from here comes later, and asks.
-            constants.exits[index] = Some(Behind { known: Arc::new(walk.known), learnt });
+            let known = constants.shared(walk.known);
+            constants.exits[index] = Some(Behind { known, learnt });
             return;
         };
         let learns_less = behind.learnt.is_some() && behind.learnt != learnt;

@@ -14,7 +14,7 @@ const MAX_NUMBERS: usize = 24;
 const MAX_WORDS: usize = 12;
 
 /// The numbers that something is one of.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Numbers {
     /// Sorted; never empty.
     list: SmallVec<[u64; 2]>,
@@ -73,7 +73,7 @@ impl Numbers {
 }
 
 /// What a register holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Content {
     Numbers(Numbers),
     /// An address in the frame, so many bytes from where the stack pointer was when the function was entered.
@@ -81,7 +81,7 @@ pub(super) enum Content {
 }
 
 /// A word of the frame.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Word {
     offset: i64,
     width: u8,
@@ -95,7 +95,7 @@ impl Word {
 }
 
 /// What is known.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Known {
     /// By register.
     registers: SmallVec<[(Reg, Content); 1]>,
