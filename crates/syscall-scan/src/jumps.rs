@@ -21,7 +21,7 @@ use crate::switches::{Targets, among_own_tables, targets};
 pub(crate) struct Jumps {
     jumps: FxHashMap<ExitId, Jump>,
     /// The functions that have any.
-    functions: FxHashMap<Addr, Known>,
+    functions: FxHashMap<Addr, Members>,
 }
 
 /// A computed jump.
@@ -37,7 +37,7 @@ struct Jump {
 }
 
 /// What is known of a function with computed jumps.
-struct Known {
+struct Members {
     /// How many blocks it has.
     blocks: usize,
     jumps: Vec<ExitId>,
@@ -95,7 +95,8 @@ impl Jumps {
     fn update(&mut self, code: &mut Code) -> FxHashSet<ExitId> {
         let changed = code.take_changed();
         let code = &*code;
-        let known: Vec<Known> = changed.functions.par_iter().map(|&entry| Known::of(code, entry)).collect();
+        let known: Vec<Members> =
+            changed.functions.par_iter().map(|&entry| Members::of(code, entry)).collect();
         let mut jumps = FxHashSet::default();
         for &entry in changed.gone.iter().chain(&changed.functions) {
             for id in self.functions.remove(&entry).into_iter().flat_map(|known| known.jumps) {
@@ -124,7 +125,7 @@ impl Jumps {
     fn knows_all(&self, code: &Code) -> bool {
         let mut entries = code.entries().map(|(entry, _)| entry).filter(|&entry| code.entry(entry).is_some());
         entries.all(|entry| {
-            let now = Known::of(code, entry);
+            let now = Members::of(code, entry);
             match self.functions.get(&entry) {
                 Some(known) => known.blocks == now.blocks && known.jumps == now.jumps,
                 None => now.jumps.is_empty(),
@@ -173,14 +174,14 @@ impl Jumps {
     }
 }
 
-impl Known {
-    fn of(code: &Code, entry: Addr) -> Known {
+impl Members {
+    fn of(code: &Code, entry: Addr) -> Members {
         let function = Function::new(code, entry);
         let exits = function.blocks.iter().filter_map(|block| block.exit);
         let mut jumps: Vec<ExitId> =
             exits.filter(|&id| code.exit(id).kind == ExitKind::IndirectJump).collect();
         jumps.sort_unstable();
         jumps.dedup();
-        Known { blocks: function.blocks.len(), jumps }
+        Members { blocks: function.blocks.len(), jumps }
     }
 }

@@ -148,6 +148,7 @@ impl Object {
                 &bytes[..usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(bytes.len())]
             })
         };
+        let made_by_go = parts.is_made_by_go();
         let code = parts.code();
         let code_end = code.last().map_or(0, |range| range.end);
         let unwound = of_type(PT_ARM_EXIDX).find(|_| parts.machine == Machine::Arm).map(|index| {
@@ -169,9 +170,9 @@ impl Object {
                 .unwind_section()
                 .map(|(a, b)| Extents::read(b, a, parts.machine))
                 .unwrap_or_default(),
-            variables: Variables::read(&parts),
+            variables: Variables::read(&parts, made_by_go),
             build_id: parts.build_id(),
-            made_by_go: parts.is_made_by_go(),
+            made_by_go,
             code,
             read_only: normalize(loads().filter(|p| p.p_flags & PF_W == 0).map(filled).collect()),
             relro: normalize(of_type(PT_GNU_RELRO).collect()),
@@ -353,7 +354,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Whether the Go compiler made it, whose programs find variables by their distance from others.
-    pub(super) fn is_made_by_go(&self) -> bool {
+    fn is_made_by_go(&self) -> bool {
         self.sections.iter().any(|section| matches!(self.name(section), ".gopclntab" | ".go.buildinfo"))
             || self.note(b"Go\0\0", GO_BUILD_ID).is_some()
     }

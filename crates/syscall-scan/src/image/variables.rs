@@ -54,8 +54,7 @@ enum SectionKind {
 }
 
 impl Variables {
-    pub(super) fn read(parts: &Parts) -> Variables {
-        let is_made_by_go = parts.is_made_by_go();
+    pub(super) fn read(parts: &Parts, is_made_by_go: bool) -> Variables {
         let data = parts.loaded_sections().filter(|s| s.sh_flags & u64::from(SHF_EXECINSTR) == 0);
         let word = if parts.ctx.is_big() { 8 } else { 4 };
         let mut tables = Vec::new();
