@@ -24,6 +24,10 @@ const OPTIONS: [&str; 9] = [
     "-static -O2 -s",
 ];
 
+/// Those of programs that may be loaded anywhere, for what GCC does in them.
+const POSITION_INDEPENDENT: [&str; 3] =
+    ["-O2 -fPIE -static-pie", "-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"];
+
 fn check(fixture: &str) {
     check_on(&Machine::every().collect::<Vec<_>>(), fixture);
 }
@@ -185,14 +189,11 @@ fn tables_that_wait_in_registers() {
 /// A switch in a function that has a symbol and no unwinding table.
 #[test]
 fn tables_of_hand_written_code() {
+    check_with(&[Machine::X86_64], "bare.S", &["-static"]);
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
-    compile(Machine::X86_64, "bare.S", "-nostdlib -static", &program);
-    let found = section(&program, "x86_64");
-    assert_eq!(found["complete"], true, "{found:#}");
-    assert_eq!(own_calls(&found), expected_calls("bare.S", "x86_64"));
     for options in ["-DNAMELESS", "-s"] {
-        compile(Machine::X86_64, "bare.S", &format!("-nostdlib -static {options}"), &program);
+        compile(Machine::X86_64, "bare.S", &format!("{BARE} -static {options}"), &program);
         let found = section(&program, "x86_64");
         assert_eq!(found["unresolved"][0]["kind"], "jump", "{options}: {found:#}");
     }
@@ -200,14 +201,7 @@ fn tables_of_hand_written_code() {
 
 #[test]
 fn tables_of_labels() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("program");
-    for options in ["-O2 -fPIE -static-pie", "-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"] {
-        compile(Machine::X86_64, "interpreter.c", &format!("{BARE} {options}"), &program);
-        let found = section(&program, "x86_64");
-        assert_eq!(found["complete"], true, "{options}: {found:#}");
-        assert_eq!(own_calls(&found), expected_calls("interpreter.c", "x86_64"), "{options}");
-    }
+    check_with(&[Machine::X86_64], "interpreter.c", &POSITION_INDEPENDENT);
 }
 
 /// Many jumps with the same targets, and what is known in front of all of them.
@@ -216,10 +210,7 @@ fn numbers_that_wait_in_interpreters() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
     for options in ["-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"] {
-        compile(Machine::X86_64, "operations.c", &format!("{BARE} {options}"), &program);
-        let found = section(&program, "x86_64");
-        assert_eq!(found["complete"], true, "{options}: {found:#}");
-        assert_eq!(own_calls(&found), expected_calls("operations.c", "x86_64"), "{options}");
+        check_with(&[Machine::X86_64], "operations.c", &[options]);
         compile(Machine::X86_64, "operations.c", &format!("{BARE} {options} -DCHANGED"), &program);
         let found = section(&program, "x86_64");
         assert!(found["complete"] == false || own_calls(&found).contains(&95), "{options}: {found:#}");
@@ -234,14 +225,7 @@ fn wrappers_behind_pointers() {
 /// Labels in records, which wait in registers.
 #[test]
 fn labels_in_records() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("program");
-    for options in ["-O2 -fPIE -static-pie", "-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"] {
-        compile(Machine::X86_64, "places.c", &format!("{BARE} {options}"), &program);
-        let found = section(&program, "x86_64");
-        assert_eq!(found["complete"], true, "{options}: {found:#}");
-        assert_eq!(own_calls(&found), expected_calls("places.c", "x86_64"), "{options}");
-    }
+    check_with(&[Machine::X86_64], "places.c", &POSITION_INDEPENDENT);
 }
 
 /// A wrapper whose address is in a structure that can be written to.
