@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::known::{Content, Known, Learnt, Numbers};
 use crate::abi;
-use crate::flow::{low_mask, sign_extend};
+use crate::flow::{self, low_mask, sign_extend};
 use crate::image::{Addr, Image};
 
 /// What the flags compare.
@@ -289,8 +289,12 @@ impl Walk {
             (_, Some(Content::Numbers(a)), Some(Content::Numbers(b))) => {
                 let (a, b) = (narrow(image, a.clone(), width), narrow(image, b.clone(), width));
                 let plain = |numbers: &Numbers| numbers.iter().all(|number| !image.may_be_moved(number));
+                // Processors take a count of bits beyond the width for another one.
+                let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
+                let bits = 8 * u64::from(width);
+                let compute = |a, b| if shifts && b >= bits { None } else { flow::compute(op, a, b, width) };
                 match (a.filter(plain), b.filter(plain)) {
-                    (Some(a), Some(b)) => a.pairs(&b, |a, b| compute(op, a, b, width)).map(Content::Numbers),
+                    (Some(a), Some(b)) => a.pairs(&b, compute).map(Content::Numbers),
                     _ => None,
                 }
             }
@@ -368,19 +372,4 @@ fn sum(image: &Image, left: &Content, right: &Content) -> Option<Content> {
         }
         (Content::Frame(_), Content::Frame(_)) => None,
     }
-}
-
-fn compute(op: BinaryOp, a: u64, b: u64, width: u8) -> Option<u64> {
-    let bits = 8 * u64::from(width);
-    let result = match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl if b < bits => a << b,
-        BinaryOp::Shr if b < bits => a >> b,
-        BinaryOp::Shl | BinaryOp::Shr => return None,
-    };
-    Some(result & low_mask(width))
 }

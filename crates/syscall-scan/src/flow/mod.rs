@@ -41,7 +41,7 @@ use ranges::Compared;
 pub use ranges::Span;
 pub use state::State;
 use step::Step;
-pub(crate) use step::constant_address;
+pub(crate) use step::{compute, constant_address};
 
 /// The analysis of functions, each when it is asked for.
 pub struct Flows<'c> {

@@ -281,7 +281,7 @@ impl<'a> Step<'a> {
             BinaryOp::Add => self.sum(&left, &right),
             BinaryOp::Sub => self.difference(&left, &right),
             _ => left.zip(&right, |a, b| {
-                let number = numbers(op, a.as_number()?, b.as_number()?, width)?;
+                let number = compute(op, a.as_number()?, b.as_number()?, width)?;
                 Some(Atom::number(number & self.domain.mask))
             }),
         };
@@ -402,7 +402,8 @@ pub(crate) fn constant_address(operand: Operand) -> Option<u64> {
     }
 }
 
-fn numbers(op: BinaryOp, a: u64, b: u64, width: u8) -> Option<u64> {
+/// What an operation makes of two numbers of so many bytes; `None` where that is not known.
+pub(crate) fn compute(op: BinaryOp, a: u64, b: u64, width: u8) -> Option<u64> {
     let number = match op {
         BinaryOp::Add => a.wrapping_add(b),
         BinaryOp::Sub => a.wrapping_sub(b),
