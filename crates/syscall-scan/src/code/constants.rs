@@ -30,9 +30,6 @@ use crate::image::{Addr, Image};
 /// unknown: counters never settle.
 const MAX_VISITS: u8 = 8;
 
-/// The most instructions of a function that is looked at to see which registers it writes to.
-const MAX_LEAF: usize = 8;
-
 /// What is known where.
 pub(super) struct Constants {
     convention: &'static Convention,
@@ -207,20 +204,9 @@ impl Code<'_> {
     /// The registers, as bits, that a function of a few straight instructions writes to: such as hand the program
     /// counter over in any register (`__x86.get_pc_thunk.bx`), and do not preserve it.
     fn written_by_leaf(&self, callee: Addr) -> u64 {
-        let (mut at, mut written) = (callee, 0);
-        let mut effects = Vec::new();
-        for _ in 0..MAX_LEAF {
-            effects.clear();
-            self.effects(at, &mut effects);
-            written |= effects.iter().fold(0, |written, effect| written | effect.registers_written());
-            if let Some(exit) = self.exit_at(at) {
-                let returns = self.exit(exit).kind == ExitKind::Return;
-                return if returns { written } else { 0 };
-            }
-            let Some(length) = self.length(at) else { return 0 };
-            at = at.plus(length);
-        }
-        0
+        let instructions = self.straight_instructions(callee).unwrap_or_default();
+        let effects = instructions.iter().flat_map(|(_, effects)| effects);
+        effects.fold(0, |written, effect| written | effect.registers_written())
     }
 
     /// A call enters a function.

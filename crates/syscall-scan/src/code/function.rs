@@ -1,9 +1,16 @@
 //! Functions as views of runs: basic blocks and the edges between them.
 
+use kcfg::isa::Effect;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Code, ExitId};
+use super::{Code, ExitId, ExitKind};
 use crate::image::Addr;
+
+/// The most instructions of a function that is followed where it is called, rather than assumed about.
+const MAX_STRAIGHT: usize = 8;
+
+/// Instructions, one behind the other, with their effects.
+pub type StraightInstructions = Vec<(Addr, Vec<Effect>)>;
 
 /// The number of a block in its function; 0 is the entry block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -115,6 +122,23 @@ impl Code<'_> {
         }
         functions.sort_unstable();
         functions
+    }
+
+    /// The instructions of a function, with their effects, that is a few straight ones and a return.
+    pub fn straight_instructions(&self, function: Addr) -> Option<StraightInstructions> {
+        let mut at = function;
+        let mut instructions = Vec::new();
+        while instructions.len() < MAX_STRAIGHT {
+            let mut effects = Vec::new();
+            self.effects(at, &mut effects);
+            instructions.push((at, effects));
+            if let Some(exit) = self.exit_at(at) {
+                let returns = self.exit(exit).kind == ExitKind::Return;
+                return returns.then_some(instructions);
+            }
+            at = at.plus(self.length(at)?);
+        }
+        None
     }
 
     /// The exit of the run that an instruction is in.

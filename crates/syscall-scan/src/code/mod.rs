@@ -44,7 +44,7 @@ use crate::image::{Addr, Image};
 use marks::{Entries, Marks};
 
 pub use changes::Changed;
-pub use function::{Block, BlockIndex, Function};
+pub use function::{Block, BlockIndex, Function, StraightInstructions};
 pub use references::{Reference, References};
 
 /// The number of an [`Exit`].

@@ -6,14 +6,8 @@ use kcfg::isa::{Effect, Reg};
 
 use super::step::Step;
 use super::{Flows, State};
-use crate::code::ExitKind;
+use crate::code::StraightInstructions;
 use crate::image::Addr;
-
-/// The instructions of a function with their effects.
-pub(super) type Leaf = Vec<(Addr, Vec<Effect>)>;
-
-/// The most instructions that a callee may have to be followed rather than assumed about.
-const MAX_LEAF: usize = 8;
 
 impl Flows<'_> {
     /// Applies a call: the callee itself if it is a few straight instructions (which is how
@@ -88,59 +82,29 @@ impl Flows<'_> {
         if self.convention.link.is_none() {
             return 0; // They are no functions there.
         }
-        let mut at = callee;
-        let (mut kept, mut enters) = (u64::MAX, false);
-        let mut effects = Vec::new();
-        for _ in 0..MAX_LEAF {
-            effects.clear();
-            self.code.effects(at, &mut effects);
-            for effect in &effects {
-                enters |= matches!(effect, Effect::SystemCall { .. });
-                kept &= !effect.registers_written();
-            }
-            if let Some(exit) = self.code.exit_at(at) {
-                let returns = self.code.exit(exit).kind == ExitKind::Return;
-                return if returns && enters { kept } else { 0 };
-            }
-            let Some(length) = self.code.length(at) else { return 0 };
-            at = at.plus(length);
+        let gate = self.code.straight_instructions(callee).unwrap_or_default();
+        let effects = || gate.iter().flat_map(|(_, effects)| effects);
+        if !effects().any(|effect| matches!(effect, Effect::SystemCall { .. })) {
+            return 0;
         }
-        0
+        effects().fold(u64::MAX, |kept, effect| kept & !effect.registers_written())
     }
 
     /// The effects of a function that is a few straight instructions and a return.
-    fn leaf(&mut self, callee: Addr) -> Option<Rc<Leaf>> {
+    fn leaf(&mut self, callee: Addr) -> Option<Rc<StraightInstructions>> {
         if let Some(known) = self.leaves.get(&callee) {
             return known.clone();
         }
-        // What it stores may be the way back to its caller.
-        let stores = |leaf: &Leaf| {
-            leaf.iter().flat_map(|(_, effects)| effects).any(|effect| matches!(effect, Effect::Store { .. }))
-        };
-        let found = self.straight_instructions(callee);
-        let found = found.filter(|leaf| !(stores(leaf) && self.returns_twice(callee))).map(Rc::new);
+        let found = self.code.straight_instructions(callee);
+        let found = found.filter(|leaf| self.is_leaf(callee, leaf)).map(Rc::new);
         self.leaves.insert(callee, found.clone());
         found
     }
 
-    fn straight_instructions(&self, callee: Addr) -> Option<Leaf> {
-        let mut at = callee;
-        let mut leaf = Vec::new();
-        while leaf.len() < MAX_LEAF {
-            let mut effects = Vec::new();
-            self.code.effects(at, &mut effects);
-            let unsuitable =
-                |effect: &Effect| matches!(effect, Effect::SystemCall { .. } | Effect::OnlyIf(_));
-            if effects.iter().any(unsuitable) {
-                return None;
-            }
-            leaf.push((at, effects));
-            if let Some(exit) = self.code.exit_at(at) {
-                let returns = self.code.exit(exit).kind == ExitKind::Return;
-                return returns.then_some(leaf);
-            }
-            at = at.plus(self.code.length(at)?);
-        }
-        None
+    fn is_leaf(&mut self, callee: Addr, instructions: &[(Addr, Vec<Effect>)]) -> bool {
+        let any = |is: fn(&Effect) -> bool| instructions.iter().flat_map(|(_, effects)| effects).any(is);
+        let suitable = !any(|effect| matches!(effect, Effect::SystemCall { .. } | Effect::OnlyIf(_)));
+        // What it stores may be the way back to its caller.
+        suitable && !(any(|effect| matches!(effect, Effect::Store { .. })) && self.returns_twice(callee))
     }
 }

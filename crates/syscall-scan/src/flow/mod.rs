@@ -30,7 +30,7 @@ use kcfg::isa::{Condition, Effect, Reg, TEMPORARY, Value as Operand};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
-use crate::code::{Code, ExitId, Function};
+use crate::code::{Code, ExitId, Function, StraightInstructions};
 use crate::image::Addr;
 use crate::values::{Atom, OriginId, Value};
 
@@ -58,7 +58,7 @@ pub struct Flows<'c> {
     /// Which functions may return twice.
     returns_twice: FxHashMap<Addr, bool>,
     /// What is followed at a call, of callees that are a few straight instructions.
-    leaves: FxHashMap<Addr, Option<Rc<call::Leaf>>>,
+    leaves: FxHashMap<Addr, Option<Rc<StraightInstructions>>>,
     /// A buffer for the effects of one instruction.
     effects: Vec<Effect>,
 }
