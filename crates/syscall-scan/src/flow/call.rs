@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::{Effect, Reg};
+use kcfg::isa::Effect;
 
 use super::step::Step;
 use super::{Flows, State};
 use crate::code::StraightInstructions;
 use crate::image::Addr;
+use crate::values::Value;
 
 impl Flows<'_> {
     /// Applies a call: the callee itself if it is a few straight instructions (which is how
@@ -50,18 +51,18 @@ impl Flows<'_> {
         let popped = callee.map_or(Some(0), |callee| self.code.popped(callee));
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
-        let scratch = self.convention.scratch;
-        match kept {
-            0 => step.forget_all(scratch),
-            kept => {
-                let lost: Vec<Reg> = scratch.iter().copied().filter(|reg| kept >> reg.0 & 1 == 0).collect();
-                step.forget_all(&lost);
+        let lost = self.convention.scratch.iter().filter(|reg| kept >> reg.0 & 1 == 0);
+        for &reg in lost {
+            // Nobody asks what is left in the others, which have a name if they are read all the same.
+            match reg == self.convention.result {
+                true => step.forget(reg),
+                false => step.state.set_register(reg, Value::Any),
             }
         }
         step.apply(&Effect::ClobberFlags);
         let after = match popped {
             Some(popped) => before.map(|atom| Some(step.domain.plus(atom, popped.into()))),
-            None => crate::values::Value::Any,
+            None => Value::Any,
         };
         state.set_register(stack_pointer, after);
     }

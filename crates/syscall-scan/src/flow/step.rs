@@ -1,7 +1,6 @@
 //! One instruction: its effects applied to a state.
 
 use kcfg::isa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand};
-use smallvec::SmallVec;
 
 use super::domain::{Domain, low_mask};
 use super::memory::MAX_FEW;
@@ -229,20 +228,8 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn forget(&mut self, reg: Reg) {
-        self.forget_all(&[reg]);
-    }
-
-    /// Registers hold something else.
-    pub(super) fn forget_all(&mut self, registers: &[Reg]) {
-        let at = self.at;
-        let made = |&reg: &Reg| (reg, self.domain.origins.add(Origin::Made { at, slot: reg.0 }));
-        let made: SmallVec<[_; 20]> = registers.iter().map(made).collect();
-        let old = made.iter().filter_map(|&(_, made)| made).filter(|&(_, new)| !new);
-        let old: SmallVec<[OriginId; 20]> = old.map(|(id, _)| id).collect();
-        self.state.forget_origins(&old, self.domain);
-        for (reg, made) in made {
-            self.state.set_register(reg, made.map_or(Value::Any, |(id, _)| Value::One(Atom::of(id))));
-        }
+        let value = self.make(reg.0);
+        self.state.set_register(reg, value);
     }
 
     fn set_flags(&mut self, compared: Option<Compared>) {
