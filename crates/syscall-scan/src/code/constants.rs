@@ -16,7 +16,7 @@
 use std::collections::hash_map;
 use std::sync::Arc;
 
-use kcfg::isa::Effect;
+use kcfg::isa::{Effect, Reg};
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -33,6 +33,8 @@ const MAX_VISITS: u8 = 8;
 /// What is known where.
 pub(super) struct Constants {
     convention: &'static Convention,
+    /// The stack pointer, if frames are followed.
+    frame: Option<Reg>,
     /// What is known where anybody may have come from.
     nothing: Arc<Known>,
     /// All that is known in some place: many places have the same.
@@ -69,10 +71,11 @@ impl Constants {
         let convention = Convention::of(image.machine).filter(|convention| convention.link.is_none())?;
         // Functions of i386 may take their arguments off the stack, so that frames are not known behind calls.
         let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
-        let nothing = Arc::new(Known::at_entry(frame));
+        let nothing = Arc::new(Known::nothing());
         Some(Constants {
             convention,
-            all: [Arc::clone(&nothing)].into_iter().collect(),
+            frame,
+            all: FxHashSet::default(),
             nothing,
             starts: FxHashMap::default(),
             exits: Vec::new(),
@@ -88,6 +91,9 @@ impl Constants {
 
     /// One copy for all places.
     fn shared(&mut self, known: Known) -> Arc<Known> {
+        if known.is_nothing() {
+            return Arc::clone(&self.nothing);
+        }
         if let Some(known) = self.all.get(&known) {
             return Arc::clone(known);
         }
@@ -114,7 +120,7 @@ impl Constants {
                     return;
                 }
                 Arc::make_mut(&mut start.known).join(known, start.visits >= MAX_VISITS);
-                if start.known == self.nothing {
+                if start.known.is_nothing() {
                     start.known = Arc::clone(&self.nothing);
                 }
                 if !start.is_changed {
@@ -187,6 +193,10 @@ impl Code<'_> {
             }
             Some(callee) => {
                 let mut behind = behind.known.behind_call(constants.convention);
+                if behind.is_nothing() {
+                    let nothing = Arc::clone(&constants.nothing);
+                    return constants.arrive(start, &nothing);
+                }
                 // When it returns for the second time, the frame is as it was left after the first.
                 if behind.has_frame() && callee.is_some_and(|callee| self.returns_twice(callee)) {
                     behind.forget_frame();
@@ -195,7 +205,8 @@ impl Code<'_> {
                     behind.forget(self.written_by_leaf(callee));
                 }
                 if let Some(constants) = &mut self.constants {
-                    constants.arrive(start, &Arc::new(behind));
+                    let behind = constants.shared(behind);
+                    constants.arrive(start, &behind);
                 }
             }
         }
@@ -217,7 +228,7 @@ impl Code<'_> {
             return;
         }
         let behind = constants.behind(call).filter(|_| is_direct);
-        let known = behind.map(|behind| behind.known.in_callee(constants.convention, &constants.nothing));
+        let known = behind.map(|behind| behind.known.in_callee(constants.convention, constants.frame));
         let known = match known {
             Some(known) => constants.shared(known),
             None => Arc::clone(&constants.nothing),

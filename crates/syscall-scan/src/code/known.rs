@@ -106,21 +106,35 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What is known where a function begins, `stack_pointer` being its register if frames are followed.
-    pub(super) fn at_entry(stack_pointer: Option<Reg>) -> Known {
-        let registers = stack_pointer.map(|register| (register, Content::Frame(0))).into_iter().collect();
-        Known { registers, frame: Vec::new(), exposed: 0 }
+    /// Nothing.
+    pub(super) fn nothing() -> Known {
+        Known { registers: SmallVec::new(), frame: Vec::new(), exposed: i64::MIN }
     }
 
-    /// What the callee knows where it begins, `nothing` being what is known where any function begins.
-    pub(super) fn in_callee(&self, convention: &Convention, nothing: &Known) -> Known {
-        let mut known = nothing.clone();
+    /// What the callee knows where it begins, `stack_pointer` being its register if frames are followed.
+    pub(super) fn in_callee(&self, convention: &Convention, stack_pointer: Option<Reg>) -> Known {
+        let mut known = Known { exposed: 0, ..Known::nothing() };
         for (register, content) in &self.registers {
             if let (Content::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
                 known.put(*register, Some(Content::Numbers(Numbers { given: true, ..numbers.clone() })));
             }
         }
+        if let Some(register) = stack_pointer {
+            known.put(register, Some(Content::Frame(0)));
+        }
+        known.simplify();
         known
+    }
+
+    pub(super) fn is_nothing(&self) -> bool {
+        self.registers.is_empty() && self.frame.is_empty() && self.exposed == i64::MIN
+    }
+
+    /// Without numbers, nobody asks where in the frame there may be any.
+    fn simplify(&mut self) {
+        if !self.has_numbers() && !self.has_frame() {
+            *self = Known::nothing();
+        }
     }
 
     /// What the caller knows behind a call.
@@ -152,6 +166,7 @@ impl Known {
             Content::Numbers(numbers) => numbers.given,
             Content::Frame(_) => true,
         });
+        self.simplify();
     }
 
     /// Takes it that a branch goes to its target, or does not.
@@ -178,6 +193,7 @@ impl Known {
         self.registers.retain(|(register, content)| {
             matches!(content, Content::Frame(_)) || registers >> register.0 & 1 == 0
         });
+        self.simplify();
     }
 
     pub(super) fn has_frame(&self) -> bool {
@@ -279,6 +295,7 @@ impl Known {
                 .is_some_and(|theirs| theirs.width == mine.width && kept(&mut mine.numbers, &theirs.numbers))
         });
         lost.into_iter().for_each(|offset| self.expose(offset));
+        self.simplify();
     }
 }
 
