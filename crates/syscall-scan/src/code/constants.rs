@@ -13,7 +13,6 @@
 //! preserves, and others write to a frame only from an address on that it has given away. Addresses are
 //! no numbers: of one that is loaded elsewhere than the file says, only is known that it is not 0.
 
-use std::collections::hash_map;
 use std::sync::Arc;
 
 use kcfg::isa::{Effect, Reg};
@@ -21,6 +20,7 @@ use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::known::{Known, Learnt};
+use super::marks::RunId;
 use super::walk::Walk;
 use super::{Code, Exit, ExitId, ExitKind, Returns};
 use crate::abi::Convention;
@@ -39,12 +39,12 @@ pub(super) struct Constants {
     nothing: Arc<Known>,
     /// All that is known in some place: many places have the same.
     all: FxHashSet<Arc<Known>>,
-    /// In front of runs.
-    starts: FxHashMap<Addr, Start>,
+    /// In front of runs, once somebody has come there.
+    starts: Vec<Option<Start>>,
     /// Behind exits; of calls, where the callee begins, as its caller sees it.
     exits: Vec<Option<Behind>>,
     /// Runs in front of which something has changed.
-    changed: Vec<Addr>,
+    changed: Vec<RunId>,
     /// The ways that conditional branches do not go so far.
     closed: FxHashMap<ExitId, Addr>,
     /// The computed jumps whose targets are constants so far.
@@ -77,7 +77,7 @@ impl Constants {
             frame,
             all: FxHashSet::default(),
             nothing,
-            starts: FxHashMap::default(),
+            starts: Vec::new(),
             exits: Vec::new(),
             changed: Vec::new(),
             closed: FxHashMap::default(),
@@ -102,32 +102,35 @@ impl Constants {
         known
     }
 
+    fn start(&self, run: RunId) -> Option<&Start> {
+        self.starts.get(run.get())?.as_ref()
+    }
+
     /// Whether nothing is known in front of a run, so that it does not matter what arrives.
-    fn is_nothing(&self, start: Addr) -> bool {
-        self.starts.get(&start).is_some_and(|start| Arc::ptr_eq(&start.known, &self.nothing))
+    fn is_nothing(&self, run: RunId) -> bool {
+        self.start(run).is_some_and(|start| start.known.is_nothing())
     }
 
     /// Something arrives in front of a run, which may not have been decoded so far, or be on the way: it may end
     /// where another one has ended before, and so pass on to itself what it has brought there.
-    fn arrive(&mut self, start: Addr, known: &Arc<Known>) {
-        match self.starts.entry(start) {
-            hash_map::Entry::Vacant(place) => {
-                place.insert(Start { known: Arc::clone(known), visits: 0, is_changed: false });
-            }
-            hash_map::Entry::Occupied(mut place) => {
-                let start = place.get_mut();
-                if Arc::ptr_eq(&start.known, known) || start.known.covers(known) {
-                    return;
-                }
-                Arc::make_mut(&mut start.known).join(known, start.visits >= MAX_VISITS);
-                if start.known.is_nothing() {
-                    start.known = Arc::clone(&self.nothing);
-                }
-                if !start.is_changed {
-                    start.is_changed = true;
-                    self.changed.push(*place.key());
-                }
-            }
+    fn arrive(&mut self, run: RunId, known: &Arc<Known>) {
+        if self.starts.len() <= run.get() {
+            self.starts.resize_with(run.get() + 1, || None);
+        }
+        let Some(start) = &mut self.starts[run.get()] else {
+            self.starts[run.get()] = Some(Start { known: Arc::clone(known), visits: 0, is_changed: false });
+            return;
+        };
+        if Arc::ptr_eq(&start.known, known) || start.known.covers(known) {
+            return;
+        }
+        Arc::make_mut(&mut start.known).join(known, start.visits >= MAX_VISITS);
+        if start.known.is_nothing() {
+            start.known = Arc::clone(&self.nothing);
+        }
+        if !start.is_changed {
+            start.is_changed = true;
+            self.changed.push(run);
         }
     }
 }
@@ -152,7 +155,8 @@ impl Code<'_> {
     ) -> bool {
         let Some(constants) = &self.constants else { return self.entry(function).is_some() };
         // Who calls it comes later, and tells what with.
-        let Some(start) = constants.starts.get(&function) else { return false };
+        let run = self.marks.run_at(function);
+        let Some(start) = run.and_then(|run| constants.start(run)) else { return false };
         // Others take their arguments off the stack.
         let in_registers = self.image.machine == Machine::X86_64;
         let register = constants.convention.arguments.get(index).filter(|_| in_registers);
@@ -161,15 +165,15 @@ impl Code<'_> {
     }
 
     /// Anybody may come to where a run begins.
-    pub(super) fn arrive_from_anywhere(&mut self, start: Addr) {
+    pub(super) fn arrive_from_anywhere(&mut self, run: RunId) {
         if let Some(constants) = &mut self.constants {
             let nothing = Arc::clone(&constants.nothing);
-            constants.arrive(start, &nothing);
+            constants.arrive(run, &nothing);
         }
     }
 
     /// An exit goes on where a run begins, or jumps there.
-    pub(super) fn arrive_from(&mut self, exit: ExitId, start: Addr) {
+    pub(super) fn arrive_from(&mut self, exit: ExitId, run: RunId) {
         let Exit { next, successors, .. } = self.exit(exit);
         let (next, is_two_ways) =
             (*next, successors.first() != Some(next) || successors.get(1) != Some(next));
@@ -181,21 +185,21 @@ impl Code<'_> {
         let Some(constants) = &mut self.constants else { return };
         let Some(behind) = constants.behind(exit) else {
             let nothing = Arc::clone(&constants.nothing);
-            return constants.arrive(start, &nothing);
+            return constants.arrive(run, &nothing);
         };
         match callee {
             None => {
                 let mut known = Arc::clone(&behind.known);
                 if let Some(learnt) = behind.learnt.as_ref().filter(|_| is_two_ways) {
-                    Arc::make_mut(&mut known).learn(learnt, start != next);
+                    Arc::make_mut(&mut known).learn(learnt, self.marks.run(run).start != next);
                 }
-                constants.arrive(start, &known);
+                constants.arrive(run, &known);
             }
             Some(callee) => {
                 let mut behind = behind.known.behind_call(constants.convention);
                 if behind.is_nothing() {
                     let nothing = Arc::clone(&constants.nothing);
-                    return constants.arrive(start, &nothing);
+                    return constants.arrive(run, &nothing);
                 }
                 // When it returns for the second time, the frame is as it was left after the first.
                 if behind.has_frame() && callee.is_some_and(|callee| self.returns_twice(callee)) {
@@ -206,7 +210,7 @@ impl Code<'_> {
                 }
                 if let Some(constants) = &mut self.constants {
                     let behind = constants.shared(behind);
-                    constants.arrive(start, &behind);
+                    constants.arrive(run, &behind);
                 }
             }
         }
@@ -221,7 +225,7 @@ impl Code<'_> {
     }
 
     /// A call enters a function.
-    pub(super) fn arrive_by_call(&mut self, call: ExitId, callee: Addr) {
+    pub(super) fn arrive_by_call(&mut self, call: ExitId, callee: RunId) {
         let is_direct = matches!(self.exit(call).kind, ExitKind::Call(_));
         let Some(constants) = &mut self.constants else { return };
         if constants.is_nothing(callee) {
@@ -237,9 +241,9 @@ impl Code<'_> {
     }
 
     /// Begins to walk over a run.
-    pub(super) fn walk_from(&self, start: Addr) -> Option<Walk> {
+    pub(super) fn walk_from(&self, run: RunId) -> Option<Walk> {
         let constants = self.constants.as_ref()?;
-        let known = constants.starts.get(&start).map_or(&constants.nothing, |start| &start.known);
+        let known = constants.start(run).map_or(&constants.nothing, |start| &start.known);
         Some(Walk::new(Known::clone(known), constants.convention.stack_pointer))
     }
 
@@ -312,9 +316,11 @@ impl Code<'_> {
     /// What is known behind an exit has changed.
     fn pass_on(&mut self, exit: ExitId) {
         if let ExitKind::Call(callee) = self.exit(exit).kind {
+            let callee = self.marks.run_from(callee);
             self.arrive_by_call(exit, callee);
         }
         for next in self.exit(exit).successors.clone() {
+            let next = self.marks.run_from(next);
             self.arrive_from(exit, next);
         }
     }
@@ -352,21 +358,21 @@ impl Code<'_> {
     pub(super) fn revisit(&mut self) -> bool {
         let Some(constants) = &mut self.constants else { return false };
         let mut changed = std::mem::take(&mut constants.changed);
-        changed.sort_unstable();
-        for &start in &changed {
-            if let Some(start) = self.constants.as_mut().and_then(|c| c.starts.get_mut(&start)) {
+        changed.sort_unstable_by_key(|&run| self.marks.run(run).start);
+        for &run in &changed {
+            if let Some(Some(start)) = self.constants.as_mut().map(|c| &mut c.starts[run.get()]) {
                 start.is_changed = false;
                 start.visits = start.visits.saturating_add(1);
             }
-            self.walk_again(start);
+            self.walk_again(run);
         }
         !changed.is_empty()
     }
 
-    fn walk_again(&mut self, start: Addr) {
-        let Some(mut walk) = self.walk_from(start) else { return };
+    fn walk_again(&mut self, run: RunId) {
+        let Some(mut walk) = self.walk_from(run) else { return };
         let mut effects = Vec::new();
-        let mut at = start;
+        let mut at = self.marks.run(run).start;
         loop {
             effects.clear();
             let length = self.length(at);

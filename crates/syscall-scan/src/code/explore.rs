@@ -9,7 +9,7 @@ use super::constants::Constants;
 use super::deferred::{Comparison, Deferred};
 use super::walk::Walk;
 use super::{
-    Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, Taken, held, live, references, taken,
+    Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references, taken,
     thunks,
 };
 use crate::abi::Convention;
@@ -41,7 +41,6 @@ impl<'a> Code<'a> {
             isa,
             sites: Vec::new(),
             exits: Vec::new(),
-            incoming: FxHashMap::default(),
             entries: Entries::default(),
             marks: Marks::new(image),
             work: Vec::new(),
@@ -132,16 +131,17 @@ impl<'a> Code<'a> {
                 if !entry.taken.contains(&by) {
                     entry.taken.push(by);
                 }
-                self.arrive_from_anywhere(target);
-                self.run(target);
+                let run = self.marks.run_from(target);
+                self.arrive_from_anywhere(run);
+                self.run(run);
             }
             Work::Edge(from, target) => {
-                self.arrive_from(from, target);
-                let exit = self.run(target);
+                let run = self.marks.run_from(target);
+                self.arrive_from(from, run);
+                let exit = self.run(run);
                 self.pass_on_held(from, target);
-                self.incoming.entry(target).or_default().push(from);
+                self.marks.set_incoming(run, from);
                 self.changes.exit(from);
-                self.exits[exit.0 as usize].predecessors.push(from);
                 let returns = self.exit(exit).returns;
                 self.set_returns(from, returns);
             }
@@ -150,8 +150,9 @@ impl<'a> Code<'a> {
             Work::Holds(target, held) => self.arrive_holding(target, held),
             Work::Call(from, target) => {
                 self.entry_at(target).callers.push(from);
-                self.arrive_by_call(from, target);
-                let exit = self.run(target);
+                let run = self.marks.run_from(target);
+                self.arrive_by_call(from, run);
+                let exit = self.run(run);
                 if self.exit(exit).returns == Returns::No {
                     self.exits[exit.0 as usize].waiting.push(from);
                 } else {
@@ -161,25 +162,26 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The exit of the run that begins at `start`, decoded if nobody has been there before.
-    fn run(&mut self, start: Addr) -> ExitId {
-        if let Some(exit) = self.marks.exit_of_run(start) {
+    /// The exit of a run, decoded if nobody has been there before.
+    fn run(&mut self, run: RunId) -> ExitId {
+        if let Some(exit) = self.marks.exit_of(run) {
             return exit;
         }
-        let exit = self.decode_run(start);
-        self.marks.set_run(start, exit);
-        self.exits[exit.0 as usize].starts.push(start);
+        let exit = self.decode_run(run);
+        self.marks.set_decoded(run, exit);
+        self.exits[exit.0 as usize].runs.push(run);
         self.changes.exit(exit);
         exit
     }
 
-    fn decode_run(&mut self, start: Addr) -> ExitId {
+    fn decode_run(&mut self, run: RunId) -> ExitId {
+        let start = self.marks.run(run).start;
         let mut at = start;
         let mut effects = Vec::new();
         let mut holding = Vec::new();
         let mut replaced = false;
         let mut comparison = Comparison::default();
-        let mut walk = self.walk_from(start);
+        let mut walk = self.walk_from(run);
         loop {
             if let Some(length) = self.length(at) {
                 let next = at.plus(length);
@@ -417,8 +419,7 @@ impl<'a> Code<'a> {
             conditional: false,
             successors: SmallVec::new(),
             returns,
-            starts: SmallVec::new(),
-            predecessors: SmallVec::new(),
+            runs: SmallVec::new(),
             waiting: SmallVec::new(),
         });
         self.marks.set_exit(at, id);
@@ -464,7 +465,8 @@ impl<'a> Code<'a> {
                 continue;
             }
             exit.returns = joined;
-            stack.extend(exit.predecessors.iter().map(|&predecessor| (predecessor, joined)));
+            let incoming = exit.runs.iter().flat_map(|&run| &self.marks.run(run).incoming);
+            stack.extend(incoming.map(|&predecessor| (predecessor, joined)));
             for call in std::mem::take(&mut exit.waiting) {
                 self.come_back(call);
             }

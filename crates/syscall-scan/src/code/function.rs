@@ -108,16 +108,16 @@ impl Code<'_> {
         let mut functions = Vec::new();
         let mut seen = FxHashSet::default();
         while let Some((exit, limit)) = stack.pop() {
-            for &start in self.exit(exit).starts.iter().filter(|&&start| start <= limit) {
-                if !seen.insert(start) {
+            for &id in &self.exit(exit).runs {
+                let run = self.marks.run(id);
+                if run.start > limit || !seen.insert(id) {
                     continue;
                 }
-                if self.entry(start).is_some() {
-                    functions.push(start);
+                if self.entry(run.start).is_some() {
+                    functions.push(run.start);
                     continue;
                 }
-                let incoming = self.incoming(start).iter();
-                stack.extend(incoming.map(|&exit| (exit, self.exit(exit).at)));
+                stack.extend(run.incoming.iter().map(|&exit| (exit, self.exit(exit).at)));
             }
         }
         functions.sort_unstable();

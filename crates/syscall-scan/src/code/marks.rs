@@ -1,7 +1,10 @@
 //! What is known about each byte of code, kept so that it is found by the address alone: exploration and the
 //! functions that are made of it ask little else.
 
+use std::collections::hash_map;
+
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{Entry, ExitId};
 use crate::image::{Addr, Image};
@@ -10,22 +13,46 @@ use crate::image::{Addr, Image};
 /// an exit, whether a run begins there, or a function may.
 pub(super) struct Marks {
     ranges: Vec<Range>,
-    /// The exits where control runs out of the code.
-    outside: FxHashMap<Addr, ExitId>,
+    runs: Vec<Run>,
+    /// The runs where control runs out of the code, which are nothing but their exits.
+    outside: FxHashMap<Addr, RunId>,
+}
+
+/// The number of a [`Run`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct RunId(u32);
+
+impl RunId {
+    pub(super) fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A straight piece of code.
+pub(super) struct Run {
+    pub(super) start: Addr,
+    /// The exits that lead to it, calls left out.
+    pub(super) incoming: SmallVec<[ExitId; 4]>,
+    /// Its exit, once it is decoded; and that of its first instruction, if it is one.
+    exit: Option<ExitId>,
+    is_decoded: bool,
 }
 
 /// The marks of one range of code.
 struct Range {
     start: u64,
     marks: Vec<u8>,
-    /// At an exit, its number; where a run begins, that of its exit. Pages of code that is not reached stay untouched.
-    exits: Vec<u32>,
+    /// Where a run begins, its number; at other exits, theirs. Pages of code that is not reached stay untouched.
+    numbers: Vec<u32>,
 }
 
 const LENGTH: u8 = 0x0f;
 const EXIT: u8 = 0x10;
+/// A run begins, which has been decoded.
 const START: u8 = 0x20;
 const ENTRY: u8 = 0x40;
+/// A run begins.
+const RUN: u8 = 0x80;
 
 /// The length of the instruction that a mark is of, if there is one.
 fn length(mark: u8) -> Option<u64> {
@@ -37,9 +64,10 @@ impl Marks {
     pub(super) fn new(image: &Image) -> Marks {
         let range = |range: &std::ops::Range<u64>| {
             let size = (image.bytes(Addr(range.start)).len() as u64).min(range.end - range.start) as usize;
-            Range { start: range.start, marks: vec![0; size], exits: vec![0; size] }
+            Range { start: range.start, marks: vec![0; size], numbers: vec![0; size] }
         };
-        Marks { ranges: image.code().iter().map(range).collect(), outside: FxHashMap::default() }
+        let ranges = image.code().iter().map(range).collect();
+        Marks { ranges, runs: Vec::new(), outside: FxHashMap::default() }
     }
 
     fn place(&self, at: Addr) -> Option<(usize, usize)> {
@@ -65,39 +93,88 @@ impl Marks {
 
     /// Notes an exit.
     pub(super) fn set_exit(&mut self, at: Addr, exit: ExitId) {
-        self.set_number(at, EXIT, exit);
-    }
-
-    /// Notes that a run begins at an address, and the exit that it ends with.
-    pub(super) fn set_run(&mut self, start: Addr, exit: ExitId) {
-        self.set_number(start, START, exit);
-    }
-
-    fn set_number(&mut self, at: Addr, mark: u8, exit: ExitId) {
-        match self.place(at) {
-            Some((range, offset)) => {
-                self.ranges[range].marks[offset] |= mark;
-                self.ranges[range].exits[offset] = exit.0;
-            }
-            // A run there is nothing but its exit.
-            None => drop(self.outside.insert(at, exit)),
+        let Some((range, offset)) = self.place(at) else {
+            let run = self.run_from(at);
+            self.runs[run.get()].exit = Some(exit);
+            return;
+        };
+        let Range { marks, numbers, .. } = &mut self.ranges[range];
+        marks[offset] |= EXIT;
+        match marks[offset] & RUN {
+            0 => numbers[offset] = exit.0,
+            _ => self.runs[numbers[offset] as usize].exit = Some(exit),
         }
     }
 
-    fn number(&self, at: Addr, mark: u8) -> Option<ExitId> {
-        let Some((range, offset)) = self.place(at) else { return self.outside.get(&at).copied() };
-        let range = &self.ranges[range];
-        (range.marks[offset] & mark != 0).then(|| ExitId(range.exits[offset]))
+    /// The run that begins at an address, and from now on does.
+    pub(super) fn run_from(&mut self, start: Addr) -> RunId {
+        let new = RunId(self.runs.len() as u32);
+        let mut run = Run { start, incoming: SmallVec::new(), exit: None, is_decoded: false };
+        match self.place(start) {
+            Some((range, offset)) => {
+                let Range { marks, numbers, .. } = &mut self.ranges[range];
+                if marks[offset] & RUN != 0 {
+                    return RunId(numbers[offset]);
+                }
+                run.exit = (marks[offset] & EXIT != 0).then(|| ExitId(numbers[offset]));
+                marks[offset] |= RUN;
+                numbers[offset] = new.0;
+            }
+            None => match self.outside.entry(start) {
+                hash_map::Entry::Occupied(known) => return *known.get(),
+                hash_map::Entry::Vacant(place) => drop(place.insert(new)),
+            },
+        }
+        self.runs.push(run);
+        new
+    }
+
+    /// The run that begins at an address, if one does.
+    pub(super) fn run_at(&self, start: Addr) -> Option<RunId> {
+        let Some((range, offset)) = self.place(start) else { return self.outside.get(&start).copied() };
+        let Range { marks, numbers, .. } = &self.ranges[range];
+        (marks[offset] & RUN != 0).then(|| RunId(numbers[offset]))
+    }
+
+    /// A run.
+    pub(super) fn run(&self, run: RunId) -> &Run {
+        &self.runs[run.get()]
+    }
+
+    /// Notes that an exit leads to a run.
+    pub(super) fn set_incoming(&mut self, run: RunId, from: ExitId) {
+        self.runs[run.get()].incoming.push(from);
+    }
+
+    /// Notes that a run has been decoded, and the exit that it ends with.
+    pub(super) fn set_decoded(&mut self, run: RunId, exit: ExitId) {
+        self.set(self.run(run).start, START);
+        let run = &mut self.runs[run.get()];
+        (run.exit, run.is_decoded) = (Some(exit), true);
+    }
+
+    /// The exit of a run, once it has been decoded.
+    pub(super) fn exit_of(&self, run: RunId) -> Option<ExitId> {
+        let run = self.run(run);
+        run.exit.filter(|_| run.is_decoded)
     }
 
     /// The exit at an instruction, or in front of bytes that are none.
     pub(super) fn exit_at(&self, at: Addr) -> Option<ExitId> {
-        self.number(at, EXIT)
+        let Some((range, offset)) = self.place(at) else {
+            return self.outside.get(&at).and_then(|&run| self.run(run).exit);
+        };
+        let Range { marks, numbers, .. } = &self.ranges[range];
+        match marks[offset] & (EXIT | RUN) {
+            EXIT => Some(ExitId(numbers[offset])),
+            0 | RUN => None,
+            _ => self.runs[numbers[offset] as usize].exit,
+        }
     }
 
-    /// The exit of the run that begins at an address.
+    /// The exit of the run that begins at an address, once it has been decoded.
     pub(super) fn exit_of_run(&self, start: Addr) -> Option<ExitId> {
-        self.number(start, START)
+        self.exit_of(self.run_at(start)?)
     }
 
     /// The length of the instruction at an address, if it can run.

@@ -41,7 +41,7 @@ use smallvec::SmallVec;
 
 use crate::image::{Addr, Image};
 
-use marks::{Entries, Marks};
+use marks::{Entries, Marks, RunId};
 
 pub use changes::Changed;
 pub use function::{Block, BlockIndex, Function, StraightInstructions};
@@ -67,11 +67,9 @@ pub struct Exit {
     pub successors: SmallVec<[Addr; 2]>,
     /// Whether control can come from here to a return.
     returns: Returns,
-    /// The starts of the runs that end here.
-    starts: SmallVec<[Addr; 2]>,
-    /// The exits that lead to one of `starts`.
-    predecessors: SmallVec<[ExitId; 4]>,
-    /// The calls of a function that begins with one of `starts`, which have not come back so far.
+    /// The runs that end here.
+    runs: SmallVec<[RunId; 4]>,
+    /// The calls of a function that begins with one of `runs`, which have not come back so far.
     waiting: SmallVec<[ExitId; 4]>,
 }
 
@@ -166,8 +164,6 @@ pub struct Code<'a> {
     /// The instructions that enter the kernel, in the order in which they were found.
     pub sites: Vec<Addr>,
     exits: Vec<Exit>,
-    /// The exits that lead to an address.
-    incoming: FxHashMap<Addr, SmallVec<[ExitId; 4]>>,
     entries: Entries,
     marks: Marks,
     work: Vec<explore::Work>,
@@ -293,7 +289,7 @@ impl Code<'_> {
 
     /// The exits that lead to an address, calls left out.
     pub fn incoming(&self, start: Addr) -> &[ExitId] {
-        self.incoming.get(&start).map_or(&[], SmallVec::as_slice)
+        self.marks.run_at(start).map_or(&[], |run| self.marks.run(run).incoming.as_slice())
     }
 
     /// What is known about a place where functions begin: one that is called or whose address is taken.
