@@ -15,6 +15,10 @@ use super::{
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
 
+/// How many bytes of code there are for each exit, where all can run. Room for so many exits is set aside at once, of
+/// which memory is taken up only by those that there are.
+const BYTES_PER_EXIT: u64 = 16;
+
 /// Something that leads to code.
 pub(super) enum Work {
     /// Code that may be called from anywhere.
@@ -36,11 +40,12 @@ impl<'a> Code<'a> {
     /// If kshrink has no instruction set for the machine.
     pub fn new(image: &'a Image) -> Option<Code<'a>> {
         let isa = kcfg::isa::isa(image.machine)?;
+        let bytes_of_code: u64 = image.code().iter().map(|range| range.end - range.start).sum();
         let mut code = Code {
             image,
             isa,
             sites: Vec::new(),
-            exits: Vec::new(),
+            exits: Vec::with_capacity((bytes_of_code / BYTES_PER_EXIT) as usize),
             entries: Entries::default(),
             marks: Marks::new(image),
             work: Vec::new(),
