@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
-use crate::flow::{Domain, Flows, State, low_mask, sign_extend};
+use crate::flow::{Domain, Flows, Local, State, low_mask, sign_extend};
 use crate::follow::{Lost, Stored, calls_through, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, Value, When};
@@ -287,6 +287,10 @@ impl<'f, 'c> Resolver<'f, 'c> {
             callers => callers?,
         };
         for (caller, exit) in callers {
+            if let Some(numbers) = self.passed(caller, exit, atom) {
+                all.extend(numbers);
+                continue;
+            }
             let at = code.exit(exit).at;
             let flow = self.flows.flow(caller);
             let Some(after) = self.flows.after(&flow, at) else { continue };
@@ -294,6 +298,28 @@ impl<'f, 'c> Resolver<'f, 'c> {
             all.extend(self.value(caller, &after.state, &value, at)?);
         }
         Ok(all)
+    }
+
+    /// The numbers that an argument of a callee is, where the straight code in front of the call makes them.
+    fn passed(&mut self, caller: Addr, call: ExitId, atom: Atom) -> Option<Vec<u64>> {
+        if self.flows.is_analysed(caller) {
+            return None; // That knows more.
+        }
+        let Local { state, keeps_frame } = self.flows.after_run(call)?;
+        if !keeps_frame && !self.is_in_register(atom.origin) {
+            return None;
+        }
+        let value = self.translate(atom, &state, self.flows.code.exit(call).at);
+        value.is_numbers().then(|| value.atoms().iter().map(|atom| atom.offset).collect())
+    }
+
+    /// Whether an origin is what a register held, or a part of that.
+    fn is_in_register(&self, origin: OriginId) -> bool {
+        match self.flows.domain.origins.get(origin) {
+            Origin::Register(_) => true,
+            Origin::Low { of, .. } | Origin::Signed { of, .. } => self.is_in_register(of.origin),
+            _ => false,
+        }
     }
 
     /// The numbers that `width` bytes of memory may be when the instruction `by` of `function` reads them.

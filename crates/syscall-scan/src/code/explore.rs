@@ -9,8 +9,8 @@ use super::constants::Constants;
 use super::deferred::{Comparison, Deferred};
 use super::walk::Walk;
 use super::{
-    Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references, taken,
-    thunks,
+    Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references,
+    taken, thunks,
 };
 use crate::abi::Convention;
 use crate::image::{Addr, Image};

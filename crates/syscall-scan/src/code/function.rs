@@ -97,6 +97,11 @@ impl Code<'_> {
         }
     }
 
+    /// Where the last of the runs begins that end with an exit.
+    pub fn last_run(&self, exit: ExitId) -> Option<Addr> {
+        self.exit(exit).runs.iter().map(|&run| self.marks.run(run).start).max()
+    }
+
     /// The entries of the functions that an instruction is in.
     pub fn functions_of(&self, at: Addr) -> Vec<Addr> {
         self.functions_around(self.exit_after(at).map(|exit| (exit, at)).into_iter().collect())

@@ -16,6 +16,7 @@
 mod call;
 mod domain;
 mod frame;
+mod local;
 mod memory;
 mod order;
 mod ranges;
@@ -37,6 +38,7 @@ use crate::values::{Atom, OriginId, Value};
 pub use domain::Domain;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
+pub use local::Local;
 use ranges::Compared;
 pub use ranges::Span;
 pub use state::State;
@@ -149,6 +151,11 @@ impl<'c> Flows<'c> {
         let flow = Rc::new(Flow { states, function, trust_frame: balanced });
         self.flows.insert(entry, Rc::clone(&flow));
         flow
+    }
+
+    /// Whether a function has been analysed.
+    pub fn is_analysed(&self, entry: Addr) -> bool {
+        self.flows.contains_key(&entry)
     }
 
     /// The blocks of the function that begins at an address.

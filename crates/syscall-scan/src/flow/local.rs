@@ -1,0 +1,50 @@
+//! What the straight code in front of an exit tells by itself: most callers pass constants that they make just before
+//! the call, and need not be analysed as a whole for them.
+
+use kcfg::isa::{Effect, Reg};
+
+use super::{Flows, State};
+use crate::code::ExitId;
+use crate::values::{Atom, Value};
+
+/// A state behind an exit, in which everything from before the last run is unknown.
+pub struct Local {
+    /// The state. Places in the frame are counted from where the stack pointer was when the run began.
+    pub state: State,
+    /// Whether what the run has left in the frame is still there.
+    pub keeps_frame: bool,
+}
+
+impl Flows<'_> {
+    /// The state behind an exit, its own effects included, as far as the last run that ends there tells. `None` if
+    /// control does not get there.
+    pub fn after_run(&mut self, exit: ExitId) -> Option<Local> {
+        let mut at = self.code.last_run(exit)?;
+        let end = self.code.exit(exit).at;
+        let stack_pointer = self.convention.stack_pointer;
+        let mut state = State::nothing_known(self.domain.registers);
+        state.set_register(stack_pointer, Value::One(Atom::of(self.domain.frame)));
+        let mut keeps_frame = true;
+        let mut effects = Vec::new();
+        while at <= end {
+            effects.clear();
+            self.code.effects(at, &mut effects);
+            keeps_frame &= effects.iter().all(|effect| keeps_frame_alone(effect, stack_pointer));
+            if at == end && state.is_split() {
+                self.arrive(&mut state, &effects);
+            }
+            at = self.instruction(&mut state, at, keeps_frame)?.0;
+        }
+        state.skipped();
+        Some(Local { state, keeps_frame })
+    }
+}
+
+/// Whether an effect writes to nothing in the frame but what it names by the stack pointer.
+fn keeps_frame_alone(effect: &Effect, stack_pointer: Reg) -> bool {
+    match effect {
+        Effect::Store { to, .. } => to.index.is_none() && to.base.is_none_or(|base| base == stack_pointer),
+        Effect::ClobberMemory | Effect::ClobberRange(_) | Effect::SystemCall { .. } => false,
+        _ => true,
+    }
+}
