@@ -331,9 +331,8 @@ impl<'c> Flows<'c> {
         let ends = self.ends(state, effects);
         let stack_pointer = self.convention.stack_pointer;
         self.domain.at = at;
-        for number in (0..self.domain.registers as u8).filter(|number| reads >> number & 1 != 0) {
-            let value = state.register(Reg(number)).clone();
-            state.frame.lose(&value, &self.domain);
+        if reads != 0 {
+            self.lose_read(state, reads);
         }
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
@@ -345,6 +344,14 @@ impl<'c> Flows<'c> {
             state.set_register(TEMPORARY, Value::Any);
         }
         outcome
+    }
+
+    /// What registers, as bits, hold becomes part of something unknown.
+    fn lose_read(&self, state: &mut State, registers: u64) {
+        for number in (0..self.domain.registers as u8).filter(|number| registers >> number & 1 != 0) {
+            let value = state.register(Reg(number)).clone();
+            state.frame.lose(&value, &self.domain);
+        }
     }
 
     /// Whether this is a system call that does not come back.
