@@ -29,7 +29,9 @@ pub(crate) struct Jumps {
 struct Jump {
     /// The functions that it is in, by rising address.
     functions: Vec<Addr>,
-    /// How many blocks these had when its targets were looked for last,
+    /// Whether its targets are not known without assumptions about constants.
+    is_unknown: bool,
+    /// The size of these when its targets were looked for last,
     looked: usize,
     /// and when they were looked for by what the jump is made of.
     tried: usize,
@@ -38,8 +40,8 @@ struct Jump {
 
 /// What is known of a function with computed jumps.
 struct Members {
-    /// How many blocks it has.
-    blocks: usize,
+    /// How many blocks it has, and ways from one to another.
+    size: usize,
     jumps: Vec<ExitId>,
 }
 
@@ -49,22 +51,31 @@ impl Jumps {
         self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id)
     }
 
-    /// Finds the targets of computed jumps in functions that have more blocks than before, or fewer. Returns whether
+    /// Finds the targets of computed jumps in functions that are larger than before, or smaller. Returns whether
     /// any are new.
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
-        pending.retain(|id| self.blocks(*id) != self.jumps[id].looked);
+        pending.retain(|id| self.size(*id) != self.jumps[id].looked);
         let look = |flows: &mut Flows, id, functions: &[Addr]| targets(flows, code.exit(id).at, functions);
-        let mut found = self.look(&pending, || Flows::new(code), look);
-        let unknown: Vec<ExitId> =
-            found.iter().filter(|(_, found)| **found == Targets::Unknown).map(|(&id, _)| id).collect();
+        // More code tells no more about a jump.
+        let stays_unknown = |id: &ExitId| {
+            let Jump { is_unknown, looked, .. } = self.jumps[id];
+            is_unknown && self.size(*id) >= looked
+        };
+        let (mut unknown, plain): (Vec<ExitId>, Vec<ExitId>) =
+            pending.iter().partition(|&id| stays_unknown(id));
+        let mut found = self.look(&plain, || Flows::new(code), look);
+        unknown.extend(plain.iter().filter(|id| found[id] == Targets::Unknown));
         found.extend(self.look(&unknown, || Flows::new(code).map(Flows::keeping_constants), look));
+        for id in unknown {
+            self.jumps.entry(id).or_default().is_unknown = true;
+        }
         pending.sort_unstable_by_key(|&id| code.exit(id).at);
         let mut any = false;
         for id in pending {
-            let blocks = self.blocks(id);
+            let size = self.size(id);
             // One that constants decide may do so no longer at any time.
-            self.jumps.entry(id).or_default().looked = if code.is_decided(id) { 0 } else { blocks };
+            self.jumps.entry(id).or_default().looked = if code.is_decided(id) { 0 } else { size };
             any |= self.note(code, id, found.remove(&id).unwrap_or(Targets::Unknown));
         }
         any
@@ -72,31 +83,32 @@ impl Jumps {
 
     /// Finds targets of the jumps that are lost by what they are made of. Returns whether any are new.
     pub(crate) fn follow_lost(&mut self, code: &mut Code) -> bool {
-        let mut lost: Vec<ExitId> =
-            self.lost().filter(|id| self.blocks(*id) != self.jumps[id].tried).collect();
+        let mut lost: Vec<ExitId> = self.lost().filter(|id| self.size(*id) != self.jumps[id].tried).collect();
         lost.sort_unstable();
         let mut found = self.look(&lost, || Flows::new(code), |flows, id, _| among_own_tables(flows, id));
         let mut any = false;
         for id in lost {
-            let blocks = self.blocks(id);
-            self.jumps.entry(id).or_default().tried = blocks;
+            let size = self.size(id);
+            self.jumps.entry(id).or_default().tried = size;
             any |= self.note(code, id, found.remove(&id).unwrap_or(Targets::Unknown));
         }
         any
     }
 
-    /// How many blocks the functions of a jump have.
-    fn blocks(&self, id: ExitId) -> usize {
+    /// How large the functions of a jump are.
+    fn size(&self, id: ExitId) -> usize {
         let functions = self.jumps.get(&id).into_iter().flat_map(|jump| &jump.functions);
-        functions.filter_map(|entry| self.functions.get(entry)).map(|known| known.blocks).sum()
+        functions.filter_map(|entry| self.functions.get(entry)).map(|known| known.size).sum()
     }
 
     /// Brings up to date which jumps there are in which functions. Returns the jumps of those that have changed.
     fn update(&mut self, code: &mut Code) -> FxHashSet<ExitId> {
         let changed = code.take_changed();
         let code = &*code;
-        let known: Vec<Members> =
-            changed.functions.par_iter().map(|&entry| Members::of(code, entry)).collect();
+        let have_jumps = code.functions_that_jump();
+        let mut functions = changed.functions.clone();
+        functions.retain(|entry| have_jumps.binary_search(entry).is_ok());
+        let known: Vec<Members> = functions.par_iter().map(|&entry| Members::of(code, entry)).collect();
         let mut jumps = FxHashSet::default();
         for &entry in changed.gone.iter().chain(&changed.functions) {
             for id in self.functions.remove(&entry).into_iter().flat_map(|known| known.jumps) {
@@ -105,7 +117,7 @@ impl Jumps {
                 jumps.insert(id);
             }
         }
-        for (entry, known) in changed.functions.into_iter().zip(known) {
+        for (entry, known) in functions.into_iter().zip(known) {
             for &id in &known.jumps {
                 let functions = &mut self.jumps.entry(id).or_default().functions;
                 if let Err(place) = functions.binary_search(&entry) {
@@ -127,7 +139,7 @@ impl Jumps {
         entries.all(|entry| {
             let now = Members::of(code, entry);
             match self.functions.get(&entry) {
-                Some(known) => known.blocks == now.blocks && known.jumps == now.jumps,
+                Some(known) => known.size == now.size && known.jumps == now.jumps,
                 None => now.jumps.is_empty(),
             }
         })
@@ -145,7 +157,7 @@ impl Jumps {
             groups.entry(&self.jumps[id].functions).or_default().push(*id);
         }
         let mut groups: Vec<(&[Addr], Vec<ExitId>)> = groups.into_iter().collect();
-        groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.blocks(jumps[0])), *functions));
+        groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.size(jumps[0])), *functions));
         let found = share(&groups, flows, |flows, (functions, jumps)| {
             let look = |&id: &ExitId| {
                 let found = flows.as_mut().map(|flows| look(flows, id, functions));
@@ -182,6 +194,7 @@ impl Members {
             exits.filter(|&id| code.exit(id).kind == ExitKind::IndirectJump).collect();
         jumps.sort_unstable();
         jumps.dedup();
-        Members { blocks: function.blocks.len(), jumps }
+        let ways = function.blocks.iter().map(|block| block.successors.len()).sum::<usize>();
+        Members { size: function.blocks.len() + ways, jumps }
     }
 }

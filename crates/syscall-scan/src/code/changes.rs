@@ -4,7 +4,7 @@
 //! it leads to has become the beginning of another function, or has ceased to be one. All of that is noted by the exit
 //! in question, and what functions an exit is in is looked up when somebody asks.
 
-use super::{Code, Entry, ExitId};
+use super::{Code, Entry, ExitId, ExitKind};
 use crate::image::Addr;
 
 /// What has changed.
@@ -55,9 +55,14 @@ impl Code<'_> {
         }
         exits.sort_unstable();
         exits.dedup();
-        let functions =
-            self.functions_around(exits.into_iter().map(|exit| (exit, self.exit(exit).at)).collect());
+        let functions = self.functions_with(exits.into_iter());
         entries.retain(|&entry| self.entry(entry).is_none());
         Changed { functions, gone: entries }
+    }
+
+    /// The functions that have computed jumps, by rising address.
+    pub fn functions_that_jump(&self) -> Vec<Addr> {
+        let jumps = self.exits().filter(|(_, exit)| exit.kind == ExitKind::IndirectJump);
+        self.functions_with(jumps.map(|(id, _)| id))
     }
 }

@@ -1,9 +1,11 @@
 //! Functions as views of runs: basic blocks and the edges between them.
 
+use fixedbitset::FixedBitSet;
 use kcfg::isa::Effect;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
-use super::{Code, ExitId, ExitKind};
+use super::{Code, ExitId, ExitKind, RunId};
 use crate::image::Addr;
 
 /// The most instructions of a function that is followed where it is called, rather than assumed about.
@@ -33,7 +35,7 @@ pub struct Block {
     /// Its last instruction, unless control simply goes on to the block that follows.
     pub exit: Option<ExitId>,
     /// Where control can go within the function.
-    pub successors: Vec<BlockIndex>,
+    pub successors: SmallVec<[BlockIndex; 2]>,
 }
 
 /// The code that control can reach from an entry without a call, up to the entries of other functions. A
@@ -61,7 +63,7 @@ impl Function {
                 Some(exit) => &code.exit(exit).successors,
                 None => &next,
             };
-            let mut successors: Vec<BlockIndex> = Vec::with_capacity(targets.len());
+            let mut successors = SmallVec::with_capacity(targets.len());
             for &target in targets {
                 if target != entry && code.entry(target).is_some() {
                     continue; // a tail call
@@ -104,18 +106,29 @@ impl Code<'_> {
 
     /// The entries of the functions that an instruction is in.
     pub fn functions_of(&self, at: Addr) -> Vec<Addr> {
-        self.functions_around(self.exit_after(at).map(|exit| (exit, at)).into_iter().collect())
+        let mut seen = FxHashSet::default();
+        self.functions_around(self.exit_after(at).map(|exit| (exit, at)).into_iter(), |run| seen.insert(run))
+    }
+
+    /// The entries of the functions that have one of these exits.
+    pub(super) fn functions_with(&self, exits: impl Iterator<Item = ExitId>) -> Vec<Addr> {
+        let mut seen = FixedBitSet::with_capacity(self.marks.runs());
+        self.functions_around(exits.map(|exit| (exit, self.exit(exit).at)), |run| !seen.put(run.get()))
     }
 
     /// The entries of the functions that come to one of these exits, from the instruction beside it or from in front
-    /// of that.
-    pub(super) fn functions_around(&self, mut stack: Vec<(ExitId, Addr)>) -> Vec<Addr> {
+    /// of that. `is_new` says of each run once that it has not been seen before.
+    fn functions_around(
+        &self,
+        exits: impl Iterator<Item = (ExitId, Addr)>,
+        mut is_new: impl FnMut(RunId) -> bool,
+    ) -> Vec<Addr> {
+        let mut stack: Vec<(ExitId, Addr)> = exits.collect();
         let mut functions = Vec::new();
-        let mut seen = FxHashSet::default();
         while let Some((exit, limit)) = stack.pop() {
             for &id in &self.exit(exit).runs {
                 let run = self.marks.run(id);
-                if run.start > limit || !seen.insert(id) {
+                if run.start > limit || !is_new(id) {
                     continue;
                 }
                 if self.entry(run.start).is_some() {

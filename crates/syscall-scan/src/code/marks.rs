@@ -136,6 +136,11 @@ impl Marks {
         (marks[offset] & RUN != 0).then(|| RunId(numbers[offset]))
     }
 
+    /// How many runs there are.
+    pub(super) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// A run.
     pub(super) fn run(&self, run: RunId) -> &Run {
         &self.runs[run.get()]

@@ -201,7 +201,7 @@ fn same_targets(code: &Code, function: &Function) -> Vec<Vec<BlockIndex>> {
         let Some(exit) = block.exit.map(|id| code.exit(id)) else { continue };
         // A jump on a condition comes to its next instruction in another state.
         if exit.kind == ExitKind::IndirectJump && !exit.conditional {
-            let mut targets = block.successors.clone();
+            let mut targets = block.successors.to_vec();
             targets.sort_unstable();
             groups.entry(targets).or_default().push(BlockIndex(index as u32));
         }
