@@ -11,6 +11,10 @@ use syscall_scan::diff::Difference;
 use syscall_scan::filter::{Filter, seccomp, systemd};
 use syscall_scan::{abi, report};
 
+/// Allocates for many threads at once.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod options;
 mod targets;
 
