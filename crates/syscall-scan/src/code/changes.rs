@@ -4,13 +4,15 @@
 //! it leads to has become the beginning of another function, or has ceased to be one. All of that is noted by the exit
 //! in question, and what functions an exit is in is looked up when somebody asks.
 
-use super::{Code, Entry, ExitId, ExitKind};
+use fixedbitset::FixedBitSet;
+
+use super::{Code, Entry, ExitId};
 use crate::image::Addr;
 
 /// What has changed.
 #[derive(Default)]
 pub(super) struct Changes {
-    exits: Vec<ExitId>,
+    exits: FixedBitSet,
     /// Addresses that may have become the beginnings of functions, or may have ceased to be.
     entries: Vec<Addr>,
 }
@@ -26,7 +28,7 @@ pub struct Changed {
 impl Changes {
     /// Something about an exit has changed, or about the runs that end with it.
     pub(super) fn exit(&mut self, exit: ExitId) {
-        self.exits.push(exit);
+        self.exits.grow_and_insert(exit.0 as usize);
     }
 
     /// An address may have become the beginning of a function, or have ceased to be.
@@ -50,19 +52,16 @@ impl Code<'_> {
         entries.sort_unstable();
         entries.dedup();
         for &entry in &entries {
-            exits.extend(self.marks.exit_of_run(entry));
-            exits.extend(self.incoming(entry));
+            let around = self.marks.exit_of_run(entry).into_iter().chain(self.incoming(entry).iter().copied());
+            around.for_each(|exit| exits.grow_and_insert(exit.0 as usize));
         }
-        exits.sort_unstable();
-        exits.dedup();
-        let functions = self.functions_with(exits.into_iter());
+        let functions = self.functions_with(exits.ones().map(|exit| ExitId(exit as u32)));
         entries.retain(|&entry| self.entry(entry).is_none());
         Changed { functions, gone: entries }
     }
 
     /// The functions that have computed jumps, by rising address.
     pub fn functions_that_jump(&self) -> Vec<Addr> {
-        let jumps = self.exits().filter(|(_, exit)| exit.kind == ExitKind::IndirectJump);
-        self.functions_with(jumps.map(|(id, _)| id))
+        self.functions_with(self.computed_jumps.iter().copied())
     }
 }

@@ -46,6 +46,7 @@ impl<'a> Code<'a> {
             isa,
             sites: Vec::new(),
             exits: Vec::with_capacity((bytes_of_code / BYTES_PER_EXIT) as usize),
+            computed_jumps: Vec::new(),
             entries: Entries::default(),
             marks: Marks::new(image),
             work: Vec::new(),
@@ -417,6 +418,7 @@ impl<'a> Code<'a> {
 
     fn add_exit(&mut self, at: Addr, next: Addr, kind: ExitKind, returns: Returns) -> ExitId {
         let id = ExitId(self.exits.len() as u32);
+        self.computed_jumps.extend((kind == ExitKind::IndirectJump).then_some(id));
         self.exits.push(Exit {
             at,
             next,
