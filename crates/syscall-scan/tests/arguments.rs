@@ -20,9 +20,9 @@ const OPTIONS: [&str; 6] = [
 type Known = BTreeMap<u64, Vec<u64>>;
 
 /// What the fixture says, by call.
-fn expected() -> BTreeMap<String, Known> {
+fn expected(fixture: &str) -> BTreeMap<String, Known> {
     let mut expected: BTreeMap<String, Known> = BTreeMap::new();
-    for word in expectation("arguments.c", "args").unwrap().split_whitespace() {
+    for word in expectation(fixture, "args").unwrap().split_whitespace() {
         let (argument, values) = word.split_once('=').unwrap();
         let (call, index) = argument.split_once('.').unwrap_or((argument, ""));
         let known = expected.entry(call.to_owned()).or_default();
@@ -42,32 +42,42 @@ fn known(call: &Value) -> Known {
     arguments.map(|(index, list)| (index.parse().unwrap(), values(list))).collect()
 }
 
-#[test]
-fn arguments() {
+fn check(machine: Machine, fixture: &str, options: &str) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
-    for machine in Machine::ALL {
-        for options in OPTIONS {
-            compile(machine, "arguments.c", options, &program);
-            let section = section(&program, machine.abi());
-            let calls = section["calls"].as_array().unwrap();
-            for (name, expected) in expected() {
-                let what = format!("{name} for {} with {options}", machine.abi());
-                let call = calls.iter().find(|call| call["name"] == *name);
-                let call = call.unwrap_or_else(|| panic!("{what}: not found"));
-                assert_eq!(known(call), expected, "{what}");
-                // The places that make it know at least as much.
-                let sites = section["sites"].as_array().unwrap().iter();
-                let sites = sites.filter(|site| site["calls"].as_array().unwrap().contains(&call["nr"]));
-                for site in sites {
-                    let here = site["args"].as_array().into_iter().flatten();
-                    let here = here.filter(|here| here["nr"] == call["nr"]).map(known).next();
-                    let here = here.unwrap_or_default();
-                    assert!(expected.keys().all(|index| here.contains_key(index)), "{what}: {site}");
-                }
-            }
+    compile(machine, fixture, options, &program);
+    let section = section(&program, machine.abi());
+    let calls = section["calls"].as_array().unwrap();
+    for (name, expected) in expected(fixture) {
+        let what = format!("{name} of {fixture} for {} with {options}", machine.abi());
+        let call = calls.iter().find(|call| call["name"] == *name);
+        let call = call.unwrap_or_else(|| panic!("{what}: not found"));
+        assert_eq!(known(call), expected, "{what}");
+        // The places that make it know at least as much.
+        let sites = section["sites"].as_array().unwrap().iter();
+        let sites = sites.filter(|site| site["calls"].as_array().unwrap().contains(&call["nr"]));
+        for site in sites {
+            let here = site["args"].as_array().into_iter().flatten();
+            let here = here.filter(|here| here["nr"] == call["nr"]).map(known).next();
+            let here = here.unwrap_or_default();
+            assert!(expected.keys().all(|index| here.contains_key(index)), "{what}: {site}");
         }
     }
+}
+
+#[test]
+fn arguments() {
+    for machine in Machine::ALL {
+        for options in OPTIONS {
+            check(machine, "arguments.c", options);
+        }
+    }
+}
+
+/// What the straight code in front of a call says, and what it does not.
+#[test]
+fn arguments_made_just_before_calls() {
+    check(Machine::I386, "passed.S", "-nostdlib -static");
 }
 
 /// BusyBox: at least as many constant arguments as Chanet et al. 2007 (section 6.2.3) found on ARM, 17.

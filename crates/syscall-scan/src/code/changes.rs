@@ -52,7 +52,8 @@ impl Code<'_> {
         entries.sort_unstable();
         entries.dedup();
         for &entry in &entries {
-            let around = self.marks.exit_of_run(entry).into_iter().chain(self.incoming(entry).iter().copied());
+            let around =
+                self.marks.exit_of_run(entry).into_iter().chain(self.incoming(entry).iter().copied());
             around.for_each(|exit| exits.grow_and_insert(exit.0 as usize));
         }
         let functions = self.functions_with(exits.ones().map(|exit| ExitId(exit as u32)));
