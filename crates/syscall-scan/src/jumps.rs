@@ -6,9 +6,10 @@
 //! object which others write to holds its address.
 
 use std::cmp::Reverse;
+use std::hash::{Hash, Hasher};
 
 use rayon::prelude::*;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::code::{Code, ExitId, ExitKind, Function};
 use crate::flow::Flows;
@@ -29,19 +30,19 @@ pub(crate) struct Jumps {
 struct Jump {
     /// The functions that it is in, by rising address.
     functions: Vec<Addr>,
-    /// Whether its targets are not known without assumptions about constants.
-    is_unknown: bool,
-    /// The size of these when its targets were looked for last,
-    looked: usize,
+    /// The shape of its functions when its targets were looked for last,
+    looked: Option<u64>,
     /// and when they were looked for by what the jump is made of.
-    tried: usize,
+    tried: Option<u64>,
     lost: bool,
 }
 
 /// What is known of a function with computed jumps.
 struct Members {
-    /// How many blocks it has, and ways from one to another.
-    size: usize,
+    /// How many blocks it has.
+    blocks: usize,
+    /// A hash of its blocks and of the ways from one to another.
+    shape: u64,
     jumps: Vec<ExitId>,
 }
 
@@ -51,31 +52,24 @@ impl Jumps {
         self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id)
     }
 
-    /// Finds the targets of computed jumps in functions that are larger than before, or smaller. Returns whether
+    /// Finds the targets of computed jumps in functions that are not as they were. Returns whether
     /// any are new.
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
-        pending.retain(|id| self.size(*id) != self.jumps[id].looked);
+        pending.retain(|id| Some(self.shape(*id)) != self.jumps[id].looked);
         let look = |flows: &mut Flows, id, functions: &[Addr]| targets(flows, code.exit(id).at, functions);
-        // More code tells no more about a jump.
-        let stays_unknown = |id: &ExitId| {
-            let Jump { is_unknown, looked, .. } = self.jumps[id];
-            is_unknown && self.size(*id) >= looked
-        };
-        let (mut unknown, plain): (Vec<ExitId>, Vec<ExitId>) =
-            pending.iter().partition(|&id| stays_unknown(id));
-        let mut found = self.look(&plain, || Flows::new(code), look);
-        unknown.extend(plain.iter().filter(|id| found[id] == Targets::Unknown));
+        let mut found = self.look(&pending, || Flows::new(code), look);
+        let unknown: Vec<ExitId> =
+            found.iter().filter(|(_, found)| **found == Targets::Unknown).map(|(&id, _)| id).collect();
         found.extend(self.look(&unknown, || Flows::new(code).map(Flows::keeping_constants), look));
-        for id in unknown {
-            self.jumps.entry(id).or_default().is_unknown = true;
-        }
         pending.sort_unstable_by_key(|&id| code.exit(id).at);
         let mut any = false;
         for id in pending {
-            let size = self.size(id);
+            let shape = self.shape(id);
+            let jump = self.jumps.entry(id).or_default();
             // One that constants decide may do so no longer at any time.
-            self.jumps.entry(id).or_default().looked = if code.is_decided(id) { 0 } else { size };
+            jump.looked = (!code.is_decided(id)).then_some(shape);
+            jump.tried = None;
             any |= self.note(code, id, found.remove(&id).unwrap_or(Targets::Unknown));
         }
         any
@@ -83,22 +77,34 @@ impl Jumps {
 
     /// Finds targets of the jumps that are lost by what they are made of. Returns whether any are new.
     pub(crate) fn follow_lost(&mut self, code: &mut Code) -> bool {
-        let mut lost: Vec<ExitId> = self.lost().filter(|id| self.size(*id) != self.jumps[id].tried).collect();
+        let mut lost: Vec<ExitId> =
+            self.lost().filter(|id| Some(self.shape(*id)) != self.jumps[id].tried).collect();
         lost.sort_unstable();
         let mut found = self.look(&lost, || Flows::new(code), |flows, id, _| among_own_tables(flows, id));
         let mut any = false;
         for id in lost {
-            let size = self.size(id);
-            self.jumps.entry(id).or_default().tried = size;
+            let shape = self.shape(id);
+            self.jumps.entry(id).or_default().tried = Some(shape);
             any |= self.note(code, id, found.remove(&id).unwrap_or(Targets::Unknown));
         }
         any
     }
 
-    /// How large the functions of a jump are.
-    fn size(&self, id: ExitId) -> usize {
+    /// How many blocks the functions of a jump have.
+    fn blocks(&self, id: ExitId) -> usize {
+        self.members(id).map(|known| known.blocks).sum()
+    }
+
+    /// What the functions of a jump are, as a hash.
+    fn shape(&self, id: ExitId) -> u64 {
+        let mut hasher = FxHasher::default();
+        self.members(id).for_each(|known| known.shape.hash(&mut hasher));
+        hasher.finish()
+    }
+
+    fn members(&self, id: ExitId) -> impl Iterator<Item = &Members> {
         let functions = self.jumps.get(&id).into_iter().flat_map(|jump| &jump.functions);
-        functions.filter_map(|entry| self.functions.get(entry)).map(|known| known.size).sum()
+        functions.filter_map(|entry| self.functions.get(entry))
     }
 
     /// Brings up to date which jumps there are in which functions. Returns the jumps of those that have changed.
@@ -106,8 +112,8 @@ impl Jumps {
         let changed = code.take_changed();
         let code = &*code;
         let have_jumps = code.functions_that_jump();
-        let mut functions = changed.functions.clone();
-        functions.retain(|entry| have_jumps.binary_search(entry).is_ok());
+        let has_jumps = |entry: &Addr| have_jumps.binary_search(entry).is_ok();
+        let functions: Vec<Addr> = changed.functions.iter().copied().filter(has_jumps).collect();
         let known: Vec<Members> = functions.par_iter().map(|&entry| Members::of(code, entry)).collect();
         let mut jumps = FxHashSet::default();
         for &entry in changed.gone.iter().chain(&changed.functions) {
@@ -139,7 +145,7 @@ impl Jumps {
         entries.all(|entry| {
             let now = Members::of(code, entry);
             match self.functions.get(&entry) {
-                Some(known) => known.size == now.size && known.jumps == now.jumps,
+                Some(known) => known.shape == now.shape && known.jumps == now.jumps,
                 None => now.jumps.is_empty(),
             }
         })
@@ -157,7 +163,7 @@ impl Jumps {
             groups.entry(&self.jumps[id].functions).or_default().push(*id);
         }
         let mut groups: Vec<(&[Addr], Vec<ExitId>)> = groups.into_iter().collect();
-        groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.size(jumps[0])), *functions));
+        groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.blocks(jumps[0])), *functions));
         let found = share(&groups, flows, |flows, (functions, jumps)| {
             let look = |&id: &ExitId| {
                 let found = flows.as_mut().map(|flows| look(flows, id, functions));
@@ -194,7 +200,10 @@ impl Members {
             exits.filter(|&id| code.exit(id).kind == ExitKind::IndirectJump).collect();
         jumps.sort_unstable();
         jumps.dedup();
-        let ways = function.blocks.iter().map(|block| block.successors.len()).sum::<usize>();
-        Members { size: function.blocks.len() + ways, jumps }
+        let mut hasher = FxHasher::default();
+        for block in &function.blocks {
+            (block.start, &block.successors).hash(&mut hasher);
+        }
+        Members { blocks: function.blocks.len(), shape: hasher.finish(), jumps }
     }
 }

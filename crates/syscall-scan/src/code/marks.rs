@@ -48,7 +48,7 @@ struct Range {
 
 const LENGTH: u8 = 0x0f;
 const EXIT: u8 = 0x10;
-/// A run begins, which has been decoded.
+/// A run begins, which has been decoded: it ends those that come from in front of it.
 const START: u8 = 0x20;
 const ENTRY: u8 = 0x40;
 /// A run begins.

@@ -164,6 +164,7 @@ pub struct Code<'a> {
     /// The instructions that enter the kernel, in the order in which they were found.
     pub sites: Vec<Addr>,
     exits: Vec<Exit>,
+    /// Those of them that are computed jumps.
     computed_jumps: Vec<ExitId>,
     entries: Entries,
     marks: Marks,

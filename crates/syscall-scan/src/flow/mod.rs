@@ -16,6 +16,7 @@
 mod call;
 mod domain;
 mod frame;
+mod in_frame;
 mod local;
 mod memory;
 mod order;
@@ -153,11 +154,6 @@ impl<'c> Flows<'c> {
         flow
     }
 
-    /// Whether a function has been analysed.
-    pub fn is_analysed(&self, entry: Addr) -> bool {
-        self.flows.contains_key(&entry)
-    }
-
     /// The blocks of the function that begins at an address.
     pub fn function(&mut self, entry: Addr) -> Rc<Function> {
         let new = || Rc::new(Function::new(self.code, entry));
@@ -198,13 +194,6 @@ impl<'c> Flows<'c> {
         let (_, step) = self.instruction(&mut state, at, flow.trust_frame)?;
         state.skipped();
         Some(After { state, target: step.target })
-    }
-
-    /// Whether a register may hold an address in the frame in front of an instruction.
-    pub fn is_in_frame(&mut self, flow: &Flow, at: Addr, register: Reg) -> bool {
-        let Some(state) = self.before(flow, at) else { return false };
-        let value = state.register(register);
-        *value == Value::Any || value.atoms().iter().any(|&atom| self.domain.place(atom).is_some())
     }
 
     /// The numbers that a register may hold in front of an instruction. `None` if control does not get there.

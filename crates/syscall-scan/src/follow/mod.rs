@@ -27,7 +27,8 @@ const MAX_STORE: u64 = 64;
 /// The slot of the name that the address of a variable gets, see `Step`. No instruction uses it.
 const SLOT_ADDRESS: u8 = 207;
 
-/// How many functions are looked at before giving up. Where something is proved in the end, they are 20 at most.
+/// How many functions are looked at before giving up, each as often as a pointer comes to it in another way. Where
+/// something is proved in the end, that is 20 at most.
 const MAX_FUNCTIONS: usize = 64;
 
 /// The pointer cannot be followed: the instruction or variable where it was lost.

@@ -1,0 +1,67 @@
+//! Whether what a register holds may be an address in the frame.
+
+use kcfg::isa::Reg;
+use rustc_hash::FxHashSet;
+
+use super::{Flow, Flows};
+use crate::code::{Block, BlockIndex, ExitKind};
+use crate::image::Addr;
+use crate::values::Value;
+
+impl Flows<'_> {
+    /// Whether a register may hold an address in the frame in front of an instruction. Where ways come together on
+    /// which it holds too many things to tell, each of them is asked.
+    pub fn is_in_frame(&mut self, flow: &Flow, at: Addr, register: Reg) -> bool {
+        let Some(block) = flow.function.block_at(at) else { return true };
+        let Some(state) = self.before(flow, at) else { return false };
+        let mut pending = vec![(block, at, state.register(register).clone())];
+        let mut seen = FxHashSet::default();
+        while let Some((block, end, value)) = pending.pop() {
+            if value.atoms().iter().any(|&atom| self.domain.place(atom).is_some()) {
+                return true;
+            }
+            if value != Value::Any || !seen.insert(block) {
+                continue;
+            }
+            let start = flow.function.blocks[block.get()].start;
+            if block == BlockIndex(0) || self.instructions(start, end).any(|at| self.writes(at, register)) {
+                return true;
+            }
+            for (index, before) in flow.function.blocks.iter().enumerate() {
+                if before.successors.contains(&block) {
+                    let Some(value) = self.behind(flow, before, register) else { return true };
+                    pending.push((BlockIndex(index as u32), before.end, value));
+                }
+            }
+        }
+        false
+    }
+
+    /// What a register holds behind a block. `None` if that is not known.
+    fn behind(&mut self, flow: &Flow, block: &Block, register: Reg) -> Option<Value> {
+        let last = self.instructions(block.start, block.end).last()?;
+        let kind = block.exit.map(|exit| self.code.exit(exit).kind);
+        let is_call = matches!(kind, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
+        if is_call && self.convention.scratch.contains(&register) {
+            return None;
+        }
+        let mut state = self.before(flow, last)?;
+        if !is_call {
+            self.instruction(&mut state, last, flow.trust_frame)?;
+            state.settle(&mut self.domain);
+        }
+        Some(state.register(register).clone())
+    }
+
+    /// The instructions from one address to another.
+    fn instructions(&self, start: Addr, end: Addr) -> impl Iterator<Item = Addr> + use<'_> {
+        let next = |at: &Addr| self.code.length(*at).map(|length| at.plus(length));
+        std::iter::successors(Some(start), next).take_while(move |&at| at < end)
+    }
+
+    fn writes(&self, at: Addr, register: Reg) -> bool {
+        let mut effects = Vec::new();
+        self.code.effects(at, &mut effects);
+        effects.iter().any(|effect| effect.registers_written() >> register.0 & 1 != 0)
+    }
+}
