@@ -287,7 +287,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             callers => callers?,
         };
         for (caller, exit) in callers {
-            if let Some(numbers) = self.passed(caller, exit, atom) {
+            if let Some(numbers) = self.passed(exit, atom) {
                 all.extend(numbers);
                 continue;
             }
@@ -301,10 +301,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// The numbers that an argument of a callee is, where the straight code in front of the call makes them.
-    fn passed(&mut self, caller: Addr, call: ExitId, atom: Atom) -> Option<Vec<u64>> {
-        if self.flows.is_analysed(caller) {
-            return None; // That knows more.
-        }
+    fn passed(&mut self, call: ExitId, atom: Atom) -> Option<Vec<u64>> {
         let Local { state, keeps_frame } = self.flows.after_run(call)?;
         if !keeps_frame && !self.is_in_register(atom.origin) {
             return None;

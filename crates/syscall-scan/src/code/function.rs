@@ -99,9 +99,14 @@ impl Code<'_> {
         }
     }
 
-    /// Where the last of the runs begins that end with an exit.
+    /// Where the last of the runs begins that end with an exit, if all others go over into it: instructions may lie
+    /// within others.
     pub fn last_run(&self, exit: ExitId) -> Option<Addr> {
-        self.exit(exit).runs.iter().map(|&run| self.marks.run(run).start).max()
+        let starts = || self.exit(exit).runs.iter().map(|&run| self.marks.run(run).start);
+        let last = starts().max()?;
+        let next = |at: &Addr| self.length(*at).map(|length| at.plus(length));
+        let meets = |start| std::iter::successors(Some(start), next).find(|&at| at >= last) == Some(last);
+        starts().all(meets).then_some(last)
     }
 
     /// The entries of the functions that an instruction is in.

@@ -1,6 +1,8 @@
 //! What the straight code in front of an exit tells by itself: most callers pass constants that they make just before
 //! the call, and need not be analysed as a whole for them.
 
+use std::rc::Rc;
+
 use kcfg::isa::{Effect, Reg};
 
 use super::{Flows, State};
@@ -17,7 +19,7 @@ pub struct Local {
 
 impl Flows<'_> {
     /// The state behind an exit, its own effects included, as far as the last run that ends there tells. `None` if
-    /// control does not get there.
+    /// there is no run that all others go over into.
     pub fn after_run(&mut self, exit: ExitId) -> Option<Local> {
         let mut at = self.code.last_run(exit)?;
         let end = self.code.exit(exit).at;
@@ -29,7 +31,12 @@ impl Flows<'_> {
         while at <= end {
             effects.clear();
             self.code.effects(at, &mut effects);
-            keeps_frame &= effects.iter().all(|effect| keeps_frame_alone(effect, stack_pointer));
+            let is_known =
+                state.register(stack_pointer).single().is_some_and(|top| top.origin == self.domain.frame);
+            let keeps = |effect| keeps_frame_alone(effect, stack_pointer, is_known);
+            keeps_frame &= effects.iter().all(keeps);
+            // Any other register may point to the same place.
+            state.loaded = Rc::default();
             if at == end && state.is_split() {
                 self.arrive(&mut state, &effects);
             }
@@ -40,10 +47,12 @@ impl Flows<'_> {
     }
 }
 
-/// Whether an effect writes to nothing in the frame but what it names by the stack pointer.
-fn keeps_frame_alone(effect: &Effect, stack_pointer: Reg) -> bool {
+/// Whether an effect writes to nothing in the frame but what it names by the stack pointer, which has to be known.
+fn keeps_frame_alone(effect: &Effect, stack_pointer: Reg, is_known: bool) -> bool {
     match effect {
-        Effect::Store { to, .. } => to.index.is_none() && to.base.is_none_or(|base| base == stack_pointer),
+        Effect::Store { to, .. } => {
+            to.index.is_none() && to.base.is_none_or(|base| base == stack_pointer && is_known)
+        }
         Effect::ClobberMemory | Effect::ClobberRange(_) | Effect::SystemCall { .. } => false,
         _ => true,
     }
