@@ -392,6 +392,9 @@ impl<'f, 'c> Resolver<'f, 'c> {
     /// The functions that call or jump to a function, and where they do.
     pub(crate) fn callers(&mut self, function: Addr) -> Result<Vec<(Addr, ExitId)>, Reason> {
         let Some(entry) = self.flows.code.entry(function) else { return Err(Reason::Computed(function)) };
+        if self.is_fallen_into(function) {
+            return Err(Reason::Computed(function));
+        }
         let mut callers = self.known_callers(function);
         if let Some(&taken) = entry.taken.first() {
             if taken == Taken::Start || !self.is_gate(function) {
@@ -402,6 +405,16 @@ impl<'f, 'c> Resolver<'f, 'c> {
             }
         }
         Ok(callers)
+    }
+
+    /// Whether the code in front of a function goes on in it, without a jump or behind a call.
+    fn is_fallen_into(&self, function: Addr) -> bool {
+        let code = self.flows.code;
+        let comes_back = |&exit: &ExitId| {
+            let exit = code.exit(exit);
+            matches!(exit.kind, ExitKind::Call(_) | ExitKind::IndirectCall) && exit.next == function
+        };
+        code.functions_of(function) != [function] || code.incoming(function).iter().any(comes_back)
     }
 
     fn callers_at(&self, exit: ExitId) -> impl Iterator<Item = (Addr, ExitId)> + use<> {
@@ -427,6 +440,9 @@ impl<'f, 'c> Resolver<'f, 'c> {
 
     /// The same, where data holds the function's address and it is known who calls it from there. `None` if it is not.
     pub(crate) fn callers_by_pointer(&mut self, function: Addr) -> Option<Vec<(Addr, ExitId)>> {
+        if self.is_fallen_into(function) {
+            return None;
+        }
         let mut callers = self.known_callers(function);
         for taken in &self.flows.code.entry(function)?.taken {
             let &Taken::Data(word) = taken else { return None };

@@ -140,6 +140,11 @@ fn code_that_goes_on_in_the_next_function() {
     assert_eq!(own_calls(&section(&program, "x86_64")), expected_calls("falls.S", "x86_64"));
 }
 
+#[test]
+fn functions_that_go_on_in_called_ones() {
+    check_with(&[Machine::X86_64], "into.S", &["-static", "-static -DCALLS"]);
+}
+
 /// What types of Go refer to is not known, and is said to be not known.
 #[test]
 fn methods_of_go() {
