@@ -197,10 +197,6 @@ impl Code<'_> {
             }
             Some(callee) => {
                 let mut behind = behind.known.behind_call(constants.convention);
-                if behind.is_nothing() {
-                    let nothing = Arc::clone(&constants.nothing);
-                    return constants.arrive(run, &nothing);
-                }
                 // When it returns for the second time, the frame is as it was left after the first.
                 if behind.has_frame() && callee.is_some_and(|callee| self.returns_twice(callee)) {
                     behind.forget_frame();

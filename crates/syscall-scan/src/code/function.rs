@@ -104,9 +104,13 @@ impl Code<'_> {
     pub fn last_run(&self, exit: ExitId) -> Option<Addr> {
         let starts = || self.exit(exit).runs.iter().map(|&run| self.marks.run(run).start);
         let last = starts().max()?;
-        let next = |at: &Addr| self.length(*at).map(|length| at.plus(length));
-        let meets = |start| std::iter::successors(Some(start), next).find(|&at| at >= last) == Some(last);
+        let meets = |start| self.instructions_from(start).find(|&at| at >= last) == Some(last);
         starts().all(meets).then_some(last)
+    }
+
+    /// An instruction that can run and those behind it, one after the other.
+    pub fn instructions_from(&self, start: Addr) -> impl Iterator<Item = Addr> {
+        std::iter::successors(Some(start), |&at| self.length(at).map(|length| at.plus(length)))
     }
 
     /// The entries of the functions that an instruction is in.

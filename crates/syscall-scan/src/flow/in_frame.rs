@@ -55,8 +55,7 @@ impl Flows<'_> {
 
     /// The instructions from one address to another.
     fn instructions(&self, start: Addr, end: Addr) -> impl Iterator<Item = Addr> + use<'_> {
-        let next = |at: &Addr| self.code.length(*at).map(|length| at.plus(length));
-        std::iter::successors(Some(start), next).take_while(move |&at| at < end)
+        self.code.instructions_from(start).take_while(move |&at| at < end)
     }
 
     fn writes(&self, at: Addr, register: Reg) -> bool {
