@@ -6,16 +6,16 @@
 //! object which others write to holds its address.
 
 use std::cmp::Reverse;
-use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 
 use rayon::prelude::*;
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::code::{Code, ExitId, ExitKind, Function};
-use crate::flow::Flows;
+use crate::code::{Code, ExitId, ExitKind, Function, Shape};
+use crate::flow::{Flow, Flows, is_balanced};
 use crate::image::Addr;
 use crate::parallel::share;
-use crate::switches::{Targets, among_own_tables, targets};
+use crate::switches::{Found, Targets, among_own_tables, targets};
 
 /// The computed jumps so far.
 #[derive(Default)]
@@ -30,20 +30,31 @@ pub(crate) struct Jumps {
 struct Jump {
     /// The functions that it is in, by rising address.
     functions: Vec<Addr>,
-    /// The shape of its functions when its targets were looked for last,
-    looked: Option<u64>,
-    /// and when they were looked for by what the jump is made of.
-    tried: Option<u64>,
+    /// What its targets followed from when they were looked for last.
+    looked: Option<Basis>,
+    /// The shape of its functions when they were looked for by what the jump is made of.
+    tried: Option<Shape>,
     lost: bool,
+}
+
+/// What is known of a jump follows from code that has this shape.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    /// The blocks that lead to it.
+    Ways(Shape),
+    /// All blocks of its functions.
+    Functions(Shape),
 }
 
 /// What is known of a function with computed jumps.
 struct Members {
     /// How many blocks it has.
     blocks: usize,
-    /// A hash of its blocks and of the ways from one to another.
-    shape: u64,
-    jumps: Vec<ExitId>,
+    shape: Shape,
+    /// Whether it is known to leave the stack pointer where it was, whatever control goes through.
+    balanced: bool,
+    /// Its jumps, with the shape of what leads to them.
+    jumps: Vec<(ExitId, Shape)>,
 }
 
 impl Jumps {
@@ -56,21 +67,27 @@ impl Jumps {
     /// any are new.
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
-        pending.retain(|id| Some(self.shape(*id)) != self.jumps[id].looked);
-        let look = |flows: &mut Flows, id, functions: &[Addr]| targets(flows, code.exit(id).at, functions);
-        let mut found = self.look(&pending, || Flows::new(code), look);
+        pending.retain(|&id| match self.jumps[&id].looked {
+            Some(basis @ Basis::Ways(_)) => basis != Basis::Ways(self.ways(id)),
+            Some(basis @ Basis::Functions(_)) => basis != Basis::Functions(self.shape(id)),
+            None => true,
+        });
+        let mut found = self.look_by_values(&pending, || Flows::new(code));
+        let is_unknown = |found: &Found| found.targets == Targets::Unknown;
         let unknown: Vec<ExitId> =
-            found.iter().filter(|(_, found)| **found == Targets::Unknown).map(|(&id, _)| id).collect();
-        found.extend(self.look(&unknown, || Flows::new(code).map(Flows::keeping_constants), look));
+            found.iter().filter(|(_, found)| is_unknown(found)).map(|(&id, _)| id).collect();
+        found.extend(self.look_by_values(&unknown, || Flows::new(code).map(Flows::keeping_constants)));
         pending.sort_unstable_by_key(|&id| code.exit(id).at);
         let mut any = false;
         for id in pending {
-            let shape = self.shape(id);
+            let nothing = Found { targets: Targets::Unknown, by_values: false };
+            let Found { targets, by_values } = found.remove(&id).unwrap_or(nothing);
+            let basis = if by_values { Basis::Ways(self.ways(id)) } else { Basis::Functions(self.shape(id)) };
             let jump = self.jumps.entry(id).or_default();
             // One that constants decide may do so no longer at any time.
-            jump.looked = (!code.is_decided(id)).then_some(shape);
+            jump.looked = (!code.is_decided(id)).then_some(basis);
             jump.tried = None;
-            any |= self.note(code, id, found.remove(&id).unwrap_or(Targets::Unknown));
+            any |= self.note(code, id, targets);
         }
         any
     }
@@ -80,7 +97,10 @@ impl Jumps {
         let mut lost: Vec<ExitId> =
             self.lost().filter(|id| Some(self.shape(*id)) != self.jumps[id].tried).collect();
         lost.sort_unstable();
-        let mut found = self.look(&lost, || Flows::new(code), |flows, id, _| among_own_tables(flows, id));
+        let look = |flows: &mut Flows, &id: &ExitId| among_own_tables(flows, id);
+        let begin = || Flows::new(code);
+        let mut found =
+            self.look(&lost, begin, |flows, _, jumps| jumps.iter().map(|id| look(flows, id)).collect());
         let mut any = false;
         for id in lost {
             let shape = self.shape(id);
@@ -95,11 +115,18 @@ impl Jumps {
         self.members(id).map(|known| known.blocks).sum()
     }
 
-    /// What the functions of a jump are, as a hash.
-    fn shape(&self, id: ExitId) -> u64 {
-        let mut hasher = FxHasher::default();
-        self.members(id).for_each(|known| known.shape.hash(&mut hasher));
-        hasher.finish()
+    /// The shape of the functions of a jump.
+    fn shape(&self, id: ExitId) -> Shape {
+        self.members(id).map(|known| known.shape).collect()
+    }
+
+    /// The shape of what leads to a jump in its functions.
+    fn ways(&self, id: ExitId) -> Shape {
+        let ways = |known: &Members| {
+            let own = known.jumps.iter().find(|&&(jump, _)| jump == id);
+            own.map_or(known.shape, |&(_, ways)| ways)
+        };
+        self.members(id).map(ways).collect()
     }
 
     fn members(&self, id: ExitId) -> impl Iterator<Item = &Members> {
@@ -117,14 +144,14 @@ impl Jumps {
         let known: Vec<Members> = functions.par_iter().map(|&entry| Members::of(code, entry)).collect();
         let mut jumps = FxHashSet::default();
         for &entry in changed.gone.iter().chain(&changed.functions) {
-            for id in self.functions.remove(&entry).into_iter().flat_map(|known| known.jumps) {
+            for (id, _) in self.functions.remove(&entry).into_iter().flat_map(|known| known.jumps) {
                 let functions = &mut self.jumps.entry(id).or_default().functions;
                 functions.retain(|&other| other != entry);
                 jumps.insert(id);
             }
         }
         for (entry, known) in functions.into_iter().zip(known) {
-            for &id in &known.jumps {
+            for &(id, _) in &known.jumps {
                 let functions = &mut self.jumps.entry(id).or_default().functions;
                 if let Err(place) = functions.binary_search(&entry) {
                     functions.insert(place, entry);
@@ -151,13 +178,30 @@ impl Jumps {
         })
     }
 
-    /// Looks at jumps with `look`, those of the same functions on the same thread.
-    fn look<'c>(
+    /// Looks at jumps by the flow of values: by what leads to them where their functions are balanced, by their whole
+    /// functions otherwise.
+    fn look_by_values<'c>(
         &self,
         jumps: &[ExitId],
         flows: impl Fn() -> Option<Flows<'c>> + Sync,
-        look: impl Fn(&mut Flows<'c>, ExitId, &[Addr]) -> Targets + Sync,
-    ) -> FxHashMap<ExitId, Targets> {
+    ) -> FxHashMap<ExitId, Found> {
+        self.look(jumps, flows, |flows, functions, jumps| {
+            let flow = |&entry: &Addr| match self.functions.get(&entry) {
+                Some(known) if known.balanced => flows.flow_to(entry, jumps),
+                _ => flows.flow(entry),
+            };
+            let functions: Vec<Rc<Flow>> = functions.iter().map(flow).collect();
+            jumps.iter().map(|&id| targets(flows, flows.code.exit(id).at, &functions)).collect()
+        })
+    }
+
+    /// Looks at jumps with `look`, which is given functions and the jumps that are in all of them.
+    fn look<'c, F: Send>(
+        &self,
+        jumps: &[ExitId],
+        flows: impl Fn() -> Option<Flows<'c>> + Sync,
+        look: impl Fn(&mut Flows<'c>, &[Addr], &[ExitId]) -> Vec<F> + Sync,
+    ) -> FxHashMap<ExitId, F> {
         let mut groups: FxHashMap<&[Addr], Vec<ExitId>> = FxHashMap::default();
         for id in jumps {
             groups.entry(&self.jumps[id].functions).or_default().push(*id);
@@ -165,13 +209,10 @@ impl Jumps {
         let mut groups: Vec<(&[Addr], Vec<ExitId>)> = groups.into_iter().collect();
         groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.blocks(jumps[0])), *functions));
         let found = share(&groups, flows, |flows, (functions, jumps)| {
-            let look = |&id: &ExitId| {
-                let found = flows.as_mut().map(|flows| look(flows, id, functions));
-                (id, found.unwrap_or(Targets::Unknown))
-            };
-            jumps.iter().map(look).collect::<Vec<_>>()
+            flows.as_mut().map_or_else(Vec::new, |flows| look(flows, functions, jumps))
         });
-        found.into_iter().flatten().collect()
+        let ids = groups.into_iter().map(|(_, jumps)| jumps);
+        ids.zip(found).flat_map(|(jumps, found)| jumps.into_iter().zip(found)).collect()
     }
 
     /// Takes what has been found out about a jump. Returns whether it has new targets.
@@ -196,14 +237,24 @@ impl Members {
     fn of(code: &Code, entry: Addr) -> Members {
         let function = Function::new(code, entry);
         let exits = function.blocks.iter().filter_map(|block| block.exit);
-        let mut jumps: Vec<ExitId> =
-            exits.filter(|&id| code.exit(id).kind == ExitKind::IndirectJump).collect();
-        jumps.sort_unstable();
-        jumps.dedup();
-        let mut hasher = FxHasher::default();
-        for block in &function.blocks {
-            (block.start, &block.successors).hash(&mut hasher);
+        let is_jump = |&id: &ExitId| code.exit(id).kind == ExitKind::IndirectJump;
+        let mut known = Members {
+            blocks: function.blocks.len(),
+            shape: function.shape(),
+            balanced: false,
+            jumps: Vec::new(),
+        };
+        if !exits.clone().any(|id| is_jump(&id)) {
+            return known;
         }
-        Members { blocks: function.blocks.len(), shape: hasher.finish(), jumps }
+        known.balanced = is_balanced(code, &function);
+        let ways = function.ways(code);
+        for (block, &ways) in function.blocks.iter().zip(&ways) {
+            let ways = if known.balanced { ways } else { known.shape };
+            known.jumps.extend(block.exit.filter(is_jump).map(|id| (id, ways)));
+        }
+        known.jumps.sort_unstable();
+        known.jumps.dedup_by_key(|&mut (id, _)| id);
+        known
     }
 }

@@ -15,6 +15,7 @@
 //!   the address of a label, that counts as code which may be called.
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use kcfg::isa::{Address, BinaryOp, Effect, Flow as Control, Reg, Value as Operand};
 use kelf::Machine;
@@ -61,37 +62,52 @@ pub(crate) enum Targets {
     Unknown,
 }
 
+/// What has been found out about a computed jump.
+pub(crate) struct Found {
+    /// Its targets.
+    pub(crate) targets: Targets,
+    /// Whether values tell all of them, and nothing depends on what else is known of the code.
+    pub(crate) by_values: bool,
+}
+
 /// Where a computed jump goes, over all functions that it is in.
-pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Targets {
+pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Rc<Flow>]) -> Found {
     let mut all = Vec::new();
-    let (mut leaves, mut table) = (true, false);
-    for &entry in functions {
-        let flow = flows.flow(entry);
-        let Some(before) = flows.before(&flow, at) else { continue };
+    let (mut leaves, mut table, mut by_values) = (true, false, true);
+    for flow in functions {
+        let Some(before) = flows.before(flow, at) else { continue };
         let switch = || {
-            let lookups = Lookup::of(flows.code, &flow, at).unwrap_or_default();
+            let lookups = Lookup::of(flows.code, flow, at).unwrap_or_default();
             lookups.iter().any(|lookup| lookup.is_switch(flows.code, at))
         };
         let within = flows.is_within_function(&before) || switch();
-        let after = flows.after(&flow, at);
+        let after = flows.after(flow, at);
         let target = after.as_ref().and_then(|after| after.target.clone()).unwrap_or(Value::Any);
         match resolve(flows, at, &target, after.as_ref().map(|after| &after.state)) {
             Some((mut targets, exact)) => {
                 leaves = false;
                 table |= within && exact && targets.len() > 1;
+                by_values &= target.is_numbers();
                 // What lies behind the end of a table is no part of it.
                 if within && targets.iter().any(|&target| is_inside(flows.code, at, target)) {
+                    let count = targets.len();
                     targets.retain(|&target| is_inside(flows.code, at, target));
+                    by_values &= targets.len() == count;
                 }
                 all.extend(targets);
             }
-            None if within || !may_be_function(flows, &flow, &target) => return Targets::Unknown,
+            None if within || !may_be_function(flows, flow, &target) => {
+                return Found { targets: Targets::Unknown, by_values: false };
+            }
             None => {}
         }
     }
+    if leaves {
+        return Found { targets: Targets::Leaves, by_values: false };
+    }
     all.sort_unstable();
     all.dedup();
-    if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
+    Found { targets: Targets::Known { targets: all, table }, by_values }
 }
 
 /// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was

@@ -45,12 +45,40 @@ pub trait Isa: Sync {
         Some(Explained { insn, operand: self.memory_operand(bytes, address) })
     }
 
+    /// A reader of the instructions in `bytes`, for those who look at one behind the other.
+    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b>;
+
     /// The stack pointer.
     fn stack_pointer(&self) -> Reg;
 
     /// How many registers there are for the model: each has a number below.
     fn registers(&self) -> usize {
         usize::from(TEMPORARY.0) + 1
+    }
+}
+
+/// Reads the instructions of one piece of code. `offset` says where in it, the rest is as an [`Isa`] has it.
+pub trait Reader {
+    /// See [`Isa::effects`].
+    fn effects(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>);
+
+    /// See [`Isa::explain`].
+    fn explain(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) -> Option<Explained>;
+}
+
+/// A reader for instruction sets where there is nothing to keep from one instruction to the next.
+struct PlainReader<'b> {
+    isa: &'b dyn Isa,
+    bytes: &'b [u8],
+}
+
+impl Reader for PlainReader<'_> {
+    fn effects(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) {
+        self.isa.effects(self.bytes.get(offset..).unwrap_or_default(), address, out)
+    }
+
+    fn explain(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
+        self.isa.explain(self.bytes.get(offset..)?, address, out)
     }
 }
 

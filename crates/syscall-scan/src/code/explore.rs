@@ -188,12 +188,13 @@ impl<'a> Code<'a> {
         let mut replaced = false;
         let mut comparison = Comparison::default();
         let mut walk = self.walk_from(run);
+        let mut reader = self.reader(start);
         loop {
             if let Some(length) = self.length(at) {
                 let next = at.plus(length);
                 effects.clear();
                 if !holding.is_empty() || walk.is_some() {
-                    self.effects(at, &mut effects);
+                    self.read_effects(&mut reader, at, &mut effects);
                 }
                 if !holding.is_empty() {
                     self.follow_held((at, next), &effects, &mut holding, false);
@@ -218,7 +219,7 @@ impl<'a> Code<'a> {
                 return exit;
             }
             effects.clear();
-            let Some(Explained { mut insn, operand }) = self.explain(at, &mut effects) else {
+            let Some(Explained { mut insn, operand }) = self.explain(&mut reader, at, &mut effects) else {
                 return self.add_exit(at, at, ExitKind::Stop, Returns::No);
             };
             let next = at.plus(insn.len.into());

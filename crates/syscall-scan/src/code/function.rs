@@ -82,6 +82,36 @@ impl Function {
         Function { entry, blocks }
     }
 
+    /// By block, those from which control can go there.
+    pub(super) fn predecessors(&self) -> Vec<Vec<BlockIndex>> {
+        let mut predecessors = vec![Vec::new(); self.blocks.len()];
+        for (index, block) in self.blocks.iter().enumerate() {
+            block.successors.iter().for_each(|next| predecessors[next.get()].push(BlockIndex(index as u32)));
+        }
+        predecessors
+    }
+
+    /// The part of it from which control can get to one of these exits.
+    pub fn part_to(&self, exits: &[ExitId]) -> Function {
+        let predecessors = self.predecessors();
+        let mut leads = FixedBitSet::with_capacity(self.blocks.len());
+        let ends = |&index: &usize| self.blocks[index].exit.is_some_and(|exit| exits.contains(&exit));
+        let mut stack: Vec<usize> = (0..self.blocks.len()).filter(ends).collect();
+        while let Some(index) = stack.pop() {
+            if !leads.put(index) {
+                stack.extend(predecessors[index].iter().map(|block| block.get()));
+            }
+        }
+        let mut number = vec![None; self.blocks.len()];
+        leads.ones().enumerate().for_each(|(new, index)| number[index] = Some(BlockIndex(new as u32)));
+        let part = |index: usize| {
+            let Block { start, end, exit, ref successors } = self.blocks[index];
+            let successors = successors.iter().filter_map(|next| number[next.get()]).collect();
+            Block { start, end, exit, successors }
+        };
+        Function { entry: self.entry, blocks: leads.ones().map(part).collect() }
+    }
+
     /// The block that holds an instruction.
     pub fn block_at(&self, at: Addr) -> Option<BlockIndex> {
         let place = self.blocks.iter().position(|block| block.start <= at && at < block.end)?;

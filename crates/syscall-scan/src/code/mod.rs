@@ -24,18 +24,20 @@ mod deferred;
 mod explore;
 mod function;
 mod held;
+mod instructions;
 mod known;
 mod live;
 mod marks;
 mod pointers;
 mod priorities;
 mod references;
+mod shape;
 mod taken;
 mod thunks;
 mod uses;
 mod walk;
 
-use kcfg::isa::{Effect, Explained, Insn, Isa, MemoryOperand, Value, arm};
+use kcfg::isa::Isa;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -45,7 +47,9 @@ use marks::{Entries, Marks, RunId};
 
 pub use changes::Changed;
 pub use function::{Block, BlockIndex, Function, StraightInstructions};
+pub use instructions::Reader;
 pub use references::{Reference, References};
+pub use shape::Shape;
 
 /// The number of an [`Exit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -211,82 +215,9 @@ impl Code<'_> {
         self.marks.exit_at(at)
     }
 
-    /// The instruction at an address; `None` if there is none.
-    pub fn decode(&self, at: Addr) -> Option<Insn> {
-        let is_code = self.image.is_code(at);
-        let mut insn =
-            is_code.then(|| self.isa.decode(self.image.code_bytes(at), self.predicated(at))).flatten()?;
-        if !self.thunks.is_empty() {
-            insn.flow = self.flow_through_thunk(at, insn.flow).unwrap_or(insn.flow);
-        }
-        Some(insn)
-    }
-
-    /// The same with its memory operand, and with its effects appended to `out`.
-    fn explain(&self, at: Addr, out: &mut Vec<Effect>) -> Option<Explained> {
-        let is_code = self.image.is_code(at);
-        let first = out.len();
-        let mut explained = is_code
-            .then(|| self.isa.explain(self.image.code_bytes(at), self.predicated(at), out))
-            .flatten()?;
-        if !self.thunks.is_empty() {
-            if let Some(flow) = self.flow_through_thunk(at, explained.insn.flow) {
-                explained.insn.flow = flow;
-                out.truncate(first);
-                self.effects_through_thunk(at, out);
-            }
-        }
-        Some(explained)
-    }
-
     /// How many registers the machine has, see [`Isa::registers`].
     pub fn registers(&self) -> usize {
         self.isa.registers()
-    }
-
-    /// Appends the effects of the instruction at an address to `out`.
-    pub fn effects(&self, at: Addr, out: &mut Vec<Effect>) {
-        if self.thunks.is_empty() || !self.effects_through_thunk(at, out) {
-            self.isa.effects(self.image.code_bytes(at), self.predicated(at), out);
-        }
-    }
-
-    /// The address of an instruction, and the condition that an instruction in front puts on it.
-    fn predicated(&self, at: Addr) -> u64 {
-        self.predicates.get(&at).map_or(at.0, |&condition| arm::predicated(at.0, condition))
-    }
-
-    /// The address that the instruction at an address reads or writes, if it says so.
-    pub fn memory_operand(&self, at: Addr) -> Option<MemoryOperand> {
-        self.isa.memory_operand(self.image.code_bytes(at), at.0)
-    }
-
-    /// The registers, as bits, that an instruction reads and its effects do not mention: those whose contents go
-    /// into vector registers or arithmetic that is not followed. What only makes up its address is not counted.
-    pub fn unfollowed_reads(&self, at: Addr, effects: &[Effect]) -> u64 {
-        let followed = |effect: &Effect| {
-            !matches!(
-                effect,
-                Effect::Clobber(_)
-                    | Effect::ClobberFlags
-                    | Effect::ClobberMemory
-                    | Effect::ClobberRange(_)
-                    | Effect::OnlyIf(_)
-                    | Effect::Store { value: Value::Unknown, .. }
-            )
-        };
-        if effects.iter().any(followed) {
-            return 0;
-        }
-        let address = self.memory_operand(at).map(|operand| operand.address);
-        let address = address.into_iter().flat_map(|a| a.base.into_iter().chain(a.index.map(|(reg, _)| reg)));
-        let own = address.fold(1 << self.isa.stack_pointer().0, |bits, reg| bits | 1 << reg.0);
-        self.registers_read(at) & !own
-    }
-
-    /// The registers that the instruction at an address reads, as a set of bits.
-    pub fn registers_read(&self, at: Addr) -> u64 {
-        self.isa.registers_read(self.image.code_bytes(at), at.0)
     }
 
     /// The exits that lead to an address, calls left out.

@@ -176,7 +176,8 @@ impl Walk<'_, '_> {
         let length = code.length(at)?;
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
-        let operand = code.explain(at, &mut effects).and_then(|explained| explained.operand);
+        let operand =
+            code.explain(&mut code.reader(at), at, &mut effects).and_then(|explained| explained.operand);
         self.at = at;
         self.branches_through = None;
         let reads = code.unfollowed_reads(at, &effects);

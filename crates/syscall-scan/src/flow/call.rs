@@ -10,6 +10,20 @@ use crate::code::StraightInstructions;
 use crate::image::Addr;
 use crate::values::Value;
 
+/// What matters of a function where it is called.
+#[derive(Clone)]
+pub(super) enum Callee {
+    /// It is a few straight instructions, which are followed.
+    Leaf(Rc<StraightInstructions>),
+    /// It is more than that.
+    Function {
+        /// The registers, as bits, that it keeps beside those that the ABI says.
+        kept: u64,
+        /// See [`crate::code::Code::returns_twice`].
+        returns_twice: bool,
+    },
+}
+
 impl Flows<'_> {
     /// Applies a call: the callee itself if it is a few straight instructions (which is how
     /// position-independent code reads the program counter), what the ABI says otherwise.
@@ -23,16 +37,20 @@ impl Flows<'_> {
         let stack_pointer = self.convention.stack_pointer;
         let before = state.register(stack_pointer).clone();
         self.apply(state, at, effects, reads, trust_frame);
-        if let Some(leaf) = callee.and_then(|callee| self.leaf(callee)) {
-            for (at, effects) in leaf.iter() {
-                let image = self.code.image;
-                let domain = &mut self.domain;
-                // The return address was pushed a moment ago.
-                let mut step = Step::new(image, domain, state, *at, stack_pointer, true);
-                effects.iter().for_each(|effect| step.apply(effect));
+        let (kept, returns_twice) = match callee.map(|callee| self.callee(callee)) {
+            Some(Callee::Leaf(leaf)) => {
+                for (at, effects) in leaf.iter() {
+                    let image = self.code.image;
+                    let domain = &mut self.domain;
+                    // The return address was pushed a moment ago.
+                    let mut step = Step::new(image, domain, state, *at, stack_pointer, true);
+                    effects.iter().for_each(|effect| step.apply(effect));
+                }
+                return;
             }
-            return;
-        }
+            Some(Callee::Function { kept, returns_twice }) => (kept, returns_twice),
+            None => (0, false),
+        };
         for (number, value) in state.registers.iter().enumerate() {
             if number != usize::from(stack_pointer.0) {
                 state.frame.expose_value(value, &self.domain);
@@ -43,10 +61,9 @@ impl Flows<'_> {
             state.frame.forget_below(place);
         }
         state.written_by_others(&self.domain);
-        if callee.is_some_and(|callee| self.returns_twice(callee)) {
+        if returns_twice {
             state.frame.forget_all(&self.domain);
         }
-        let kept = callee.map_or(0, |callee| self.kept_by_gate(callee));
         // Which callee does not matter to the stack pointer, unless it takes its arguments along.
         let popped = callee.map_or(Some(0), |callee| self.code.popped(callee));
         let image = self.code.image;
@@ -67,14 +84,21 @@ impl Flows<'_> {
         state.set_register(stack_pointer, after);
     }
 
-    /// See [`Code::returns_twice`].
-    fn returns_twice(&mut self, callee: Addr) -> bool {
-        if let Some(&known) = self.returns_twice.get(&callee) {
-            return known;
+    /// What matters of a function where it is called.
+    fn callee(&mut self, entry: Addr) -> Callee {
+        if let Some(known) = self.callees.get(&entry) {
+            return known.clone();
         }
-        let found = self.code.returns_twice(callee);
-        self.returns_twice.insert(callee, found);
-        found
+        let straight = self.code.straight_instructions(entry);
+        let known = match straight.filter(|instructions| self.is_leaf(entry, instructions)) {
+            Some(leaf) => Callee::Leaf(Rc::new(leaf)),
+            None => {
+                let returns_twice = self.code.returns_twice(entry);
+                Callee::Function { kept: self.kept_by_gate(entry), returns_twice }
+            }
+        };
+        self.callees.insert(entry, known.clone());
+        known
     }
 
     /// The registers, as bits, that a function leaves alone which is a few straight instructions around a system
@@ -91,21 +115,10 @@ impl Flows<'_> {
         effects().fold(u64::MAX, |kept, effect| kept & !effect.registers_written())
     }
 
-    /// The effects of a function that is a few straight instructions and a return.
-    fn leaf(&mut self, callee: Addr) -> Option<Rc<StraightInstructions>> {
-        if let Some(known) = self.leaves.get(&callee) {
-            return known.clone();
-        }
-        let found = self.code.straight_instructions(callee);
-        let found = found.filter(|leaf| self.is_leaf(callee, leaf)).map(Rc::new);
-        self.leaves.insert(callee, found.clone());
-        found
-    }
-
-    fn is_leaf(&mut self, callee: Addr, instructions: &[(Addr, Vec<Effect>)]) -> bool {
+    fn is_leaf(&self, callee: Addr, instructions: &[(Addr, Vec<Effect>)]) -> bool {
         let any = |is: fn(&Effect) -> bool| instructions.iter().flat_map(|(_, effects)| effects).any(is);
         let suitable = !any(|effect| matches!(effect, Effect::SystemCall { .. } | Effect::OnlyIf(_)));
         // What it stores may be the way back to its caller.
-        suitable && !(any(|effect| matches!(effect, Effect::Store { .. })) && self.returns_twice(callee))
+        suitable && !(any(|effect| matches!(effect, Effect::Store { .. })) && self.code.returns_twice(callee))
     }
 }

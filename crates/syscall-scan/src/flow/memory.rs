@@ -336,7 +336,7 @@ impl Step<'_> {
     }
 
     pub(super) fn store(&mut self, to: &Address, value: Value, width: u8) {
-        let value = if width <= 8 { self.low(&value, width) } else { Value::Any };
+        let value = if width <= 8 { self.low(value, width) } else { Value::Any };
         match self.pointer(to) {
             Pointer::Known(addresses) => {
                 let places: Option<Vec<Place>> =

@@ -13,6 +13,7 @@
 //! is reached with the stack pointer elsewhere than at the return address, nothing that was read from the
 //! frame is believed.
 
+mod balance;
 mod call;
 mod domain;
 mod frame;
@@ -32,16 +33,19 @@ use kcfg::isa::{Condition, Effect, Reg, TEMPORARY, Value as Operand};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
-use crate::code::{Code, ExitId, Function, StraightInstructions};
+use crate::code::{Code, ExitId, Function};
 use crate::image::Addr;
 use crate::values::{Atom, OriginId, Value};
 
+pub use balance::is_balanced;
+use call::Callee;
 pub use domain::Domain;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
 pub use local::Local;
 use ranges::Compared;
 pub use ranges::Span;
+use solve::Decoded;
 pub use state::State;
 use step::Step;
 pub(crate) use step::{compute, constant_address};
@@ -58,12 +62,11 @@ pub struct Flows<'c> {
     flows: FxHashMap<Addr, Rc<Flow>>,
     /// Those while one of their unknowns is watched.
     watched: FxHashMap<(Addr, OriginId), Result<Rc<Flow>, Addr>>,
-    /// Which functions may return twice.
-    returns_twice: FxHashMap<Addr, bool>,
-    /// What is followed at a call, of callees that are a few straight instructions.
-    leaves: FxHashMap<Addr, Option<Rc<StraightInstructions>>>,
-    /// A buffer for the effects of one instruction.
+    /// What matters of functions where they are called.
+    callees: FxHashMap<Addr, Callee>,
+    /// A buffer for the effects of one instruction, and one for the instructions of a function.
     effects: Vec<Effect>,
+    decoded: Decoded,
 }
 
 /// The result for one function.
@@ -126,9 +129,9 @@ impl<'c> Flows<'c> {
             functions: FxHashMap::default(),
             flows: FxHashMap::default(),
             watched: FxHashMap::default(),
-            returns_twice: FxHashMap::default(),
-            leaves: FxHashMap::default(),
+            callees: FxHashMap::default(),
             effects: Vec::new(),
+            decoded: Decoded::default(),
         })
     }
 
@@ -152,6 +155,13 @@ impl<'c> Flows<'c> {
         let flow = Rc::new(Flow { states, function, trust_frame: balanced });
         self.flows.insert(entry, Rc::clone(&flow));
         flow
+    }
+
+    /// The analysis of what leads to some exits of a balanced function ([`is_balanced`]).
+    pub fn flow_to(&mut self, entry: Addr, exits: &[ExitId]) -> Rc<Flow> {
+        let function = Rc::new(self.function(entry).part_to(exits));
+        let states = self.solve(&function, true).0;
+        Rc::new(Flow { function, states, trust_frame: true })
     }
 
     /// The blocks of the function that begins at an address.
@@ -233,20 +243,23 @@ impl<'c> Flows<'c> {
         flow: &Flow,
         visit: &mut impl FnMut(&mut Self, Visit<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let mut effects = Vec::new();
         for (index, block) in flow.function.blocks.iter().enumerate() {
             let Some(mut state) = flow.states[index].as_deref().cloned() else { continue };
             let mut at = block.start;
+            let mut reader = self.code.reader(at);
             while at < block.end {
-                let mut effects = Vec::new();
-                self.code.effects(at, &mut effects);
+                effects.clear();
+                self.code.read_effects(&mut reader, at, &mut effects);
                 let mut arrived = Cow::Borrowed(&state);
                 if state.is_split() {
                     self.arrive(arrived.to_mut(), &effects);
                 }
                 visit(self, Visit::Instruction { at, state: &arrived, effects: &effects })?;
-                let Some((next, _)) = self.instruction(&mut state, at, flow.trust_frame) else {
-                    break;
-                };
+                let Some(length) = self.code.length(at) else { break };
+                let next = at.plus(length);
+                let reads = self.code.unfollowed_reads(at, &effects);
+                self.apply(&mut state, at, &effects, reads, flow.trust_frame);
                 match block.exit.filter(|&id| self.code.exit(id).at == at) {
                     Some(exit) => {
                         if matches!(effects.first(), Some(Effect::BranchIf(_))) {

@@ -202,7 +202,9 @@ impl Ranges {
 
     /// Keeps what holds on both ways. With `widen`, what differs is forgotten at once.
     pub(super) fn join(&mut self, other: &Ranges, widen: bool) {
-        if Rc::ptr_eq(&self.ranges, &other.ranges) || self.ranges == other.ranges {
+        if Rc::ptr_eq(&self.ranges, &other.ranges)
+            || self.ranges.iter().all(|range| other.ranges.contains(range))
+        {
             return;
         }
         Rc::make_mut(&mut self.ranges).retain_mut(|range| {

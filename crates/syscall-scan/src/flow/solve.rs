@@ -44,17 +44,26 @@ impl Flows<'_> {
         if count > MAX_BLOCKS {
             return nothing();
         }
+        let mut decoded = std::mem::take(&mut self.decoded);
+        decoded.begin(count);
+        let mut solve = |rounds| self.solve_within(function, &mut decoded, trust_frame, rounds);
         // Where loops within loops multiply, the first change at the head of one has to do.
-        let solution = self.solve_within(function, trust_frame, MAX_ROUNDS);
-        solution.or_else(|| self.solve_within(function, trust_frame, 0)).unwrap_or_else(nothing)
+        let solution = solve(MAX_ROUNDS).or_else(|| solve(0)).unwrap_or_else(nothing);
+        self.decoded = decoded;
+        solution
     }
 
     /// The same, `rounds` being how often the head of a loop may change. `None` if it takes too long.
-    fn solve_within(&mut self, function: &Function, trust_frame: bool, rounds: u32) -> Option<Solution> {
+    fn solve_within(
+        &mut self,
+        function: &Function,
+        decoded: &mut Decoded,
+        trust_frame: bool,
+        rounds: u32,
+    ) -> Option<Solution> {
         let count = function.blocks.len();
         let order = Order::of(self.code, function);
         let mut budget = 1000 + MAX_AVERAGE * count;
-        let mut decoded = Decoded::new(count);
         let mut front: Vec<Option<Rc<State>>> = vec![None; order.nodes()];
         let mut behind: Vec<Option<Rc<State>>> = vec![None; order.edges()];
         let mut visits = vec![0u32; order.nodes()];
@@ -212,7 +221,8 @@ impl Flows<'_> {
 }
 
 /// The instructions of a function and their effects, decoded once for all visits of a block.
-struct Decoded {
+#[derive(Default)]
+pub(super) struct Decoded {
     instructions: Vec<Instruction>,
     effects: Vec<Effect>,
     /// By block, where its instructions are and where their effects begin.
@@ -228,9 +238,12 @@ struct Instruction {
 }
 
 impl Decoded {
-    /// Nothing of so many blocks.
-    fn new(blocks: usize) -> Decoded {
-        Decoded { instructions: Vec::new(), effects: Vec::new(), blocks: vec![None; blocks] }
+    /// Goes over to a function of so many blocks, none of them decoded.
+    fn begin(&mut self, blocks: usize) {
+        self.instructions.clear();
+        self.effects.clear();
+        self.blocks.clear();
+        self.blocks.resize(blocks, None);
     }
 
     fn decode(&mut self, code: &Code, index: BlockIndex, block: &Block) {
@@ -239,9 +252,10 @@ impl Decoded {
         }
         let (first, effects) = (self.instructions.len(), self.effects.len());
         let mut at = block.start;
+        let mut reader = code.reader(at);
         while at < block.end {
             let start = self.effects.len();
-            code.effects(at, &mut self.effects);
+            code.read_effects(&mut reader, at, &mut self.effects);
             let reads = code.unfollowed_reads(at, &self.effects[start..]);
             self.instructions.push(Instruction { at, reads, end: self.effects.len() });
             // What is no instruction ends the block.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use kcfg::isa::{Condition, Effect, Reg};
+use smallvec::SmallVec;
 
 use super::domain::Domain;
 use super::frame::Frame;
@@ -192,7 +193,9 @@ impl State {
         if origins.is_empty() {
             return;
         }
-        let from_it = |atom: &Atom| origins.contains(&domain.origins.root(atom.origin));
+        let from_it = |atom: &Atom| {
+            atom.origin != OriginId::NUMBER && origins.contains(&domain.origins.root(atom.origin))
+        };
         let stale = |value: &Value| value.atoms().iter().any(from_it);
         if self.registers.iter().any(stale) {
             let registers = Rc::make_mut(&mut self.registers).iter_mut();
@@ -219,8 +222,8 @@ impl State {
         debug_assert!(self.split.is_none() && other.split.is_none());
         let widens = widen.is_some();
         // An address that is lost among unknown values may still be used.
-        let mut lost = Vec::new();
-        let mut named = Vec::new();
+        let mut lost = SmallVec::<[_; 4]>::new();
+        let mut named = SmallVec::<[_; 4]>::new();
         // Where neither way has written to any, they are the same ones.
         if !Rc::ptr_eq(&self.registers, &other.registers) {
             let registers = Rc::make_mut(&mut self.registers).iter_mut().zip(other.registers.iter());
@@ -241,7 +244,7 @@ impl State {
             self.frame.expose_value(mine, domain);
             self.frame.expose_value(theirs, domain);
         }
-        let mut forgotten = Vec::new();
+        let mut forgotten = SmallVec::<[_; 4]>::new();
         self.frame.join(&other.frame, widen.is_some(), domain, |mine, theirs| {
             let joined = mine.join(theirs);
             if joined == Value::Any || (widens && joined != *mine) {

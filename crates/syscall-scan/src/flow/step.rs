@@ -133,7 +133,7 @@ impl<'a> Step<'a> {
                     }
                 }
                 let value = self.read(reg);
-                self.low(&value, width)
+                self.low(value, width)
             }
             Operand::Load { from, width } => self.load(&from, width),
             Operand::Address(address) => self.address_of(&address),
@@ -164,7 +164,7 @@ impl<'a> Step<'a> {
         let width = self.state.ranges.width(&value, self.domain);
         self.state.frame.expose_value(&value, self.domain);
         let named = self.make(SLOT_READ + reg.0);
-        let named = self.low(&named, width);
+        let named = self.low(named, width);
         let named = self.domain.blend(named, [&value]);
         self.state.set_register(reg, named);
     }
@@ -192,13 +192,13 @@ impl<'a> Step<'a> {
     /// A new unknown, for what this instruction loads.
     pub(super) fn make_loaded(&mut self, width: u8) -> Value {
         let value = self.make(SLOT_LOADED | self.loads);
-        self.low(&value, width)
+        self.low(value, width)
     }
 
     /// The low bytes of a value, zero-extended.
-    pub(super) fn low(&mut self, value: &Value, width: u8) -> Value {
+    pub(super) fn low(&mut self, value: Value, width: u8) -> Value {
         if low_mask(width) >= self.domain.mask {
-            return value.clone();
+            return value;
         }
         value.map(|atom| {
             let range = self.state.ranges.get(atom, self.domain);
@@ -208,14 +208,16 @@ impl<'a> Step<'a> {
 
     /// Writes to a register, or to the low bytes of one.
     pub(super) fn write(&mut self, dst: Reg, value: Value, width: u8) {
-        let value = self.low(&value, width);
+        let value = self.low(value, width);
         if width >= 4 {
+            // A 32-bit result is zero-extended on a 64-bit machine.
             let value = match value {
-                Value::Any => self.make(dst.0),
+                Value::Any => {
+                    let made = self.make(dst.0);
+                    self.low(made, width)
+                }
                 value => value,
             };
-            // A 32-bit result is zero-extended on a 64-bit machine.
-            let value = self.low(&value, width);
             return self.state.set_register(dst, value);
         }
         let keep = !low_mask(width) & self.domain.mask;
@@ -279,7 +281,7 @@ impl<'a> Step<'a> {
                     result = self.align(&left);
                 }
                 BinaryOp::And if matches!(mask, 0xff | 0xffff | 0xffff_ffff) => {
-                    result = self.low(&left, (mask.count_ones() / 8) as u8);
+                    result = self.low(left.clone(), (mask.count_ones() / 8) as u8);
                 }
                 BinaryOp::And if mask != 0 => {
                     range = Some(Span { low: 0, high: mask, step: 1 << mask.trailing_zeros() });

@@ -1,7 +1,8 @@
 //! Where unknown values come from.
 
+use indexmap::IndexMap;
 use kcfg::isa::Reg;
-use rustc_hash::FxHashMap;
+use rustc_hash::FxBuildHasher;
 
 use super::Atom;
 use crate::image::Addr;
@@ -97,37 +98,29 @@ struct Info {
     depth: u8,
 }
 
-/// All origins, each kept once.
-pub struct Origins {
-    origins: Vec<Origin>,
-    info: Vec<Info>,
-    index: FxHashMap<Origin, OriginId>,
-}
+/// All origins, each kept once, by their numbers.
+pub struct Origins(IndexMap<Origin, Info, FxBuildHasher>);
 
 impl Default for Origins {
     /// None but the placeholders.
     fn default() -> Origins {
         let fixed = [(Origin::Number, OriginId::NUMBER), (Origin::Unknown, OriginId::UNKNOWN)];
-        Origins {
-            origins: fixed.map(|(origin, _)| origin).to_vec(),
-            info: fixed.map(|(_, root)| Info { root, depth: 0 }).to_vec(),
-            index: fixed.into_iter().collect(),
-        }
+        Origins(fixed.map(|(origin, root)| (origin, Info { root, depth: 0 })).into_iter().collect())
     }
 }
 
 impl Origins {
     /// The origin with this number.
     pub fn get(&self, id: OriginId) -> Origin {
-        self.origins[id.0 as usize]
+        self.entry(id).0
     }
 
     /// The number of an origin, and whether it is new. `None` if it refers to too many others.
     pub fn add(&mut self, origin: Origin) -> Option<(OriginId, bool)> {
-        if let Some(&id) = self.index.get(&origin) {
-            return Some((id, false));
+        if let Some(known) = self.0.get_index_of(&origin) {
+            return Some((OriginId(known as u32), false));
         }
-        let id = OriginId(u32::try_from(self.origins.len()).ok()?);
+        let id = OriginId(u32::try_from(self.0.len()).ok()?);
         let info = match origin {
             Origin::Memory { at, when, .. } => {
                 let of = self.info(at.origin);
@@ -143,9 +136,7 @@ impl Origins {
         if info.depth > MAX_DEPTH {
             return None;
         }
-        self.origins.push(origin);
-        self.info.push(info);
-        self.index.insert(origin, id);
+        self.0.insert(origin, info);
         Some((id, true))
     }
 
@@ -156,7 +147,12 @@ impl Origins {
     }
 
     fn info(&self, id: OriginId) -> Info {
-        self.info[id.0 as usize]
+        self.entry(id).1
+    }
+
+    fn entry(&self, id: OriginId) -> (Origin, Info) {
+        let (origin, info) = self.0.get_index(id.0 as usize).expect("numbers are those of origins");
+        (*origin, *info)
     }
 }
 

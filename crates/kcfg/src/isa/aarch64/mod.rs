@@ -16,7 +16,7 @@ mod word;
 
 use kelf::Machine;
 
-use super::{Effect, Insn, Isa, MemoryOperand, Reg};
+use super::{Effect, Insn, Isa, MemoryOperand, PlainReader, Reader, Reg};
 use word::Word;
 
 /// A 64-bit ARM processor in its 64-bit state.
@@ -58,6 +58,10 @@ impl Isa for Aarch64 {
 
     fn registers_read(&self, bytes: &[u8], _address: u64) -> u64 {
         Word::read(bytes).map_or(u64::MAX, semantics::registers_read)
+    }
+
+    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {
+        Box::new(PlainReader { isa: self, bytes })
     }
 
     fn stack_pointer(&self) -> Reg {

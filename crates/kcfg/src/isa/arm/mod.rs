@@ -16,7 +16,7 @@ mod t32;
 
 use kelf::Machine;
 
-use super::{Effect, Explained, Insn, Isa, MemoryOperand, Reg};
+use super::{Effect, Explained, Insn, Isa, MemoryOperand, PlainReader, Reader, Reg};
 use op::Decoded;
 pub(super) use semantics::condition;
 
@@ -82,6 +82,10 @@ impl Isa for Arm {
         semantics::effects(&decoded, address as u32, out);
         let operand = semantics::memory_operand(&decoded, address as u32);
         Some(Explained { insn: semantics::instruction(&decoded), operand })
+    }
+
+    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {
+        Box::new(PlainReader { isa: self, bytes })
     }
 
     fn stack_pointer(&self) -> Reg {

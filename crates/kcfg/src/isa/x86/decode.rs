@@ -6,7 +6,9 @@ use iced_x86::{
 };
 
 use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
-use crate::isa::{Branch, BranchKind, Flow, Insn, Predicates};
+use super::operands;
+use super::semantics::effects_of;
+use crate::isa::{self, Branch, BranchKind, Effect, Explained, Flow, Insn, Predicates};
 
 /// Decodes one instruction.
 pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instruction> {
@@ -25,7 +27,11 @@ pub(super) struct Decoded {
 impl Decoded {
     /// Decodes the instruction at the start of `bytes`.
     pub(super) fn new(bits: u32, bytes: &[u8], address: u64) -> Option<Decoded> {
-        let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
+        Decoded::next(&mut Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE))
+    }
+
+    /// Decodes the next instruction.
+    fn next(decoder: &mut Decoder) -> Option<Decoded> {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
             return None;
@@ -35,7 +41,14 @@ impl Decoded {
             true => decoder.get_constant_offsets(&instruction),
             false => ConstantOffsets::default(),
         };
-        Some(Decoded { bits, instruction, constants })
+        Some(Decoded { bits: decoder.bitness(), instruction, constants })
+    }
+
+    /// See [`crate::isa::Isa::explain`].
+    pub(super) fn explain(&self, out: &mut Vec<Effect>) -> Option<Explained> {
+        let insn = self.insn()?;
+        effects_of(self.bits, &self.instruction, out);
+        Some(Explained { insn, operand: operands::memory(self) })
     }
 
     /// See [`crate::isa::Isa::decode`].
@@ -70,6 +83,34 @@ impl Decoded {
             conditional: false,
             predicates: Predicates::NONE,
         })
+    }
+}
+
+/// Keeps the decoder, which takes longer to make than to decode an instruction.
+pub(super) struct Reader<'b>(Decoder<'b>);
+
+impl<'b> Reader<'b> {
+    pub(super) fn new(bits: u32, bytes: &'b [u8]) -> Reader<'b> {
+        Reader(Decoder::new(bits, bytes, DecoderOptions::NONE))
+    }
+
+    /// Goes to an instruction; `None` if it lies outside.
+    fn at(&mut self, offset: usize, address: u64) -> Option<&mut Decoder<'b>> {
+        self.0.set_position(offset).ok()?;
+        self.0.set_ip(address);
+        Some(&mut self.0)
+    }
+}
+
+impl isa::Reader for Reader<'_> {
+    fn effects(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) {
+        if let Some(decoder) = self.at(offset, address) {
+            effects_of(decoder.bitness(), &decoder.decode(), out);
+        }
+    }
+
+    fn explain(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
+        Decoded::next(self.at(offset, address)?)?.explain(out)
     }
 }
 

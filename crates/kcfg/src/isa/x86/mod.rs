@@ -4,7 +4,7 @@ use kelf::Machine;
 
 use super::{
     AddressField, Branch, BranchForm, BranchKind, Condition, Effect, Explained, Insn, Isa, MemoryOperand,
-    Reg, Rewritable,
+    Reader, Reg, Rewritable,
 };
 
 mod branch;
@@ -49,10 +49,11 @@ impl Isa for X86 {
     }
 
     fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
-        let decoded = Decoded::new(self.bits, bytes, address)?;
-        let insn = decoded.insn()?;
-        semantics::effects_of(self.bits, &decoded.instruction, out);
-        Some(Explained { insn, operand: operands::memory(&decoded) })
+        Decoded::new(self.bits, bytes, address)?.explain(out)
+    }
+
+    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {
+        Box::new(decode::Reader::new(self.bits, bytes))
     }
 
     fn stack_pointer(&self) -> Reg {
