@@ -5,17 +5,17 @@
 //! of constant memory there is left alone: a table of jumps is of use to its own function only, so that no
 //! object which others write to holds its address.
 
+use std::cell::LazyCell;
 use std::cmp::Reverse;
-use std::rc::Rc;
 
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::code::{Code, ExitId, ExitKind, Function, Shape};
-use crate::flow::{Flow, Flows, is_balanced};
+use crate::code::{Block, BlockIndex, Code, ExitId, ExitKind, Function, Shape};
+use crate::flow::Flows;
 use crate::image::Addr;
 use crate::parallel::share;
-use crate::switches::{Found, Targets, among_own_tables, targets};
+use crate::switches::{Targets, among_own_tables, targets, targets_along};
 
 /// The computed jumps so far.
 #[derive(Default)]
@@ -40,8 +40,8 @@ struct Jump {
 /// What is known of a jump follows from code that has this shape.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Basis {
-    /// The blocks that lead to it.
-    Ways(Shape),
+    /// The chains of blocks in front of it.
+    Chains(Shape),
     /// All blocks of its functions.
     Functions(Shape),
 }
@@ -51,10 +51,23 @@ struct Members {
     /// How many blocks it has.
     blocks: usize,
     shape: Shape,
-    /// Whether it is known to leave the stack pointer where it was, whatever control goes through.
-    balanced: bool,
-    /// Its jumps, with the shape of what leads to them.
-    jumps: Vec<(ExitId, Shape)>,
+    /// Its jumps, by their numbers.
+    jumps: Vec<OwnJump>,
+}
+
+/// A jump in one of its functions.
+struct OwnJump {
+    id: ExitId,
+    /// The blocks in front of it, see [`Function::chain_to`], and their shape.
+    chain: Function,
+    shape: Shape,
+}
+
+/// What has been found out about a jump.
+struct Found {
+    targets: Targets,
+    /// Whether the chains in front of it tell by themselves.
+    by_chains: bool,
 }
 
 impl Jumps {
@@ -68,21 +81,23 @@ impl Jumps {
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
         pending.retain(|&id| match self.jumps[&id].looked {
-            Some(basis @ Basis::Ways(_)) => basis != Basis::Ways(self.ways(id)),
-            Some(basis @ Basis::Functions(_)) => basis != Basis::Functions(self.shape(id)),
+            Some(Basis::Chains(shape)) => shape != self.chains(id),
+            Some(Basis::Functions(shape)) => shape != self.shape(id),
             None => true,
         });
-        let mut found = self.look_by_values(&pending, || Flows::new(code));
+        let mut found = self.look(&pending, || Flows::new(code), |flows, id| self.look_for(flows, id));
         let is_unknown = |found: &Found| found.targets == Targets::Unknown;
         let unknown: Vec<ExitId> =
             found.iter().filter(|(_, found)| is_unknown(found)).map(|(&id, _)| id).collect();
-        found.extend(self.look_by_values(&unknown, || Flows::new(code).map(Flows::keeping_constants)));
+        let keeping = || Flows::new(code).map(Flows::keeping_constants);
+        found.extend(self.look(&unknown, keeping, |flows, id| self.look_for(flows, id)));
         pending.sort_unstable_by_key(|&id| code.exit(id).at);
         let mut any = false;
         for id in pending {
-            let nothing = Found { targets: Targets::Unknown, by_values: false };
-            let Found { targets, by_values } = found.remove(&id).unwrap_or(nothing);
-            let basis = if by_values { Basis::Ways(self.ways(id)) } else { Basis::Functions(self.shape(id)) };
+            let nothing = Found { targets: Targets::Unknown, by_chains: false };
+            let Found { targets, by_chains } = found.remove(&id).unwrap_or(nothing);
+            let basis =
+                if by_chains { Basis::Chains(self.chains(id)) } else { Basis::Functions(self.shape(id)) };
             let jump = self.jumps.entry(id).or_default();
             // One that constants decide may do so no longer at any time.
             jump.looked = (!code.is_decided(id)).then_some(basis);
@@ -97,10 +112,7 @@ impl Jumps {
         let mut lost: Vec<ExitId> =
             self.lost().filter(|id| Some(self.shape(*id)) != self.jumps[id].tried).collect();
         lost.sort_unstable();
-        let look = |flows: &mut Flows, &id: &ExitId| among_own_tables(flows, id);
-        let begin = || Flows::new(code);
-        let mut found =
-            self.look(&lost, begin, |flows, _, jumps| jumps.iter().map(|id| look(flows, id)).collect());
+        let mut found = self.look(&lost, || Flows::new(code), among_own_tables);
         let mut any = false;
         for id in lost {
             let shape = self.shape(id);
@@ -120,13 +132,19 @@ impl Jumps {
         self.members(id).map(|known| known.shape).collect()
     }
 
-    /// The shape of what leads to a jump in its functions.
-    fn ways(&self, id: ExitId) -> Shape {
-        let ways = |known: &Members| {
-            let own = known.jumps.iter().find(|&&(jump, _)| jump == id);
-            own.map_or(known.shape, |&(_, ways)| ways)
-        };
-        self.members(id).map(ways).collect()
+    /// The shape of the chains in front of a jump in its functions.
+    fn chains(&self, id: ExitId) -> Shape {
+        self.own(id).map(|(_, own)| own.shape).collect()
+    }
+
+    /// A jump as its functions have it.
+    fn own(&self, id: ExitId) -> impl Iterator<Item = (Addr, &OwnJump)> {
+        let functions = self.jumps.get(&id).into_iter().flat_map(|jump| &jump.functions);
+        functions.filter_map(move |&entry| {
+            let jumps = &self.functions.get(&entry)?.jumps;
+            let place = jumps.binary_search_by_key(&id, |own| own.id).ok()?;
+            Some((entry, &jumps[place]))
+        })
     }
 
     fn members(&self, id: ExitId) -> impl Iterator<Item = &Members> {
@@ -144,14 +162,15 @@ impl Jumps {
         let known: Vec<Members> = functions.par_iter().map(|&entry| Members::of(code, entry)).collect();
         let mut jumps = FxHashSet::default();
         for &entry in changed.gone.iter().chain(&changed.functions) {
-            for (id, _) in self.functions.remove(&entry).into_iter().flat_map(|known| known.jumps) {
+            for OwnJump { id, .. } in self.functions.remove(&entry).into_iter().flat_map(|known| known.jumps)
+            {
                 let functions = &mut self.jumps.entry(id).or_default().functions;
                 functions.retain(|&other| other != entry);
                 jumps.insert(id);
             }
         }
         for (entry, known) in functions.into_iter().zip(known) {
-            for &(id, _) in &known.jumps {
+            for id in known.jumps.iter().map(|own| own.id) {
                 let functions = &mut self.jumps.entry(id).or_default().functions;
                 if let Err(place) = functions.binary_search(&entry) {
                     functions.insert(place, entry);
@@ -172,35 +191,45 @@ impl Jumps {
         entries.all(|entry| {
             let now = Members::of(code, entry);
             match self.functions.get(&entry) {
-                Some(known) => known.shape == now.shape && known.jumps == now.jumps,
+                Some(known) => {
+                    let same = |(own, now): (&OwnJump, &OwnJump)| (own.id, own.shape) == (now.id, now.shape);
+                    known.shape == now.shape && known.jumps.iter().zip(&now.jumps).all(same)
+                }
                 None => now.jumps.is_empty(),
             }
         })
     }
 
-    /// Looks at jumps by the flow of values: by what leads to them where their functions are balanced, by their whole
-    /// functions otherwise.
-    fn look_by_values<'c>(
-        &self,
-        jumps: &[ExitId],
-        flows: impl Fn() -> Option<Flows<'c>> + Sync,
-    ) -> FxHashMap<ExitId, Found> {
-        self.look(jumps, flows, |flows, functions, jumps| {
-            let flow = |&entry: &Addr| match self.functions.get(&entry) {
-                Some(known) if known.balanced => flows.flow_to(entry, jumps),
-                _ => flows.flow(entry),
-            };
-            let functions: Vec<Rc<Flow>> = functions.iter().map(flow).collect();
-            jumps.iter().map(|&id| targets(flows, flows.code.exit(id).at, &functions)).collect()
-        })
+    /// Looks for the targets of a jump. In each of its functions, the chain in front of it may tell, by itself or with
+    /// the numbers that registers hold there; else the flow of values through the whole function does.
+    fn look_for(&self, flows: &mut Flows, id: ExitId) -> Found {
+        let at = flows.code.exit(id).at;
+        let (mut known, mut open, mut by_chains) = (Vec::new(), Vec::new(), true);
+        for (entry, own) in self.own(id) {
+            let targets = targets_along(flows, at, &own.chain, &[]).or_else(|| {
+                by_chains = false;
+                let numbers = flows.numbers_at(entry, own.chain.entry);
+                targets_along(flows, at, &own.chain, &numbers)
+            });
+            match targets {
+                Some(targets) => known.extend(targets),
+                None => open.push(flows.flow(entry)),
+            }
+        }
+        known.sort_unstable();
+        known.dedup();
+        let table = known.len() > 1;
+        let known = if known.is_empty() { Targets::Leaves } else { Targets::Known { targets: known, table } };
+        let targets = known.join(targets(flows, at, &open));
+        Found { targets, by_chains }
     }
 
-    /// Looks at jumps with `look`, which is given functions and the jumps that are in all of them.
+    /// Looks at jumps with `look`, those of the same functions on the same thread.
     fn look<'c, F: Send>(
         &self,
         jumps: &[ExitId],
         flows: impl Fn() -> Option<Flows<'c>> + Sync,
-        look: impl Fn(&mut Flows<'c>, &[Addr], &[ExitId]) -> Vec<F> + Sync,
+        look: impl Fn(&mut Flows<'c>, ExitId) -> F + Sync,
     ) -> FxHashMap<ExitId, F> {
         let mut groups: FxHashMap<&[Addr], Vec<ExitId>> = FxHashMap::default();
         for id in jumps {
@@ -208,11 +237,11 @@ impl Jumps {
         }
         let mut groups: Vec<(&[Addr], Vec<ExitId>)> = groups.into_iter().collect();
         groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.blocks(jumps[0])), *functions));
-        let found = share(&groups, flows, |flows, (functions, jumps)| {
-            flows.as_mut().map_or_else(Vec::new, |flows| look(flows, functions, jumps))
+        let found = share(&groups, flows, |flows, (_, jumps)| {
+            let look = |&id: &ExitId| Some((id, look(flows.as_mut()?, id)));
+            jumps.iter().filter_map(look).collect::<Vec<_>>()
         });
-        let ids = groups.into_iter().map(|(_, jumps)| jumps);
-        ids.zip(found).flat_map(|(jumps, found)| jumps.into_iter().zip(found)).collect()
+        found.into_iter().flatten().collect()
     }
 
     /// Takes what has been found out about a jump. Returns whether it has new targets.
@@ -236,25 +265,15 @@ impl Jumps {
 impl Members {
     fn of(code: &Code, entry: Addr) -> Members {
         let function = Function::new(code, entry);
-        let exits = function.blocks.iter().filter_map(|block| block.exit);
-        let is_jump = |&id: &ExitId| code.exit(id).kind == ExitKind::IndirectJump;
-        let mut known = Members {
-            blocks: function.blocks.len(),
-            shape: function.shape(),
-            balanced: false,
-            jumps: Vec::new(),
+        let predecessors = LazyCell::new(|| function.predecessors());
+        let own = |(index, block): (usize, &Block)| {
+            let id = block.exit.filter(|&id| code.exit(id).kind == ExitKind::IndirectJump)?;
+            let chain = function.chain_to(BlockIndex(index as u32), &predecessors);
+            Some(OwnJump { id, shape: chain.shape_with_exits(code), chain })
         };
-        if !exits.clone().any(|id| is_jump(&id)) {
-            return known;
-        }
-        known.balanced = is_balanced(code, &function);
-        let ways = function.ways(code);
-        for (block, &ways) in function.blocks.iter().zip(&ways) {
-            let ways = if known.balanced { ways } else { known.shape };
-            known.jumps.extend(block.exit.filter(is_jump).map(|id| (id, ways)));
-        }
-        known.jumps.sort_unstable();
-        known.jumps.dedup_by_key(|&mut (id, _)| id);
-        known
+        let mut jumps: Vec<OwnJump> = function.blocks.iter().enumerate().filter_map(own).collect();
+        jumps.sort_unstable_by_key(|own| own.id);
+        jumps.dedup_by_key(|own| own.id);
+        Members { blocks: function.blocks.len(), shape: function.shape(), jumps }
     }
 }

@@ -22,7 +22,7 @@ use kelf::Machine;
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
-use crate::code::{Block, BlockIndex, Code, Entry, ExitId, ExitKind};
+use crate::code::{Block, BlockIndex, Code, Entry, ExitId, ExitKind, Function};
 use crate::flow::{Flow, Flows, State, constant_address, sign_extend};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Atom, Origin, Value};
@@ -62,18 +62,47 @@ pub(crate) enum Targets {
     Unknown,
 }
 
-/// What has been found out about a computed jump.
-pub(crate) struct Found {
-    /// Its targets.
-    pub(crate) targets: Targets,
-    /// Whether values tell all of them, and nothing depends on what else is known of the code.
-    pub(crate) by_values: bool,
+impl Targets {
+    /// Those of a jump that is in functions of both.
+    pub(crate) fn join(self, other: Targets) -> Targets {
+        match (self, other) {
+            (Targets::Unknown, _) | (_, Targets::Unknown) => Targets::Unknown,
+            (Targets::Leaves, targets) | (targets, Targets::Leaves) => targets,
+            (Targets::Known { targets, table }, Targets::Known { targets: more, table: of_more }) => {
+                let mut targets = [targets, more].concat();
+                targets.sort_unstable();
+                targets.dedup();
+                Targets::Known { targets, table: table || of_more }
+            }
+        }
+    }
+}
+
+/// Where a computed jump goes within its function, as far as the blocks in front of it tell
+/// ([`Function::chain_to`]), given numbers that registers hold in front of those. They do for most switches: an index
+/// is compared, and the address of a table is made, just before an entry of the table is taken.
+pub(crate) fn targets_along(
+    flows: &mut Flows,
+    at: Addr,
+    chain: &Function,
+    numbers: &[(Reg, u64)],
+) -> Option<Vec<Addr>> {
+    let code = flows.code;
+    let flow = flows.flow_along(chain, numbers);
+    let target = flows.after(&flow, at)?.target?;
+    let (targets, _) = resolve(flows, at, &target, None).filter(|_| target.is_numbers())?;
+    // Where the stack pointer is, they do not tell: whether this is a tail call through a table of functions.
+    let is_switch = match code.image.extent_or_symbol(at) {
+        Some(_) => true,
+        None => !code.image.code_pointers().any(|(_, target)| targets.contains(&target)),
+    };
+    (is_switch && targets.iter().all(|&target| is_inside(code, at, target))).then_some(targets)
 }
 
 /// Where a computed jump goes, over all functions that it is in.
-pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Rc<Flow>]) -> Found {
+pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Rc<Flow>]) -> Targets {
     let mut all = Vec::new();
-    let (mut leaves, mut table, mut by_values) = (true, false, true);
+    let (mut leaves, mut table) = (true, false);
     for flow in functions {
         let Some(before) = flows.before(flow, at) else { continue };
         let switch = || {
@@ -87,27 +116,19 @@ pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Rc<Flow>]) -> Fo
             Some((mut targets, exact)) => {
                 leaves = false;
                 table |= within && exact && targets.len() > 1;
-                by_values &= target.is_numbers();
                 // What lies behind the end of a table is no part of it.
                 if within && targets.iter().any(|&target| is_inside(flows.code, at, target)) {
-                    let count = targets.len();
                     targets.retain(|&target| is_inside(flows.code, at, target));
-                    by_values &= targets.len() == count;
                 }
                 all.extend(targets);
             }
-            None if within || !may_be_function(flows, flow, &target) => {
-                return Found { targets: Targets::Unknown, by_values: false };
-            }
+            None if within || !may_be_function(flows, flow, &target) => return Targets::Unknown,
             None => {}
         }
     }
-    if leaves {
-        return Found { targets: Targets::Leaves, by_values: false };
-    }
     all.sort_unstable();
     all.dedup();
-    Found { targets: Targets::Known { targets: all, table }, by_values }
+    if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
 }
 
 /// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was

@@ -11,6 +11,9 @@ use crate::image::Addr;
 /// The most instructions of a function that is followed where it is called, rather than assumed about.
 const MAX_STRAIGHT: usize = 8;
 
+/// How many blocks a chain has at most, see [`Function::chain_to`].
+const MAX_CHAIN: usize = 6;
+
 /// Instructions, one behind the other, with their effects.
 pub type StraightInstructions = Vec<(Addr, Vec<Effect>)>;
 
@@ -26,7 +29,7 @@ impl BlockIndex {
 }
 
 /// A basic block.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Block {
     /// The first instruction.
     pub start: Addr,
@@ -40,7 +43,7 @@ pub struct Block {
 
 /// The code that control can reach from an entry without a call, up to the entries of other functions. A
 /// block that two functions jump into belongs to both.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Function {
     /// Where it begins.
     pub entry: Addr,
@@ -83,7 +86,7 @@ impl Function {
     }
 
     /// By block, those from which control can go there.
-    pub(super) fn predecessors(&self) -> Vec<Vec<BlockIndex>> {
+    pub(crate) fn predecessors(&self) -> Vec<Vec<BlockIndex>> {
         let mut predecessors = vec![Vec::new(); self.blocks.len()];
         for (index, block) in self.blocks.iter().enumerate() {
             block.successors.iter().for_each(|next| predecessors[next.get()].push(BlockIndex(index as u32)));
@@ -91,25 +94,26 @@ impl Function {
         predecessors
     }
 
-    /// The part of it from which control can get to one of these exits.
-    pub fn part_to(&self, exits: &[ExitId]) -> Function {
-        let predecessors = self.predecessors();
-        let mut leads = FixedBitSet::with_capacity(self.blocks.len());
-        let ends = |&index: &usize| self.blocks[index].exit.is_some_and(|exit| exits.contains(&exit));
-        let mut stack: Vec<usize> = (0..self.blocks.len()).filter(ends).collect();
-        while let Some(index) = stack.pop() {
-            if !leads.put(index) {
-                stack.extend(predecessors[index].iter().map(|block| block.get()));
+    /// A block and those in front of it that control goes through one after the other, whichever way it comes, as a
+    /// function of their own.
+    pub fn chain_to(&self, last: BlockIndex, predecessors: &[Vec<BlockIndex>]) -> Function {
+        let mut chain = vec![last];
+        let mut first = last;
+        while let ([before], true) = (&predecessors[first.get()][..], chain.len() < MAX_CHAIN) {
+            if first == BlockIndex(0) || chain.contains(before) {
+                break;
             }
+            first = *before;
+            chain.push(first);
         }
-        let mut number = vec![None; self.blocks.len()];
-        leads.ones().enumerate().for_each(|(new, index)| number[index] = Some(BlockIndex(new as u32)));
-        let part = |index: usize| {
-            let Block { start, end, exit, ref successors } = self.blocks[index];
-            let successors = successors.iter().filter_map(|next| number[next.get()]).collect();
-            Block { start, end, exit, successors }
+        chain.reverse();
+        let block = |(number, index): (usize, &BlockIndex)| {
+            let Block { start, end, exit, .. } = self.blocks[index.get()];
+            let next = (number + 1 < chain.len()).then_some(BlockIndex(number as u32 + 1));
+            Block { start, end, exit, successors: next.into_iter().collect() }
         };
-        Function { entry: self.entry, blocks: leads.ones().map(part).collect() }
+        let blocks: Vec<Block> = chain.iter().enumerate().map(block).collect();
+        Function { entry: blocks[0].start, blocks }
     }
 
     /// The block that holds an instruction.
@@ -204,5 +208,36 @@ impl Code<'_> {
             (next, true) => self.marks.exit_of_run(next),
             (end, false) => self.exit_at(end),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first addresses of the chain to a block, given the successors of all blocks.
+    fn chain(successors: &[&[u32]], last: u32) -> Vec<u64> {
+        let blocks = successors.iter().enumerate().map(|(index, next)| Block {
+            start: Addr(index as u64),
+            end: Addr(index as u64 + 1),
+            exit: None,
+            successors: next.iter().map(|&next| BlockIndex(next)).collect(),
+        });
+        let function = Function { entry: Addr(0), blocks: blocks.collect() };
+        let chain = function.chain_to(BlockIndex(last), &function.predecessors());
+        chain.blocks.iter().map(|block| block.start.0).collect()
+    }
+
+    #[test]
+    fn chains_begin_where_ways_meet() {
+        // There are two ways to 2.
+        assert_eq!(chain(&[&[1, 2], &[2], &[3, 4], &[], &[]], 4), [2, 4]);
+        assert_eq!(chain(&[&[1], &[2], &[]], 2), [0, 1, 2]);
+        assert_eq!(chain(&[&[1], &[2], &[0]], 2), [0, 1, 2]);
+        // A loop that control does not come into.
+        assert_eq!(chain(&[&[], &[2], &[1]], 2), [1, 2]);
+        let long: Vec<Vec<u32>> = (1..20).map(|next| vec![next]).chain([vec![]]).collect();
+        let long: Vec<&[u32]> = long.iter().map(Vec::as_slice).collect();
+        assert_eq!(chain(&long, 19).len(), MAX_CHAIN);
     }
 }

@@ -13,7 +13,6 @@
 //! is reached with the stack pointer elsewhere than at the return address, nothing that was read from the
 //! frame is believed.
 
-mod balance;
 mod call;
 mod domain;
 mod frame;
@@ -22,6 +21,7 @@ mod local;
 mod memory;
 mod order;
 mod ranges;
+mod registers;
 mod solve;
 mod state;
 mod step;
@@ -37,7 +37,6 @@ use crate::code::{Code, ExitId, Function};
 use crate::image::Addr;
 use crate::values::{Atom, OriginId, Value};
 
-pub use balance::is_balanced;
 use call::Callee;
 pub use domain::Domain;
 pub(crate) use domain::{low_mask, sign_extend};
@@ -45,6 +44,8 @@ pub use frame::Place;
 pub use local::Local;
 use ranges::Compared;
 pub use ranges::Span;
+pub use registers::Numbers;
+use registers::numbers;
 use solve::Decoded;
 pub use state::State;
 use step::Step;
@@ -60,6 +61,8 @@ pub struct Flows<'c> {
     pub convention: &'static Convention,
     functions: FxHashMap<Addr, Rc<Function>>,
     flows: FxHashMap<Addr, Rc<Flow>>,
+    /// The numbers that registers hold in front of the blocks of functions.
+    numbers: FxHashMap<Addr, Vec<Option<Numbers>>>,
     /// Those while one of their unknowns is watched.
     watched: FxHashMap<(Addr, OriginId), Result<Rc<Flow>, Addr>>,
     /// What matters of functions where they are called.
@@ -128,6 +131,7 @@ impl<'c> Flows<'c> {
             convention,
             functions: FxHashMap::default(),
             flows: FxHashMap::default(),
+            numbers: FxHashMap::default(),
             watched: FxHashMap::default(),
             callees: FxHashMap::default(),
             effects: Vec::new(),
@@ -148,20 +152,37 @@ impl<'c> Flows<'c> {
             return Rc::clone(flow);
         }
         let function = self.function(entry);
-        let (mut states, balanced) = self.solve(&function, true);
+        let begin = self.at_entry();
+        let (mut states, balanced) = self.solve(&function, &begin, true);
         if !balanced {
-            states = self.solve(&function, false).0;
+            states = self.solve(&function, &begin, false).0;
         }
         let flow = Rc::new(Flow { states, function, trust_frame: balanced });
         self.flows.insert(entry, Rc::clone(&flow));
         flow
     }
 
-    /// The analysis of what leads to some exits of a balanced function ([`is_balanced`]).
-    pub fn flow_to(&mut self, entry: Addr, exits: &[ExitId]) -> Rc<Flow> {
-        let function = Rc::new(self.function(entry).part_to(exits));
-        let states = self.solve(&function, true).0;
-        Rc::new(Flow { function, states, trust_frame: true })
+    /// The analysis of a chain of blocks, nothing being known in front of it but numbers that registers hold.
+    pub fn flow_along(&mut self, chain: &Function, numbers: &[(Reg, u64)]) -> Flow {
+        let mut begin = State::nothing_known(self.domain.registers);
+        for &(reg, number) in numbers {
+            begin.set_register(reg, Value::number(number));
+        }
+        let states = self.solve(chain, &Rc::new(begin), false).0;
+        Flow { function: Rc::new(chain.clone()), states, trust_frame: false }
+    }
+
+    /// The numbers that registers hold in front of a block of a function, as far as plain arithmetic tells.
+    pub fn numbers_at(&mut self, entry: Addr, block: Addr) -> Numbers {
+        let function = self.function(entry);
+        let known = self.numbers.entry(entry);
+        let known = known.or_insert_with(|| numbers(self.code, self.convention, &function));
+        let block = function.block_at(block).and_then(|block| known[block.get()].clone());
+        block.unwrap_or_default()
+    }
+
+    fn at_entry(&mut self) -> Rc<State> {
+        Rc::new(State::at_entry(&mut self.domain))
     }
 
     /// The blocks of the function that begins at an address.
@@ -224,7 +245,8 @@ impl<'c> Flows<'c> {
         }
         let function = self.function(entry);
         self.domain.watch(Some(watched));
-        let (states, balanced) = self.solve(&function, true);
+        let begin = self.at_entry();
+        let (states, balanced) = self.solve(&function, &begin, true);
         let lost = self.domain.lost();
         self.domain.watch(None);
         let flow = match lost {

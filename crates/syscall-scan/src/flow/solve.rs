@@ -34,10 +34,10 @@ const MAX_BLOCKS: usize = 50_000;
 type Solution = (Vec<Option<Rc<State>>>, bool);
 
 impl Flows<'_> {
-    /// Computes the state in front of each block; `None` where control does not get. Also returns whether
-    /// every return was reached with the stack pointer at the return address, so that what was read from
-    /// the frame can be believed.
-    pub(super) fn solve(&mut self, function: &Function, trust_frame: bool) -> Solution {
+    /// Computes the state in front of each block, `begin` being that in front of the first; `None` where control does
+    /// not get. Also returns whether every return was reached with the stack pointer at the return address, so that
+    /// what was read from the frame can be believed.
+    pub(super) fn solve(&mut self, function: &Function, begin: &Rc<State>, trust_frame: bool) -> Solution {
         let count = function.blocks.len();
         let registers = self.domain.registers;
         let nothing = || (vec![Some(Rc::new(State::nothing_known(registers))); count], false);
@@ -46,7 +46,7 @@ impl Flows<'_> {
         }
         let mut decoded = std::mem::take(&mut self.decoded);
         decoded.begin(count);
-        let mut solve = |rounds| self.solve_within(function, &mut decoded, trust_frame, rounds);
+        let mut solve = |rounds| self.solve_within(function, begin, &mut decoded, trust_frame, rounds);
         // Where loops within loops multiply, the first change at the head of one has to do.
         let solution = solve(MAX_ROUNDS).or_else(|| solve(0)).unwrap_or_else(nothing);
         self.decoded = decoded;
@@ -57,6 +57,7 @@ impl Flows<'_> {
     fn solve_within(
         &mut self,
         function: &Function,
+        begin: &Rc<State>,
         decoded: &mut Decoded,
         trust_frame: bool,
         rounds: u32,
@@ -84,7 +85,7 @@ impl Flows<'_> {
                 return None;
             }
             let is_first = node == order.first().node;
-            let mut state = is_first.then(|| Rc::new(State::at_entry(&mut self.domain)));
+            let mut state = is_first.then(|| Rc::clone(begin));
             for arriving in order.edges_to(node).iter().filter_map(|edge| behind[edge.get()].as_ref()) {
                 match &mut state {
                     Some(state) if Rc::ptr_eq(state, arriving) => {}

@@ -1,0 +1,123 @@
+//! The numbers that registers hold, as far as plain arithmetic tells: what most tables of jumps are found with.
+//!
+//! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
+//! offset table in a register. Both are found without looking at memory, which is most of the work of [`super`].
+
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kelf::Machine;
+use smallvec::SmallVec;
+
+use crate::abi::Convention;
+use crate::code::{Block, Code, Exit, ExitKind, Function};
+
+/// Registers with the numbers that they hold.
+pub type Numbers = SmallVec<[(Reg, u64); 4]>;
+
+/// The numbers that registers hold in front of each block of a function; `None` where control does not get.
+pub fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec<Option<Numbers>> {
+    let mut front: Vec<Option<Numbers>> = vec![None; function.blocks.len()];
+    front[0] = Some(Numbers::new());
+    let mut pending = vec![0];
+    while let Some(index) = pending.pop() {
+        let block = &function.blocks[index];
+        let Some(numbers) = front[index].clone() else { continue };
+        let numbers = behind(code, convention, block, numbers);
+        for next in block.successors.iter().map(|next| next.get()) {
+            match &mut front[next] {
+                None => front[next] = Some(numbers.clone()),
+                Some(known) => {
+                    let count = known.len();
+                    known.retain(|number| numbers.contains(number));
+                    if known.len() == count {
+                        continue;
+                    }
+                }
+            }
+            pending.push(next);
+        }
+    }
+    front
+}
+
+/// What is known behind a block.
+fn behind(code: &Code, convention: &Convention, block: &Block, mut numbers: Numbers) -> Numbers {
+    let exit = block.exit.map(|exit| code.exit(exit));
+    let mut effects = Vec::new();
+    let mut reader = code.reader(block.start);
+    for at in code.instructions_from(block.start).take_while(|&at| at < block.end) {
+        effects.clear();
+        code.read_effects(&mut reader, at, &mut effects);
+        match effects.first() {
+            Some(Effect::OnlyIf(_)) => effects.iter().for_each(|effect| forget(&mut numbers, effect)),
+            _ => effects.iter().for_each(|effect| apply(code, effect, &mut numbers)),
+        }
+        let exit = exit.filter(|exit| exit.at == at);
+        if let Some(Exit { kind: kind @ (ExitKind::Call(_) | ExitKind::IndirectCall), next, .. }) = exit {
+            numbers.retain(|(reg, _)| !convention.scratch.contains(reg));
+            if let Some(reg) = program_counter(code, convention, *kind) {
+                put(&mut numbers, reg, Some(next.0));
+            }
+        }
+    }
+    numbers
+}
+
+/// The register in which a call leaves the address behind it: how position-independent code of i386 reads the program
+/// counter (`mov (%esp),%ebx; ret`).
+fn program_counter(code: &Code, convention: &Convention, kind: ExitKind) -> Option<Reg> {
+    let ExitKind::Call(callee) = kind else { return None };
+    if code.image.machine != Machine::I386 {
+        return None;
+    }
+    let instructions = code.straight_instructions(callee).filter(|instructions| instructions.len() == 2)?;
+    match instructions[0].1[..] {
+        [Effect::Set { dst, value: Value::Load { from, width: 4 }, width: 4 }] => {
+            let top = Address { base: Some(convention.stack_pointer), ..Address::default() };
+            (from == top).then_some(dst)
+        }
+        _ => None,
+    }
+}
+
+fn apply(code: &Code, effect: &Effect, numbers: &mut Numbers) {
+    let word = code.image.machine.word_size();
+    let number = |value| number(code, numbers, value);
+    let (dst, result) = match *effect {
+        Effect::Set { dst, value, width } if width == word => (dst, number(value)),
+        Effect::Binary { op, dst, left, right, width } if width == word => {
+            let result = number(left).zip(number(right)).and_then(|(left, right)| match op {
+                BinaryOp::Add => Some(left.wrapping_add(right)),
+                BinaryOp::Sub => Some(left.wrapping_sub(right)),
+                _ => None,
+            });
+            (dst, result)
+        }
+        _ => return forget(numbers, effect),
+    };
+    put(numbers, dst, result.map(|number| code.image.wrap(number)));
+}
+
+/// What an operand is.
+fn number(code: &Code, numbers: &Numbers, value: Value) -> Option<u64> {
+    let register = |reg: Reg| numbers.iter().find(|(known, _)| *known == reg).map(|&(_, number)| number);
+    match value {
+        Value::Const(number) => Some(number),
+        Value::Reg { reg, width } if width == code.image.machine.word_size() => register(reg),
+        Value::Address(Address { base, index: None, displacement, segment: false }) => {
+            let base = base.map_or(Some(0), register)?;
+            Some(base.wrapping_add_signed(displacement))
+        }
+        _ => None,
+    }
+}
+
+fn put(numbers: &mut Numbers, register: Reg, number: Option<u64>) {
+    numbers.retain(|(reg, _)| *reg != register);
+    numbers.extend(number.map(|number| (register, number)));
+}
+
+/// Forgets what an effect writes to.
+fn forget(numbers: &mut Numbers, effect: &Effect) {
+    let written = effect.registers_written();
+    numbers.retain(|(reg, _)| written >> reg.0 & 1 == 0);
+}
