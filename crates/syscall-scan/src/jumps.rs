@@ -1,4 +1,7 @@
-//! The computed jumps of a program and their targets, looked at again when their functions change.
+//! The computed jumps of a program and their targets, looked at again when what they follow from changes.
+//!
+//! Most follow from the chain of blocks just in front of the jump, by itself or with the numbers that registers hold
+//! there ([`targets_along`]); the others from the flow of values through whole functions ([`targets`]).
 //!
 //! The address of a jump table may wait in the frame until it is used, beside objects whose addresses are given
 //! away. A jump that is lost for that reason is looked at again under the assumption that what holds an address
@@ -76,8 +79,7 @@ impl Jumps {
         self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id)
     }
 
-    /// Finds the targets of computed jumps in functions that are not as they were. Returns whether
-    /// any are new.
+    /// Finds the targets of computed jumps where what they followed from is not as it was. Returns whether any are new.
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
         pending.retain(|&id| match self.jumps[&id].looked {
@@ -129,21 +131,21 @@ impl Jumps {
 
     /// The shape of the functions of a jump.
     fn shape(&self, id: ExitId) -> Shape {
-        self.members(id).map(|known| known.shape).collect()
+        Shape::of_all(self.members(id).map(|known| known.shape))
     }
 
     /// The shape of the chains in front of a jump in its functions.
     fn chains(&self, id: ExitId) -> Shape {
-        self.own(id).map(|(_, own)| own.shape).collect()
+        Shape::of_all(self.own(id).map(|(_, own)| own.shape))
     }
 
-    /// A jump as its functions have it.
+    /// A jump as its functions have it: once in each, unless instructions there lie within others.
     fn own(&self, id: ExitId) -> impl Iterator<Item = (Addr, &OwnJump)> {
         let functions = self.jumps.get(&id).into_iter().flat_map(|jump| &jump.functions);
-        functions.filter_map(move |&entry| {
-            let jumps = &self.functions.get(&entry)?.jumps;
-            let place = jumps.binary_search_by_key(&id, |own| own.id).ok()?;
-            Some((entry, &jumps[place]))
+        functions.flat_map(move |&entry| {
+            let jumps = self.functions.get(&entry).map_or(&[][..], |known| &known.jumps);
+            let first = jumps.partition_point(|own| own.id < id);
+            jumps[first..].iter().take_while(move |own| own.id == id).map(move |own| (entry, own))
         })
     }
 
@@ -191,10 +193,7 @@ impl Jumps {
         entries.all(|entry| {
             let now = Members::of(code, entry);
             match self.functions.get(&entry) {
-                Some(known) => {
-                    let same = |(own, now): (&OwnJump, &OwnJump)| (own.id, own.shape) == (now.id, now.shape);
-                    known.shape == now.shape && known.jumps.iter().zip(&now.jumps).all(same)
-                }
+                Some(known) => known.shape == now.shape && known.shapes().eq(now.shapes()),
                 None => now.jumps.is_empty(),
             }
         })
@@ -204,7 +203,7 @@ impl Jumps {
     /// the numbers that registers hold there; else the flow of values through the whole function does.
     fn look_for(&self, flows: &mut Flows, id: ExitId) -> Found {
         let at = flows.code.exit(id).at;
-        let (mut known, mut open, mut by_chains) = (Vec::new(), Vec::new(), true);
+        let (mut along, mut open, mut by_chains) = (Targets::Leaves, Vec::new(), true);
         for (entry, own) in self.own(id) {
             let targets = targets_along(flows, at, &own.chain, &[]).or_else(|| {
                 by_chains = false;
@@ -212,15 +211,11 @@ impl Jumps {
                 targets_along(flows, at, &own.chain, &numbers)
             });
             match targets {
-                Some(targets) => known.extend(targets),
-                None => open.push(flows.flow(entry)),
+                Some(targets) => along = along.join(targets),
+                None => open.push(entry),
             }
         }
-        known.sort_unstable();
-        known.dedup();
-        let table = known.len() > 1;
-        let known = if known.is_empty() { Targets::Leaves } else { Targets::Known { targets: known, table } };
-        let targets = known.join(targets(flows, at, &open));
+        let targets = along.join(targets(flows, at, &open));
         Found { targets, by_chains }
     }
 
@@ -251,8 +246,10 @@ impl Jumps {
         let Targets::Known { targets, table } = targets else { return false };
         if table {
             // A pointer to the beginning of a function may be just that.
-            let is_middle =
-                |target| code.image.extent_around(target).is_none_or(|extent| extent.start != target);
+            let is_middle = |target| {
+                let extent = code.image.extent_around(target);
+                extent.is_none_or(|extent| extent.start != target) && !code.image.is_function(target)
+            };
             let own =
                 |&(_, target): &(Addr, Addr)| targets.binary_search(&target).is_ok() && is_middle(target);
             let words: Vec<(Addr, Addr)> = code.image.code_pointers().filter(own).collect();
@@ -273,7 +270,11 @@ impl Members {
         };
         let mut jumps: Vec<OwnJump> = function.blocks.iter().enumerate().filter_map(own).collect();
         jumps.sort_unstable_by_key(|own| own.id);
-        jumps.dedup_by_key(|own| own.id);
         Members { blocks: function.blocks.len(), shape: function.shape(), jumps }
+    }
+
+    /// Its jumps, with the shapes of what is in front of them.
+    fn shapes(&self) -> impl Iterator<Item = (ExitId, Shape)> {
+        self.jumps.iter().map(|own| (own.id, own.shape))
     }
 }

@@ -15,7 +15,6 @@
 //!   the address of a label, that counts as code which may be called.
 
 use std::cmp::Ordering;
-use std::rc::Rc;
 
 use kcfg::isa::{Address, BinaryOp, Effect, Flow as Control, Reg, Value as Operand};
 use kelf::Machine;
@@ -63,7 +62,7 @@ pub(crate) enum Targets {
 }
 
 impl Targets {
-    /// Those of a jump that is in functions of both.
+    /// The targets of a jump that is in several functions, of some of which these are known, and those of others.
     pub(crate) fn join(self, other: Targets) -> Targets {
         match (self, other) {
             (Targets::Unknown, _) | (_, Targets::Unknown) => Targets::Unknown,
@@ -78,32 +77,37 @@ impl Targets {
     }
 }
 
-/// Where a computed jump goes within its function, as far as the blocks in front of it tell
-/// ([`Function::chain_to`]), given numbers that registers hold in front of those. They do for most switches: an index
-/// is compared, and the address of a table is made, just before an entry of the table is taken.
+/// Where the computed jump goes that ends a chain of blocks ([`Function::chain_to`]), as far as these tell, given numbers
+/// that registers hold in front of them. They do for most switches: an index is compared, and the address of a table is
+/// made, just before an entry of the table is taken.
 pub(crate) fn targets_along(
     flows: &mut Flows,
     at: Addr,
     chain: &Function,
     numbers: &[(Reg, u64)],
-) -> Option<Vec<Addr>> {
+) -> Option<Targets> {
+    let target = flows.after_chain(chain, numbers)?.target.filter(Value::is_numbers)?;
+    let (mut targets, _) = resolve(flows, at, &target, None)?;
     let code = flows.code;
-    let flow = flows.flow_along(chain, numbers);
-    let target = flows.after(&flow, at)?.target?;
-    let (targets, _) = resolve(flows, at, &target, None).filter(|_| target.is_numbers())?;
-    // Where the stack pointer is, they do not tell: whether this is a tail call through a table of functions.
-    let is_switch = match code.image.extent_or_symbol(at) {
-        Some(_) => true,
-        None => !code.image.code_pointers().any(|(_, target)| targets.contains(&target)),
-    };
-    (is_switch && targets.iter().all(|&target| is_inside(code, at, target))).then_some(targets)
+    // The chain does not know where the stack pointer is, and so not whether this is a tail call through a table of
+    // functions. Where nothing says how far functions go, such a table has words of data that point to its targets.
+    let is_pointed_to = || code.image.code_pointers().any(|(_, target)| targets.contains(&target));
+    let is_inside = |&target: &Addr| is_inside(code, at, target);
+    if !targets.iter().all(is_inside) || code.image.extent_or_symbol(at).is_none() && is_pointed_to() {
+        return None;
+    }
+    let table = targets.len() > 1;
+    targets.sort_unstable();
+    targets.dedup();
+    Some(Targets::Known { targets, table })
 }
 
-/// Where a computed jump goes, over all functions that it is in.
-pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Rc<Flow>]) -> Targets {
+/// Where a computed jump goes, over functions that it is in.
+pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Targets {
     let mut all = Vec::new();
     let (mut leaves, mut table) = (true, false);
-    for flow in functions {
+    for &entry in functions {
+        let flow = &flows.flow(entry);
         let Some(before) = flows.before(flow, at) else { continue };
         let switch = || {
             let lookups = Lookup::of(flows.code, flow, at).unwrap_or_default();

@@ -191,6 +191,12 @@ fn tables_that_wait_in_registers() {
     }
 }
 
+/// A switch whose table's address is changed by a function that does not keep the register.
+#[test]
+fn tables_that_callees_change() {
+    check_with(&[Machine::X86_64], "changed.S", &["-static", "-static-pie"]);
+}
+
 /// A switch in a function that has a symbol and no unwinding table.
 #[test]
 fn tables_of_hand_written_code() {

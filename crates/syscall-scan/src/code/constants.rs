@@ -212,14 +212,6 @@ impl Code<'_> {
         }
     }
 
-    /// The registers, as bits, that a function of a few straight instructions writes to: such as hand the program
-    /// counter over in any register (`__x86.get_pc_thunk.bx`), and do not preserve it.
-    fn written_by_leaf(&self, callee: Addr) -> u64 {
-        let instructions = self.straight_instructions(callee).unwrap_or_default();
-        let effects = instructions.iter().flat_map(|(_, effects)| effects);
-        effects.fold(0, |written, effect| written | effect.registers_written())
-    }
-
     /// A call enters a function.
     pub(super) fn arrive_by_call(&mut self, call: ExitId, callee: RunId) {
         let is_direct = matches!(self.exit(call).kind, ExitKind::Call(_));

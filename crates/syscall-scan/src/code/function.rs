@@ -96,7 +96,7 @@ impl Function {
 
     /// A block and those in front of it that control goes through one after the other, whichever way it comes, as a
     /// function of their own.
-    pub fn chain_to(&self, last: BlockIndex, predecessors: &[Vec<BlockIndex>]) -> Function {
+    pub(crate) fn chain_to(&self, last: BlockIndex, predecessors: &[Vec<BlockIndex>]) -> Function {
         let mut chain = vec![last];
         let mut first = last;
         while let ([before], true) = (&predecessors[first.get()][..], chain.len() < MAX_CHAIN) {
@@ -200,6 +200,14 @@ impl Code<'_> {
             at = at.plus(self.length(at)?);
         }
         None
+    }
+
+    /// The registers, as bits, that a function of a few straight instructions writes to: such as hand the program
+    /// counter over in any register (`__x86.get_pc_thunk.bx`), and do not preserve it.
+    pub fn written_by_leaf(&self, callee: Addr) -> u64 {
+        let instructions = self.straight_instructions(callee).unwrap_or_default();
+        let effects = instructions.iter().flat_map(|(_, effects)| effects);
+        effects.fold(0, |written, effect| written | effect.registers_written())
     }
 
     /// The exit of the run that an instruction is in.

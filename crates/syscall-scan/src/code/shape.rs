@@ -16,19 +16,17 @@ impl Shape {
         what.hash(&mut hasher);
         Shape(hasher.finish())
     }
-}
 
-impl FromIterator<Shape> for Shape {
-    /// That of several, which are all the same only if this is.
-    fn from_iter<I: IntoIterator<Item = Shape>>(shapes: I) -> Shape {
-        Shape::of(shapes.into_iter().collect::<Vec<_>>())
+    /// That of several things together.
+    pub fn of_all(shapes: impl Iterator<Item = Shape>) -> Shape {
+        Shape::of(shapes.collect::<Vec<_>>())
     }
 }
 
 impl Function {
     /// The shape of its blocks.
     pub fn shape(&self) -> Shape {
-        self.blocks.iter().map(|block| Shape::of((block.start, &block.successors))).collect()
+        Shape::of_all(self.blocks.iter().map(|block| Shape::of((block.start, &block.successors))))
     }
 
     /// The shape of its blocks, with wherever control can go from them, unless by a computed jump.
@@ -38,6 +36,6 @@ impl Function {
             let exit = exit.filter(|exit| exit.kind != ExitKind::IndirectJump);
             Shape::of((block.start, block.end, exit.map(|exit| &exit.successors)))
         };
-        self.blocks.iter().map(shape).collect()
+        Shape::of_all(self.blocks.iter().map(shape))
     }
 }

@@ -1,4 +1,4 @@
-//! Constant propagation over one function: what is in which register and stack slot at each point.
+//! Constant propagation over one function, or a part of one: what is in which register and stack slot at each point.
 //!
 //! States are computed block by block until nothing changes. A value that a function did not make itself
 //! is kept as what it is on entry ("argument 1", "what argument 1 points to"), so that the analysis needs no
@@ -162,14 +162,16 @@ impl<'c> Flows<'c> {
         flow
     }
 
-    /// The analysis of a chain of blocks, nothing being known in front of it but numbers that registers hold.
-    pub fn flow_along(&mut self, chain: &Function, numbers: &[(Reg, u64)]) -> Flow {
+    /// The state behind a chain of blocks ([`Function::chain_to`]) and its last instruction, nothing being known in front
+    /// of it but numbers that registers hold.
+    pub(crate) fn after_chain(&mut self, chain: &Function, numbers: &[(Reg, u64)]) -> Option<After> {
         let mut begin = State::nothing_known(self.domain.registers);
         for &(reg, number) in numbers {
             begin.set_register(reg, Value::number(number));
         }
         let states = self.solve(chain, &Rc::new(begin), false).0;
-        Flow { function: Rc::new(chain.clone()), states, trust_frame: false }
+        let last = self.code.exit(chain.blocks.last()?.exit?).at;
+        self.after(&Flow { function: Rc::new(chain.clone()), states, trust_frame: false }, last)
     }
 
     /// The numbers that registers hold in front of a block of a function, as far as plain arithmetic tells.
@@ -177,8 +179,8 @@ impl<'c> Flows<'c> {
         let function = self.function(entry);
         let known = self.numbers.entry(entry);
         let known = known.or_insert_with(|| numbers(self.code, self.convention, &function));
-        let block = function.block_at(block).and_then(|block| known[block.get()].clone());
-        block.unwrap_or_default()
+        let place = function.blocks.iter().position(|other| other.start == block);
+        place.and_then(|place| known[place].clone()).unwrap_or_default()
     }
 
     fn at_entry(&mut self) -> Rc<State> {

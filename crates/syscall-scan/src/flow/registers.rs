@@ -3,12 +3,13 @@
 //! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
 //! offset table in a register. Both are found without looking at memory, which is most of the work of [`super`].
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kcfg::isa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 use kelf::Machine;
 use smallvec::SmallVec;
 
 use crate::abi::Convention;
-use crate::code::{Block, Code, Exit, ExitKind, Function};
+use crate::code::{Block, Code, ExitKind, Function};
+use crate::image::Addr;
 
 /// Registers with the numbers that they hold.
 pub type Numbers = SmallVec<[(Reg, u64); 4]>;
@@ -51,25 +52,29 @@ fn behind(code: &Code, convention: &Convention, block: &Block, mut numbers: Numb
             Some(Effect::OnlyIf(_)) => effects.iter().for_each(|effect| forget(&mut numbers, effect)),
             _ => effects.iter().for_each(|effect| apply(code, effect, &mut numbers)),
         }
-        let exit = exit.filter(|exit| exit.at == at);
-        if let Some(Exit { kind: kind @ (ExitKind::Call(_) | ExitKind::IndirectCall), next, .. }) = exit {
+        let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
+        if matches!(kind, Some(ExitKind::Call(_) | ExitKind::IndirectCall)) {
             numbers.retain(|(reg, _)| !convention.scratch.contains(reg));
-            if let Some(reg) = program_counter(code, convention, *kind) {
-                put(&mut numbers, reg, Some(next.0));
+        }
+        if let (Some(ExitKind::Call(callee)), Some(exit)) = (kind, exit) {
+            let written = code.written_by_leaf(callee);
+            numbers.retain(|(reg, _)| written >> reg.0 & 1 == 0);
+            if let Some(reg) = program_counter(code, convention, callee) {
+                put(&mut numbers, reg, Some(exit.next.0));
             }
         }
     }
+    put(&mut numbers, TEMPORARY, None);
     numbers
 }
 
-/// The register in which a call leaves the address behind it: how position-independent code of i386 reads the program
-/// counter (`mov (%esp),%ebx; ret`).
-fn program_counter(code: &Code, convention: &Convention, kind: ExitKind) -> Option<Reg> {
-    let ExitKind::Call(callee) = kind else { return None };
+/// The register in which a function leaves the address that it returns to: how position-independent code of i386 reads
+/// the program counter (`mov (%esp),%ebx; ret`).
+fn program_counter(code: &Code, convention: &Convention, function: Addr) -> Option<Reg> {
     if code.image.machine != Machine::I386 {
         return None;
     }
-    let instructions = code.straight_instructions(callee).filter(|instructions| instructions.len() == 2)?;
+    let instructions = code.straight_instructions(function).filter(|instructions| instructions.len() == 2)?;
     match instructions[0].1[..] {
         [Effect::Set { dst, value: Value::Load { from, width: 4 }, width: 4 }] => {
             let top = Address { base: Some(convention.stack_pointer), ..Address::default() };
