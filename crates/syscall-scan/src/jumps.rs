@@ -278,3 +278,47 @@ impl Members {
         self.jumps.iter().map(|own| (own.id, own.shape))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kshrink_tests::recipe;
+
+    use super::*;
+    use crate::image::{Image, Object, Process};
+    use crate::reach::reach;
+
+    /// Of the jumps of BusyBox, chains leave no target out that whole functions know of.
+    #[test]
+    fn chains_tell_what_functions_tell() {
+        for machine in ["i386", "amd64", "armhf", "arm64"] {
+            let root = recipe("package.sh", &["busybox-static", machine]);
+            let object = Object::read(&std::fs::read(root.join("bin/busybox")).unwrap()).unwrap();
+            let image = Image::link(&Process::single(object, "busybox")).unwrap();
+            let code = reach(&image).unwrap().code;
+            let mut flows = Flows::new(&code).unwrap();
+            let mut told = 0;
+            for entry in code.functions_that_jump() {
+                for own in Members::of(&code, entry).jumps {
+                    let at = code.exit(own.id).at;
+                    let numbers = flows.numbers_at(entry, own.chain.entry);
+                    let along =
+                        [&[][..], &numbers].map(|known| targets_along(&mut flows, at, &own.chain, known));
+                    let Targets::Known { targets: whole, .. } = targets(&mut flows, at, &[entry]) else {
+                        continue;
+                    };
+                    for along in along.into_iter().flatten() {
+                        let Targets::Known { targets: along, .. } = along else { unreachable!() };
+                        let missing: Vec<Addr> = whole
+                            .iter()
+                            .copied()
+                            .filter(|target| along.binary_search(target).is_err())
+                            .collect();
+                        assert!(missing.is_empty(), "{machine} {at}: {missing:?}");
+                        told += 1;
+                    }
+                }
+            }
+            assert!(told > 50, "{machine}: {told}");
+        }
+    }
+}
