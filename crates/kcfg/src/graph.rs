@@ -44,8 +44,8 @@ pub struct Graph {
     pub roots: Vec<Root>,
     /// Code that could not be taken apart, by reason.
     pub opaque: Vec<Opaque>,
-    /// Indirect jumps that look like a `switch` but could not be bounded.
-    pub unresolved_switches: Vec<NodeId>,
+    /// What the objects say of the stack.
+    pub stack: StackNote,
     /// Bytes of all nodes.
     pub bytes: Vec<u8>,
     /// References of all nodes.
@@ -130,7 +130,8 @@ pub enum Terminator {
     IndirectJump,
     /// Back to the caller.
     Return,
-    /// `ud2`: nowhere, or behind it where the trap handler resumes (`WARN`).
+    /// `ud2`: behind it, where a trap handler or a signal handler may resume, unless the kernel's table of bugs says that
+    /// it does not (`BUG`).
     Trap {
         /// Where it resumes.
         next: Option<NodeId>,
@@ -310,6 +311,18 @@ pub struct JumpTable {
     pub chunk: NodeId,
     /// Its slots, in [`Graph::refs`].
     pub slots: Range<u32>,
+}
+
+/// What the section `.note.GNU-stack` of the objects says of the program's stack. The linker takes the least strict of
+/// them (GNU ld, option `-z execstack`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StackNote {
+    /// Every object has one: nothing needs an executable stack.
+    NotExecutable,
+    /// An object has none; what that means is the linker's choice.
+    Missing,
+    /// An object needs an executable stack: it makes trampolines for nested functions.
+    Executable,
 }
 
 /// A node that is alive by itself.

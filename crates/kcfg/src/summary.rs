@@ -43,8 +43,6 @@ pub struct Summary {
     pub code_chunk_bytes: u64,
     /// Jump tables that are resolved.
     pub jump_tables: usize,
-    /// Computed jumps through a table that could not be bounded.
-    pub unresolved_switches: usize,
     /// Edges, by kind.
     pub edges: BTreeMap<EdgeKind, usize>,
     /// Edges among them that lead to the unknown node.
@@ -65,7 +63,6 @@ impl Summary {
             sections: graph.sections.len(),
             functions: graph.functions.len(),
             jump_tables: graph.tables.len(),
-            unresolved_switches: graph.unresolved_switches.len(),
             ..Summary::default()
         };
         let mut taken = vec![false; graph.nodes.len()];
@@ -145,7 +142,6 @@ impl Summary {
                     count("instructions", self.instructions),
                     ("bytes in blocks".to_owned(), self.block_bytes),
                     count("jump tables resolved", self.jump_tables),
-                    count("jump tables unresolved", self.unresolved_switches),
                 ],
             ),
             (

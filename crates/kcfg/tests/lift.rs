@@ -58,37 +58,31 @@ fn resolved_tables_keep_nothing_alive_by_themselves() {
 }
 
 #[test]
-fn switch_without_a_bound_keeps_every_case() {
+fn function_with_an_unbounded_switch_is_whole() {
     let graph = lift_fixture("switch.c");
     let view = View::of(&graph);
-    let blocks = view.blocks("unbounded");
-    let unresolved: Vec<NodeId> =
-        graph.unresolved_switches.iter().copied().filter(|node| blocks.contains(node)).collect();
-    assert_eq!(unresolved.len(), 1);
-    assert!(view.edges(unresolved[0]).contains(&(EdgeKind::Jump, Destination::Unknown)));
-    let tables = view.to(unresolved[0], EdgeKind::Data);
-    let kept: BTreeSet<NodeId> = tables
-        .iter()
-        .flat_map(|&table| view.to(table, EdgeKind::Data))
-        .filter(|n| blocks.contains(n))
-        .collect();
-    let cases: Vec<String> = kept.iter().map(|&node| first_callee(&view, node)).collect();
-    assert_eq!(cases, ["case_0", "case_1", "case_2", "case_3", "case_4", "case_5"]);
+    let (node, _) = view.symbol("unbounded");
+    let opaque = graph.opaque.iter().find(|opaque| opaque.node == node).unwrap();
+    assert!(opaque.reason.contains("a pointer into the middle"), "{}", opaque.reason);
+    let names: Vec<String> = view.edges(node).into_iter().map(|edge| view.named(edge).1).collect();
+    for case in 0..6 {
+        assert!(names.contains(&format!("case_{case}")), "{names:?}");
+    }
+    assert!(view.blocks("compared").len() > 1 && view.blocks("covered").len() > 1);
 }
 
 #[test]
 fn calls_that_do_not_come_back() {
     let graph = lift_fixture("calls.c");
     let view = View::of(&graph);
-    for (function, callee) in [
-        ("calls_spins", "spins"),
-        ("calls_ping", "ping"),
-        ("ping", "pong"),
-        ("calls_noreturn", "outside_noreturn"),
-    ] {
+    for (function, callee) in [("calls_spins", "spins"), ("calls_ping", "ping"), ("ping", "pong")] {
         let entry = view.blocks(function)[0];
         assert_eq!(view.control(entry), [(EdgeKind::NoReturn, callee.to_owned())], "{function}");
     }
+    // Nothing says that a function outside does not return, and hand-written code may go on in the next function.
+    let entry = view.blocks("calls_noreturn")[0];
+    let next = (EdgeKind::Return, "tail_local".to_owned());
+    assert_eq!(view.control(entry), [(EdgeKind::Call, "outside_noreturn".to_owned()), next]);
     // The block behind such a call has no edge to it.
     let behind = view.blocks("calls_spins")[1];
     let leads = |node: NodeId| view.edges(node).iter().any(|(_, to)| *to == Destination::Node(behind));
@@ -134,7 +128,8 @@ fn warnings_resume_and_bugs_do_not() {
     let view = View::of(&graph);
     assert_eq!(trap(&view, "warns").1, [EdgeKind::FallThrough, EdgeKind::Site]);
     assert_eq!(trap(&view, "bugs").1, [EdgeKind::Site]);
-    assert_eq!(trap(&view, "traps").1, []);
+    // A handler of signals may.
+    assert_eq!(trap(&view, "traps").1, [EdgeKind::FallThrough]);
 }
 
 #[test]

@@ -31,12 +31,6 @@ pub fn run(graph: &mut Graph) -> PassReport {
     for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node.get())) {
         report.keep(&opaque.name, format!("carried whole: {}", opaque.reason));
     }
-    for &node in graph.unresolved_switches.iter().filter(|node| reachable.contains(node.get())) {
-        report.keep(
-            graph.name_of(node),
-            "every target of its jump table: the index is not bounded in a known way",
-        );
-    }
     report
 }
 

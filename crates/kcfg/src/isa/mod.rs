@@ -216,7 +216,7 @@ pub enum Flow {
     IndirectCall,
     /// Back to the caller, or out of an interrupt or system call.
     Return,
-    /// Nowhere, unless the kernel's trap handler resumes it (`ud2`).
+    /// To a trap handler, which may resume behind it (`ud2`).
     Trap,
 }
 

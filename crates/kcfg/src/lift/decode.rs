@@ -1,10 +1,13 @@
 //! Decoding the code sections of one object: where instructions begin, which functions there are, and
 //! where blocks have to begin.
 
+use std::ops::RangeInclusive;
+
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 
-use crate::isa::{Flow, Insn, Rewritable};
+use super::alignment;
+use crate::isa::{BranchKind, Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
 pub(super) struct CodeSection {
@@ -16,8 +19,13 @@ pub(super) struct CodeSection {
     pub leaders: Vec<u32>,
     /// Offsets that a branch goes to; nothing may patch across them.
     pub branch_targets: Vec<u32>,
-    /// Functions whose own code names a place in them other than as the target of a branch.
-    pub names_itself: Vec<usize>,
+    /// Instructions by which a function names a place in itself other than as the target of a branch, by their
+    /// offsets.
+    pub names_itself: Vec<u32>,
+    /// Offsets of jumps to a thunk that jumps where a register says.
+    thunk_jumps: Vec<u32>,
+    /// These are trampolines of static calls, each by itself: a `jmp` or `ret`, and a mark that never runs.
+    trampolines: bool,
     /// Why the section has to stay whole, if it has to.
     pub opaque: Option<&'static str>,
 }
@@ -55,12 +63,13 @@ impl CodeSection {
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             names_itself: Vec::new(),
+            thunk_jumps: Vec::new(),
+            // The kernel writes a jump over each of these at run time.
+            trampolines: section.name == ".static_call.text",
             opaque: None,
         };
-        // The kernel writes a jump over each of these at run time.
-        let trampolines = section.name == ".static_call.text";
         for span in &mut code.spans {
-            if trampolines {
+            if code.trampolines {
                 span.opaque = Some("a trampoline that is patched at run time");
             }
             match decode_span(isa, &section.data, span, &mut code.insns) {
@@ -71,10 +80,11 @@ impl CodeSection {
             }
         }
         code.collect_branches(&section.relocs);
+        code.collect_thunk_jumps(object, &section.relocs);
         for symbol in &object.symbols {
             if symbol.place == Place::Section(index) && !symbol.name.is_empty() {
                 code.add_reference(symbol.value as u32);
-                code.add_label(symbol, trampolines);
+                code.add_label(symbol);
             }
         }
         code
@@ -82,16 +92,15 @@ impl CodeSection {
 
     /// Compilers give functions their type. A label without one is from inline `asm`, or, where a function
     /// begins, from `asm` at the top level of the file, which may compute with the distances between labels.
-    fn add_label(&mut self, symbol: &Symbol<'_>, trampolines: bool) {
-        // Compilers keep their own `.L` labels where a relocation has to name them.
-        if symbol.kind != STT_NOTYPE || trampolines || symbol.name.starts_with(".L") {
+    fn add_label(&mut self, symbol: &Symbol<'_>) {
+        if self.trampolines || !is_assembler_label(symbol) {
             return;
         }
         match self.span_containing(symbol.value as u32) {
             Some(span) if u64::from(self.spans[span].start) < symbol.value => {
                 self.make_opaque(span, "a label of inline asm");
             }
-            _ => self.opaque = Some("labels of top-level asm"),
+            _ => self.opaque = Some(LABELS),
         }
     }
 
@@ -99,6 +108,19 @@ impl CodeSection {
     pub fn insn_containing(&self, offset: u32) -> Option<&PlacedInsn> {
         let after = self.insns.partition_point(|placed| placed.offset <= offset);
         self.insns[..after].last().filter(|placed| offset < placed.end())
+    }
+
+    /// The direct call whose displacement is the field at `offset`.
+    pub fn call_at(&self, offset: u32) -> Option<u32> {
+        let placed = self.insn_containing(offset)?;
+        match placed.insn.flow {
+            Flow::Direct { branch, field_offset, .. }
+                if branch.kind == BranchKind::Call && placed.offset + u32::from(field_offset) == offset =>
+            {
+                Some(placed.offset)
+            }
+            _ => None,
+        }
     }
 
     /// The span that contains the byte at `offset`.
@@ -118,7 +140,10 @@ impl CodeSection {
 
     /// Something names the code at `offset`: a block begins there.
     pub fn add_reference(&mut self, offset: u32) {
-        let Some(span) = self.span_containing(offset) else { return };
+        let Some(span) = self.span_containing(offset) else {
+            self.name_padding(offset);
+            return;
+        };
         if self.insn_containing(offset).is_some_and(|placed| placed.offset == offset) {
             self.leaders.push(offset);
         } else {
@@ -126,15 +151,61 @@ impl CodeSection {
         }
     }
 
+    /// Something calls the code at `offset`. Compilers call functions; what calls into the middle of one is `asm`
+    /// that takes its return address off the stack and computes with it, or writes over it (the inline form of
+    /// a retpoline).
+    /// `caller` is the call, if it is in this section.
+    pub fn add_call(&mut self, caller: Option<u32>, offset: u32) {
+        self.add_reference(offset);
+        let Some(callee) = self.span_containing(offset).filter(|&span| self.spans[span].start != offset)
+        else {
+            return;
+        };
+        const REASON: &str = "a call into the middle of a function";
+        self.make_opaque(callee, REASON);
+        if let Some(caller) = caller.and_then(|caller| self.span_containing(caller)) {
+            self.make_opaque(caller, REASON);
+        }
+    }
+
+    /// Something names a place in the padding between functions. That belongs to the function behind it
+    /// (`nop`s that a table wants patched: `-fpatchable-function-entry`), to the one in front (its end, or its address
+    /// with a number added), or to itself (data that looks like padding). So the three stay together.
+    fn name_padding(&mut self, offset: u32) {
+        let behind = self.spans.partition_point(|span| span.start <= offset);
+        if behind == self.spans.len() {
+            self.opaque = Some("something names a place outside of all functions");
+            return;
+        }
+        let first = behind.saturating_sub(1);
+        self.spans[first].start = self.spans[first].start.min(offset);
+        self.merge(first, behind, "padding that something names");
+    }
+
+    /// Makes one opaque span of those from `first` to `last`.
+    fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
+        let end = self.spans[last].end;
+        let align = self.spans[first..=last].iter().map(|span| span.align).max();
+        let merged = &mut self.spans[first];
+        (merged.end, merged.align) = (end, align.unwrap_or(1));
+        merged.opaque.get_or_insert(reason);
+        self.spans.drain(first + 1..=last);
+    }
+
     /// Whether a branch that is too short to follow its target leads out of `start..end`.
     pub fn has_short_exit(&self, start: u32, end: u32) -> bool {
+        self.short_exits(start, end).next().is_some()
+    }
+
+    /// Where the branches lead that leave `start..end` and are too short to follow their targets.
+    fn short_exits(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
         let from = self.insns.partition_point(|placed| placed.offset < start);
-        let inside = self.insns[from..].iter().take_while(|placed| placed.offset < end);
-        inside.into_iter().any(|placed| match placed.insn.flow {
-            Flow::Direct { target, field_width, .. } => {
-                field_width < 4 && !(start..end).contains(&(target as u32))
+        let inside = self.insns[from..].iter().take_while(move |placed| placed.offset < end);
+        inside.filter_map(move |placed| match placed.insn.flow {
+            Flow::Direct { target, field_width, .. } if field_width < 4 => {
+                Some(target as u32).filter(|target| !(start..end).contains(target))
             }
-            _ => false,
+            _ => None,
         })
     }
 
@@ -146,62 +217,111 @@ impl CodeSection {
     /// Sorts the leaders and spreads opacity to the whole section where a function cannot stay whole by
     /// itself.
     pub fn settle(&mut self) {
-        for span in std::mem::take(&mut self.names_itself) {
-            let range = self.spans[span].start..self.spans[span].end;
-            let jumps = |placed: &PlacedInsn| {
-                range.contains(&placed.offset) && placed.insn.flow == Flow::IndirectJump
-            };
+        for offset in std::mem::take(&mut self.names_itself) {
+            let Some(span) = self.span_containing(offset) else { continue };
             // It may compute with the distances between its labels, of which nothing tells.
-            if self.insns.iter().any(jumps) {
+            if self.jumps_to_a_computed_place(&self.spans[span]) {
                 self.make_opaque(span, "a computed goto");
             }
         }
         self.leaders.sort_unstable();
         self.leaders.dedup();
         self.branch_targets.sort_unstable();
-        for (i, span) in self.spans.iter().enumerate() {
-            if span.opaque.is_none() {
+        while let Some(tied) = (0..self.spans.len()).find_map(|span| self.tied_to(span)) {
+            self.merge(*tied.start(), *tied.end(), "an opaque function that is tied to its neighbours");
+        }
+    }
+
+    /// The spans that an opaque one is tied to, with itself: those that its short branches go to, and the one that
+    /// control runs into at its end. `None` if it can be moved by itself.
+    fn tied_to(&self, index: usize) -> Option<RangeInclusive<usize>> {
+        let span = self.spans.get(index).filter(|span| span.opaque.is_some())?;
+        let exits = self.short_exits(span.start, span.end).filter_map(|target| self.span_containing(target));
+        let (mut first, mut last) =
+            exits.fold((index, index), |(first, last), to| (first.min(to), last.max(to)));
+        if let Some(behind) = self.spans.get(index + 1)
+            && !self.trampolines
+            && let Some(end) = self.insns_of(span).last().filter(|placed| placed.end() == span.end)
+            && may_run_on(end.insn.flow, behind.start == span.end)
+        {
+            (first, last) = (first.min(index), last.max(index + 1));
+        }
+        (first < last).then_some(first..=last)
+    }
+
+    fn insns_of(&self, span: &Span) -> &[PlacedInsn] {
+        let from = self.insns.partition_point(|placed| placed.offset < span.start);
+        let to = self.insns.partition_point(|placed| placed.offset < span.end);
+        &self.insns[from..to]
+    }
+
+    fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
+        let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump;
+        let thunk = self.thunk_jumps.iter().any(|offset| (span.start..span.end).contains(offset));
+        thunk || self.insns_of(span).iter().any(jumps)
+    }
+
+    fn collect_branches(&mut self, relocs: &[Reloc]) {
+        let mut branches = Vec::new();
+        for placed in &self.insns {
+            if let Flow::Direct { target, field_offset, branch, .. } = placed.insn.flow
+                && reloc_at(relocs, placed.offset + u32::from(field_offset)).is_none()
+            {
+                branches.push((placed.offset, branch.kind, target as u32));
+            }
+        }
+        for (offset, kind, target) in branches {
+            if self.span_containing(target).is_none() {
+                self.opaque = Some("a branch out of the section without a relocation");
                 continue;
             }
-            let from = self.insns.partition_point(|placed| placed.offset < span.start);
-            let to = self.insns.partition_point(|placed| placed.offset < span.end);
-            let insns = &self.insns[from..to];
-            let short = self.has_short_exit(span.start, span.end);
-            let runs_on = insns.last().is_some_and(|placed| {
-                placed.end() == span.end
-                    && matches!(
-                        placed.insn.flow,
-                        Flow::Next
-                            | Flow::Direct {
-                                branch: crate::isa::Branch { kind: crate::isa::BranchKind::Conditional, .. },
-                                ..
-                            }
-                    )
-            });
-            if short || (runs_on && i + 1 < self.spans.len()) {
-                self.opaque = Some("an opaque function that is tied to its neighbours");
-                return;
+            self.branch_targets.push(target);
+            match kind {
+                BranchKind::Call => self.add_call(Some(offset), target),
+                _ => self.add_reference(target),
             }
         }
     }
 
-    fn collect_branches(&mut self, relocs: &[Reloc]) {
-        let mut targets = Vec::new();
+    /// Finds the jumps to retpolines, which GCC and Clang write for computed jumps (`-mindirect-branch=thunk-extern`,
+    /// `-mretpoline-external-thunk`).
+    fn collect_thunk_jumps(&mut self, object: &Object<'_>, relocs: &[Reloc]) {
+        const THUNKS: [&str; 2] = ["__x86_indirect_", "__llvm_retpoline_"];
         for placed in &self.insns {
-            if let Flow::Direct { target, field_offset, .. } = placed.insn.flow
-                && reloc_at(relocs, placed.offset + u32::from(field_offset)).is_none()
-            {
-                targets.push(target as u32);
+            let Flow::Direct { field_offset, branch, .. } = placed.insn.flow else { continue };
+            if branch.kind == BranchKind::Call {
+                continue;
+            }
+            let Some(reloc) = reloc_at(relocs, placed.offset + u32::from(field_offset)) else { continue };
+            let name = object.symbols[reloc.symbol.get()].name;
+            if THUNKS.iter().any(|thunk| name.starts_with(thunk)) {
+                self.thunk_jumps.push(placed.offset);
             }
         }
-        for target in targets {
-            if self.span_containing(target).is_some() {
-                self.branch_targets.push(target);
-                self.add_reference(target);
-            } else {
-                self.opaque = Some("a branch out of the section without a relocation");
-            }
-        }
+    }
+}
+
+/// Why the code of a file stays whole that may compute with the distances between labels.
+pub(super) const LABELS: &str = "labels of top-level asm";
+
+/// Whether a symbol is a label that `asm` made: one without a type. Compilers make none but their own `.L` labels,
+/// which they keep where a relocation has to name them.
+pub(super) fn is_assembler_label(symbol: &Symbol<'_>) -> bool {
+    symbol.kind == STT_NOTYPE
+        && !symbol.name.is_empty()
+        && !symbol.name.starts_with(".L")
+        && matches!(symbol.place, Place::Section(_))
+}
+
+/// Whether control may run into what lies behind an instruction at the end of a function. A call or a trap does not
+/// come back at the end of a compiled function; hand-written ones go on in the next, if that is `adjacent`.
+pub(super) fn may_run_on(flow: Flow, adjacent: bool) -> bool {
+    match flow {
+        Flow::Next => true,
+        Flow::Direct { branch, .. } if branch.kind == BranchKind::Conditional => true,
+        Flow::Direct { branch, .. } if branch.kind == BranchKind::Call => adjacent,
+        Flow::IndirectCall | Flow::Trap => adjacent,
+        Flow::Direct { .. } | Flow::IndirectJump | Flow::Return => false,
     }
 }
 
@@ -263,11 +383,10 @@ fn spans(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> Vec<
             continue;
         }
         push_gap(isa, section, at, start, &mut spans);
-        spans.push(Span { start, end, align: 1, opaque: None });
+        spans.push(Span { start, end, align: alignment(section.align, start), opaque: None });
         at = end;
     }
     push_gap(isa, section, at, size, &mut spans);
-    infer_alignment(&mut spans, section.align as u32);
     spans
 }
 
@@ -282,7 +401,7 @@ fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: 
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
     // ordinary code.
     let opaque = (section.name != ".altinstr_aux").then_some("code outside of any function");
-    spans.push(Span { start, end, align: 1, opaque });
+    spans.push(Span { start, end, align: alignment(section.align, start), opaque });
 }
 
 fn is_padding(isa: &dyn Rewritable, mut bytes: &[u8]) -> bool {
@@ -293,30 +412,4 @@ fn is_padding(isa: &dyn Rewritable, mut bytes: &[u8]) -> bool {
         }
     }
     true
-}
-
-/// Objects do not say how a function is aligned; it shows in where functions begin. If all of them are
-/// aligned alike, that is their alignment; a function behind padding is aligned at least so that the
-/// padding comes out again.
-fn infer_alignment(spans: &mut [Span], section_align: u32) {
-    let common = spans
-        .iter()
-        .map(|span| if span.start == 0 { section_align } else { 1 << span.start.trailing_zeros() })
-        .min()
-        .unwrap_or(1)
-        .min(section_align);
-    let mut previous_end = 0;
-    for span in spans {
-        let mut align = common;
-        while span.start.next_multiple_of(align) != span.start
-            || (previous_end as u32).next_multiple_of(align) < span.start && align < section_align
-        {
-            align *= 2;
-            if align > section_align {
-                break;
-            }
-        }
-        span.align = if span.start % align == 0 { align } else { common };
-        previous_end = span.end as usize;
-    }
 }

@@ -8,6 +8,7 @@ Lifting: a linked program's objects become one graph.
 3. *References* ([`references`]): relocations and branches become references and terminators; symbols get
    their places.
 4. *Switches* ([`switches`]): indirect jumps are matched with their jump tables.
+   Code into which something points that is no jump table then stays whole after all ([`pointers`]).
 5. *Variables* ([`variables`]): with all references known, data sections are found that may be cut at their
    variables, and steps 2 to 4 are done again with these cuts. References from code that a pass has removed
    need no proof, so that a [`Lifter`] goes round as long as that brings something.
@@ -19,6 +20,7 @@ mod bounds;
 mod decode;
 mod nodes;
 mod plan;
+mod pointers;
 mod references;
 mod sites;
 mod switches;
@@ -35,6 +37,7 @@ use crate::roots::Roots;
 use crate::script::LinkerScript;
 use nodes::Cuts;
 use plan::SectionPlan;
+use pointers::Pointed;
 
 /// What lifting needs to know besides the objects.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +88,19 @@ pub enum Error {
         section: String,
         /// Where in it.
         offset: u64,
+    },
+    /// A conditional branch that ends a section.
+    #[error(
+        "{object}: section {section}: behind the conditional branch at {offset:#x}, control runs into whatever the linker \
+         places behind the section, which kshrink cannot keep there; end the function with a jump, a return or a trap"
+    )]
+    RunsOff {
+        /// The object.
+        object: String,
+        /// The section.
+        section: String,
+        /// Where in it.
+        offset: u32,
     },
     /// A reference to a section that is not part of the program.
     #[error(
@@ -140,12 +156,28 @@ impl<'p> Lifter<'p> {
     ///
     /// # Errors
     /// Whatever about the program is not understood.
-    pub fn graph(&self) -> Result<Graph, Error> {
-        let mut lifted = nodes::create(self.program, &self.plans, &self.cuts);
-        references::connect(self.program, &mut lifted)?;
-        switches::resolve(&mut lifted.graph);
-        self.roots.add_to(&mut lifted.graph)?;
-        Ok(lifted.graph)
+    pub fn graph(&mut self) -> Result<Graph, Error> {
+        loop {
+            let mut lifted = nodes::create(self.program, &self.plans, &self.cuts);
+            references::connect(self.program, &mut lifted)?;
+            switches::resolve(&mut lifted.graph);
+            let whole = pointers::into_functions(&lifted.graph);
+            if whole.is_empty() {
+                self.roots.add_to(&mut lifted.graph)?;
+                return Ok(lifted.graph);
+            }
+            let place = |pointed: &Pointed| match *pointed {
+                Pointed::Section(section) => (lifted.origins[section.get()], None),
+                Pointed::Function(entry) => {
+                    let entry = lifted.graph.node(entry);
+                    (lifted.origins[entry.section.get()], Some(entry.offset))
+                }
+            };
+            let places: Vec<_> = whole.iter().map(place).collect();
+            for ((object, section), function) in places {
+                plan::carry_whole(&mut self.plans[object.get()][section.get()], function);
+            }
+        }
     }
 
     /// Step 5, with the references that are alive in a graph of this lifter. Says whether
@@ -165,4 +197,12 @@ impl<'p> Lifter<'p> {
         let whole = self.graph()?;
         if self.refine(&whole) { self.graph() } else { Ok(whole) }
     }
+}
+
+/// The alignment in bytes that a function or variable at `offset` of a section may have asked for: any that its place
+/// has, up to that of the section. Objects do not say which, and padding in front does not tell, because there is
+/// none where the place was right already.
+fn alignment(section_align: u64, offset: u32) -> u32 {
+    let section_align = section_align as u32;
+    if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }
 }

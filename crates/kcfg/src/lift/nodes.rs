@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 
-use goblin::elf::section_header::SHT_NOBITS;
+use goblin::elf::section_header::{SHF_EXECINSTR, SHT_NOBITS};
 use kelf::{ObjectIndex, Program, SectionIndex};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::decode::{CodeSection, PlacedInsn, Span};
+use super::alignment;
+use super::decode::{CodeSection, PlacedInsn, Span, may_run_on};
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
-use super::variables;
-use crate::graph::{Block, Chunk, Function, Graph, Life, Node, NodeKind, Opaque, Root, Section, Terminator};
+use crate::graph::{
+    Block, Chunk, Function, Graph, Life, Node, NodeKind, Opaque, Root, Section, StackNote, Terminator,
+};
 use crate::index::{FunctionId, NodeId, SectionId};
 use crate::isa::{BranchKind, Flow};
 
@@ -47,8 +49,8 @@ pub(super) struct BlockEnd {
     pub last: PlacedInsn,
     /// The block is a patch site.
     pub patched: bool,
-    /// It ends in a `ud2` behind which the kernel resumes.
-    pub resumes: bool,
+    /// It ends in a `ud2` behind which nothing resumes.
+    pub fatal: bool,
     /// The node behind it, if control can run there.
     pub next: Option<NodeId>,
 }
@@ -84,7 +86,12 @@ pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], c
         counters: None,
         roots: Vec::new(),
         opaque: Vec::new(),
-        unresolved_switches: Vec::new(),
+        stack: program
+            .objects
+            .iter()
+            .map(|input| stack_note(&input.object))
+            .max()
+            .unwrap_or(StackNote::Missing),
         bytes: Vec::new(),
         refs: Vec::new(),
     };
@@ -131,6 +138,14 @@ pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], c
     lifted
 }
 
+fn stack_note(object: &kelf::Object<'_>) -> StackNote {
+    match object.sections.iter().find(|section| section.name == ".note.GNU-stack") {
+        None => StackNote::Missing,
+        Some(note) if note.flags & u64::from(SHF_EXECINSTR) != 0 => StackNote::Executable,
+        Some(_) => StackNote::NotExecutable,
+    }
+}
+
 struct SectionNodes<'l, 'o, 'p> {
     lifted: &'l mut Lifted<'p>,
     section: &'o kelf::Section<'o>,
@@ -160,11 +175,11 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 }
                 None
             }
-            SectionPlan::Code { code, regions, resumes } => {
+            SectionPlan::Code { code, regions, fatal_traps } => {
                 let jumps = regions.iter().filter(|region| region.static_jump);
                 self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
                 for i in 0..code.spans.len() {
-                    self.span(code, i, regions, resumes);
+                    self.span(code, i, regions, fatal_traps);
                 }
                 Some(code)
             }
@@ -175,14 +190,14 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     fn variables(&mut self, cuts: &[Cut]) {
         for (i, cut) in cuts.iter().enumerate() {
             let end = cuts.get(i + 1).map_or(self.section.size as u32, |next| next.start);
-            let align = variables::alignment(self.section.align, cut.start);
+            let align = alignment(self.section.align, cut.start);
             let chunk = Chunk { code: false, life: Life::Referenced };
-            let node = self.chunk(cut.start..end, align as u32, chunk);
+            let node = self.chunk(cut.start..end, align, chunk);
             self.lifted.graph.nodes[node.get()].follows = cut.follows;
         }
     }
 
-    fn span(&mut self, code: &CodeSection, index: usize, regions: &[FixedRegion], resumes: &[u32]) {
+    fn span(&mut self, code: &CodeSection, index: usize, regions: &[FixedRegion], fatal_traps: &[u32]) {
         let span = &code.spans[index];
         if let Some(reason) = span.opaque {
             let chunk = Chunk { code: true, life: Life::Referenced };
@@ -207,7 +222,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 continue;
             }
             let static_jump = region.is_some_and(|region| region.static_jump);
-            self.block(span, function, start..end, placed, region.is_some() && !static_jump, resumes);
+            self.block(span, function, start..end, placed, region.is_some() && !static_jump, fatal_traps);
             start = end;
         }
         self.lifted.graph.functions.push(Function {
@@ -224,7 +239,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         range: Range<u32>,
         last: PlacedInsn,
         patched: bool,
-        resumes: &[u32],
+        fatal_traps: &[u32],
     ) {
         let branch_is_apart = !patched
             && matches!(last.insn.flow, Flow::Direct { branch, .. } if branch.kind != BranchKind::Call);
@@ -232,9 +247,9 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         let align = if range.start == span.start { span.align } else { 1 };
         let block = Block { function, end: Terminator::Unreachable, fixed: patched };
         let node = self.node(range.start..end, align, NodeKind::Block(block));
-        let resumes = resumes.binary_search(&last.offset).is_ok();
+        let fatal = fatal_traps.binary_search(&last.offset).is_ok();
         let next = Some(NodeId(node.0 + 1));
-        self.lifted.ends.push((node, BlockEnd { last, patched, resumes, next }));
+        self.lifted.ends.push((node, BlockEnd { last, patched, fatal, next }));
     }
 
     /// What follows the last block of a function.
@@ -242,17 +257,12 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         if self.lifted.graph.nodes.len() as u32 == first {
             return;
         }
-        let runs_on = code.spans.get(index + 1).is_some();
-        if let Some((_, end)) = self.lifted.ends.last_mut() {
-            // A call at the very end does not return: there is nothing to return to.
-            let calls = match end.last.insn.flow {
-                Flow::Direct { branch, .. } => branch.kind == BranchKind::Call,
-                Flow::IndirectCall => true,
-                _ => false,
-            };
-            if calls || !runs_on {
-                end.next = None;
-            }
+        let (span, behind) = (&code.spans[index], code.spans.get(index + 1));
+        let adjacent = behind.is_some_and(|behind| behind.start == span.end);
+        if let Some((_, end)) = self.lifted.ends.last_mut()
+            && (behind.is_none() || !may_run_on(end.last.insn.flow, adjacent))
+        {
+            end.next = None;
         }
     }
 

@@ -7,7 +7,7 @@ use kelf::{
     Definition, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section, SectionIndex,
 };
 
-use super::decode::CodeSection;
+use super::decode::{CodeSection, LABELS, is_assembler_label};
 use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
 use crate::graph::Life;
@@ -27,7 +27,7 @@ pub(super) enum SectionPlan {
         opaque: Option<&'static str>,
     },
     /// Blocks.
-    Code { code: CodeSection, regions: Vec<FixedRegion>, resumes: Vec<u32> },
+    Code { code: CodeSection, regions: Vec<FixedRegion>, fatal_traps: Vec<u32> },
 }
 
 /// Plans every section of every object.
@@ -45,13 +45,14 @@ pub(super) fn plan(
             section: object.section(section).name.to_owned(),
             problem,
         })?;
+        let labelled = has_labelled_data(object);
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
             .map(|index| {
                 if input.is_discarded(index) {
                     return SectionPlan::Skip;
                 }
-                plan_section(isa, object, index, input.hand_written, &object_sites, options)
+                plan_section(isa, object, index, input.hand_written, labelled, &object_sites, options)
             })
             .collect();
         plans.push(sections);
@@ -69,6 +70,7 @@ fn plan_section(
     object: &Object<'_>,
     index: SectionIndex,
     hand_written: bool,
+    labelled: bool,
     sites: &Sites,
     options: &Options,
 ) -> SectionPlan {
@@ -99,12 +101,25 @@ fn plan_section(
         Rule::Replacement => chunks(replacement_starts(sites, index), true, Life::Referenced, None, None),
         Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, None),
         Rule::Code if hand_written => whole(true, None, Some("hand-written")),
+        Rule::Code if labelled => whole(true, None, Some(LABELS)),
         Rule::Code => SectionPlan::Code {
             code: CodeSection::decode(isa, object, index),
             regions: Vec::new(),
-            resumes: Vec::new(),
+            fatal_traps: Vec::new(),
         },
     }
+}
+
+/// Whether `asm` at the top level of the file has made data with a label. The assembler computes the distances
+/// between labels, those of functions too, and leaves no relocation that tells of it.
+fn has_labelled_data(object: &Object<'_>) -> bool {
+    object.symbols.iter().filter(|symbol| is_assembler_label(symbol)).any(|symbol| match symbol.place {
+        Place::Section(section) => {
+            let section = object.section(section);
+            special::rule(section.name, section.kind, section.flags) == Rule::Data
+        }
+        _ => false,
+    })
 }
 
 /// Where a data section may be cut: between strings and constants that the linker itself would move
@@ -126,7 +141,11 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
         starts.push(start as u32);
         let mut units = data[start..].chunks_exact(entsize);
         let Some(end) = units.position(|unit| unit.iter().all(|&byte| byte == 0)) else { break };
-        start = (start + (end + 1) * entsize).next_multiple_of(section.align as usize);
+        start += (end + 1) * entsize;
+        // The linker takes zeros up to the next place that is aligned for padding, anything else for a string.
+        let aligned = start.next_multiple_of(section.align as usize);
+        let padding = data[start..aligned.min(data.len())].iter().all(|&byte| byte == 0);
+        start = if padding { aligned } else { start };
     }
     starts
 }
@@ -148,54 +167,34 @@ fn replacement_starts(sites: &Sites, index: SectionIndex) -> Vec<u32> {
     starts
 }
 
+/// A place in the program that a relocation names.
+struct NamedPlace {
+    object: ObjectIndex,
+    section: SectionIndex,
+    /// Offset in bytes in the section, or outside of it.
+    offset: i64,
+    /// The instruction that calls it, if one of the same section does.
+    caller: Option<u32>,
+    is_call: bool,
+    /// Whether a global symbol says which function is meant, however far away the place is.
+    by_name: bool,
+}
+
 /// Blocks begin, or functions stay whole, where another section's relocation says so.
 fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
     for (i, input) in program.objects.iter().enumerate() {
         let object = &input.object;
         let mut places = Vec::new();
         for (j, section) in object.sections.iter().enumerate() {
-            let bias = match &plans[i][j] {
-                SectionPlan::Skip => continue,
-                SectionPlan::Code { code, .. } => Some(code),
-                SectionPlan::Chunks { .. } => None,
-            };
-            // Entries of weak tables are about code without making it a place to go to; what else they
-            // name, fixups and targets, is.
-            let entry = match &plans[i][j] {
-                SectionPlan::Chunks { starts, life: Life::Site(_), .. } => Some(starts),
-                _ => None,
-            };
             for reloc in &section.relocs {
-                let offset = reloc.offset as u32;
-                if entry.is_some_and(|starts| starts.binary_search(&offset).is_ok()) {
+                let Some(mut place) =
+                    named_place(program, &plans[i][j], section, ObjectIndex::from(i), reloc)
+                else {
                     continue;
-                }
-                let relative = matches!(reloc.class, RelocClass::Relative | RelocClass::Branch);
-                let code = special::rule(section.name, section.kind, section.flags) == Rule::Replacement;
-                let bias = match bias {
-                    Some(code) if relative => code.bias(offset, reloc.width),
-                    None if relative && (code || is_code(section)) => reloc.width,
-                    _ => 0,
                 };
-                let addend = reloc.addend + i64::from(bias);
-                match program.resolve(ObjectIndex::from(i), reloc.symbol) {
-                    Resolved::Local(object_index, symbol) => {
-                        let symbol = &program.objects[object_index.get()].object.symbols[symbol.get()];
-                        if let Place::Section(section) = symbol.place {
-                            places.push((object_index, section, symbol.value as i64 + addend));
-                        }
-                    }
-                    // The symbol itself begins a block already.
-                    Resolved::Global(_) if addend == 0 => {}
-                    Resolved::Global(global) => {
-                        if let Definition::In(object_index, symbol) = program.global(global).definition {
-                            let symbol = &program.objects[object_index.get()].object.symbols[symbol.get()];
-                            if let Place::Section(section) = symbol.place {
-                                places.push((object_index, section, symbol.value as i64 + addend));
-                            }
-                        }
-                    }
-                }
+                let own = (place.object, place.section) == (ObjectIndex::from(i), SectionIndex::from(j));
+                place.caller = place.caller.filter(|_| own);
+                places.push(place);
             }
         }
         for (j, section) in object.sections.iter().enumerate() {
@@ -204,46 +203,115 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
             for reloc in section.relocs.iter().filter(names) {
                 let symbol = &object.symbols[reloc.symbol.get()];
                 let own = symbol.place == Place::Section(SectionIndex::from(j)) && symbol.is_local();
-                let Some(from) = code.span_containing(reloc.offset as u32).filter(|_| own) else { continue };
+                let from = reloc.offset as u32;
+                let Some(span) = code.span_containing(from).filter(|_| own) else { continue };
                 let to = (symbol.value as i64 + reloc.addend) as u32;
-                if code.span_containing(to) == Some(from) && code.spans[from].start != to {
+                if code.span_containing(to) == Some(span) && code.spans[span].start != to {
                     code.names_itself.push(from);
                 }
             }
         }
-        for (object, section, offset) in places {
-            if let SectionPlan::Code { code, .. } = &mut plans[object.get()][section.get()]
-                && let Ok(offset) = u32::try_from(offset)
-            {
-                code.add_reference(offset);
+        for place in places {
+            let SectionPlan::Code { code, .. } = &mut plans[place.object.get()][place.section.get()] else {
+                continue;
+            };
+            let size = program.objects[place.object.get()].object.section(place.section).size;
+            match u32::try_from(place.offset).ok().filter(|&offset| u64::from(offset) <= size) {
+                Some(offset) if place.is_call => code.add_call(place.caller, offset),
+                Some(offset) => code.add_reference(offset),
+                // An integer made of an address (`__pa()`): nothing tells which function is meant.
+                None if !place.by_name => code.opaque = Some("an address that lies outside of the section"),
+                None => {}
             }
         }
     }
 }
 
+/// The place that a relocation of a section names; `None` where that needs no block of its own.
+fn named_place(
+    program: &Program<'_>,
+    plan: &SectionPlan,
+    section: &Section<'_>,
+    object: ObjectIndex,
+    reloc: &Reloc,
+) -> Option<NamedPlace> {
+    let from = reloc.offset as u32;
+    let code = match plan {
+        SectionPlan::Skip => return None,
+        SectionPlan::Code { code, .. } => Some(code),
+        // Entries of weak tables are about code without making it a place to go to; what else they name, fixups
+        // and targets, is.
+        SectionPlan::Chunks { starts, life: Life::Site(_), .. } if starts.binary_search(&from).is_ok() => {
+            return None;
+        }
+        SectionPlan::Chunks { .. } => None,
+    };
+    let relative = matches!(reloc.class, RelocClass::Relative | RelocClass::Branch);
+    let replacement = special::rule(section.name, section.kind, section.flags) == Rule::Replacement;
+    let bias = match code {
+        Some(code) if relative => code.bias(from, reloc.width),
+        None if relative && (replacement || is_code(section)) => reloc.width,
+        _ => 0,
+    };
+    let addend = reloc.addend + i64::from(bias);
+    let resolved = program.resolve(object, reloc.symbol);
+    let (object, symbol) = match resolved {
+        Resolved::Local(object, symbol) => (object, symbol),
+        // The symbol itself begins a block already.
+        Resolved::Global(_) if addend == 0 => return None,
+        Resolved::Global(global) => match program.global(global).definition {
+            Definition::In(object, symbol) => (object, symbol),
+            _ => return None,
+        },
+    };
+    let symbol = &program.objects[object.get()].object.symbols[symbol.get()];
+    let Place::Section(section) = symbol.place else { return None };
+    let caller = code.and_then(|code| code.call_at(from));
+    Some(NamedPlace {
+        object,
+        section,
+        offset: symbol.value as i64 + addend,
+        caller,
+        is_call: caller.is_some(),
+        by_name: matches!(resolved, Resolved::Global(_)),
+    })
+}
+
 /// Fixes patch sites and decides what stays whole.
 fn settle(plan: &mut [SectionPlan], sites: &Sites) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
-        let SectionPlan::Code { code, regions, resumes } = section_plan else { continue };
+        let SectionPlan::Code { code, regions, fatal_traps } = section_plan else { continue };
         let index = SectionIndex::from(i);
         *regions = sites::fix_regions(code, &sites.sites, index);
-        *resumes = sites
+        *fatal_traps = sites
             .sites
             .iter()
-            .filter(|site| site.section == index && site.resumes)
+            .filter(|site| site.section == index && site.fatal)
             .map(|site| site.offset)
             .collect();
-        resumes.sort_unstable();
-        code.settle();
-        if let Some(reason) = code.opaque {
-            *section_plan = SectionPlan::Chunks {
-                starts: vec![0],
-                code: true,
-                life: Life::Referenced,
-                root: None,
-                opaque: Some(reason),
-            };
-        }
+        fatal_traps.sort_unstable();
+        settle_code(section_plan);
+    }
+}
+
+/// Carries whole the function at an offset of a code section, or else all of the section, because something points into
+/// its middle.
+pub(super) fn carry_whole(plan: &mut SectionPlan, function: Option<u32>) {
+    const REASON: &str = "a pointer into the middle of a function";
+    let SectionPlan::Code { code, .. } = plan else { return };
+    match function.and_then(|offset| code.span_containing(offset)) {
+        Some(span) => code.make_opaque(span, REASON),
+        None => code.opaque = Some(REASON),
+    }
+    settle_code(plan);
+}
+
+fn settle_code(plan: &mut SectionPlan) {
+    let SectionPlan::Code { code, .. } = plan else { return };
+    code.settle();
+    if let Some(reason) = code.opaque {
+        let (starts, life) = (vec![0], Life::Referenced);
+        *plan = SectionPlan::Chunks { starts, code: true, life, root: None, opaque: Some(reason) };
     }
 }
 

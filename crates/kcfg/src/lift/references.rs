@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use goblin::elf::sym::{
-    STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
+    STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
 };
 use kelf::{
     Definition, GlobalIndex, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex,
@@ -21,20 +21,29 @@ use crate::isa::{BranchKind, Flow};
 
 /// Fills in references, terminators and symbols.
 pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> Result<(), Error> {
-    let mut connector =
-        Connector { program, lifted, globals: FxHashMap::default(), absolutes: FxHashMap::default() };
+    let mut connector = Connector {
+        program,
+        lifted,
+        globals: FxHashMap::default(),
+        indirect: FxHashMap::default(),
+        absolutes: FxHashMap::default(),
+    };
     connector.define_symbols();
     connector.groups();
     for i in 0..connector.lifted.origins.len() {
         connector.section_references(SectionId::from(i))?;
     }
-    connector.terminators()
+    connector.terminators()?;
+    connector.declare_undefined();
+    Ok(())
 }
 
 struct Connector<'c, 'p> {
     program: &'p Program<'p>,
     lifted: &'c mut Lifted<'p>,
     globals: FxHashMap<GlobalIndex, SymbolId>,
+    /// Local functions whose address is what calling them returns, which only a symbol says.
+    indirect: FxHashMap<(ObjectIndex, SymbolIndex), SymbolId>,
     absolutes: FxHashMap<u64, SymbolId>,
 }
 
@@ -66,6 +75,9 @@ impl<'p> Connector<'_, 'p> {
                     }
                 };
                 let id = SymbolId::from(self.lifted.graph.symbols.len());
+                if symbol.kind == STT_GNU_IFUNC && symbol.is_local() {
+                    self.indirect.insert((object_index, SymbolIndex::from(j)), id);
+                }
                 let mut binding = symbol.binding;
                 if binding != STB_LOCAL {
                     match self.program.resolve(object_index, SymbolIndex::from(j)) {
@@ -89,6 +101,21 @@ impl<'p> Connector<'_, 'p> {
                     place,
                 });
                 self.name_code(id);
+            }
+        }
+    }
+
+    /// Makes the symbols that objects declare and nothing names, too: the linker takes a library's member for them.
+    fn declare_undefined(&mut self) {
+        for (i, input) in self.program.objects.iter().enumerate() {
+            for (j, symbol) in input.object.symbols.iter().enumerate() {
+                if symbol.place == Place::Undefined
+                    && let Resolved::Global(global) =
+                        self.program.resolve(ObjectIndex::from(i), SymbolIndex::from(j))
+                    && self.program.global(global).definition == Definition::Undefined
+                {
+                    self.global(global);
+                }
             }
         }
     }
@@ -255,15 +282,13 @@ impl<'p> Connector<'_, 'p> {
                 (BranchKind::Jump, Some(next)) if self.is_static_jump(node, end) => {
                     Terminator::Branch { branch, taken: self.destination(node, end)?, next }
                 }
-                // A conditional branch with nothing behind it: the compiler knows that it is taken.
-                (BranchKind::Jump | BranchKind::Conditional, _) => {
-                    Terminator::Jump(self.destination(node, end)?)
-                }
+                (BranchKind::Conditional, None) => return Err(self.runs_off(node, end)),
+                (BranchKind::Jump, _) => Terminator::Jump(self.destination(node, end)?),
             },
             Flow::IndirectJump => Terminator::IndirectJump,
             Flow::IndirectCall => Terminator::IndirectCall { next },
             Flow::Return => Terminator::Return,
-            Flow::Trap => Terminator::Trap { next: next.filter(|_| end.resumes) },
+            Flow::Trap => Terminator::Trap { next: next.filter(|_| !end.fatal) },
         })
     }
 
@@ -306,6 +331,9 @@ impl<'p> Connector<'_, 'p> {
             }
             Resolved::Local(object_index, symbol) => (object_index, symbol),
         };
+        if let Some(&id) = self.indirect.get(&(object_index, symbol)) {
+            return Ok((Target::Symbol(id), addend));
+        }
         let object = &self.program.objects[object_index.get()].object;
         let symbol = &object.symbols[symbol.get()];
         let Place::Section(section) = symbol.place else {
@@ -330,11 +358,17 @@ impl<'p> Connector<'_, 'p> {
         let SymbolPlace::Node(node, inside) = self.lifted.graph.symbols[symbol.get()].place else {
             return None;
         };
-        self.lifted.graph.block(node).filter(|_| addend != 0)?;
+        let function = self.lifted.graph.block(node).filter(|_| addend != 0)?.function;
         let node = self.lifted.graph.node(node);
         let at = i64::from(node.offset) + i64::from(inside) + addend;
         let (to, 0) = self.lifted.locate(node.section, at)? else { return None };
-        Some((Target::Node(to), 0))
+        (self.lifted.graph.block(to)?.function == function).then_some((Target::Node(to), 0))
+    }
+
+    fn runs_off(&self, node: NodeId, end: &BlockEnd) -> Error {
+        let section = self.lifted.graph.section_of(node);
+        let (object, name) = (section.object.clone(), section.name.clone());
+        Error::RunsOff { object, section: name, offset: end.last.offset }
     }
 
     fn straddling(&self, id: SectionId, reloc: &Reloc) -> Error {

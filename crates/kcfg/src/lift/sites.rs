@@ -13,8 +13,8 @@ pub(super) struct Site {
     pub offset: u32,
     /// Length in bytes of the code that is patched, where the entry says so, else 0.
     pub len: u32,
-    /// Whether the trap handler resumes behind the instruction.
-    pub resumes: bool,
+    /// Whether it is a trap behind which nothing resumes (`BUG()`).
+    pub fatal: bool,
 }
 
 /// A replacement: part of `.altinstr_replacement`.
@@ -60,7 +60,7 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
                 return Err((index, format!("the entry at {start:#x} names no code of this object")));
             };
             let byte = |offset: u32| section.data[(start + offset) as usize];
-            let mut site = Site { kind, section: site_section, offset, len: 0, resumes: false };
+            let mut site = Site { kind, section: site_section, offset, len: 0, fatal: false };
             match kind {
                 TableKind::Alternative => {
                     site.len = u32::from(byte(alt_instr::LENGTH));
@@ -72,7 +72,7 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
                 TableKind::Paravirt => site.len = u32::from(byte(u32::from(object.machine.word_size()) + 1)),
                 TableKind::Bug => {
                     let at = if entry == 12 { 10 } else { 4 };
-                    site.resumes = u16::from_le_bytes([byte(at), byte(at + 1)]) & BUGFLAG_WARNING != 0;
+                    site.fatal = u16::from_le_bytes([byte(at), byte(at + 1)]) & BUGFLAG_WARNING == 0;
                 }
                 _ => {}
             }

@@ -12,8 +12,8 @@ A compiled `switch` bounds its index, then jumps through a table:
 For every computed jump of that shape, [`bounds`] looks for the comparison that bounds the index. Only
 with a bound in hand, and only if every slot up to it names a block of the same function, is the table
 resolved (Chanet et al. 2007, section 2.3): its slots then belong to the jump, so that they keep code alive
-only while the jump itself can run. Otherwise the table stays ordinary data, which keeps what it names
-alive for as long as anything refers to it; that is sound, and listed in [`Graph::unresolved_switches`].
+only while the jump itself can run. Otherwise the table stays ordinary data, and because it points into the middle
+of the function, that is carried whole ([`super::pointers`]).
 */
 
 use fixedbitset::FixedBitSet;
@@ -35,9 +35,8 @@ pub(super) fn resolve(graph: &mut Graph) {
         let Some(index) = graph.table_index(node) else { continue };
         let table = bounds::upper_bound(graph, &predecessors, node, usize::MAX, index)
             .and_then(|bound| find_table(graph, node, bound));
-        match table {
-            Some(table) => attach(graph, node, table),
-            None => graph.unresolved_switches.push(node),
+        if let Some(table) = table {
+            attach(graph, node, table);
         }
     }
     own_slots(graph);

@@ -11,7 +11,7 @@ use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use super::units::Units;
 use super::{Error, Lowered, PlacedCode};
-use crate::graph::{Graph, Ref, Target};
+use crate::graph::{Graph, Ref, StackNote, Target};
 use crate::index::{NodeId, SymbolId};
 use crate::isa::Rewritable;
 use crate::special::output_name;
@@ -76,6 +76,7 @@ impl<'g> Emitter<'g> {
         emitter.placed = placed;
         let (places, symbols) = emitter.places();
         symbols.add_defined(&places);
+        symbols.add_undefined();
         Ok(emitter)
     }
 
@@ -125,7 +126,11 @@ impl<'g> Emitter<'g> {
             sections.push(self.section(&placed)?);
         }
         let groups = self.groups();
-        sections.push(Section { name: ".note.GNU-stack", kind: SHT_PROGBITS, ..Section::null() });
+        if self.graph.stack != StackNote::Missing {
+            let executable = self.graph.stack == StackNote::Executable;
+            let flags = if executable { u64::from(SHF_EXECINSTR) } else { 0 };
+            sections.push(Section { name: ".note.GNU-stack", kind: SHT_PROGBITS, flags, ..Section::null() });
+        }
         Ok(Object {
             name: "kshrink.o".to_owned(),
             machine: self.graph.machine,

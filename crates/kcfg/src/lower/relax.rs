@@ -1,5 +1,7 @@
 //! Placing the nodes of one section: which branches the layout needs, and their shortest encodings.
 
+use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
+
 use super::units::{Unit, Units};
 use crate::graph::{Dest, Graph, Node, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
@@ -106,7 +108,7 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], offsets: &mut [u32]) 
             // All that has to stay beside it moves with it, by a multiple of the largest alignment.
             let behind = nodes[i..].windows(2).take_while(|pair| follows(graph, &pair[0], &pair[1]));
             let align = behind.map(|pair| graph.node(pair[1].node).align).fold(node.align, u32::max).max(1);
-            let residue = if align > node.align { node.offset % align } else { 0 };
+            let residue = node.offset % align;
             at = (at + align - 1 - residue) / align * align + residue;
         }
         nodes[i].offset = at;
@@ -215,11 +217,13 @@ impl BranchMaker<'_> {
         }
         match dest.target {
             Target::Node(_) => true,
-            // A weak definition may still be overridden by an object that is linked beside.
+            // A weak definition may still be overridden by an object that is linked beside; an indirect function
+            // says by calling it where it is.
             Target::Symbol(symbol) => {
                 let symbol = &self.graph.symbols[symbol.get()];
                 self.relax == Relax::Shortest
-                    && symbol.binding != goblin::elf::sym::STB_WEAK
+                    && symbol.binding != STB_WEAK
+                    && symbol.kind != STT_GNU_IFUNC
                     && matches!(symbol.place, SymbolPlace::Node(..))
             }
         }

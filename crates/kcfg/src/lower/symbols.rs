@@ -1,7 +1,7 @@
 //! The symbol table of the lowered object.
 
 use goblin::elf::section_header::SHF_TLS;
-use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
+use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
 use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
 use rustc_hash::FxHashMap;
 
@@ -76,6 +76,16 @@ impl<'g> SymbolTable<'g> {
                 place: Place::Section(section),
             });
             self.indices.insert(SymbolId::from(i), index);
+        }
+    }
+
+    /// Adds every symbol that the objects leave to others to define, whether what named it is alive or not: the linker
+    /// takes members of libraries for them, which may do something by themselves.
+    pub fn add_undefined(&mut self) {
+        for (i, symbol) in self.graph.symbols.iter().enumerate() {
+            if symbol.place == SymbolPlace::Undefined && symbol.binding == STB_GLOBAL {
+                self.index(SymbolId::from(i));
+            }
         }
     }
 

@@ -54,8 +54,6 @@ pub fn write(
     write_array(out, "functions", scope.functions.iter().map(|&id| printer.function_record(id, text)))?;
     write_array(out, "chunks", scope.chunks.iter().filter_map(|&id| printer.chunk_record(id, text)))?;
     write_array(out, "tables", scope.tables.iter().map(|&id| printer.table_record(id)))?;
-    let unresolved = graph.unresolved_switches.iter().filter(|&&node| scope.has(node));
-    write_array(out, "unresolved_switches", unresolved.map(|&node| printer.node_record(node)))?;
     let opaque = graph.opaque.iter().filter(|opaque| scope.has(opaque.node));
     write_array(out, "opaque", opaque.map(OpaqueRecord::of))?;
     write_array(out, "outside", scope.outside.iter().filter_map(|&id| printer.outside_record(id)))?;

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use goblin::elf::section_header::SHF_WRITE;
 use kelf::RelocClass;
-use rustc_hash::FxHashMap;
 
 use super::escape;
+use super::ways::Ways;
 use crate::edges::Predecessors;
 use crate::graph::{Graph, Ref, Terminator};
 use crate::index::NodeId;
@@ -45,25 +45,13 @@ const MARKER: u32 = 0x5ac3_96e1;
 pub(super) struct Prover<'g> {
     graph: &'g Graph,
     predecessors: Predecessors,
-    /// The blocks that always go on to a block.
-    runs_into: FxHashMap<NodeId, Vec<NodeId>>,
+    ways: Ways,
 }
 
 impl<'g> Prover<'g> {
     /// Looks at how the blocks of a graph hang together.
     pub fn of(graph: &'g Graph) -> Prover<'g> {
-        let mut runs_into: FxHashMap<NodeId, Vec<NodeId>> = FxHashMap::default();
-        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
-            let next = match graph.block(node).map(|block| &block.end) {
-                Some(Terminator::FallThrough(next)) => Some(*next),
-                Some(Terminator::Jump(dest)) => graph.resolve_node(dest.target),
-                _ => None,
-            };
-            if let Some(next) = next {
-                runs_into.entry(next).or_default().push(node);
-            }
-        }
-        Prover { graph, predecessors: Predecessors::of(graph), runs_into }
+        Prover { graph, predecessors: Predecessors::of(graph), ways: Ways::of(graph) }
     }
 
     /// What the reference of this node proves.
@@ -132,9 +120,9 @@ impl<'g> Prover<'g> {
             let slots = self.graph.slots(*table);
             return Some(Claim::Access(start..start + slots.len() as i64 * i64::from(slots[0].width)));
         }
-        if let Some(first) = self.first_index(node, number, &operand.address) {
-            let at = start.checked_add(first)?;
-            return Some(Claim::Access(start.min(at)..at.checked_add(width)?.max(start + 1)));
+        if let Some((least, greatest)) = self.first_indices(node, number, &operand.address) {
+            let (least, greatest) = (start.checked_add(least)?, start.checked_add(greatest)?);
+            return Some(Claim::Access(start.min(least)..greatest.checked_add(width)?.max(start + 1)));
         }
         let (reg, scale) = match (operand.address.base, operand.address.index) {
             (Some(reg), None) => (reg, 1),
@@ -146,26 +134,31 @@ impl<'g> Prover<'g> {
         Some(Claim::Access(start..last.checked_add(width)?))
     }
 
-    /// How far from its displacement an operand reaches whenever control comes in one certain way: the first
-    /// time round a loop, for one. What it touches then belongs to the variable that is meant, as whatever it
-    /// touches later does.
-    fn first_index(&self, node: NodeId, number: usize, address: &Address) -> Option<i64> {
-        let registers = address.base.into_iter().chain(address.index.map(|(reg, _)| reg));
-        let mut ways: Vec<Vec<Vec<Effect>>> = Vec::new();
+    /// How far from its displacement an operand reaches when control comes to it for the first time, the first time
+    /// round a loop for one: the least and the greatest distance in bytes. What it touches then belongs to the
+    /// variable that is meant, as whatever it touches later does. A way that comes in only behind the block itself is
+    /// not the first; of the others one is, so that all of them have to be known.
+    fn first_indices(&self, node: NodeId, number: usize, address: &Address) -> Option<(i64, i64)> {
         let before = self.graph.effects(node)[..number].to_vec();
-        ways.push(before.clone());
-        for &previous in self.runs_into.get(&node).into_iter().flatten() {
-            ways.push([self.graph.effects(previous), before.clone()].concat());
+        if let Some(index) = known_index(&before, address) {
+            return Some((index, index));
         }
-        let known = ways.iter().find_map(|way| {
-            registers
-                .clone()
-                .map(|reg| last_constant(way, reg).map(|value| (reg, value)))
-                .collect::<Option<Vec<_>>>()
-        })?;
-        let value = |reg: Reg| known.iter().find(|(known, _)| *known == reg).map_or(0, |(_, value)| *value);
-        let index = address.index.map_or(0, |(reg, scale)| value(reg) * i64::from(scale));
-        Some(address.base.map_or(0, value) + index)
+        let mut found: Option<(i64, i64)> = None;
+        for &previous in self.ways.leading_to(node)? {
+            if self.ways.dominates(node, previous) {
+                continue;
+            }
+            // What a called function leaves in the registers, or code that is patched, is not known.
+            let end = &self.graph.block(previous)?.end;
+            if !matches!(end, Terminator::FallThrough(_) | Terminator::Jump(_) | Terminator::Branch { .. }) {
+                return None;
+            }
+            let index = known_index(&[self.graph.effects(previous), before.clone()].concat(), address)?;
+            found = Some(
+                found.map_or((index, index), |(least, greatest)| (least.min(index), greatest.max(index))),
+            );
+        }
+        found
     }
 
     /// The address itself goes somewhere: where?
@@ -222,6 +215,15 @@ impl<'g> Prover<'g> {
             None => Some(Claim::Pointer(start)),
         }
     }
+}
+
+/// How far from its displacement an operand reaches behind these instructions, in bytes, if they say so.
+fn known_index(effects: &[Vec<Effect>], address: &Address) -> Option<i64> {
+    let base = address.base.map_or(Some(0), |reg| last_constant(effects, reg))?;
+    let index = address
+        .index
+        .map_or(Some(0), |(reg, scale)| Some(last_constant(effects, reg)? * i64::from(scale)))?;
+    Some(base + index)
 }
 
 /// The value of a register behind these instructions, if a constant was moved there last. Small ones only:

@@ -13,7 +13,8 @@ variable that its offset lies in. Three facts prove it ([`claims`]):
 - A pointer that is passed to a function, returned, stored in memory outside of the frame, or part of an
   initializer is a value of the source language, so that it points into its object or just behind its last
   byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame. (The kernel
-  itself makes an exception for list heads; see `Variables::add_entry`.)
+  itself makes an exception for list heads; see `Variables::add_entry`.) Only what points to the first byte of a
+  variable is taken for such a value.
 - A reference by a global symbol's name means that symbol's variable.
 
 A pointer to the first byte of a variable that another one touches may also point just behind that other one,
@@ -23,16 +24,17 @@ as that of an empty stack that grows down does. It keeps both alive, and the two
 
 mod claims;
 mod escape;
+mod ways;
 
 use std::ops::Range;
 
-use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE, SHT_NOBITS};
 use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
 use kelf::Program;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::nodes::{Cut, Cuts};
-use crate::graph::{Graph, Life, Section, SymbolPlace, Target};
+use crate::graph::{Graph, Life, SymbolPlace, Target};
 use crate::index::{NodeId, SectionId};
 use crate::special::{Rule, rule};
 
@@ -43,18 +45,22 @@ pub(super) fn cuts(program: &Program<'_>, graph: &Graph) -> Cuts {
     let mut sections = candidates(program, graph);
     let prover = claims::Prover::of(graph);
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+        let from = graph.node(node);
         for reference in graph.refs_of(node) {
             let Target::Node(to) = reference.target else { continue };
-            let Some(variables) = sections.get_mut(&graph.node(to).section) else { continue };
+            let to = graph.node(to);
             // Once lost, a section needs no more proofs.
-            if !variables.lost {
-                let id = graph.node(to).section;
-                match prover.claim(node, reference).at(graph.node(to).offset) {
-                    Claim::Pointer(at) if variables.writable && graph.block(node).is_some() => {
-                        variables.add_entry(at, named_beside(graph, node, id));
-                    }
-                    claim => variables.add(claim),
+            let Some(variables) = sections.get_mut(&to.section).filter(|variables| !variables.lost) else {
+                continue;
+            };
+            match prover.claim(node, reference).at(to.offset) {
+                Claim::Access(range) => variables.add_access(range),
+                Claim::Pointer(at) if graph.block(node).is_some() => variables.add_entry(at),
+                Claim::Pointer(at) => {
+                    let holder = i64::from(from.offset) + i64::from(reference.offset);
+                    variables.add_initializer(at, Some(holder).filter(|_| from.section == to.section));
                 }
+                Claim::Unknown => variables.lost = true,
             }
         }
     }
@@ -87,9 +93,11 @@ fn candidates(program: &Program<'_>, graph: &Graph) -> FxHashMap<SectionId, Vari
     }
     let variables = found
         .into_iter()
-        .map(|(id, ranges)| (id, Variables::new(ranges, &graph.sections[id.get()])))
+        .map(|(id, ranges)| (id, Variables::new(ranges, graph.sections[id.get()].size)))
         .filter(|(_, variables)| variables.pieces.len() > 1);
-    variables.collect()
+    let mut variables: FxHashMap<SectionId, Variables> = variables.collect();
+    find_heads(graph, &mut variables);
+    variables
 }
 
 fn is_candidate(program: &Program<'_>, graph: &Graph, node: NodeId) -> bool {
@@ -104,19 +112,31 @@ fn is_candidate(program: &Program<'_>, graph: &Graph, node: NodeId) -> bool {
         && !program.objects[section.origin.get()].hand_written
 }
 
-/// Size in bytes of the largest head of a list or tree (`struct rb_root_cached` on 64-bit machines).
-const MAX_HEAD: usize = 16;
+/// Size in bytes of the largest variable that is taken for the head of a list that ends where it begins, with a lock or
+/// the like beside it. The smallest has two words (`struct list_head`).
+const MAX_HEAD: u32 = 16;
 
-/// The places in a section that the function of a block names.
-fn named_beside(graph: &Graph, node: NodeId, section: SectionId) -> impl Iterator<Item = i64> {
-    let blocks = graph.block(node).map(|block| graph.functions[block.function.get()].blocks.clone());
-    let refs = blocks.into_iter().flatten().flat_map(|block| graph.refs_of(NodeId(block)));
-    refs.filter_map(move |reference| match reference.target {
-        Target::Node(to) if graph.node(to).section == section => {
-            Some(i64::from(graph.node(to).offset) + reference.addend)
+/// Finds the variables that may be the head of such a list: zero until the program sets them up, or made of pointers.
+fn find_heads(graph: &Graph, variables: &mut FxHashMap<SectionId, Variables>) {
+    let words = 2 * u32::from(graph.machine.word_size());
+    let mut pointers: FxHashSet<(SectionId, u32)> = FxHashSet::default();
+    for node in graph.node_ids().map(|node| (node, graph.node(node))).filter(|(_, node)| node.live) {
+        if variables.contains_key(&node.1.section) {
+            pointers.extend(
+                graph.refs_of(node.0).iter().map(|held| (node.1.section, node.1.offset + held.offset)),
+            );
         }
-        _ => None,
-    })
+    }
+    for (id, variables) in variables {
+        let section = &graph.sections[id.get()];
+        let is_head = |piece: &&Range<u32>| {
+            (words..=MAX_HEAD).contains(&(piece.end - piece.start))
+                && (section.kind == SHT_NOBITS || pointers.contains(&(*id, piece.start)))
+        };
+        let writable = section.flags & u64::from(SHF_WRITE) != 0;
+        variables.last_head =
+            variables.pieces.iter().rev().find(is_head).map(|head| head.start).filter(|_| writable);
+    }
 }
 
 /// The variables of one section, and what is known of the references into it.
@@ -127,15 +147,14 @@ struct Variables {
     joined: Vec<bool>,
     /// Whether each piece stays beside the piece before it.
     follows: Vec<bool>,
-    /// Whether the program can write to the section.
-    writable: bool,
+    /// Where the last piece begins that may be the head of a list, if the program can write to the section.
+    last_head: Option<u32>,
     /// A reference could not be proved.
     lost: bool,
 }
 
 impl Variables {
-    fn new(mut ranges: Vec<Range<u32>>, section: &Section) -> Variables {
-        let (size, writable) = (section.size, section.flags & u64::from(SHF_WRITE) != 0);
+    fn new(mut ranges: Vec<Range<u32>>, size: u32) -> Variables {
         ranges.sort_unstable_by_key(|range| (range.start, range.end));
         let mut pieces: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
         let mut at = 0;
@@ -157,43 +176,51 @@ impl Variables {
         }
         let joined = vec![false; pieces.len()];
         let follows = joined.clone();
-        Variables { pieces, joined, follows, writable, lost: false }
+        Variables { pieces, joined, follows, last_head: None, lost: false }
     }
 
-    /// Takes a pointer that code makes to a section that can be written. The kernel computes `list_entry(&head,
-    /// …)` of list heads that are in no structure, which points in front of the head: to nothing, or, as it
-    /// looks, into another variable. So the pointer has to be to the first byte of a variable, and all
-    /// stays together up to the list heads further on that the same function names (`beside`).
-    fn add_entry(&mut self, at: i64, beside: impl Iterator<Item = i64>) {
-        let size = i64::from(self.pieces[self.pieces.len() - 1].end);
-        if !(0..size).contains(&at) || i64::from(self.pieces[self.piece(at)].start) != at {
+    /// Takes a pointer that code makes. It has to be to the first byte of a variable: elsewhere it may as well have been
+    /// made from the variable behind (`table - 1`, for a table that is counted from 1). The kernel also computes
+    /// `list_entry(&head, …)` of the heads of lists, which points to where an entry would begin with the head in it:
+    /// into nothing, or, as it looks, to another variable. So all stays together up to the last head behind it.
+    fn add_entry(&mut self, at: i64) {
+        self.add_pointer(at);
+        if let Some(head) = self.last_head.map(i64::from).filter(|&head| head > at && !self.lost) {
+            self.add_access(at..head + 1);
+        }
+    }
+
+    /// Takes a pointer that initializes a variable; `holder` is where in the same section, if it is. It has to be to
+    /// the first byte of a variable, or to the variable that holds it (a list that is empty at first): elsewhere it
+    /// may be an integer, made of the address of any variable (`(uintptr_t)&key + 12`).
+    fn add_initializer(&mut self, at: i64, holder: Option<i64>) {
+        match holder {
+            Some(holder) if (0..self.size()).contains(&at) && self.piece(holder) == self.piece(at) => {}
+            _ => self.add_pointer(at),
+        }
+    }
+
+    /// Takes a pointer to the first byte of a variable, or to the end of the one in front of it.
+    fn add_pointer(&mut self, at: i64) {
+        let piece = (0..self.size()).contains(&at).then(|| self.piece(at));
+        match piece.filter(|&piece| i64::from(self.pieces[piece].start) == at) {
+            Some(piece) => self.follows[piece] = piece > 0,
+            None => self.lost = true,
+        }
+    }
+
+    /// Takes an access to these bytes, which belong to one variable.
+    fn add_access(&mut self, range: Range<i64>) {
+        if 0 <= range.start && range.start < range.end && range.end <= self.size() {
+            let (first, last) = (self.piece(range.start), self.piece(range.end - 1));
+            self.joined[first + 1..=last].fill(true);
+        } else {
             self.lost = true;
-            return;
         }
-        for head in beside.filter(|head| (at + 1..size).contains(head)) {
-            if self.pieces[self.piece(head)].len() <= MAX_HEAD {
-                self.add(Claim::Access(at..head + 1));
-            }
-        }
-        self.add(Claim::Pointer(at));
     }
 
-    /// Takes a claim.
-    fn add(&mut self, claim: Claim) {
-        let size = i64::from(self.pieces[self.pieces.len() - 1].end);
-        match claim {
-            Claim::Access(range) if 0 <= range.start && range.end <= size && range.start < range.end => {
-                let (first, last) = (self.piece(range.start), self.piece(range.end - 1));
-                self.joined[first + 1..=last].fill(true);
-            }
-            Claim::Pointer(at) if (0..=size).contains(&at) => {
-                let piece = self.piece(at.min(size - 1));
-                if i64::from(self.pieces[piece].start) == at {
-                    self.follows[piece] = piece > 0;
-                }
-            }
-            _ => self.lost = true,
-        }
+    fn size(&self) -> i64 {
+        i64::from(self.pieces[self.pieces.len() - 1].end)
     }
 
     fn piece(&self, at: i64) -> usize {
@@ -211,10 +238,4 @@ impl Variables {
             apart.map(|((piece, _), &follows)| Cut { start: piece.start, follows }).collect();
         (cuts.len() > 1).then_some(cuts)
     }
-}
-
-/// The alignment in bytes that a piece at `offset` of a section has: what its place shows, and no more than
-/// the section's.
-pub(super) fn alignment(section_align: u64, offset: u32) -> u64 {
-    if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }
 }
