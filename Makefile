@@ -22,7 +22,7 @@ demo: build
 	fixtures/demo.sh out/demo
 
 test: lint build
-	fixtures/install.sh boot browser programs scan
+	fixtures/install.sh boot browser programs cross scan
 	cargo test --release --workspace
 
 tools:
