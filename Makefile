@@ -2,11 +2,12 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test tools build lint bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
+.PHONY: help demo test fresh tools build lint bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
+	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
 	@echo 'make build   the commands, in target/release/'
 	@echo 'make lint    rustfmt and clippy'
 	@echo 'make bench   rewriting beside ld -r: time and memory'
@@ -24,6 +25,9 @@ demo: build
 test: lint build
 	fixtures/install.sh boot browser programs cross scan
 	cargo test --release --workspace
+
+fresh:
+	fixtures/fresh.sh
 
 tools:
 	fixtures/install.sh kernel
