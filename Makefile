@@ -2,7 +2,10 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test fresh tools build lint bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
+.PHONY: help demo test fresh tools build lint install uninstall bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
+
+PREFIX = /usr/local
+COMMANDS = coverage kcfg kelf kshrink-spec reorder syscall-scan
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
@@ -10,6 +13,8 @@ help:
 	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
 	@echo 'make build   the commands, in target/release/'
 	@echo 'make lint    rustfmt and clippy'
+	@echo 'make install PREFIX=DIR   what make build has built, man pages, completions (DESTDIR is honoured)'
+	@echo 'make uninstall PREFIX=DIR   takes that away'
 	@echo 'make bench   rewriting beside ld -r: time and memory'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make bench-scan   scanning programs: time and memory'
@@ -38,6 +43,26 @@ build: tools
 lint: tools
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
+
+# Not built here: who installs is often root.
+install:
+	@for command in $(COMMANDS); do \
+		[ -x target/release/$$command ] || { echo "target/release/$$command is missing; run make build first" >&2; exit 1; }; \
+	done
+	install -d '$(DESTDIR)$(PREFIX)/bin'
+	for command in $(COMMANDS); do \
+		install target/release/$$command '$(DESTDIR)$(PREFIX)/bin/' && \
+			target/release/$$command --generate '$(DESTDIR)$(PREFIX)/share' || exit 1; \
+	done
+
+# Every command knows what belongs to it, and writes that aside to be named.
+uninstall:
+	set -e; names=$$(mktemp -d); trap 'rm -rf "$$names"' EXIT; cd '$(DESTDIR)$(PREFIX)'; \
+	for command in $(COMMANDS); do \
+		[ ! -x bin/$$command ] || bin/$$command --generate "$$names/share"; \
+	done; \
+	for command in $(COMMANDS); do rm -f bin/$$command; done; \
+	(cd "$$names"; find . -type f) | while read -r file; do rm -f "$$file"; done
 
 bench: build
 	fixtures/bench/rewrite.sh
