@@ -1,14 +1,27 @@
+# make check  while you work: what holds without kernels and foreign tools
 # make demo   the main job, from nothing to two booted kernels and a table
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo test tools build lint bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
+
+PREFIX = /usr/local
+COMMANDS = coverage kcfg kelf kshrink-spec reorder syscall-scan
+
+# Tests for which Rust, gcc and binutils are enough, besides those within the sources: the packages and their
+# targets. A name here is the name of no other target of these packages.
+CHECKED_PACKAGES = kcfg kcli kelf kshrink-tests
+CHECKED = build_dir cli command lift lower scan_index size sound usage
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
+	@echo 'make check   format, lints, documentation, tests that need no kernel and no foreign tool, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
+	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
 	@echo 'make build   the commands, in target/release/'
-	@echo 'make lint    rustfmt and clippy'
+	@echo 'make lint    rustfmt, clippy and rustdoc, without a warning'
+	@echo 'make install PREFIX=DIR   what make build has built, man pages, completions (DESTDIR is honoured)'
+	@echo 'make uninstall PREFIX=DIR   takes that away'
 	@echo 'make bench   rewriting beside ld -r: time and memory'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make bench-scan   scanning programs: time and memory'
@@ -21,12 +34,20 @@ help:
 demo: build
 	fixtures/demo.sh out/demo
 
+check: lint
+	cargo test --workspace --lib --bins -- --skip chains_tell_what_functions_tell
+	cargo test --workspace --doc
+	cargo test $(CHECKED_PACKAGES:%=--package %) $(CHECKED:%=--test %)
+
 test: lint build
-	fixtures/install.sh boot browser programs scan
+	fixtures/install.sh kernel boot browser programs cross scan
 	cargo test --release --workspace
 
+fresh:
+	fixtures/fresh.sh
+
 tools:
-	fixtures/install.sh kernel
+	fixtures/install.sh rust
 
 build: tools
 	cargo build --release --workspace --bins
@@ -34,6 +55,27 @@ build: tools
 lint: tools
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --no-deps
+
+# Not built here: who installs is often root.
+install:
+	@for command in $(COMMANDS); do \
+		[ -x target/release/$$command ] || { echo "target/release/$$command is missing; run make build first" >&2; exit 1; }; \
+	done
+	install -d '$(DESTDIR)$(PREFIX)/bin'
+	for command in $(COMMANDS); do \
+		install target/release/$$command '$(DESTDIR)$(PREFIX)/bin/' && \
+			target/release/$$command --generate '$(DESTDIR)$(PREFIX)/share' || exit 1; \
+	done
+
+# Every command knows what belongs to it, and writes that aside to be named.
+uninstall:
+	set -e; names=$$(mktemp -d); trap 'rm -rf "$$names"' EXIT; cd '$(DESTDIR)$(PREFIX)'; \
+	for command in $(COMMANDS); do \
+		[ ! -x bin/$$command ] || bin/$$command --generate "$$names/share"; \
+	done; \
+	for command in $(COMMANDS); do rm -f bin/$$command; done; \
+	(cd "$$names"; find . -type f) | while read -r file; do rm -f "$$file"; done
 
 bench: build
 	fixtures/bench/rewrite.sh

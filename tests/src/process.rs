@@ -4,15 +4,27 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Debian's package with a tool.
+/// Debian's packages with a tool and what it needs to make programs.
 fn package(tool: &str) -> &str {
     match tool {
-        "gcc" => "gcc",
-        "arm-linux-gnueabihf-gcc" => "gcc-arm-linux-gnueabihf",
+        "gcc" => "gcc and libc6-dev",
+        "i686-linux-gnu-gcc" => "gcc-i686-linux-gnu and libc6-dev-i386-cross",
+        "arm-linux-gnueabihf-gcc" => "gcc-arm-linux-gnueabihf and libc6-dev-armhf-cross",
+        "aarch64-linux-gnu-gcc" => "gcc-aarch64-linux-gnu and libc6-dev-arm64-cross",
+        "i686-linux-gnu-ld" => "binutils-i686-linux-gnu",
         "arm-linux-gnueabihf-ld" => "binutils-arm-linux-gnueabihf",
-        "aarch64-linux-gnu-gcc" => "gcc-aarch64-linux-gnu",
         "aarch64-linux-gnu-ld" => "binutils-aarch64-linux-gnu",
+        "qemu-arm" | "qemu-aarch64" => "qemu-user",
         _ => "binutils",
+    }
+}
+
+/// Panics, with the package to install, if there is no such tool. For one that `timeout` or another program will
+/// start, whose own error would be lost.
+#[track_caller]
+pub fn require(tool: &str) {
+    if let Err(error) = Command::new(tool).arg("--version").output() {
+        panic!("{tool}: {error}; install {}", package(tool));
     }
 }
 
@@ -20,11 +32,9 @@ fn package(tool: &str) -> &str {
 #[track_caller]
 pub fn run(tool: &mut Command) -> String {
     let name = tool.get_program().to_string_lossy().into_owned();
-    let output = tool
-        .output()
-        .unwrap_or_else(|error| panic!("{name}: {error}; install the package {}", package(&name)));
+    let output = tool.output().unwrap_or_else(|error| panic!("{name}: {error}; install {}", package(&name)));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{tool:?} failed:\n{text}");
+    assert!(output.status.success(), "{tool:?}, which is in {}, failed:\n{text}", package(&name));
     text
 }
 

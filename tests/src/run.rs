@@ -119,7 +119,8 @@ impl Run {
         let (output, in_time) = match receiver.recv_timeout(limit) {
             Ok(output) => (output, true),
             Err(_) => {
-                let _ = Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status();
+                // The shell's own kill: the program of that name is in a package that a small system lacks.
+                let _ = Command::new("sh").args(["-c", &format!("kill -KILL -{group}")]).status();
                 (receiver.recv().expect("the thread sends once"), false)
             }
         };

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
 use coverage::ftrace::Calls;
 use coverage::lines::Lines;
 use coverage::{Code, Error, Recorder, dump, ftrace, html, qemu, summary};
@@ -16,8 +15,7 @@ mod options;
 use options::{Command, Options, Traces};
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    kcli::main("coverage", || run(options.command))
+    kcli::with_arguments(|options: Options| kcli::main("coverage", || run(options.command)))
 }
 
 fn run(command: Command) -> Result<(), Failure> {

@@ -6,7 +6,6 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
 use kcfg::graph::Graph;
 use kcfg::lift::{self, Lifter};
 use kcfg::print::{Printer, Selection, dot, json};
@@ -17,8 +16,7 @@ use kelf::{InputFiles, KernelBuild, Program};
 use arguments::{Arguments, View};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    kcli::main("kcfg", || run(&arguments))
+    kcli::with_arguments(|arguments: Arguments| kcli::main("kcfg", || run(&arguments)))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

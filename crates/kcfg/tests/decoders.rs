@@ -11,6 +11,7 @@ use capstone::prelude::*;
 use capstone::{InsnGroupType, RegId, arch};
 use kcfg::isa::{Flow, Reg, isa};
 use kelf::Machine;
+use kshrink_tests::process::run;
 
 const RANDOM_BYTES: usize = 1_000_000;
 /// By mnemonic.
@@ -76,9 +77,7 @@ impl Encoding {
         let program = directory.path().join("program");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/isa/execute.c");
         let mut command = Command::new(self.compiler);
-        let status = command.args([self.option, "-static", "-o"]).arg(&program).arg(source).status();
-        let status = status.unwrap_or_else(|error| panic!("{}: {error}", self.compiler));
-        assert!(status.success());
+        run(command.args([self.option, "-static", "-o"]).arg(&program).arg(source));
         let bytes = std::fs::read(&program).unwrap();
         let elf = goblin::elf::Elf::parse(&bytes).unwrap();
         let text =

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use kcfg::isa::{Address, BinaryOp, Condition, Effect, Flow, Reg, TEMPORARY, Value, arm, isa};
 use kelf::Machine;
+use kshrink_tests::process::{require, run};
 
 /// Where the harness has memory, see `fixtures/isa/execute.c`.
 const MEMORY: u64 = 0x2000_0000;
@@ -62,15 +63,14 @@ impl Encoding {
 
     /// The harness for the machine, compiled.
     fn harness(self, directory: &Path) -> (PathBuf, &'static str) {
-        let (compiler, package, emulator) = match self {
-            Encoding::A64 => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "qemu-aarch64"),
-            _ => ("arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf", "qemu-arm"),
+        let (compiler, emulator) = match self {
+            Encoding::A64 => ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+            _ => ("arm-linux-gnueabihf-gcc", "qemu-arm"),
         };
+        require(emulator);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/isa/execute.c");
         let program = directory.join("execute");
-        let status = Command::new(compiler).args(["-O1", "-static", "-o"]).arg(&program).arg(source).status();
-        let status = status.unwrap_or_else(|error| panic!("{compiler}: {error}; it is in {package}"));
-        assert!(status.success());
+        run(Command::new(compiler).args(["-O1", "-static", "-o"]).arg(&program).arg(source));
         (program, emulator)
     }
 
@@ -168,7 +168,7 @@ fn execute(encoding: Encoding, (program, emulator): (&Path, &str), cases: &[Case
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| panic!("{emulator}: {error}; it is in qemu-user"));
+        .unwrap_or_else(|error| panic!("timeout: {error}"));
     let mut stdin = child.stdin.take().unwrap();
     let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
     let output = child.wait_with_output().unwrap();

@@ -1,21 +1,24 @@
 //! What the commands of kshrink share, so that each of them stays a thin shell over its library:
 //!
 //! - [`main`]: runs a command, prints its error, picks its exit code;
+//! - [`with_arguments`]: parses its command line, from which man pages and completions are made as well;
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes, `-` being standard input or
 //!   output;
 //! - [`Progress`]: a spinner or bar for people, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns.
 //!
-//! This is a handful of functions and not a framework: a command parses its own arguments and calls
+//! This is a handful of functions and not a framework: a command describes its own arguments and calls
 //! what it needs. The decision behind it is that standard output belongs to results alone, and that
 //! a result is either whole or absent. Diagnostics and progress therefore go to standard error, and
 //! a file appears under its name only when it is complete.
 
+mod install;
 mod output;
 mod progress;
 mod run;
 mod table;
 
+pub use install::with_arguments;
 pub use output::{Output, is_piped_stdin, read_input};
 pub use progress::Progress;
 pub use run::{Failure, OrBadInput, main};

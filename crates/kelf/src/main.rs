@@ -37,9 +37,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    kcli::main("kelf", || match arguments.command {
-        Command::Size { a, b, json } => size(a, b, json),
+    kcli::with_arguments(|arguments: Arguments| {
+        kcli::main("kelf", || match arguments.command {
+            Command::Size { a, b, json } => size(a, b, json),
+        })
     })
 }
 

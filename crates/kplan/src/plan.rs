@@ -74,7 +74,7 @@ impl Plan {
     }
 }
 
-/// The sections; the version is for [`Document::write`] to put in front.
+/// The sections; the version is for `Document::write` to put in front.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -95,7 +95,7 @@ impl Serialize for Plan {
 }
 
 /// Reads the known sections by their types, straight from the text, so that an error knows its line. The
-/// version is for [`Document::parse`] to check.
+/// version is for `Document::parse` to check.
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
         struct Sections;

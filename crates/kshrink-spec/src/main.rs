@@ -11,7 +11,6 @@ mod rewrite;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
 use kcli::{Failure, OrBadInput, Output, Progress, is_piped_stdin, read_input};
 use kplan::Plan;
 
@@ -20,8 +19,7 @@ use phases::Phases;
 use rewrite::Input;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    kcli::main("kshrink-spec", || run(&arguments))
+    kcli::with_arguments(|arguments: Arguments| kcli::main("kshrink-spec", || run(&arguments)))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

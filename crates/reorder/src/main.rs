@@ -6,7 +6,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
 use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
 use kplan::{Coverage, FunctionName, Plan};
 use reorder::algorithm::{Algorithm, Call};
@@ -20,12 +19,13 @@ use reorder::pages::Pages;
 use arguments::{Arguments, Look, OrderArguments};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    kcli::main("reorder", || match &arguments.look {
-        Some(Look::Pages { vmlinux, plan, page_size, emptiest, json }) => {
-            pages(vmlinux, plan.as_deref(), *page_size, *emptiest, *json)
-        }
-        None => order(&arguments.order),
+    kcli::with_arguments(|arguments: Arguments| {
+        kcli::main("reorder", || match &arguments.look {
+            Some(Look::Pages { vmlinux, plan, page_size, emptiest, json }) => {
+                pages(vmlinux, plan.as_deref(), *page_size, *emptiest, *json)
+            }
+            None => order(&arguments.order),
+        })
     })
 }
 

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
 use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
 use kplan::{Abi, Plan, Syscalls};
 use syscall_scan::diff::Difference;
@@ -24,12 +23,11 @@ use options::{Command, DiffFormat, DiffOptions, Format, Options};
 const MAX_NAMED: usize = 10;
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    match &options.command {
+    kcli::with_arguments(|options: Options| match &options.command {
         Some(Command::Diff(options)) => main_diff(options),
         None if options.why.is_some() => kcli::main("syscall-scan", || why(&options)),
         None => kcli::main("syscall-scan", || run(&options)),
-    }
+    })
 }
 
 fn run(options: &Options) -> Result<(), Failure> {

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use kshrink_tests::process::require;
+
 use common::{Machine, all_calls, busybox, fixture, section};
 
 /// What a command of the script may not contain.
@@ -34,8 +36,7 @@ fn compare(machine: Machine, emulator: &str) {
     let section = section(&busybox, machine.abi());
     assert_eq!(section["complete"], true, "{:#}", section["unresolved"]);
     let listed = all_calls(&section);
-    let version = Command::new(emulator).arg("--version").stdout(Stdio::null()).status();
-    version.unwrap_or_else(|error| panic!("{emulator}: {error}; it is in Debian's package qemu-user"));
+    require(emulator);
     let mut seen = BTreeMap::new();
     for command in commands() {
         for call in trace(emulator, &busybox, &command) {

@@ -270,6 +270,7 @@ fn code_that_cannot_run() {
 #[test]
 fn functions_behind_pointers() {
     check("callbacks.c");
+    check("optional.c");
     // In stripped programs of 32-bit ARM, only the addresses of Thumb code are looked for where no word is aligned.
     let others: Vec<Machine> = Machine::every().filter(|&machine| machine != Machine::Arm).collect();
     check_on(&others, "packed.c");

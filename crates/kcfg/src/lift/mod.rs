@@ -1,15 +1,15 @@
 /*!
 Lifting: a linked program's objects become one graph.
 
-1. *Plan* ([`plan`]), object by object: decode the code sections, read the weak tables, collect the places
+1. *Plan* (`plan`), object by object: decode the code sections, read the weak tables, collect the places
    at which blocks have to begin, cut the data into chunks, and find out what has to stay whole.
-2. *Nodes* ([`nodes`]): every piece of every plan becomes a node, so that any place of the program can be
+2. *Nodes* (`nodes`): every piece of every plan becomes a node, so that any place of the program can be
    named by a node and an offset.
-3. *References* ([`references`]): relocations and branches become references and terminators; symbols get
+3. *References* (`references`): relocations and branches become references and terminators; symbols get
    their places.
-4. *Switches* ([`switches`]): indirect jumps are matched with their jump tables.
-   Code into which something points that is no jump table then stays whole after all ([`pointers`]).
-5. *Variables* ([`variables`]): with all references known, data sections are found that may be cut at their
+4. *Switches* (`switches`): indirect jumps are matched with their jump tables. Code into which something points that
+   is no jump table then stays whole after all (`pointers`).
+5. *Variables* (`variables`): with all references known, data sections are found that may be cut at their
    variables, and steps 2 to 4 are done again with these cuts. References from code that a pass has removed
    need no proof, so that a [`Lifter`] goes round as long as that brings something.
 

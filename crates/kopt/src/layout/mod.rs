@@ -2,12 +2,12 @@
 Pass `layout`: code that runs together lies together.
 
 The plan's section `order` names the functions that run, or the parts of functions, in the order that they shall
-have ([`hot`]). Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …)
+have (`hot`). Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …)
 becomes one region: what is hot first, in the order of the plan, and behind it everything else in the order that
-it had ([`pieces`]). With the order by block, the cold blocks of a hot function go out of line ([`split`]), to the
+it had (`pieces`). With the order by block, the cold blocks of a hot function go out of line (`split`), to the
 place where the function was, under the name that compilers give to such a part (`name.cold`); the hot blocks move
-together ([`chain`]), and conditional branches are turned round where that makes the hot path run straight on
-([`turn`]).
+together (`chain`), and conditional branches are turned round where that makes the hot path run straight on
+(`turn`).
 
 What cannot be taken apart moves whole: hand-written sections, opaque functions, and functions with a branch or
 a patch site that reaches only a few bytes. Nothing is left out and nothing is added but branches, so that a

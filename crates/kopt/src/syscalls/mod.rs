@@ -4,7 +4,7 @@ Pass `syscalls`: system-call elimination (Chanet et al. 2007, section 3.1).
 Every dispatch of a number that no program uses is turned to `sys_ni_syscall`, which answers `-ENOSYS`, so
 that a handler that nothing else needs becomes unreachable. There are two dispatchers to turn: the table of
 pointers, which the kernel up to 6.8 jumps through and later ones keep for tracing, and the `switch` in
-`ia32_sys_call()` and its like ([`dispatch`]). The calls that the kernel and its vDSO make on a program's
+`ia32_sys_call()` and its like (`dispatch`). The calls that the kernel and its vDSO make on a program's
 behalf are always kept ([`kplan::implicit_calls`]).
 */
 

@@ -12,9 +12,9 @@
 //! - code whose address is taken is reached once code that can run takes the address, or data that such code
 //!   can read holds it.
 //!
-//! So is the way of a branch that constants rule out until something else arrives there ([`constants`]),
+//! So is the way of a branch that constants rule out until something else arrives there (`constants`),
 //! and some code is reached only once something else is that has nothing to do with it on the face of it
-//! ([`deferred`]).
+//! (`deferred`).
 
 mod attributes;
 mod changes;

@@ -2,10 +2,10 @@
 //! point to code.
 //!
 //! The executable, its interpreter and all the libraries that it needs lie in one address space, relocated as
-//! the dynamic linker relocates them ([`link`]), so that a call of a library's function through the global
+//! the dynamic linker relocates them (`link`), so that a call of a library's function through the global
 //! offset table is a call through a constant, and the rest of the scan need not know that there are several
 //! files. Libraries that the program may load later, by name, lie there as well, but count only once they are
-//! asked for ([`crate::names`]).
+//! asked for (`by_name`).
 
 mod dynamic;
 mod dynsym;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use kshrink_tests::process::run;
 use serde_json::Value;
 
 /// A machine that programs are compiled for.
@@ -63,13 +64,13 @@ impl Machine {
         }
     }
 
-    /// The compiler for it, and Debian's package that has it.
-    pub fn compiler(self) -> (&'static str, &'static str) {
+    /// The compiler for it.
+    pub fn compiler(self) -> &'static str {
         match self {
-            Machine::I386 => ("i686-linux-gnu-gcc", "gcc-i686-linux-gnu"),
-            Machine::X86_64 => ("gcc", "gcc"),
-            Machine::Arm | Machine::Thumb => ("arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf"),
-            Machine::Aarch64 => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+            Machine::I386 => "i686-linux-gnu-gcc",
+            Machine::X86_64 => "gcc",
+            Machine::Arm | Machine::Thumb => "arm-linux-gnueabihf-gcc",
+            Machine::Aarch64 => "aarch64-linux-gnu-gcc",
         }
     }
 
@@ -125,18 +126,15 @@ pub fn package(name: &str, machine: Machine) -> PathBuf {
 
 /// Compiles a fixture with these options to `output`.
 pub fn compile(machine: Machine, fixture_name: &str, options: &str, output: &Path) {
-    let (compiler, package) = machine.compiler();
-    let result = Command::new(compiler)
+    let mut compiler = Command::new(machine.compiler());
+    compiler
         .args(machine.encoding())
         .args(options.split_whitespace().filter(|option| machine.has_option(option)))
         .args(if options.contains("-static-pie") { machine.without_interpreter() } else { &[] })
         .args(["-fno-stack-protector", "-w", "-o"])
         .arg(output)
-        .arg(fixture(fixture_name))
-        .output()
-        .unwrap_or_else(|error| panic!("{compiler}: {error}; it is in Debian's package {package}"));
-    let errors = String::from_utf8_lossy(&result.stderr);
-    assert!(result.status.success(), "{compiler} {options} {fixture_name}: {errors}");
+        .arg(fixture(fixture_name));
+    run(&mut compiler);
 }
 
 /// Runs the command without a plan on standard input.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use kshrink_tests::process::run;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -69,17 +70,16 @@ impl Root {
         let file = self.path("source.c");
         fs::write(&file, format!("{PRELUDE}{source}")).unwrap();
         fs::create_dir_all(self.path(inside).parent().unwrap()).unwrap();
-        let output = Command::new(self.machine.compiler().0)
+        let mut compiler = Command::new(self.machine.compiler());
+        compiler
             .args(["-O2", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-w", "-o"])
             .arg(self.path(inside))
             .arg(&file)
             .arg(format!("-L{}", self.path("lib").display()))
             .arg("-Wl,--allow-shlib-undefined")
-            .args(options.split_whitespace())
-            .output()
-            .unwrap();
+            .args(options.split_whitespace());
+        run(&mut compiler);
         fs::remove_file(file).unwrap();
-        assert!(output.status.success(), "{inside}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Compiles a library.

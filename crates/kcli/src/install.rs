@@ -1,0 +1,73 @@
+//! What is installed beside a command: its man pages and completions, made from the same description of the
+//! command line as `--help`.
+//!
+//! `COMMAND --generate DIR` writes them below DIR, the directory `share` of a prefix, as `make install` asks for.
+//! It is the business of no command and in no help: [`with_arguments`] answers it before they are parsed.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Command, Parser};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::Output;
+
+/// The option that stands alone before a directory.
+const OPTION: &str = "--generate";
+
+/// Where the shells look for the completions of a command, below `share`, and what they call the file.
+const COMPLETIONS: [(Shell, &str, [&str; 2]); 3] = [
+    (Shell::Bash, "bash-completion/completions", ["", ""]),
+    (Shell::Zsh, "zsh/site-functions", ["_", ""]),
+    (Shell::Fish, "fish/vendor_completions.d", ["", ".fish"]),
+];
+
+/// Parses the arguments of the process and runs `command` with them. What clap has to say of them, which may be
+/// the help, ends the process.
+pub fn with_arguments<P: Parser>(command: impl FnOnce(P) -> ExitCode) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match arguments.as_slice() {
+        [option, share] if option == OPTION => {
+            let description = P::command();
+            let name = description.get_name().to_owned();
+            crate::main(&name, || install(description, Path::new(share)))
+        }
+        _ => command(P::parse()),
+    }
+}
+
+/// Writes all files of a command below `share`; directories are made.
+fn install(mut command: Command, share: &Path) -> io::Result<()> {
+    let name = command.get_name().to_owned();
+    // The subcommand `help`, which completions have, has nothing to tell in pages of its own.
+    let mut documented = command.clone().disable_help_subcommand(true);
+    documented.build();
+    manual(&documented, &share.join("man/man1"))?;
+    COMPLETIONS.into_iter().try_for_each(|(shell, directory, [before, after])| {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut command, &name, &mut text);
+        write(&share.join(directory), format!("{before}{name}{after}").as_ref(), &text)
+    })
+}
+
+/// Writes the man pages of a command and of its subcommands.
+fn manual(command: &Command, directory: &Path) -> io::Result<()> {
+    let page = Man::new(command.clone());
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    write(directory, page.get_filename().as_ref(), &text)?;
+    command.get_subcommands().try_for_each(|command| manual(command, directory))
+}
+
+fn write(directory: &Path, name: &OsStr, text: &[u8]) -> io::Result<()> {
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot create {}: {error}", directory.display()))
+    };
+    std::fs::create_dir_all(directory).map_err(named)?;
+    let mut output = Output::create(&directory.join(name))?;
+    output.write_all(text)?;
+    output.commit()
+}
