@@ -70,6 +70,7 @@ impl CodeSection {
                 Decoded::Not => code.opaque = Some("bytes that are no instructions"),
             }
         }
+        code.check_fields(isa, section);
         code.collect_branches(&section.relocs);
         for symbol in &object.symbols {
             if symbol.place == Place::Section(index) && !symbol.name.is_empty() {
@@ -181,6 +182,22 @@ impl CodeSection {
             if short || (runs_on && i + 1 < self.spans.len()) {
                 self.opaque = Some("an opaque function that is tied to its neighbours");
                 return;
+            }
+        }
+    }
+
+    /// A function stays whole if a relocation changes something else of it than a constant of one instruction: once
+    /// linked, it holds other instructions than those that are seen here.
+    fn check_fields(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+        for reloc in section.relocs.iter().filter(|reloc| reloc.width > 0) {
+            let offset = reloc.offset as u32;
+            let Some(span) = self.span_containing(offset) else { continue };
+            let constant = self.insn_containing(offset).is_some_and(|placed| {
+                let bytes = &section.data[placed.offset as usize..placed.end() as usize];
+                isa.is_constant(bytes, (offset - placed.offset) as u8, reloc.width)
+            });
+            if !constant {
+                self.make_opaque(span, "a relocation that is no operand of an instruction");
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Planning: how each section is cut, before there are nodes.
 
 use goblin::elf::section_header::{
-    SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
+    SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
+    SHT_SYMTAB_SHNDX,
 };
 use kelf::{
     Definition, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section, SectionIndex,
@@ -99,6 +100,7 @@ fn plan_section(
         Rule::Replacement => chunks(replacement_starts(sites, index), true, Life::Referenced, None, None),
         Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, None),
         Rule::Code if hand_written => whole(true, None, Some("hand-written")),
+        Rule::Code if section.kind == SHT_NOBITS => whole(true, None, Some("code without content")),
         Rule::Code => SectionPlan::Code {
             code: CodeSection::decode(isa, object, index),
             regions: Vec::new(),
@@ -113,7 +115,7 @@ fn plan_section(
 fn data_starts(section: &Section<'_>) -> Vec<u32> {
     let entsize = section.entsize.max(1) as usize;
     let data = &section.data;
-    if section.flags & u64::from(SHF_MERGE) == 0 || data.len() % entsize != 0 {
+    if section.flags & u64::from(SHF_MERGE) == 0 || data.is_empty() || data.len() % entsize != 0 {
         return vec![0];
     }
     if section.flags & u64::from(SHF_STRINGS) == 0 {

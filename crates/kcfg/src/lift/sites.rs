@@ -1,5 +1,6 @@
 //! The weak tables of one object: which code their entries are about, and which of it must not change.
 
+use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{Object, Place, SectionIndex};
 
 use super::decode::CodeSection;
@@ -44,6 +45,9 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
         let Rule::Weak(kind) = rule(section.name, section.kind, section.flags) else { continue };
         let index = SectionIndex::from(i);
         let entry = entry_size(object, index, kind);
+        if section.kind == SHT_NOBITS {
+            return Err((index, "it has no content".to_owned()));
+        }
         if section.size % u64::from(entry) != 0 {
             let size = section.size;
             return Err((
@@ -65,8 +69,21 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
                 TableKind::Alternative => {
                     site.len = u32::from(byte(alt_instr::LENGTH));
                     let len = u32::from(byte(alt_instr::REPLACEMENT_LENGTH));
-                    if let Some((section, at)) = field(alt_instr::REPLACEMENT) {
-                        out.replacements.push(Replacement { section, start: at, end: at + len });
+                    let replacement = field(alt_instr::REPLACEMENT).filter(|&(section, at)| {
+                        u64::from(at) + u64::from(len) <= object.section(section).size
+                    });
+                    match replacement {
+                        Some((section, at)) => {
+                            out.replacements.push(Replacement { section, start: at, end: at + len });
+                        }
+                        None if len == 0 => {}
+                        None => {
+                            let problem = format!(
+                                "the replacement of the entry at {start:#x}, {len} bytes, does not lie in a section of \
+                                 this object"
+                            );
+                            return Err((index, problem));
+                        }
                     }
                 }
                 TableKind::Paravirt => site.len = u32::from(byte(u32::from(object.machine.word_size()) + 1)),
@@ -84,12 +101,16 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
     Ok(out)
 }
 
-/// The place in this object that the field at `offset` of a table names.
+/// The place in this object that the field at `offset` of a table names; `None` if it is in no section, or outside of
+/// it.
 fn local_place(object: &Object<'_>, index: SectionIndex, offset: u32) -> Option<(SectionIndex, u32)> {
     let reloc = super::decode::reloc_at(&object.section(index).relocs, offset)?;
     let symbol = &object.symbols[reloc.symbol.get()];
     match symbol.place {
-        Place::Section(section) => Some((section, (symbol.value as i64 + reloc.addend) as u32)),
+        Place::Section(section) => {
+            let place = u32::try_from(symbol.value as i64 + reloc.addend).ok();
+            Some((section, place.filter(|&place| u64::from(place) <= object.section(section).size)?))
+        }
         _ => None,
     }
 }
