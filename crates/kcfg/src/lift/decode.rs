@@ -2,8 +2,9 @@
 //! where blocks have to begin.
 
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
-use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
+use kelf::{Object, Reloc, RelocClass, SectionIndex, Symbol};
 
+use super::names::SectionNames;
 use crate::isa::{Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
@@ -14,7 +15,7 @@ pub(super) struct CodeSection {
     pub spans: Vec<Span>,
     /// Offsets at which a block has to begin.
     pub leaders: Vec<u32>,
-    /// Offsets that a branch goes to; nothing may patch across them.
+    /// Offsets that a branch goes to, in order; nothing may patch across them.
     pub branch_targets: Vec<u32>,
     /// Functions whose own code names a place in them other than as the target of a branch.
     pub names_itself: Vec<usize>,
@@ -47,11 +48,16 @@ pub(super) struct Span {
 
 impl CodeSection {
     /// Decodes a section of compiler-made code.
-    pub fn decode(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> CodeSection {
+    pub fn decode(
+        isa: &dyn Rewritable,
+        object: &Object<'_>,
+        names: &SectionNames<'_>,
+        index: SectionIndex,
+    ) -> CodeSection {
         let section = object.section(index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
-            spans: spans(isa, object, index),
+            spans: spans(isa, section, names.symbols(index)),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             names_itself: Vec::new(),
@@ -72,11 +78,9 @@ impl CodeSection {
         }
         code.check_fields(isa, section);
         code.collect_branches(&section.relocs);
-        for symbol in &object.symbols {
-            if symbol.place == Place::Section(index) && !symbol.name.is_empty() {
-                code.add_reference(symbol.value as u32);
-                code.add_label(symbol, trampolines);
-            }
+        for symbol in names.symbols(index).filter(|symbol| !symbol.name.is_empty()) {
+            code.add_reference(symbol.value as u32);
+            code.add_label(symbol, trampolines);
         }
         code
     }
@@ -147,19 +151,19 @@ impl CodeSection {
     /// Sorts the leaders and spreads opacity to the whole section where a function cannot stay whole by
     /// itself.
     pub fn settle(&mut self) {
-        for span in std::mem::take(&mut self.names_itself) {
-            let range = self.spans[span].start..self.spans[span].end;
-            let jumps = |placed: &PlacedInsn| {
-                range.contains(&placed.offset) && placed.insn.flow == Flow::IndirectJump
-            };
+        let mut named = std::mem::take(&mut self.names_itself);
+        named.dedup();
+        for span in named {
+            let Span { start, end, .. } = self.spans[span];
+            let first = self.insns.partition_point(|placed| placed.offset < start);
+            let mut insns = self.insns[first..].iter().take_while(|placed| placed.offset < end);
             // It may compute with the distances between its labels, of which nothing tells.
-            if self.insns.iter().any(jumps) {
+            if insns.any(|placed| placed.insn.flow == Flow::IndirectJump) {
                 self.make_opaque(span, "a computed goto");
             }
         }
         self.leaders.sort_unstable();
         self.leaders.dedup();
-        self.branch_targets.sort_unstable();
         for (i, span) in self.spans.iter().enumerate() {
             if span.opaque.is_none() {
                 continue;
@@ -219,6 +223,7 @@ impl CodeSection {
                 self.opaque = Some("a branch out of the section without a relocation");
             }
         }
+        self.branch_targets.sort_unstable();
     }
 }
 
@@ -258,13 +263,13 @@ fn decode_span(isa: &dyn Rewritable, data: &[u8], span: &Span, insns: &mut Vec<P
 }
 
 /// Cuts a section along its function symbols.
-fn spans(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> Vec<Span> {
-    let section = object.section(index);
+fn spans<'o>(
+    isa: &dyn Rewritable,
+    section: &kelf::Section<'_>,
+    symbols: impl Iterator<Item = &'o Symbol<'o>>,
+) -> Vec<Span> {
     let size = section.data.len() as u32;
-    let mut functions: Vec<(u32, u32)> = object
-        .symbols
-        .iter()
-        .filter(|symbol| symbol.place == Place::Section(index))
+    let mut functions: Vec<(u32, u32)> = symbols
         .filter(|symbol| matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) && symbol.size > 0)
         .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size)))
         .filter(|&(start, end)| start < u64::from(size) && end <= u64::from(size))
@@ -291,8 +296,8 @@ fn spans(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> Vec<
 /// Adds what lies between two functions, unless it is padding.
 fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
     let bytes = &section.data[start as usize..end as usize];
-    let inside = u64::from(start)..u64::from(end);
-    let named = section.relocs.iter().any(|reloc| inside.contains(&reloc.offset));
+    let first = section.relocs.partition_point(|reloc| reloc.offset < u64::from(start));
+    let named = section.relocs.get(first).is_some_and(|reloc| reloc.offset < u64::from(end));
     if bytes.is_empty() || !named && is_padding(isa, bytes) {
         return;
     }

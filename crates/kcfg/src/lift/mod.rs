@@ -17,6 +17,7 @@ What does not fit is carried as it is and listed in [`Graph::opaque`], never gue
 
 mod bounds;
 mod decode;
+mod names;
 mod nodes;
 mod plan;
 mod references;

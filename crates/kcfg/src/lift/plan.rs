@@ -9,6 +9,7 @@ use kelf::{
 };
 
 use super::decode::CodeSection;
+use super::names::SectionNames;
 use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
 use crate::graph::Life;
@@ -46,13 +47,14 @@ pub(super) fn plan(
             section: object.section(section).name.to_owned(),
             problem,
         })?;
+        let names = SectionNames::of(object);
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
             .map(|index| {
                 if input.is_discarded(index) {
                     return SectionPlan::Skip;
                 }
-                plan_section(isa, object, index, input.hand_written, &object_sites, options)
+                plan_section(isa, object, &names, index, input.hand_written, &object_sites, options)
             })
             .collect();
         plans.push(sections);
@@ -68,6 +70,7 @@ pub(super) fn plan(
 fn plan_section(
     isa: &dyn Rewritable,
     object: &Object<'_>,
+    names: &SectionNames<'_>,
     index: SectionIndex,
     hand_written: bool,
     sites: &Sites,
@@ -75,7 +78,7 @@ fn plan_section(
 ) -> SectionPlan {
     let section = object.section(index);
     let empty = section.size == 0;
-    if is_structure(section) || empty && !is_named(object, index) {
+    if is_structure(section) || empty && !names.any(index) {
         return SectionPlan::Skip;
     }
     if options.script.discards(section.name) && section.name != ".export_symbol" {
@@ -102,7 +105,7 @@ fn plan_section(
         Rule::Code if hand_written => whole(true, None, Some("hand-written")),
         Rule::Code if section.kind == SHT_NOBITS => whole(true, None, Some("code without content")),
         Rule::Code => SectionPlan::Code {
-            code: CodeSection::decode(isa, object, index),
+            code: CodeSection::decode(isa, object, names, index),
             regions: Vec::new(),
             resumes: Vec::new(),
         },
@@ -137,16 +140,19 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
 fn replacement_starts(sites: &Sites, index: SectionIndex) -> Vec<u32> {
     let mut starts = vec![0];
     for replacement in sites.replacements.iter().filter(|r| r.section == index && r.end > r.start) {
-        // Two entries may share or overlap; then they stay together.
         if replacement.start > *starts.last().expect("never empty") {
             starts.push(replacement.start);
         }
     }
-    for pair in sites.replacements.windows(2).filter(|pair| pair[1].section == index) {
-        if pair[0].section == index && pair[1].start < pair[0].end {
-            starts.retain(|&start| start != pair[1].start);
+    // Two entries may share or overlap; then they stay together.
+    let (mut end, mut shared) = (0, Vec::new());
+    for replacement in sites.replacements.iter().filter(|r| r.section == index) {
+        if replacement.start < end {
+            shared.push(replacement.start);
         }
+        end = end.max(replacement.end);
     }
+    starts.retain(|start| shared.binary_search(start).is_err());
     starts
 }
 
@@ -167,16 +173,16 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
                 SectionPlan::Chunks { starts, life: Life::Site(_), .. } => Some(starts),
                 _ => None,
             };
+            let replacement = special::rule(section.name, section.kind, section.flags) == Rule::Replacement;
             for reloc in &section.relocs {
                 let offset = reloc.offset as u32;
                 if entry.is_some_and(|starts| starts.binary_search(&offset).is_ok()) {
                     continue;
                 }
                 let relative = matches!(reloc.class, RelocClass::Relative | RelocClass::Branch);
-                let code = special::rule(section.name, section.kind, section.flags) == Rule::Replacement;
                 let bias = match bias {
                     Some(code) if relative => code.bias(offset, reloc.width),
-                    None if relative && (code || is_code(section)) => reloc.width,
+                    None if relative && (replacement || is_code(section)) => reloc.width,
                     _ => 0,
                 };
                 let addend = reloc.addend + i64::from(bias);
@@ -228,13 +234,9 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
         let SectionPlan::Code { code, regions, resumes } = section_plan else { continue };
         let index = SectionIndex::from(i);
-        *regions = sites::fix_regions(code, &sites.sites, index);
-        *resumes = sites
-            .sites
-            .iter()
-            .filter(|site| site.section == index && site.resumes)
-            .map(|site| site.offset)
-            .collect();
+        let sites = sites.of_section(index);
+        *regions = sites::fix_regions(code, sites);
+        *resumes = sites.iter().filter(|site| site.resumes).map(|site| site.offset).collect();
         resumes.sort_unstable();
         code.settle();
         if let Some(reason) = code.opaque {
@@ -259,12 +261,4 @@ fn is_structure(section: &Section<'_>) -> bool {
         section.kind,
         SHT_NULL | SHT_SYMTAB | SHT_STRTAB | SHT_REL | SHT_RELA | SHT_GROUP | SHT_SYMTAB_SHNDX
     )
-}
-
-/// Whether something names the section, however empty it is.
-fn is_named(object: &Object<'_>, index: SectionIndex) -> bool {
-    let inside = |symbol: &kelf::Symbol<'_>| symbol.place == Place::Section(index);
-    let mut relocs = object.sections.iter().flat_map(|section| &section.relocs);
-    object.symbols.iter().any(|symbol| inside(symbol) && !symbol.name.is_empty())
-        || relocs.any(|reloc| inside(&object.symbols[reloc.symbol.get()]))
 }

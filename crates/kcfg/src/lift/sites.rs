@@ -28,8 +28,18 @@ pub(super) struct Replacement {
 /// What the weak tables of an object say.
 #[derive(Default)]
 pub(super) struct Sites {
+    /// In the order of their sections.
     pub sites: Vec<Site>,
     pub replacements: Vec<Replacement>,
+}
+
+impl Sites {
+    /// The sites in a section.
+    pub fn of_section(&self, section: SectionIndex) -> &[Site] {
+        let first = self.sites.partition_point(|site| site.section < section);
+        let behind = self.sites.partition_point(|site| site.section <= section);
+        &self.sites[first..behind]
+    }
 }
 
 /// The size of the entries of a weak table, given the section.
@@ -96,6 +106,7 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
             out.sites.push(site);
         }
     }
+    out.sites.sort_by_key(|site| site.section);
     out.replacements.sort_unstable_by_key(|r| (r.section, r.start, r.end));
     out.replacements.dedup_by_key(|r| (r.section, r.start, r.end));
     Ok(out)
@@ -125,10 +136,10 @@ pub(super) struct FixedRegion {
 }
 
 /// Finds the fixed regions of one code section, makes blocks begin at sites, and marks functions opaque
-/// whose sites do not fit.
-pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], section: SectionIndex) -> Vec<FixedRegion> {
+/// whose sites do not fit. `sites` are those in the section.
+pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRegion> {
     let mut regions: Vec<FixedRegion> = Vec::new();
-    for site in sites.iter().filter(|site| site.section == section) {
+    for site in sites {
         let Some(span) = code.span_containing(site.offset) else { continue };
         let Some(insn) = code.insn_containing(site.offset).copied() else {
             code.make_opaque(span, "a table names code that could not be decoded");
@@ -164,8 +175,8 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], section: Secti
         overlap
     });
     for region in &regions {
-        let inside = region.start + 1..region.end;
-        let entered = code.branch_targets.iter().any(|target| inside.contains(target));
+        let after = code.branch_targets.partition_point(|&target| target <= region.start);
+        let entered = code.branch_targets.get(after).is_some_and(|&target| target < region.end);
         let bound = !region.static_jump && code.has_short_exit(region.start, region.end);
         if let Some(span) = code.span_containing(region.start).filter(|_| entered || bound) {
             code.make_opaque(span, "a patch site with a branch into it, or a short one out of it");

@@ -170,10 +170,9 @@ impl Variables {
             self.lost = true;
             return;
         }
-        for head in beside.filter(|head| (at + 1..size).contains(head)) {
-            if self.pieces[self.piece(head)].len() <= MAX_HEAD {
-                self.add(Claim::Access(at..head + 1));
-            }
+        let head = |&to: &i64| (at + 1..size).contains(&to) && self.pieces[self.piece(to)].len() <= MAX_HEAD;
+        if let Some(last) = beside.filter(head).max() {
+            self.add(Claim::Access(at..last + 1));
         }
         self.add(Claim::Pointer(at));
     }
