@@ -51,6 +51,30 @@ fn replacements_lie_within_their_section() {
     assert!(message.contains("section .altinstructions: the replacement of the entry at 0x0"), "{message}");
 }
 
+/// Two replacements that are parts of a third, and do not overlap one another: all is one piece.
+#[test]
+fn replacements_within_another_are_not_cut_off() {
+    let dir = Dir::new();
+    let source = "
+        .type   f, @function
+f:      nop
+        ret
+        .size   f, . - f
+        .section .altinstr_replacement, \"ax\"
+other:  .fill   10, 1, 0x90
+        .macro  entry at, length
+        .section .altinstructions, \"a\"
+        .long   f - ., other + \\at - ., 7
+        .byte   1, \\length
+        .endm
+        entry   0, 10
+        entry   2, 1
+        entry   5, 1";
+    let graph = lift(&[assemble(&dir, source)]);
+    let [whole] = View::of(&graph).chunks(".altinstr_replacement")[..] else { panic!("more than one piece") };
+    assert_eq!(graph.node(whole).size, 10);
+}
+
 #[test]
 fn sites_lie_within_their_section() {
     for place in ["f + 100", "f - 100"] {
@@ -68,9 +92,7 @@ fn tables_have_content() {
 
 #[test]
 fn table_entries_of_the_linker_lie_within_a_section() {
-    let message = error(
-        ".data\nx: .long 1\n .text\n .long x@gotoff\n .long x@gotoff + 0x100000",
-    );
+    let message = error(".data\nx: .long 1\n .text\n .long x@gotoff\n .long x@gotoff + 0x100000");
     assert!(message.contains("names a place outside of what it points to in section .data"), "{message}");
 }
 
