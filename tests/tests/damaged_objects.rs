@@ -76,6 +76,7 @@ fn whole_objects(dir: &Path) -> Vec<Whole> {
     Run::new(kshrink_tests::fixture("cfg/small.sh")).arg(dir).succeed();
     let mut paths: Vec<PathBuf> =
         fs::read_dir(dir).expect("the objects").map(|entry| entry.expect("an object").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "o"));
     paths.sort();
     let whole = |path: PathBuf| {
         let bytes = fs::read(&path).expect("an object");

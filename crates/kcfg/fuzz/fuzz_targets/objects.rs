@@ -1,23 +1,39 @@
-//! Any bytes as an object: it is read, lifted, cut down and written again, or refused with an error; and what is
+//! Any bytes as an object, or as an archive of objects that are linked: they are read, lifted, cut down and written again, or refused with an error; and what is
 //! written can be read.
 //!
 //! docs/objects.md has the command, the objects to begin with, and the last run.
 
 #![no_main]
 
+use std::path::Path;
+
 use kcfg::edges::Edges;
 use kcfg::graph::Graph;
 use kcfg::lift::{self, Lifter};
 use kcfg::lower::{Relax, lower};
 use kcfg::summary::Summary;
+use kelf::archive::{Archive, MemberContent, is_archive};
 use kelf::{Definition, InputFiles, Object, Program};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let files = InputFiles::of_bytes([("fuzz.o".to_owned(), bytes.to_vec())]);
+    let files = InputFiles::of_bytes(objects(bytes));
     let Ok(program) = Program::link(&files) else { return };
     let _ = whole(&program);
     let _ = reachable(&program);
 });
+
+/// The members of an archive; anything else is one object.
+fn objects(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+    if !is_archive(bytes) {
+        return vec![("fuzz.o".to_owned(), bytes.to_vec())];
+    }
+    let Ok(archive) = Archive::read(Path::new("fuzz.a"), bytes) else { return Vec::new() };
+    let inside = archive.members.into_iter().filter_map(|member| match member.content {
+        MemberContent::Inside(range) => Some((member.name.to_owned(), bytes[range].to_vec())),
+        MemberContent::File(_) => None,
+    });
+    inside.collect()
+}
 
 /// As `kcfg --objects` does, and `kshrink-spec --objects --passes none`.
 fn whole(program: &Program<'_>) -> Result<(), lift::Error> {
