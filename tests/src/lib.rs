@@ -7,6 +7,7 @@ what is inside them.
 - [`Chain`]: compiles, rewrites and links i386 programs;
 - [`SHUFFLED`], [`INSTRUMENTED`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
   numbers;
+- [`Damage`]: what can be wrong with a file, from a seed;
 - [`elf`]: what is in an object, read without the help of the tools under test;
 - [`process`]: runs tools, and commands that are expected to fail;
 - [`strace`]: which program made the calls in a log;
@@ -18,6 +19,7 @@ one and minutes with the other. Cargo does not build the binaries of other packa
 */
 
 mod chain;
+mod damage;
 pub mod elf;
 pub mod order;
 mod parallel;
@@ -28,6 +30,7 @@ mod run;
 pub mod strace;
 
 pub use chain::{Chain, INSTRUMENTED, Rewritten, SHUFFLED};
+pub use damage::Damage;
 pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
 pub use random::Random;

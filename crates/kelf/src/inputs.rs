@@ -106,6 +106,12 @@ impl InputFiles {
         InputFiles::read(jobs)
     }
 
+    /// Takes objects that are in memory already, each with a name for messages, in the order of the link.
+    pub fn of_bytes(objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> InputFiles {
+        let file = |(name, bytes)| InputFile { name, role: Role::Linked, source: None, bytes };
+        InputFiles { files: objects.into_iter().map(file).collect(), entries: Vec::new() }
+    }
+
     /// Number of object files, library members that may turn out not to be needed included.
     pub fn len(&self) -> usize {
         self.files.len()

@@ -12,8 +12,8 @@ use std::io::Read;
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB};
 use goblin::elf::header::ET_REL;
 use goblin::elf::section_header::{
-    SHF_COMPRESSED, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX,
-    SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
+    SHF_ALLOC, SHF_COMPRESSED, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE, SHN_LORESERVE, SHN_UNDEF,
+    SHN_XINDEX, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
 use scroll::{LE, Pread};
 
@@ -23,6 +23,14 @@ use crate::index::{SectionIndex, SymbolIndex};
 use crate::object::{Group, Object, Place, SHT_LLVM_ADDRSIG, Section, Symbol};
 use crate::reloc::{Reloc, describe};
 use crate::{addend, reloc};
+
+/// The largest section in bytes: what a 32-bit displacement spans, and so that offsets and alignments add up in 32
+/// bits.
+const MAX_SECTION_SIZE: u64 = i32::MAX as u64;
+/// The largest alignment in bytes, that of a page of the largest size (x86-64).
+const MAX_ALIGN: u64 = 1 << 30;
+/// The largest addend: with any offset in a section, it adds up in 64 bits.
+const MAX_ADDEND: u64 = 1 << 62;
 
 impl<'a> Object<'a> {
     /// Reads the relocatable object `bytes`; `name` is for messages.
@@ -45,12 +53,14 @@ impl<'a> Object<'a> {
         }
         check_total_size(&file)?;
         let table = file.symbol_table()?;
+        let sections = sections(&file, table)?;
+        let symbols = symbols(&file, table, &sections)?;
         let mut object = Object {
             name: name.to_string(),
             machine: file.machine,
             flags: file.header.e_flags,
-            sections: sections(&file, table)?,
-            symbols: symbols(&file, table)?,
+            sections,
+            symbols,
             groups: Vec::new(),
         };
         for index in 0..file.sections.len() {
@@ -88,8 +98,8 @@ fn sections<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Section<
     let mut sections = Vec::with_capacity(file.sections.len().max(1));
     for (index, header) in file.sections.iter().enumerate() {
         let align = header.sh_addralign.max(1);
-        if !align.is_power_of_two() {
-            let problem = format!("alignment {align}; expected a power of two");
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            let problem = format!("alignment {align}; expected a power of two up to {MAX_ALIGN}");
             return Err(file.damaged(file.describe(index), problem));
         }
         let is_table = match header.sh_type {
@@ -104,6 +114,10 @@ fn sections<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Section<
         let data = if is_table {
             Cow::Borrowed(&[][..])
         } else if flags & u64::from(SHF_COMPRESSED) != 0 {
+            if flags & u64::from(SHF_ALLOC) != 0 {
+                let problem = "is compressed; expected a section that is loaded to be as it is";
+                return Err(file.damaged(file.describe(index), problem));
+            }
             flags &= !u64::from(SHF_COMPRESSED);
             Cow::Owned(decompress(file, index, content)?)
         } else {
@@ -113,6 +127,13 @@ fn sections<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Section<
             SHT_NOBITS => header.sh_size,
             _ => data.len() as u64,
         };
+        if size > MAX_SECTION_SIZE {
+            return Err(Error::Unsupported {
+                file: file.name.clone(),
+                place: file.describe(index),
+                problem: format!("{size} bytes; kshrink handles sections of up to {MAX_SECTION_SIZE}"),
+            });
+        }
         sections.push(Section {
             name: file.section_name(index)?,
             kind: header.sh_type,
@@ -175,7 +196,11 @@ fn decompress(file: &ElfFile<'_>, index: usize, content: &[u8]) -> Result<Vec<u8
     Ok(data)
 }
 
-fn symbols<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Symbol<'a>>> {
+fn symbols<'a>(
+    file: &ElfFile<'a>,
+    table: Option<usize>,
+    sections: &[Section<'_>],
+) -> Result<Vec<Symbol<'a>>> {
     let Some(table) = table else {
         return Ok(vec![Symbol::null()]);
     };
@@ -208,12 +233,26 @@ fn symbols<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Symbol<'a
             }
             number => Place::Section(SectionIndex(number)),
         };
-        match place {
-            Place::Section(SectionIndex(number)) if number as usize >= file.sections.len() => {
-                let problem = format!("is in section {number} of {}", file.sections.len());
-                return Err(file.damaged(describe(), problem));
+        let value = symbol.st_value;
+        let problem = match place {
+            Place::Section(number) => match sections.get(number.get()) {
+                None => Some(format!("is in section {} of {}", number.get(), sections.len())),
+                Some(section) if value > section.size => {
+                    let (name, size) = (section.name, section.size);
+                    Some(format!(
+                        "lies at {value:#x} of section {} ({name}), which has {size:#x} bytes",
+                        number.get()
+                    ))
+                }
+                Some(_) => None,
+            },
+            Place::Common if value != 0 && !value.is_power_of_two() => {
+                Some(format!("alignment {value} of a common symbol; expected a power of two"))
             }
-            _ => {}
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(file.damaged(describe(), problem));
         }
         symbols.push(Symbol {
             name,
@@ -285,13 +324,19 @@ fn relocations(
             let problem = format!("a relocation of {width} bytes reaches beyond the {size} bytes");
             file.damaged(place(), problem)
         })?;
+        let addend = raw.r_addend.unwrap_or_else(|| addend::get(machine, raw.r_type, field));
+        if addend.unsigned_abs() > MAX_ADDEND {
+            let problem =
+                format!("a relocation has the addend {addend:#x}; expected at most {MAX_ADDEND:#x}");
+            return Err(file.damaged(place(), problem));
+        }
         section.relocs.push(Reloc {
             offset: raw.r_offset,
             r_type: raw.r_type,
             class,
             width,
             symbol: SymbolIndex::from(raw.r_sym),
-            addend: raw.r_addend.unwrap_or_else(|| addend::get(machine, raw.r_type, field)),
+            addend,
         });
     }
     // Already in order as gas writes them. Those at one offset stay in theirs, which has a meaning.

@@ -112,6 +112,10 @@ pub trait Rewritable: Isa {
     /// instructions, transactions, branches with prefixes).
     fn can_move(&self, bytes: &[u8]) -> bool;
 
+    /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes` are one of its constants: a
+    /// displacement or an immediate, which can be any number without making it another instruction.
+    fn is_constant(&self, bytes: &[u8], offset: u8, width: u8) -> bool;
+
     /// The registers through which the instruction at the start of `bytes` reaches memory without saying so
     /// (string instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
     fn string_registers(&self, bytes: &[u8]) -> u64;

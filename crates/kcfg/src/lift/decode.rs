@@ -7,6 +7,7 @@ use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 
 use super::alignment;
+use super::names::SectionNames;
 use crate::isa::{BranchKind, Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
@@ -17,7 +18,7 @@ pub(super) struct CodeSection {
     pub spans: Vec<Span>,
     /// Offsets at which a block has to begin.
     pub leaders: Vec<u32>,
-    /// Offsets that a branch goes to; nothing may patch across them.
+    /// Offsets that a branch goes to, in order; nothing may patch across them.
     pub branch_targets: Vec<u32>,
     /// Instructions by which a function names a place in itself other than as the target of a branch, by their
     /// offsets.
@@ -55,11 +56,16 @@ pub(super) struct Span {
 
 impl CodeSection {
     /// Decodes a section of compiler-made code.
-    pub fn decode(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> CodeSection {
+    pub fn decode(
+        isa: &dyn Rewritable,
+        object: &Object<'_>,
+        names: &SectionNames<'_>,
+        index: SectionIndex,
+    ) -> CodeSection {
         let section = object.section(index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
-            spans: spans(isa, object, index),
+            spans: spans(isa, section, names.symbols(index)),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             names_itself: Vec::new(),
@@ -79,13 +85,12 @@ impl CodeSection {
                 Decoded::Not => code.opaque = Some("bytes that are no instructions"),
             }
         }
+        code.check_fields(isa, section);
         code.collect_branches(&section.relocs);
         code.collect_thunk_jumps(object, &section.relocs);
-        for symbol in &object.symbols {
-            if symbol.place == Place::Section(index) && !symbol.name.is_empty() {
-                code.add_reference(symbol.value as u32);
-                code.add_label(symbol);
-            }
+        for symbol in names.symbols(index).filter(|symbol| !symbol.name.is_empty()) {
+            code.add_reference(symbol.value as u32);
+            code.add_label(symbol);
         }
         code
     }
@@ -217,7 +222,9 @@ impl CodeSection {
     /// Sorts the leaders and spreads opacity to the whole section where a function cannot stay whole by
     /// itself.
     pub fn settle(&mut self) {
-        for offset in std::mem::take(&mut self.names_itself) {
+        let mut named = std::mem::take(&mut self.names_itself);
+        named.dedup_by_key(|offset| self.span_containing(*offset));
+        for offset in named {
             let Some(span) = self.span_containing(offset) else { continue };
             // It may compute with the distances between its labels, of which nothing tells.
             if self.jumps_to_a_computed_place(&self.spans[span]) {
@@ -226,9 +233,15 @@ impl CodeSection {
         }
         self.leaders.sort_unstable();
         self.leaders.dedup();
-        self.branch_targets.sort_unstable();
-        while let Some(tied) = (0..self.spans.len()).find_map(|span| self.tied_to(span)) {
-            self.merge(*tied.start(), *tied.end(), "an opaque function that is tied to its neighbours");
+        let mut index = 0;
+        while index < self.spans.len() {
+            match self.tied_to(index) {
+                Some(tied) => {
+                    index = *tied.start();
+                    self.merge(index, *tied.end(), "an opaque function that is tied to its neighbours");
+                }
+                None => index += 1,
+            }
         }
     }
 
@@ -257,7 +270,8 @@ impl CodeSection {
 
     fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
         let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump;
-        let thunk = self.thunk_jumps.iter().any(|offset| (span.start..span.end).contains(offset));
+        let from = self.thunk_jumps.partition_point(|&offset| offset < span.start);
+        let thunk = self.thunk_jumps.get(from).is_some_and(|&offset| offset < span.end);
         thunk || self.insns_of(span).iter().any(jumps)
     }
 
@@ -279,6 +293,23 @@ impl CodeSection {
             match kind {
                 BranchKind::Call => self.add_call(Some(offset), target),
                 _ => self.add_reference(target),
+            }
+        }
+        self.branch_targets.sort_unstable();
+    }
+
+    /// A function stays whole if a relocation changes something else of it than a constant of one instruction: once
+    /// linked, it holds other instructions than those that are seen here.
+    fn check_fields(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+        for reloc in section.relocs.iter().filter(|reloc| reloc.width > 0) {
+            let offset = reloc.offset as u32;
+            let Some(span) = self.span_containing(offset) else { continue };
+            let constant = self.insn_containing(offset).is_some_and(|placed| {
+                let bytes = &section.data[placed.offset as usize..placed.end() as usize];
+                isa.is_constant(bytes, (offset - placed.offset) as u8, reloc.width)
+            });
+            if !constant {
+                self.make_opaque(span, "a relocation that is no operand of an instruction");
             }
         }
     }
@@ -361,13 +392,13 @@ fn decode_span(isa: &dyn Rewritable, data: &[u8], span: &Span, insns: &mut Vec<P
 }
 
 /// Cuts a section along its function symbols.
-fn spans(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> Vec<Span> {
-    let section = object.section(index);
+fn spans<'o>(
+    isa: &dyn Rewritable,
+    section: &kelf::Section<'_>,
+    symbols: impl Iterator<Item = &'o Symbol<'o>>,
+) -> Vec<Span> {
     let size = section.data.len() as u32;
-    let mut functions: Vec<(u32, u32)> = object
-        .symbols
-        .iter()
-        .filter(|symbol| symbol.place == Place::Section(index))
+    let mut functions: Vec<(u32, u32)> = symbols
         .filter(|symbol| matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) && symbol.size > 0)
         .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size)))
         .filter(|&(start, end)| start < u64::from(size) && end <= u64::from(size))
@@ -393,8 +424,8 @@ fn spans(isa: &dyn Rewritable, object: &Object<'_>, index: SectionIndex) -> Vec<
 /// Adds what lies between two functions, unless it is padding.
 fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
     let bytes = &section.data[start as usize..end as usize];
-    let inside = u64::from(start)..u64::from(end);
-    let named = section.relocs.iter().any(|reloc| inside.contains(&reloc.offset));
+    let first = section.relocs.partition_point(|reloc| reloc.offset < u64::from(start));
+    let named = section.relocs.get(first).is_some_and(|reloc| reloc.offset < u64::from(end));
     if bytes.is_empty() || !named && is_padding(isa, bytes) {
         return;
     }

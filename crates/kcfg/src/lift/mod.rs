@@ -18,6 +18,7 @@ What does not fit is carried as it is and listed in [`Graph::opaque`], never gue
 
 mod bounds;
 mod decode;
+mod names;
 mod nodes;
 mod plan;
 mod pointers;
@@ -101,6 +102,22 @@ pub enum Error {
         section: String,
         /// Where in it.
         offset: u32,
+    },
+    /// A place of which the linker makes a table entry (global offset table, thread-local storage), outside of
+    /// every variable.
+    #[error(
+        "{object}: section {section}: the relocation at {offset:#x} names a place outside of what it points to \
+         in section {target}; the object is damaged, build it again"
+    )]
+    Outside {
+        /// The object.
+        object: String,
+        /// The section that refers.
+        section: String,
+        /// Where in it.
+        offset: u64,
+        /// The section that the place should lie in.
+        target: String,
     },
     /// A reference to a section that is not part of the program.
     #[error(

@@ -1,13 +1,15 @@
 //! Planning: how each section is cut, before there are nodes.
 
 use goblin::elf::section_header::{
-    SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
+    SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
+    SHT_SYMTAB_SHNDX,
 };
 use kelf::{
     Definition, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section, SectionIndex,
 };
 
 use super::decode::{CodeSection, LABELS, is_assembler_label};
+use super::names::SectionNames;
 use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
 use crate::graph::Life;
@@ -45,14 +47,18 @@ pub(super) fn plan(
             section: object.section(section).name.to_owned(),
             problem,
         })?;
-        let labelled = has_labelled_data(object);
+        let names = SectionNames::of(object);
+        let whole_code = match input.hand_written {
+            true => Some("hand-written"),
+            false => has_labelled_data(object).then_some(LABELS),
+        };
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
             .map(|index| {
                 if input.is_discarded(index) {
                     return SectionPlan::Skip;
                 }
-                plan_section(isa, object, index, input.hand_written, labelled, &object_sites, options)
+                plan_section(isa, object, &names, index, whole_code, &object_sites, options)
             })
             .collect();
         plans.push(sections);
@@ -68,15 +74,15 @@ pub(super) fn plan(
 fn plan_section(
     isa: &dyn Rewritable,
     object: &Object<'_>,
+    names: &SectionNames<'_>,
     index: SectionIndex,
-    hand_written: bool,
-    labelled: bool,
+    whole_code: Option<&'static str>,
     sites: &Sites,
     options: &Options,
 ) -> SectionPlan {
     let section = object.section(index);
     let empty = section.size == 0;
-    if is_structure(section) || empty && !is_named(object, index) {
+    if is_structure(section) || empty && !names.any(index) {
         return SectionPlan::Skip;
     }
     if options.script.discards(section.name) && section.name != ".export_symbol" {
@@ -100,10 +106,10 @@ fn plan_section(
         }
         Rule::Replacement => chunks(replacement_starts(sites, index), true, Life::Referenced, None, None),
         Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, None),
-        Rule::Code if hand_written => whole(true, None, Some("hand-written")),
-        Rule::Code if labelled => whole(true, None, Some(LABELS)),
+        Rule::Code if whole_code.is_some() => whole(true, None, whole_code),
+        Rule::Code if section.kind == SHT_NOBITS => whole(true, None, Some("code without content")),
         Rule::Code => SectionPlan::Code {
-            code: CodeSection::decode(isa, object, index),
+            code: CodeSection::decode(isa, object, names, index),
             regions: Vec::new(),
             fatal_traps: Vec::new(),
         },
@@ -128,7 +134,7 @@ fn has_labelled_data(object: &Object<'_>) -> bool {
 fn data_starts(section: &Section<'_>) -> Vec<u32> {
     let entsize = section.entsize.max(1) as usize;
     let data = &section.data;
-    if section.flags & u64::from(SHF_MERGE) == 0 || data.len() % entsize != 0 {
+    if section.flags & u64::from(SHF_MERGE) == 0 || data.is_empty() || data.len() % entsize != 0 {
         return vec![0];
     }
     if section.flags & u64::from(SHF_STRINGS) == 0 {
@@ -154,16 +160,19 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
 fn replacement_starts(sites: &Sites, index: SectionIndex) -> Vec<u32> {
     let mut starts = vec![0];
     for replacement in sites.replacements.iter().filter(|r| r.section == index && r.end > r.start) {
-        // Two entries may share or overlap; then they stay together.
         if replacement.start > *starts.last().expect("never empty") {
             starts.push(replacement.start);
         }
     }
-    for pair in sites.replacements.windows(2).filter(|pair| pair[1].section == index) {
-        if pair[0].section == index && pair[1].start < pair[0].end {
-            starts.retain(|&start| start != pair[1].start);
+    // Two entries may share or overlap; then they stay together.
+    let (mut end, mut shared) = (0, Vec::new());
+    for replacement in sites.replacements.iter().filter(|r| r.section == index) {
+        if replacement.start < end {
+            shared.push(replacement.start);
         }
+        end = end.max(replacement.end);
     }
+    starts.retain(|start| shared.binary_search(start).is_err());
     starts
 }
 
@@ -282,13 +291,9 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
         let SectionPlan::Code { code, regions, fatal_traps } = section_plan else { continue };
         let index = SectionIndex::from(i);
-        *regions = sites::fix_regions(code, &sites.sites, index);
-        *fatal_traps = sites
-            .sites
-            .iter()
-            .filter(|site| site.section == index && site.fatal)
-            .map(|site| site.offset)
-            .collect();
+        let sites = sites.of_section(index);
+        *regions = sites::fix_regions(code, sites);
+        *fatal_traps = sites.iter().filter(|site| site.fatal).map(|site| site.offset).collect();
         fatal_traps.sort_unstable();
         settle_code(section_plan);
     }
@@ -325,12 +330,4 @@ fn is_structure(section: &Section<'_>) -> bool {
         section.kind,
         SHT_NULL | SHT_SYMTAB | SHT_STRTAB | SHT_REL | SHT_RELA | SHT_GROUP | SHT_SYMTAB_SHNDX
     )
-}
-
-/// Whether something names the section, however empty it is.
-fn is_named(object: &Object<'_>, index: SectionIndex) -> bool {
-    let inside = |symbol: &kelf::Symbol<'_>| symbol.place == Place::Section(index);
-    let mut relocs = object.sections.iter().flat_map(|section| &section.relocs);
-    object.symbols.iter().any(|symbol| inside(symbol) && !symbol.name.is_empty())
-        || relocs.any(|reloc| inside(&object.symbols[reloc.symbol.get()]))
 }

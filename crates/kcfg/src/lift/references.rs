@@ -350,7 +350,14 @@ impl<'p> Connector<'_, 'p> {
         let Some((node, offset)) = self.lifted.locate(section_id, at) else {
             return Err(self.discarded(id, reloc, object, section));
         };
-        Ok((Target::Node(node), offset + point - at))
+        let offset = offset + point - at;
+        // The linker makes a table entry for the place itself. (Addends may count from the end of an instruction.)
+        let word = i64::from(self.program.machine.word_size());
+        let inside = -word..=i64::from(self.lifted.graph.node(node).size);
+        if matches!(reloc.class, RelocClass::Got | RelocClass::Tls) && !inside.contains(&offset) {
+            return Err(self.outside(id, reloc, object, section));
+        }
+        Ok((Target::Node(node), offset))
     }
 
     /// A place within a function, named by a global symbol and an offset: the block that begins there.
@@ -383,6 +390,16 @@ impl<'p> Connector<'_, 'p> {
     fn discarded(&self, id: SectionId, reloc: &Reloc, object: &Object<'_>, target: SectionIndex) -> Error {
         let section = &self.lifted.graph.sections[id.get()];
         Error::Discarded {
+            object: section.object.clone(),
+            section: section.name.clone(),
+            offset: reloc.offset,
+            target: object.section(target).name.to_owned(),
+        }
+    }
+
+    fn outside(&self, id: SectionId, reloc: &Reloc, object: &Object<'_>, target: SectionIndex) -> Error {
+        let section = &self.lifted.graph.sections[id.get()];
+        Error::Outside {
             object: section.object.clone(),
             section: section.name.clone(),
             offset: reloc.offset,

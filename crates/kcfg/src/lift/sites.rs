@@ -1,5 +1,6 @@
 //! The weak tables of one object: which code their entries are about, and which of it must not change.
 
+use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{Object, Place, SectionIndex};
 
 use super::decode::CodeSection;
@@ -27,8 +28,18 @@ pub(super) struct Replacement {
 /// What the weak tables of an object say.
 #[derive(Default)]
 pub(super) struct Sites {
+    /// In the order of their sections.
     pub sites: Vec<Site>,
     pub replacements: Vec<Replacement>,
+}
+
+impl Sites {
+    /// The sites in a section.
+    pub fn of_section(&self, section: SectionIndex) -> &[Site] {
+        let first = self.sites.partition_point(|site| site.section < section);
+        let behind = self.sites.partition_point(|site| site.section <= section);
+        &self.sites[first..behind]
+    }
 }
 
 /// The size of the entries of a weak table, given the section.
@@ -44,6 +55,9 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
         let Rule::Weak(kind) = rule(section.name, section.kind, section.flags) else { continue };
         let index = SectionIndex::from(i);
         let entry = entry_size(object, index, kind);
+        if section.kind == SHT_NOBITS {
+            return Err((index, "it has no content".to_owned()));
+        }
         if section.size % u64::from(entry) != 0 {
             let size = section.size;
             return Err((
@@ -65,8 +79,21 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
                 TableKind::Alternative => {
                     site.len = u32::from(byte(alt_instr::LENGTH));
                     let len = u32::from(byte(alt_instr::REPLACEMENT_LENGTH));
-                    if let Some((section, at)) = field(alt_instr::REPLACEMENT) {
-                        out.replacements.push(Replacement { section, start: at, end: at + len });
+                    let replacement = field(alt_instr::REPLACEMENT).filter(|&(section, at)| {
+                        u64::from(at) + u64::from(len) <= object.section(section).size
+                    });
+                    match replacement {
+                        Some((section, at)) => {
+                            out.replacements.push(Replacement { section, start: at, end: at + len });
+                        }
+                        None if len == 0 => {}
+                        None => {
+                            let problem = format!(
+                                "the replacement of the entry at {start:#x}, {len} bytes, does not lie in a section of \
+                                 this object"
+                            );
+                            return Err((index, problem));
+                        }
                     }
                 }
                 TableKind::Paravirt => site.len = u32::from(byte(u32::from(object.machine.word_size()) + 1)),
@@ -79,17 +106,22 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
             out.sites.push(site);
         }
     }
+    out.sites.sort_by_key(|site| site.section);
     out.replacements.sort_unstable_by_key(|r| (r.section, r.start, r.end));
     out.replacements.dedup_by_key(|r| (r.section, r.start, r.end));
     Ok(out)
 }
 
-/// The place in this object that the field at `offset` of a table names.
+/// The place in this object that the field at `offset` of a table names; `None` if it is in no section, or outside of
+/// it.
 fn local_place(object: &Object<'_>, index: SectionIndex, offset: u32) -> Option<(SectionIndex, u32)> {
     let reloc = super::decode::reloc_at(&object.section(index).relocs, offset)?;
     let symbol = &object.symbols[reloc.symbol.get()];
     match symbol.place {
-        Place::Section(section) => Some((section, (symbol.value as i64 + reloc.addend) as u32)),
+        Place::Section(section) => {
+            let place = u32::try_from(symbol.value as i64 + reloc.addend).ok();
+            Some((section, place.filter(|&place| u64::from(place) <= object.section(section).size)?))
+        }
         _ => None,
     }
 }
@@ -104,10 +136,10 @@ pub(super) struct FixedRegion {
 }
 
 /// Finds the fixed regions of one code section, makes blocks begin at sites, and marks functions opaque
-/// whose sites do not fit.
-pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], section: SectionIndex) -> Vec<FixedRegion> {
+/// whose sites do not fit. `sites` are those in the section.
+pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRegion> {
     let mut regions: Vec<FixedRegion> = Vec::new();
-    for site in sites.iter().filter(|site| site.section == section) {
+    for site in sites {
         let Some(span) = code.span_containing(site.offset) else { continue };
         let Some(insn) = code.insn_containing(site.offset).copied() else {
             code.make_opaque(span, "a table names code that could not be decoded");
@@ -143,8 +175,8 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], section: Secti
         overlap
     });
     for region in &regions {
-        let inside = region.start + 1..region.end;
-        let entered = code.branch_targets.iter().any(|target| inside.contains(target));
+        let after = code.branch_targets.partition_point(|&target| target <= region.start);
+        let entered = code.branch_targets.get(after).is_some_and(|&target| target < region.end);
         let bound = !region.static_jump && code.has_short_exit(region.start, region.end);
         if let Some(span) = code.span_containing(region.start).filter(|_| entered || bound) {
             code.make_opaque(span, "a patch site with a branch into it, or a short one out of it");

@@ -6,6 +6,7 @@
 //! best place for the next; what is best, two rules say, and the one that wastes less wins.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 use goblin::elf::section_header::{SHF_MERGE, SHT_NOBITS};
 use indexmap::IndexMap;
@@ -55,34 +56,111 @@ pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
 /// Adds the sections to `out` in the better of two orders.
 fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
     rest.sort_by_key(|piece| piece.align);
-    let widest = rest.last().map_or(1, |piece| piece.align);
-    let even = |end: u32| CACHE_LINE.trailing_zeros() - end.trailing_zeros().min(CACHE_LINE.trailing_zeros());
-    let lost = |end: u32| end.next_multiple_of(widest) - end;
-    let (even, lost) = (greedy(&rest, even), greedy(&rest, lost));
+    let (even, lost) = (greedy(&rest, Best::Even), greedy(&rest, Best::Lost));
     let best = if even.end <= lost.end { even } else { lost };
     let mut rest: Vec<Option<Placed>> = rest.into_iter().map(Some).collect();
     out.extend(best.order.into_iter().filter_map(|i| rest[i].take()));
 }
 
+/// What the best place for the next section is.
+#[derive(Clone, Copy)]
+enum Best {
+    /// The one that is aligned to most.
+    Even,
+    /// The one that is least in front of one for the widest.
+    Lost,
+}
+
 /// An order, and the offset in bytes at which it ends.
 struct Order {
     order: Vec<usize>,
-    end: u32,
+    end: u64,
 }
 
-/// Takes next, of what fits without padding, the section that ends where `price` is least; the widest of those.
-fn greedy(pieces: &[Placed], price: impl Fn(u32) -> u32) -> Order {
-    let mut rest: Vec<usize> = (0..pieces.len()).collect();
-    let (mut order, mut end) = (Vec::with_capacity(pieces.len()), 0u32);
-    while !rest.is_empty() {
-        let fitting = rest.iter().enumerate().filter(|&(_, &i)| end % pieces[i].align == 0);
-        let best = fitting.min_by_key(|&(_, &i)| (price(end + pieces[i].size), Reverse(pieces[i].align)));
-        let best = best.map_or(rest.len() - 1, |(position, _)| position);
-        let piece = rest.remove(best);
-        end = end.next_multiple_of(pieces[piece].align) + pieces[piece].size;
-        order.push(piece);
+/// Takes next, of what fits without padding, the section that ends in the best place; the widest of those, and the
+/// first of those. `pieces` are in the order of their alignment.
+fn greedy(pieces: &[Placed], rule: Best) -> Order {
+    let widest = pieces.last().map_or(1, |piece| piece.align);
+    let modulus = u64::from(match rule {
+        Best::Even => CACHE_LINE,
+        Best::Lost => widest,
+    });
+    let mut classes: Vec<Class> = Vec::new();
+    let mut class_of = Vec::with_capacity(pieces.len());
+    for (i, piece) in pieces.iter().enumerate() {
+        let align = u64::from(piece.align);
+        if classes.last().is_none_or(|class| class.align != align) {
+            classes.push(Class { align, modulus, by_size: BTreeMap::new() });
+        }
+        class_of.push(classes.len() - 1);
+        classes[class_of[i]].queue(piece.size).push_back(i);
+    }
+    let mut taken = vec![false; pieces.len()];
+    let (mut order, mut end) = (Vec::with_capacity(pieces.len()), 0u64);
+    let mut last = pieces.len();
+    while order.len() < pieces.len() {
+        let fitting = classes.iter().filter(|class| end % class.align == 0);
+        let best = fitting.filter_map(|class| {
+            let (price, i) = class.best(rule, end)?;
+            Some((price, Reverse(class.align), i))
+        });
+        let next = match best.min() {
+            Some((_, _, i)) => i,
+            None => {
+                // Nothing fits: the widest.
+                last = taken[..last].iter().rposition(|taken| !taken).expect("not all are taken");
+                last
+            }
+        };
+        classes[class_of[next]].remove(next, pieces[next].size);
+        taken[next] = true;
+        end = end.next_multiple_of(u64::from(pieces[next].align)) + u64::from(pieces[next].size);
+        order.push(next);
     }
     Order { order, end }
+}
+
+/// The sections of one alignment that are left, by size modulo what the rule looks at, each in order.
+struct Class {
+    align: u64,
+    modulus: u64,
+    by_size: BTreeMap<u64, VecDeque<usize>>,
+}
+
+impl Class {
+    fn queue(&mut self, size: u32) -> &mut VecDeque<usize> {
+        self.by_size.entry(u64::from(size) % self.modulus).or_default()
+    }
+
+    /// The section that is best behind `end`, with a price that is lower the better it is.
+    fn best(&self, rule: Best, end: u64) -> Option<(u64, usize)> {
+        match rule {
+            Best::Even => {
+                let line = self.modulus.trailing_zeros();
+                let price = |size: u64| u64::from(line - (end + size).trailing_zeros().min(line));
+                self.by_size.iter().map(|(&size, queue)| (price(size), queue[0])).min()
+            }
+            Best::Lost => {
+                let room = end.next_multiple_of(self.modulus) - end;
+                let within = self.by_size.range(..=room).next_back();
+                let (&size, queue) = within.or_else(|| self.by_size.last_key_value())?;
+                Some(((end + size).next_multiple_of(self.modulus) - (end + size), queue[0]))
+            }
+        }
+    }
+
+    /// Takes out a section, the first or the last of its size.
+    fn remove(&mut self, i: usize, size: u32) {
+        let queue = self.queue(size);
+        if queue[0] == i {
+            queue.pop_front();
+        } else {
+            queue.pop_back();
+        }
+        if queue.is_empty() {
+            self.by_size.remove(&(u64::from(size) % self.modulus));
+        }
+    }
 }
 
 /// Whether the pieces of a section fit between those of others: what is aligned to more wastes more apart
@@ -94,4 +172,51 @@ pub(super) fn fills_gaps(section: &Section) -> bool {
 fn is_plain(section: &Section) -> bool {
     rule(&section.name, section.kind, section.flags) == Rule::Data
         && section.flags & u64::from(SHF_MERGE) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use kshrink_tests::Random;
+
+    use super::*;
+    use crate::index::SectionId;
+
+    /// What [`greedy`] does, by looking at all that is left every time.
+    fn plainly(pieces: &[Placed], rule: Best) -> Vec<usize> {
+        let widest = pieces.last().map_or(1, |piece| piece.align);
+        let price = |end: u32| match rule {
+            Best::Even => CACHE_LINE.trailing_zeros() - end.trailing_zeros().min(CACHE_LINE.trailing_zeros()),
+            Best::Lost => end.next_multiple_of(widest) - end,
+        };
+        let mut rest: Vec<usize> = (0..pieces.len()).collect();
+        let (mut order, mut end) = (Vec::new(), 0u32);
+        while !rest.is_empty() {
+            let fitting = rest.iter().enumerate().filter(|&(_, &i)| end % pieces[i].align == 0);
+            let best = fitting.min_by_key(|&(_, &i)| (price(end + pieces[i].size), Reverse(pieces[i].align)));
+            let piece = rest.remove(best.map_or(rest.len() - 1, |(position, _)| position));
+            end = end.next_multiple_of(pieces[piece].align) + pieces[piece].size;
+            order.push(piece);
+        }
+        order
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_rule() {
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let (aligns, sizes) = (random.range(0, 12), random.range(1, 300));
+            let mut pieces: Vec<Placed> = (0..random.range(0, 120))
+                .map(|_| Placed {
+                    section: SectionId(0),
+                    nodes: Vec::new(),
+                    size: random.range(0, sizes),
+                    align: 1 << random.range(0, aligns),
+                })
+                .collect();
+            pieces.sort_by_key(|piece| piece.align);
+            for rule in [Best::Even, Best::Lost] {
+                assert_eq!(greedy(&pieces, rule).order, plainly(&pieces, rule), "seed {seed}");
+            }
+        }
+    }
 }

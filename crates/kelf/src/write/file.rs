@@ -26,6 +26,10 @@ const SHF_GNU_RETAIN: u64 = 1 << 21;
 const SHN_ABS: u16 = 0xfff1;
 const SHN_COMMON: u16 = 0xfff2;
 
+/// Where in the file a section begins is a multiple of its alignment, up to the largest page of any machine: more
+/// would only make the file longer.
+const MAX_FILE_ALIGN: u64 = 1 << 16;
+
 /// Place in the file of one section of the object, and of its relocations.
 #[derive(Clone, Copy, Default)]
 struct Slot {
@@ -155,7 +159,8 @@ impl<'o: 'w, 'w> File<'o, 'w> {
             self.sections.iter_mut().zip(object.sections.iter().zip(self.contents))
         {
             if slot.name.is_some() {
-                let align = if section.kind == SHT_NOBITS { 1 } else { section.align as usize };
+                let align = if section.kind == SHT_NOBITS { 1 } else { section.align.min(MAX_FILE_ALIGN) };
+                let align = align as usize;
                 slot.offset = self.writer.reserve(content.len(), align);
             }
         }

@@ -178,6 +178,23 @@ pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
     }
 }
 
+/// See [`crate::isa::Rewritable::is_constant`].
+pub(super) fn is_constant(bits: u32, bytes: &[u8], offset: u8, width: u8) -> bool {
+    let mut decoder = Decoder::new(bits, bytes, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        return false;
+    }
+    let constants = decoder.get_constant_offsets(&instruction);
+    let field = (usize::from(offset), usize::from(width));
+    [
+        (constants.displacement_offset(), constants.displacement_size()),
+        (constants.immediate_offset(), constants.immediate_size()),
+        (constants.immediate_offset2(), constants.immediate_size2()),
+    ]
+    .contains(&field)
+}
+
 /// The branch target; in 32-bit mode as a sign-extended section offset, so that a target in front of
 /// the section does not look like one 4 GiB behind it.
 fn near_target(bits: u32, instruction: &Instruction) -> u64 {

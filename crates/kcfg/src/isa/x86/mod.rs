@@ -101,6 +101,10 @@ impl Rewritable for X86 {
         decode::can_move(self.bits, bytes)
     }
 
+    fn is_constant(&self, bytes: &[u8], offset: u8, width: u8) -> bool {
+        decode::is_constant(self.bits, bytes, offset, width)
+    }
+
     fn string_registers(&self, bytes: &[u8]) -> u64 {
         operands::string_registers(self.bits, bytes)
     }

@@ -149,6 +149,8 @@ struct Variables {
     follows: Vec<bool>,
     /// Where the last piece begins that may be the head of a list, if the program can write to the section.
     last_head: Option<u32>,
+    /// The first byte that code makes a pointer to.
+    first_entry: i64,
     /// A reference could not be proved.
     lost: bool,
 }
@@ -176,7 +178,7 @@ impl Variables {
         }
         let joined = vec![false; pieces.len()];
         let follows = joined.clone();
-        Variables { pieces, joined, follows, last_head: None, lost: false }
+        Variables { pieces, joined, follows, last_head: None, first_entry: i64::MAX, lost: false }
     }
 
     /// Takes a pointer that code makes. It has to be to the first byte of a variable: elsewhere it may as well have been
@@ -185,9 +187,7 @@ impl Variables {
     /// into nothing, or, as it looks, to another variable. So all stays together up to the last head behind it.
     fn add_entry(&mut self, at: i64) {
         self.add_pointer(at);
-        if let Some(head) = self.last_head.map(i64::from).filter(|&head| head > at && !self.lost) {
-            self.add_access(at..head + 1);
-        }
+        self.first_entry = self.first_entry.min(at);
     }
 
     /// Takes a pointer that initializes a variable; `holder` is where in the same section, if it is. It has to be to
@@ -228,7 +228,10 @@ impl Variables {
     }
 
     /// Where the section may be cut; `None` if nowhere.
-    fn cuts(&self) -> Option<Vec<Cut>> {
+    fn cuts(mut self) -> Option<Vec<Cut>> {
+        if let Some(head) = self.last_head.map(i64::from).filter(|&head| head > self.first_entry) {
+            self.add_access(self.first_entry..head + 1);
+        }
         if self.lost {
             return None;
         }

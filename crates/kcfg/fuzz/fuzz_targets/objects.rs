@@ -1,0 +1,67 @@
+//! Any bytes as an object, or as an archive of objects that are linked: they are read, lifted, cut down and written again, or refused with an error; and what is
+//! written can be read.
+//!
+//! docs/objects.md has the command, the objects to begin with, and the last run.
+
+#![no_main]
+
+use std::path::Path;
+
+use kcfg::edges::Edges;
+use kcfg::graph::Graph;
+use kcfg::lift::{self, Lifter};
+use kcfg::lower::{Relax, lower};
+use kcfg::summary::Summary;
+use kelf::archive::{Archive, MemberContent, is_archive};
+use kelf::{Definition, InputFiles, Object, Program};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let files = InputFiles::of_bytes(objects(bytes));
+    let Ok(program) = Program::link(&files) else { return };
+    let _ = whole(&program);
+    let _ = reachable(&program);
+});
+
+/// The members of an archive; anything else is one object.
+fn objects(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+    if !is_archive(bytes) {
+        return vec![("fuzz.o".to_owned(), bytes.to_vec())];
+    }
+    let Ok(archive) = Archive::read(Path::new("fuzz.a"), bytes) else { return Vec::new() };
+    let inside = archive.members.into_iter().filter_map(|member| match member.content {
+        MemberContent::Inside(range) => Some((member.name.to_owned(), bytes[range].to_vec())),
+        MemberContent::File(_) => None,
+    });
+    inside.collect()
+}
+
+/// As `kcfg --objects` does, and `kshrink-spec --objects --passes none`.
+fn whole(program: &Program<'_>) -> Result<(), lift::Error> {
+    let graph = Lifter::of_objects(program, &[])?.fine_graph()?;
+    let edges = Edges::of(&graph);
+    graph.node_ids().for_each(|node| edges.for_each(node, drop));
+    let _ = Summary::of(&graph);
+    write(&graph, Relax::AsAssembled);
+    Ok(())
+}
+
+/// As `kshrink-spec --objects --passes reach` does, entered by the first symbol that is defined.
+fn reachable(program: &Program<'_>) -> Result<(), lift::Error> {
+    let defined = program.globals().find(|(_, _, global)| matches!(global.definition, Definition::In(..)));
+    let Some((_, entry, _)) = defined else { return Ok(()) };
+    let mut lifter = Lifter::of_objects(program, &[entry.to_owned()])?;
+    let mut graph = lifter.graph()?;
+    kopt::reach::run(&mut graph);
+    if lifter.refine(&graph) {
+        graph = lifter.graph()?;
+        kopt::reach::run(&mut graph);
+    }
+    write(&graph, Relax::Shortest);
+    Ok(())
+}
+
+fn write(graph: &Graph, relax: Relax) {
+    let Ok(lowered) = lower(graph, relax) else { return };
+    let Ok(written) = lowered.object.write() else { return };
+    Object::read("written.o", &written).expect("what kshrink writes it can read");
+}

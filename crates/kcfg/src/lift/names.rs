@@ -1,0 +1,58 @@
+//! Who names the sections of one object, collected once for all of them.
+
+use fixedbitset::FixedBitSet;
+use kelf::{Object, Place, SectionIndex, Symbol};
+
+/// The symbols of an object by the section that they lie in.
+pub(super) struct SectionNames<'o> {
+    symbols: &'o [Symbol<'o>],
+    /// Numbers of symbols, section by section, each in the order of the object.
+    numbers: Vec<u32>,
+    /// Where in `numbers` each section begins.
+    starts: Vec<u32>,
+    /// The sections of which a relocation names a symbol.
+    referenced: FixedBitSet,
+}
+
+impl<'o> SectionNames<'o> {
+    /// Collects them.
+    pub fn of(object: &'o Object<'o>) -> SectionNames<'o> {
+        let symbols = &object.symbols[..];
+        let placed = || {
+            symbols.iter().enumerate().filter_map(|(i, symbol)| match symbol.place {
+                Place::Section(section) => Some((section.get(), i as u32)),
+                _ => None,
+            })
+        };
+        let mut starts = vec![0u32; object.sections.len() + 1];
+        placed().for_each(|(section, _)| starts[section + 1] += 1);
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        let mut at = starts.clone();
+        let mut numbers = vec![0; starts[object.sections.len()] as usize];
+        for (section, number) in placed() {
+            numbers[at[section] as usize] = number;
+            at[section] += 1;
+        }
+        let mut referenced = FixedBitSet::with_capacity(object.sections.len());
+        for reloc in object.sections.iter().flat_map(|section| &section.relocs) {
+            if let Place::Section(section) = symbols[reloc.symbol.get()].place {
+                referenced.insert(section.get());
+            }
+        }
+        SectionNames { symbols, numbers, starts, referenced }
+    }
+
+    /// The symbols in a section, in the order of the object.
+    pub fn symbols(&self, section: SectionIndex) -> impl Iterator<Item = &'o Symbol<'o>> + use<'o, '_> {
+        let (start, end) = (self.starts[section.get()], self.starts[section.get() + 1]);
+        let symbols = self.symbols;
+        self.numbers[start as usize..end as usize].iter().map(move |&number| &symbols[number as usize])
+    }
+
+    /// Whether something names the section, however empty it is.
+    pub fn any(&self, section: SectionIndex) -> bool {
+        self.referenced.contains(section.get()) || self.symbols(section).any(|symbol| !symbol.name.is_empty())
+    }
+}

@@ -1,0 +1,151 @@
+//! Objects that contradict themselves: each is refused with an error that says where, or carried whole.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{Dir, View, lift};
+use kcfg::lift::Lifter;
+use kelf::{InputFiles, Program};
+use kshrink_tests::Run;
+
+/// Assembles an object for i386 that counts as compiler-made.
+fn assemble(dir: &Dir, source: &str) -> PathBuf {
+    let path = dir.path("damaged.o");
+    let source = format!("{source}\n\t.file \"damaged.c\"\n");
+    Run::new("i686-linux-gnu-as").args(["--32", "-o"]).arg(&path).arg("-").stdin(source).succeed();
+    path
+}
+
+/// The error for an object that cannot be lifted.
+fn error(source: &str) -> String {
+    let dir = Dir::new();
+    let files = InputFiles::of_objects(&[assemble(&dir, source)]).unwrap();
+    let program = Program::link(&files).unwrap();
+    match Lifter::of_objects(&program, &[]).and_then(Lifter::fine_graph) {
+        Ok(_) => panic!("lifted:\n{source}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+const ALTERNATIVE: &str = "
+        .type   f, @function
+f:      nop
+        ret
+        .size   f, . - f
+        .section .altinstr_replacement, \"ax\"
+other:  nop
+        .section .altinstructions, \"a\"
+        .long   f - .
+";
+
+#[test]
+fn replacements_lie_within_their_section() {
+    let long = format!("{ALTERNATIVE}\n .long other - .\n .long 7\n .byte 1, 200");
+    let message = error(&long);
+    assert!(message.contains("section .altinstructions: the replacement of the entry at 0x0"), "{message}");
+    assert!(message.contains("200 bytes, does not lie in a section"), "{message}");
+    // In front of it, which is nowhere.
+    let before = format!("{ALTERNATIVE}\n .long other - 16 - .\n .long 7\n .byte 1, 1");
+    let message = error(&before);
+    assert!(message.contains("section .altinstructions: the replacement of the entry at 0x0"), "{message}");
+}
+
+/// Two replacements that are parts of a third, and do not overlap one another: all is one piece.
+#[test]
+fn replacements_within_another_are_not_cut_off() {
+    let dir = Dir::new();
+    let source = "
+        .type   f, @function
+f:      nop
+        ret
+        .size   f, . - f
+        .section .altinstr_replacement, \"ax\"
+other:  .fill   10, 1, 0x90
+        .macro  entry at, length
+        .section .altinstructions, \"a\"
+        .long   f - ., other + \\at - ., 7
+        .byte   1, \\length
+        .endm
+        entry   0, 10
+        entry   2, 1
+        entry   5, 1";
+    let graph = lift(&[assemble(&dir, source)]);
+    let [whole] = View::of(&graph).chunks(".altinstr_replacement")[..] else { panic!("more than one piece") };
+    assert_eq!(graph.node(whole).size, 10);
+}
+
+#[test]
+fn sites_lie_within_their_section() {
+    for place in ["f + 100", "f - 100"] {
+        let source = ALTERNATIVE.replace("f - .", &format!("{place} - ."));
+        let message = error(&format!("{source}\n .long other - .\n .long 7\n .byte 1, 1"));
+        assert!(message.contains("section .altinstructions: the entry at 0x0 names no code"), "{message}");
+    }
+}
+
+#[test]
+fn tables_have_content() {
+    let message = error(".section __ex_table, \"a\", @nobits\n .skip 0x7ffffff8");
+    assert!(message.contains("section __ex_table: it has no content"), "{message}");
+}
+
+#[test]
+fn table_entries_of_the_linker_lie_within_a_section() {
+    let message = error(".data\nx: .long 1\n .text\n .long x@gotoff\n .long x@gotoff + 0x100000");
+    assert!(message.contains("names a place outside of what it points to in section .data"), "{message}");
+}
+
+/// A relocation over the opcode: what the instruction is only the linker knows, and nothing may be read off it.
+#[test]
+fn a_relocation_over_an_opcode_keeps_the_function_whole() {
+    let dir = Dir::new();
+    let source = "
+        .globl  f
+        .type   f, @function
+f:      movl    $table, %eax
+        movl    $1, %ecx
+        .reloc  f + 5, R_386_32, outside
+        movl    table(,%ecx,4), %edx
+        ret
+        .size   f, . - f
+        .globl  g
+        .type   g, @function
+g:      movl    table, %eax
+        ret
+        .size   g, . - g
+        .data
+        .type   table, @object
+table:  .long   1, 2
+        .size   table, . - table
+        .type   other, @object
+other:  .long   3
+        .size   other, . - other";
+    let graph = lift(&[assemble(&dir, source)]);
+    let view = View::of(&graph);
+    let opaque = view.opaque("f").expect("f stays whole");
+    assert!(opaque.reason.contains("no operand of an instruction"), "{}", opaque.reason);
+    assert_eq!(view.blocks("g").len(), 1);
+}
+
+#[test]
+fn sections_without_content_are_carried_whole() {
+    let dir = Dir::new();
+    let source = "
+        .section .text.nothing, \"ax\", @nobits
+        .globl  code
+        .type   code, @function
+code:   .skip   16
+        .size   code, . - code
+        .section .rodata.nothing, \"aM\", @nobits, 4
+        .globl  constant
+constant: .skip 16";
+    let graph = lift(&[assemble(&dir, source)]);
+    let view = View::of(&graph);
+    for (symbol, size) in [("code", 16), ("constant", 16)] {
+        let (node, offset) = view.symbol(symbol);
+        assert_eq!((offset, graph.node(node).size), (0, size), "{symbol}");
+        assert!(graph.bytes_of(node).is_empty());
+    }
+    assert_eq!(view.opaque("code").expect("code stays whole").reason, "code without content");
+}

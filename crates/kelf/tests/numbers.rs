@@ -1,0 +1,83 @@
+//! Numbers in objects that are larger than anything means: each is refused by name, and costs no memory.
+
+mod common;
+
+use std::fs;
+
+use common::Dir;
+use goblin::elf::section_header::{SHF_ALLOC, SHF_COMPRESSED};
+use kelf::{Machine, Object, Place};
+
+/// The error for an object in which something was changed.
+fn error(machine: Machine, change: impl Fn(&mut Object<'_>)) -> String {
+    let dir = Dir::new();
+    let bytes = fs::read(dir.compile(machine, "features.c", "a.o")).unwrap();
+    let mut object = Object::read("a.o", &bytes).unwrap();
+    change(&mut object);
+    let written = object.write().unwrap();
+    assert!(written.len() < 1 << 20, "{} bytes", written.len());
+    Object::read("a.o", &written).expect_err("a damaged object").to_string()
+}
+
+fn section<'o, 'a>(object: &'o mut Object<'a>, name: &str) -> &'o mut kelf::Section<'a> {
+    object.sections.iter_mut().find(|section| section.name == name).unwrap()
+}
+
+fn check(message: &str, place: &str, problem: &str) {
+    assert!(
+        message.starts_with("a.o: ") && message.contains(place) && message.contains(problem),
+        "{message}"
+    );
+}
+
+#[test]
+fn alignments() {
+    let message = error(Machine::I386, |object| section(object, ".data").align = 1 << 31);
+    check(&message, "(.data)", "alignment 2147483648; expected a power of two up to 1073741824");
+}
+
+#[test]
+fn sizes() {
+    for machine in [Machine::I386, Machine::X86_64] {
+        let message = error(machine, |object| section(object, ".bss").size = 1 << 31);
+        check(&message, "(.bss)", "2147483648 bytes; kshrink handles sections of up to 2147483647");
+    }
+}
+
+#[test]
+fn places_of_symbols() {
+    let message = error(Machine::I386, |object| {
+        let placed = |symbol: &&mut kelf::Symbol<'_>| matches!(symbol.place, Place::Section(_));
+        let symbol = object.symbols.iter_mut().filter(|symbol| !symbol.is_local()).find(placed).unwrap();
+        symbol.value = 0x1234_5678;
+    });
+    check(&message, ": symbol ", "lies at 0x12345678 of section ");
+    check(&message, ": symbol ", ", which has 0x");
+}
+
+#[test]
+fn alignments_of_common_symbols() {
+    let message = error(Machine::I386, |object| {
+        object.symbols.iter_mut().find(|symbol| symbol.place == Place::Common).unwrap().value = 3;
+    });
+    check(&message, ": symbol ", "alignment 3 of a common symbol; expected a power of two");
+}
+
+#[test]
+fn addends() {
+    for addend in [i64::MAX, i64::MIN] {
+        let message = error(Machine::X86_64, |object| {
+            let text = object.sections.iter_mut().find(|section| !section.relocs.is_empty()).unwrap();
+            text.relocs[0].addend = addend;
+        });
+        check(&message, ", offset 0x", "a relocation has the addend ");
+    }
+}
+
+#[test]
+fn compressed_sections_are_not_loaded() {
+    let message = error(Machine::I386, |object| {
+        section(object, ".data").flags |= u64::from(SHF_COMPRESSED | SHF_ALLOC);
+    });
+    check(&message, "(.data)", "is compressed");
+}
