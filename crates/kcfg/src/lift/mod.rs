@@ -24,15 +24,19 @@ mod sites;
 mod switches;
 mod variables;
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use kelf::{KernelBuild, Program};
+use rustc_hash::FxHashSet;
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Life, Root};
+use crate::index::{NodeId, SectionId};
 use crate::isa;
 
 use crate::roots::Roots;
 use crate::script::LinkerScript;
+use crate::special::RootReason;
 use nodes::Cuts;
 use plan::SectionPlan;
 
@@ -109,6 +113,29 @@ pub struct Lifter<'p> {
     plans: Vec<Vec<SectionPlan>>,
     roots: Roots,
     cuts: Cuts,
+    /// What stays alive.
+    kept: Vec<Part>,
+    /// Sections that are not cut at their variables.
+    whole: FxHashSet<SectionId>,
+}
+
+/// A part of an input section: a function, a variable, or a section of data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The section, as every graph of the program numbers it.
+    pub section: SectionId,
+    /// Offsets in bytes in it.
+    pub range: Range<u32>,
+}
+
+/// How much of a part that is kept may change nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing of it may be removed.
+    Alive,
+    /// Nothing of it may be removed, and it is carried as it is: a function that is tied to its neighbours together
+    /// with its section.
+    Whole,
 }
 
 impl<'p> Lifter<'p> {
@@ -133,7 +160,28 @@ impl<'p> Lifter<'p> {
     fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
         let isa = isa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
         let plans = plan::plan(isa, program, &options)?;
-        Ok(Lifter { program, plans, roots, cuts: Cuts::default() })
+        Ok(Lifter {
+            program,
+            plans,
+            roots,
+            cuts: Cuts::default(),
+            kept: Vec::new(),
+            whole: FxHashSet::default(),
+        })
+    }
+
+    /// Keeps parts of the program as they were, with all that they refer to: of a program that does not do any more what
+    /// it did, to find out what of it has to be changed for that.
+    pub fn keep(&mut self, parts: Vec<Part>, keep: Keep) {
+        if keep == Keep::Whole {
+            let plans = self.plans.iter_mut().flatten();
+            let mut sections: Vec<_> = plans.filter(|plan| !matches!(plan, SectionPlan::Skip)).collect();
+            for part in &parts {
+                sections[part.section.get()].carry_whole(&part.range);
+            }
+            self.whole.extend(parts.iter().map(|part| part.section));
+        }
+        self.kept.extend(parts);
     }
 
     /// Builds the graph: steps 2 to 4.
@@ -145,13 +193,17 @@ impl<'p> Lifter<'p> {
         references::connect(self.program, &mut lifted)?;
         switches::resolve(&mut lifted.graph);
         self.roots.add_to(&mut lifted.graph)?;
+        for part in &self.kept {
+            keep_alive(&mut lifted.graph, part);
+        }
         Ok(lifted.graph)
     }
 
     /// Step 5, with the references that are alive in a graph of this lifter. Says whether
     /// [`Lifter::graph`] would now build a finer one.
     pub fn refine(&mut self, graph: &Graph) -> bool {
-        let cuts = variables::cuts(self.program, graph);
+        let mut cuts = variables::cuts(self.program, graph);
+        cuts.retain(|section, _| !self.whole.contains(section));
         let finer = cuts != self.cuts;
         self.cuts = cuts;
         finer
@@ -164,5 +216,17 @@ impl<'p> Lifter<'p> {
     pub fn fine_graph(mut self) -> Result<Graph, Error> {
         let whole = self.graph()?;
         if self.refine(&whole) { self.graph() } else { Ok(whole) }
+    }
+}
+
+/// Makes the nodes of a part roots. Entries of weak tables live as long as their sites nevertheless.
+fn keep_alive(graph: &mut Graph, part: &Part) {
+    for node in graph.sections[part.section.get()].nodes.clone().map(NodeId) {
+        let start = graph.node(node).offset;
+        let overlaps = start < part.range.end && start + graph.input_size(node).max(1) > part.range.start;
+        let site = graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
+        if overlaps && !site {
+            graph.roots.push(Root { node, reason: RootReason::Kept });
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Planning: how each section is cut, before there are nodes.
 
+use std::ops::Range;
+
 use goblin::elf::section_header::{
     SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
@@ -235,8 +237,34 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
             .collect();
         resumes.sort_unstable();
         code.settle();
+        section_plan.give_up_if_opaque();
+    }
+}
+
+impl SectionPlan {
+    /// Carries as one chunk each function that begins in a range of offsets, or the data that this is a plan for.
+    pub(super) fn carry_whole(&mut self, range: &Range<u32>) {
+        const REASON: &str = "kept as it was";
+        match self {
+            SectionPlan::Chunks { starts, life: Life::Referenced, .. } => starts.truncate(1),
+            SectionPlan::Code { code, .. } => {
+                for i in 0..code.spans.len() {
+                    if range.contains(&code.spans[i].start) {
+                        code.make_opaque(i, REASON);
+                    }
+                }
+                code.settle();
+                self.give_up_if_opaque();
+            }
+            SectionPlan::Chunks { .. } | SectionPlan::Skip => {}
+        }
+    }
+
+    /// A section of code that has to stay whole becomes one chunk.
+    fn give_up_if_opaque(&mut self) {
+        let SectionPlan::Code { code, .. } = self else { return };
         if let Some(reason) = code.opaque {
-            *section_plan = SectionPlan::Chunks {
+            *self = SectionPlan::Chunks {
                 starts: vec![0],
                 code: true,
                 life: Life::Referenced,
