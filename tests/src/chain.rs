@@ -1,15 +1,16 @@
-//! Compiles, rewrites, links and runs i386 programs, and remembers how, so that a failure can be repeated by
-//! hand.
+//! Commands that follow one another, remembered, so that a failure can be repeated by hand: those that compile, rewrite,
+//! link and run i386 programs, and whatever else a test runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{Outcome, Run, order};
+use crate::{Outcome, Run, order, places};
 
 /// The cross compiler of Debian's package gcc-i686-linux-gnu.
 const GCC: &str = "i686-linux-gnu-gcc";
@@ -22,10 +23,17 @@ pub const SHUFFLED: &str = "reach,layout";
 /// are to absolute addresses, as they may be in a kernel.
 pub const INSTRUMENTED: &str = "reach,instrument,layout";
 
-/// Commands that follow one another in a directory of their own. The directory goes when this does.
+/// The commands of a failed test, as a script that runs them again.
+const SCRIPT: &str = "repeat.sh";
+
+/// Commands that follow one another in a directory of their own. The directory goes when this does, unless they
+/// failed: then it becomes `target/failed/NAME`.
 pub struct Chain {
+    name: String,
     dir: TempDir,
     lines: Vec<String>,
+    /// What else to run if they failed.
+    after_failure: Vec<Run>,
 }
 
 /// What the rewriter said about a program.
@@ -36,10 +44,29 @@ pub struct Rewritten {
 }
 
 impl Chain {
-    /// An empty directory and no command yet.
-    pub fn new() -> Chain {
-        let dir = tempfile::Builder::new().prefix("kshrink-tests-").tempdir().expect("a temporary directory");
-        Chain { dir, lines: Vec::new() }
+    /// An empty directory and no command yet. What an earlier failure of this name left behind is removed. Tests that
+    /// run at the same time need different names; characters that file names better do without are replaced.
+    pub fn new(name: &str) -> Chain {
+        let plain = |c: char| if c.is_alphanumeric() || "-_.=+,".contains(c) { c } else { '-' };
+        let name: String = name.chars().map(plain).collect();
+        let earlier = failed_dir(&name);
+        if earlier.exists() {
+            fs::remove_dir_all(&earlier).unwrap_or_else(|error| panic!("{}: {error}", earlier.display()));
+        }
+        // Where it is renamed if the commands fail.
+        let dir = tempfile::Builder::new().prefix("kshrink-tests-").tempdir_in(places::target_dir());
+        Chain { name, dir: dir.expect("a temporary directory"), lines: Vec::new(), after_failure: Vec::new() }
+    }
+
+    /// Does a test that panics where it fails. If it does, panics in its place, and says where its files and commands
+    /// were kept.
+    pub fn check<T>(name: &str, test: impl FnOnce(&mut Chain) -> T) -> T {
+        let mut chain = Chain::new(name);
+        panic::catch_unwind(AssertUnwindSafe(|| test(&mut chain))).unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let why = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+            panic!("{}", chain.failed(name, why))
+        })
     }
 
     /// The directory, in which every command runs.
@@ -60,6 +87,21 @@ impl Chain {
     pub fn step(&mut self, run: Run) -> Result<Outcome, String> {
         self.lines.push(run.line());
         run.dir(self.dir.path()).result()
+    }
+
+    /// Runs a command that has to exit with 0, and panics with all there is to know if it does not.
+    pub fn succeed(&mut self, run: Run) -> Outcome {
+        self.step(run).unwrap_or_else(|outcome| panic!("{outcome}"))
+    }
+
+    /// Writes a file of the directory.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        fs::write(self.dir().join(name), contents).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+
+    /// If the commands fail, runs this one too, whatever it exits with: for files that only a failure is worth.
+    pub fn after_failure(&mut self, run: Run) {
+        self.after_failure.push(run);
     }
 
     /// Compiles C.
@@ -110,18 +152,36 @@ impl Chain {
         Ok(Rewritten::parse(&self.step(run)?.stderr))
     }
 
-    /// Keeps the directory, and returns the failure together with what led to it.
-    pub fn failed(self, what: &str, why: &str) -> String {
-        let Chain { dir, lines } = self;
-        let kept = dir.keep();
-        format!("{what}: {why}\n  what led to it, in {}:\n    {}", kept.display(), lines.join("\n    "))
+    /// Keeps the directory as `target/failed/NAME`, together with the commands as a script, and returns the failure
+    /// with what led to it.
+    pub fn failed(mut self, what: &str, why: &str) -> String {
+        for run in std::mem::take(&mut self.after_failure) {
+            self.attempt(run);
+        }
+        let Chain { name, dir, lines, .. } = self;
+        let (temporary, kept) = (dir.keep(), failed_dir(&name));
+        // Messages and commands may have named the directory.
+        let moved = |text: &str| text.replace(&*temporary.to_string_lossy(), &kept.to_string_lossy());
+        let lines: Vec<String> = lines.iter().map(|line| moved(line)).collect();
+        let head = format!("#!/bin/sh\n# Runs again what led to the failure of {what}.\n");
+        let script = format!("{head}cd \"$(dirname \"$0\")\" || exit\nset -x\n{}\n", lines.join("\n"));
+        let keep = || {
+            fs::write(temporary.join(SCRIPT), script)?;
+            fs::create_dir_all(kept.parent().unwrap_or(&kept))?;
+            fs::rename(&temporary, &kept)
+        };
+        let place = match keep() {
+            Ok(()) => format!("{}, again with `sh {SCRIPT}`", kept.display()),
+            Err(error) => format!("{} (not in {}: {error})", temporary.display(), kept.display()),
+        };
+        let lines = lines.join("\n    ");
+        format!("{what}: {}\n  what led to it, in {place}:\n    {lines}", moved(why))
     }
 }
 
-impl Default for Chain {
-    fn default() -> Chain {
-        Chain::new()
-    }
+/// Where a failure of this name is kept.
+fn failed_dir(name: &str) -> PathBuf {
+    places::target_dir().join("failed").join(name)
 }
 
 impl Rewritten {
@@ -131,5 +191,56 @@ impl Rewritten {
         let counts = lines.filter_map(|line| line.split_once(" × "));
         let counts = counts.filter_map(|(count, reason)| Some((reason.to_owned(), count.parse().ok()?)));
         Rewritten { opaque: counts.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a test that fails panics with.
+    fn failure(test: impl FnOnce()) -> String {
+        let payload = panic::catch_unwind(AssertUnwindSafe(test)).expect_err("a failure");
+        *payload.downcast::<String>().expect("a message")
+    }
+
+    #[test]
+    fn a_failure_leaves_files_and_commands_until_it_passes() {
+        let (name, kept) = ("chain: itself", failed_dir("chain--itself"));
+        let made = |name: &str| Run::new("sh").args(["-c", &format!("echo made >> {name}")]);
+        for _ in 0..2 {
+            let message = failure(|| {
+                Chain::check(name, |chain| {
+                    chain.after_failure(made("object"));
+                    chain.write("input", "bad");
+                    chain.step(made("report")).expect("it writes a file");
+                    let here = chain.dir().join("input");
+                    chain.succeed(Run::new("grep").arg("good").arg(here));
+                });
+            });
+            let (place, input) = (kept.display().to_string(), kept.join("input").display().to_string());
+            for part in ["chain: itself: ", "grep good", "status 1", &place, &input, SCRIPT] {
+                assert!(message.contains(part), "no {part} in {message}");
+            }
+            let read = |name: &str| fs::read_to_string(kept.join(name)).expect("a kept file");
+            assert_eq!([read("input"), read("report"), read("object")], ["bad", "made\n", "made\n"]);
+            // Again by hand: the same commands in the same place.
+            Run::new("sh").arg(kept.join(SCRIPT)).outcome();
+            assert_eq!(read("report"), "made\nmade\n");
+        }
+        Chain::check(name, |chain| drop(chain.succeed(made("report"))));
+        assert!(!kept.exists(), "{} is still there", kept.display());
+    }
+
+    #[test]
+    fn a_failure_that_is_returned_is_kept_alike() {
+        let mut chain = Chain::new("chain-returned");
+        let why = chain.step(Run::new("false")).err().expect("a failure");
+        let message = chain.failed("returned", &why);
+        let kept = failed_dir("chain-returned");
+        assert!(message.contains(&*kept.to_string_lossy()), "{message}");
+        assert!(fs::read_to_string(kept.join(SCRIPT)).expect("the commands").ends_with("\nfalse\n"));
+        drop(Chain::new("chain-returned"));
+        assert!(!kept.exists());
     }
 }

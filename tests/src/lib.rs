@@ -4,7 +4,8 @@ what is inside them.
 
 - [`Run`]: runs a command with a time limit and looks at what it did;
 - [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
-- [`Chain`]: compiles, rewrites and links i386 programs;
+- [`Chain`]: runs commands, keeps what they left behind if they fail; compiles, rewrites and links i386 programs;
+- [`KernelTest`]: builds, rewrites and boots kernels;
 - [`SHUFFLED`], [`INSTRUMENTED`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
   numbers;
 - [`Damage`]: what can be wrong with a file, from a seed;
@@ -21,6 +22,7 @@ one and minutes with the other. Cargo does not build the binaries of other packa
 mod chain;
 mod damage;
 pub mod elf;
+mod kernel;
 pub mod order;
 mod parallel;
 mod places;
@@ -31,6 +33,7 @@ pub mod strace;
 
 pub use chain::{Chain, INSTRUMENTED, Rewritten, SHUFFLED};
 pub use damage::Damage;
+pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};
 pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
 pub use random::Random;

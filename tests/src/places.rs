@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use crate::Run;
 
-/// The path of one of the workspace's commands, as `cargo build --release` left it.
-pub fn command(name: &str) -> PathBuf {
+/// Where cargo builds: `target/`.
+pub fn target_dir() -> PathBuf {
     // Tests run as target/PROFILE/deps/NAME-HASH.
     let test = std::env::current_exe().expect("the path of this test");
-    let profiles = test.ancestors().nth(3).expect("tests lie in target/PROFILE/deps");
-    let path = profiles.join("release").join(name);
+    test.ancestors().nth(3).expect("tests lie in target/PROFILE/deps").to_path_buf()
+}
+
+/// The path of one of the workspace's commands, as `cargo build --release` left it.
+pub fn command(name: &str) -> PathBuf {
+    let path = target_dir().join("release").join(name);
     assert!(path.is_file(), "{} is missing; run `cargo build --release` first", path.display());
     path
 }

@@ -37,11 +37,11 @@ fn features_survive() {
         .collect();
     let failures: Vec<String> = parallel(cases.len(), |i| {
         let (program, level, (compile, link)) = cases[i];
-        let mut chain = Chain::new();
         let flags: Vec<&str> = [level, "-w", "-fcommon"].iter().chain(*compile).copied().collect();
+        let what = format!("{}, {}", program.file_name()?.to_string_lossy(), flags.join(" "));
+        let mut chain = Chain::new(&what);
         let why = check(&mut chain, program, &flags, link).err()?;
-        let name = program.file_name().unwrap_or_default().to_string_lossy();
-        Some(chain.failed(&format!("{name}, {}", flags.join(" ")), &why))
+        Some(chain.failed(&what, &why))
     })
     .into_iter()
     .flatten()

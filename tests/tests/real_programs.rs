@@ -53,7 +53,7 @@ fn busybox() {
 /// lines, or it tests nothing.
 fn does_what_it_did_before(name: &str, least_lines: usize) {
     let build = recipe("programs/build.sh", &[name]);
-    let mut chain = Chain::new();
+    let mut chain = Chain::new(name);
     let result = link_all(&mut chain, name, &build).and_then(|()| {
         let outcomes = parallel(VARIANTS.len(), |i| (i, work(chain.dir(), VARIANTS[i], name, &build)));
         compare(outcomes, least_lines)

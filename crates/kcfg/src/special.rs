@@ -56,6 +56,8 @@ pub enum RootReason {
     Entry,
     /// A section that this version does not know.
     UnknownSection,
+    /// The caller wants it unchanged ([`crate::lift::Lifter::keep`]).
+    Kept,
 }
 
 impl fmt::Display for RootReason {
@@ -68,6 +70,7 @@ impl fmt::Display for RootReason {
             RootReason::Exported => "exported to loadable modules",
             RootReason::Entry => "entry point",
             RootReason::UnknownSection => "in a section that kshrink does not know",
+            RootReason::Kept => "kept as it was",
         })
     }
 }

@@ -28,6 +28,11 @@ impl Progress {
         progress
     }
 
+    /// Nothing, for work that is part of other work, which shows how it goes.
+    pub fn hidden() -> Progress {
+        Progress { bar: ProgressBar::hidden() }
+    }
+
     /// A bar of `length` steps.
     pub fn bar(length: u64, message: impl Into<Cow<'static, str>>) -> Progress {
         Progress::with(Some(length), "{msg} [{bar:30}] {human_pos}/{human_len}", message)

@@ -27,6 +27,10 @@ Examples:
       a kernel that notes which of its blocks run
   syscall-scan busybox | kshrink-spec build/vmlinux --explain tcp_v4_connect
       say why a function or a variable stays
+  syscall-scan busybox | kshrink-spec build/vmlinux --bisect 'boot-test.sh \"$1\"/bzImage'
+      find the function, or the data, whose rewriting makes a test fail
+  kshrink-spec --objects a.o b.o --entry main --bisect 'gcc -m32 \"$1\" -o test && ./test'
+      the same for a user program
   kshrink-spec --objects a.o b.o --entry main --emit-object small.o
       the same passes for a user program
 
@@ -56,6 +60,15 @@ pub struct Arguments {
     /// Print the shortest chain of edges that keeps a function or variable alive
     #[arg(long, value_name = "SYMBOL", group = "task")]
     pub explain: Option<String>,
+
+    /// Find by halving which functions or data make a test fail by being rewritten
+    ///
+    /// COMMAND is run by `sh -c` for one rewritten program after the other, some of whose functions and data are kept as
+    /// they were. $1 is the directory with vmlinux and the boot image as for --output, or with --objects the object.
+    /// Its exit status says how that went: 0 the test passes, 125 it cannot be done with this one, 126 and 127 there is
+    /// no such command, anything else it fails.
+    #[arg(long, value_name = "COMMAND", group = "task", conflicts_with = "strict")]
+    pub bisect: Option<String>,
 
     /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach, and layout where
     /// the plan has an order]
@@ -96,17 +109,19 @@ pub enum Task {
     Relink(PathBuf),
     EmitObject(PathBuf),
     Explain(String),
+    Bisect(String),
 }
 
 impl Arguments {
     /// The one task that the user asked for.
     pub fn task(&self) -> Result<Task, Failure> {
-        match (&self.output, &self.emit_object, &self.explain) {
-            (Some(dir), _, _) => Ok(Task::Relink(dir.clone())),
-            (_, Some(file), _) => Ok(Task::EmitObject(file.clone())),
-            (_, _, Some(symbol)) => Ok(Task::Explain(symbol.clone())),
+        match (&self.output, &self.emit_object, &self.explain, &self.bisect) {
+            (Some(dir), ..) => Ok(Task::Relink(dir.clone())),
+            (_, Some(file), ..) => Ok(Task::EmitObject(file.clone())),
+            (_, _, Some(symbol), _) => Ok(Task::Explain(symbol.clone())),
+            (.., Some(command)) => Ok(Task::Bisect(command.clone())),
             _ => Err(Failure::bad_input(
-                "nothing to do: expected -o DIR, --emit-object FILE or --explain SYMBOL; see --help",
+                "nothing to do: expected -o DIR, --emit-object FILE, --explain SYMBOL or --bisect COMMAND; see --help",
             )),
         }
     }

@@ -61,7 +61,8 @@ fn name(graph: &Graph, node: NodeId) -> String {
     }
 }
 
-fn place(graph: &Graph, node: NodeId) -> String {
+/// The object and the section that a node is from.
+pub fn place(graph: &Graph, node: NodeId) -> String {
     let section = graph.section_of(node);
     format!("{}:{}", section.object, section.name)
 }

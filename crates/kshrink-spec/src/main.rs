@@ -1,12 +1,14 @@
 //! `kshrink-spec`: applies a plan to a kernel and relinks it with the kernel's own build.
 
 mod arguments;
+mod bisect;
 mod blocks;
 mod explain;
 mod phases;
 mod relink;
 mod report;
 mod rewrite;
+mod write;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,8 +17,10 @@ use kcli::{Failure, OrBadInput, Output, Progress, is_piped_stdin, read_input};
 use kplan::Plan;
 
 use arguments::{Arguments, Task};
+use bisect::Bisection;
 use phases::Phases;
 use rewrite::Input;
+use write::Writer;
 
 fn main() -> ExitCode {
     kcli::with_arguments(|arguments: Arguments| kcli::main("kshrink-spec", || run(&arguments)))
@@ -35,11 +39,17 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         match &task {
             Task::Relink(out) => relink::check_output(build, out)?,
             Task::EmitObject(file) => relink::check_apart(build, file)?,
-            Task::Explain(_) => {}
+            Task::Explain(_) | Task::Bisect(_) => {}
         }
     }
     let program = input.link()?;
     check_plan(&plan, &plan_name, &input)?;
+    if let Task::Bisect(command) = task {
+        drop(phases);
+        let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
+        let (program, plan, options) = (&program, &plan, arguments.options());
+        return Bisection { writer, program, plan, options, command, trials: 0 }.run();
+    }
     let lifter = input.lifter(&program)?;
     let (graph, passes) = rewrite::run_passes(lifter, &plan, &selected, arguments.options(), &mut phases)?;
     if arguments.strict
@@ -51,33 +61,20 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Task::Explain(symbol) = &task {
         return explain::print(&graph, symbol);
     }
-    phases.next("emit");
-    let lowered = rewrite::lower(&graph, &selected)?;
-    let object = lowered.object.write().map_err(rewrite::of_elf)?;
+    let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
     match &task {
         Task::EmitObject(path) => {
-            let mut output = Output::create(path)?;
-            std::io::Write::write_all(&mut output, &object)?;
-            output.commit()?;
-            let report = report::Report::new(&input, &graph, passes, phases.finish(), None);
+            let report = writer.object(&graph, passes, phases, path)?;
             eprint!("{report}");
             Ok(())
         }
         Task::Relink(out) => {
-            let Input::Kernel { build, .. } = &input else {
-                return Err(Failure::bad_input("-o relinks a kernel; with --objects, use --emit-object"));
-            };
-            phases.next("relink");
-            let staged = relink::relink(build, &object, &arguments.make, out)?;
-            let sizes = report::Sizes::of(&build.vmlinux, &staged.vmlinux())?;
-            let report = report::Report::new(&input, &graph, passes, phases.finish(), Some(sizes));
-            let blocks = blocks::map(&graph, &lowered, &staged.vmlinux())?;
-            staged.publish(out, &report.json()?, &blocks)?;
+            let report = writer.kernel(&graph, passes, phases, out)?;
             let mut stdout = Output::stdout();
             std::io::Write::write_all(&mut stdout, report.to_string().as_bytes())?;
             Ok(stdout.commit()?)
         }
-        Task::Explain(_) => unreachable!("explained above"),
+        Task::Explain(_) | Task::Bisect(_) => unreachable!("done above"),
     }
 }
 

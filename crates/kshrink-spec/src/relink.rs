@@ -240,9 +240,13 @@ fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
     if output.status.success() {
         return Ok(());
     }
-    let text = [output.stdout, output.stderr].concat();
+    Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output))))
+}
+
+/// The end of what a command said, to be quoted in a message.
+pub fn last_lines(output: &std::process::Output) -> String {
+    let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    let end = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n  ");
-    Err(Failure::job(format!("{what} failed ({}):\n  {end}", output.status)))
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].iter().map(|line| format!("\n  {line}")).collect()
 }

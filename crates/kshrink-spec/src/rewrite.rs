@@ -127,7 +127,8 @@ pub fn lower<'g>(graph: &'g Graph, passes: &[Pass]) -> Result<Lowered<'g>, Failu
     Ok(lower::lower(graph, relax)?)
 }
 
-fn of_lift(error: lift::Error) -> Failure {
+/// Whose fault an error of lifting is.
+pub fn of_lift(error: lift::Error) -> Failure {
     match error {
         lift::Error::Script { .. } => Failure::job(error),
         _ => Failure::bad_input(error),

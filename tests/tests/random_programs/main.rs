@@ -145,7 +145,7 @@ fn program(number: usize) -> Result<Figures, String> {
     let variant = &VARIANTS[number % VARIANTS.len()];
     for attempt in 0..TRIES {
         let seed = number + attempt * PROGRAMS;
-        let mut chain = Chain::new();
+        let mut chain = Chain::new(&format!("random-program-{number}"));
         match originals(&mut chain, seed, variant) {
             Ok(Some(originals)) => {
                 let mut figures = Figures { seeds_skipped: attempt, ..Figures::default() };
@@ -173,9 +173,9 @@ fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option
     if chain.attempt(csmith.args(variant.csmith).limit(BUILD_LIMIT)).status != Some(0) {
         return Ok(None);
     }
-    write(chain, "switches.c", &switches::generate(seed as u64))?;
+    chain.write("switches.c", switches::generate(seed as u64));
     let text = fs::read_to_string(chain.dir().join("csmith.c")).map_err(|error| error.to_string())?;
-    write(chain, "random.c", &with_switches(&text)?)?;
+    chain.write("random.c", with_switches(&text)?);
     let mut outcomes = Vec::new();
     for level in LEVELS {
         let flags: Vec<&str> =
@@ -200,10 +200,6 @@ fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option
     Ok(Some(outcomes))
 }
 
-fn write(chain: &Chain, name: &str, text: &str) -> Result<(), String> {
-    fs::write(chain.dir().join(name), text).map_err(|error| format!("{name}: {error}"))
-}
-
 /// csmith's program, made to call the other file and to put the result into its checksum.
 fn with_switches(program: &str) -> Result<String, String> {
     let end = "    platform_main_end(crc32_context";
@@ -220,7 +216,7 @@ fn objects(level: &str, variant: &Variant) -> Vec<String> {
 
 /// With the argument 1, a program prints the checksum after each variable, not only the last.
 fn run(chain: &mut Chain, program: &str, limit: Duration) -> Outcome {
-    chain.attempt(Run::new(chain.dir().join(program)).arg("1").limit(limit))
+    chain.attempt(Run::new(format!("./{program}")).arg("1").limit(limit))
 }
 
 /// Rewrites a program by every pass, and compares.

@@ -27,15 +27,19 @@ mod sites;
 mod switches;
 mod variables;
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use kelf::{KernelBuild, Program};
+use rustc_hash::FxHashSet;
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Life, Root};
+use crate::index::{NodeId, SectionId};
 use crate::isa;
 
 use crate::roots::Roots;
 use crate::script::LinkerScript;
+use crate::special::RootReason;
 use nodes::Cuts;
 use plan::SectionPlan;
 use pointers::Pointed;
@@ -142,6 +146,29 @@ pub struct Lifter<'p> {
     plans: Vec<Vec<SectionPlan>>,
     roots: Roots,
     cuts: Cuts,
+    /// What stays alive.
+    kept: Vec<Part>,
+    /// Sections that are not cut at their variables.
+    whole: FxHashSet<SectionId>,
+}
+
+/// A part of an input section: a function, a variable, or a section of data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The section, as every graph of the program numbers it.
+    pub section: SectionId,
+    /// Offsets in bytes in it.
+    pub range: Range<u32>,
+}
+
+/// How much of a part that is kept may change nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing of it may be removed.
+    Alive,
+    /// Nothing of it may be removed, and it is carried as it is: a function that is tied to its neighbours together
+    /// with its section.
+    Whole,
 }
 
 impl<'p> Lifter<'p> {
@@ -166,7 +193,28 @@ impl<'p> Lifter<'p> {
     fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
         let isa = isa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
         let plans = plan::plan(isa, program, &options)?;
-        Ok(Lifter { program, plans, roots, cuts: Cuts::default() })
+        Ok(Lifter {
+            program,
+            plans,
+            roots,
+            cuts: Cuts::default(),
+            kept: Vec::new(),
+            whole: FxHashSet::default(),
+        })
+    }
+
+    /// Keeps parts of the program as they were, with all that they refer to: of a program that does not do any more what
+    /// it did, to find out what of it has to be changed for that.
+    pub fn keep(&mut self, parts: Vec<Part>, keep: Keep) {
+        if keep == Keep::Whole {
+            let plans = self.plans.iter_mut().flatten();
+            let mut sections: Vec<_> = plans.filter(|plan| !matches!(plan, SectionPlan::Skip)).collect();
+            for part in &parts {
+                sections[part.section.get()].carry_whole(&part.range, "kept as it was");
+            }
+            self.whole.extend(parts.iter().map(|part| part.section));
+        }
+        self.kept.extend(parts);
     }
 
     /// Builds the graph: steps 2 to 4.
@@ -181,6 +229,9 @@ impl<'p> Lifter<'p> {
             let whole = pointers::into_functions(&lifted.graph);
             if whole.is_empty() {
                 self.roots.add_to(&mut lifted.graph)?;
+                for part in &self.kept {
+                    keep_alive(&mut lifted.graph, part);
+                }
                 return Ok(lifted.graph);
             }
             let place = |pointed: &Pointed| match *pointed {
@@ -192,7 +243,11 @@ impl<'p> Lifter<'p> {
             };
             let places: Vec<_> = whole.iter().map(place).collect();
             for ((object, section), function) in places {
-                plan::carry_whole(&mut self.plans[object.get()][section.get()], function);
+                let plan = &mut self.plans[object.get()][section.get()];
+                match function {
+                    Some(start) => plan.carry_whole(&(start..start + 1), pointers::REASON),
+                    None => plan.carry_section_whole(pointers::REASON),
+                }
             }
         }
     }
@@ -200,7 +255,8 @@ impl<'p> Lifter<'p> {
     /// Step 5, with the references that are alive in a graph of this lifter. Says whether
     /// [`Lifter::graph`] would now build a finer one.
     pub fn refine(&mut self, graph: &Graph) -> bool {
-        let cuts = variables::cuts(self.program, graph);
+        let mut cuts = variables::cuts(self.program, graph);
+        cuts.retain(|section, _| !self.whole.contains(section));
         let finer = cuts != self.cuts;
         self.cuts = cuts;
         finer
@@ -222,4 +278,16 @@ impl<'p> Lifter<'p> {
 fn alignment(section_align: u64, offset: u32) -> u32 {
     let section_align = section_align as u32;
     if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }
+}
+
+/// Makes the nodes of a part roots. Entries of weak tables live as long as their sites nevertheless.
+fn keep_alive(graph: &mut Graph, part: &Part) {
+    for node in graph.sections[part.section.get()].nodes.clone().map(NodeId) {
+        let start = graph.node(node).offset;
+        let overlaps = start < part.range.end && start + graph.input_size(node).max(1) > part.range.start;
+        let site = graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
+        if overlaps && !site {
+            graph.roots.push(Root { node, reason: RootReason::Kept });
+        }
+    }
 }

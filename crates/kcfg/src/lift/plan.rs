@@ -1,5 +1,7 @@
 //! Planning: how each section is cut, before there are nodes.
 
+use std::ops::Range;
+
 use goblin::elf::section_header::{
     SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
     SHT_SYMTAB_SHNDX,
@@ -295,28 +297,43 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
         *regions = sites::fix_regions(code, sites);
         *fatal_traps = sites.iter().filter(|site| site.fatal).map(|site| site.offset).collect();
         fatal_traps.sort_unstable();
-        settle_code(section_plan);
+        section_plan.settle();
     }
 }
 
-/// Carries whole the function at an offset of a code section, or else all of the section, because something points into
-/// its middle.
-pub(super) fn carry_whole(plan: &mut SectionPlan, function: Option<u32>) {
-    const REASON: &str = "a pointer into the middle of a function";
-    let SectionPlan::Code { code, .. } = plan else { return };
-    match function.and_then(|offset| code.span_containing(offset)) {
-        Some(span) => code.make_opaque(span, REASON),
-        None => code.opaque = Some(REASON),
+impl SectionPlan {
+    /// Carries as one chunk each function that begins in a range of offsets, or the data that this is a plan for.
+    pub(super) fn carry_whole(&mut self, range: &Range<u32>, reason: &'static str) {
+        match self {
+            SectionPlan::Chunks { starts, life: Life::Referenced, .. } => starts.truncate(1),
+            SectionPlan::Code { code, .. } => {
+                for i in 0..code.spans.len() {
+                    if range.contains(&code.spans[i].start) {
+                        code.make_opaque(i, reason);
+                    }
+                }
+                self.settle();
+            }
+            SectionPlan::Chunks { .. } | SectionPlan::Skip => {}
+        }
     }
-    settle_code(plan);
-}
 
-fn settle_code(plan: &mut SectionPlan) {
-    let SectionPlan::Code { code, .. } = plan else { return };
-    code.settle();
-    if let Some(reason) = code.opaque {
-        let (starts, life) = (vec![0], Life::Referenced);
-        *plan = SectionPlan::Chunks { starts, code: true, life, root: None, opaque: Some(reason) };
+    /// Carries all code of the section as one chunk.
+    pub(super) fn carry_section_whole(&mut self, reason: &'static str) {
+        if let SectionPlan::Code { code, .. } = self {
+            code.opaque = Some(reason);
+        }
+        self.settle();
+    }
+
+    /// Decides what of a section of code stays whole.
+    fn settle(&mut self) {
+        let SectionPlan::Code { code, .. } = self else { return };
+        code.settle();
+        if let Some(reason) = code.opaque {
+            let (starts, life) = (vec![0], Life::Referenced);
+            *self = SectionPlan::Chunks { starts, code: true, life, root: None, opaque: Some(reason) };
+        }
     }
 }
 

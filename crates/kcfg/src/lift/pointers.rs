@@ -16,6 +16,9 @@ use rustc_hash::FxHashSet;
 use crate::graph::{Graph, Life, NodeKind, Target};
 use crate::index::{NodeId, SectionId};
 
+/// Why such code is carried whole.
+pub(super) const REASON: &str = "a pointer into the middle of a function";
+
 /// What has to be carried whole because something points into the middle of it.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) enum Pointed {

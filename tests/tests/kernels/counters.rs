@@ -4,17 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use kshrink_tests::{Run, fixture, recipe};
+use kshrink_tests::{KernelTest, Run};
 use serde_json::Value;
-use tempfile::TempDir;
-
-const RELINK_LIMIT: Duration = Duration::from_secs(10 * 60);
-
-/// A traced boot is several times as long as another, and ends with a dump.
-const BOOT_SECONDS: &str = "600";
-const BOOT_LIMIT: Duration = Duration::from_secs(11 * 60);
 
 /// Name, file and number of a function.
 type Function = (String, String, u64);
@@ -42,45 +34,23 @@ fn ran(plan: &Path) -> HashMap<Function, HashSet<u64>> {
 
 #[test]
 fn counters_and_qemu_agree_block_by_block() {
-    let build = recipe("kernels/build.sh", &["web-i386"]);
-    let dir = TempDir::new().expect("a temporary directory");
-    let file = |name: &str| dir.path().join(name);
-    Run::kshrink("kshrink-spec")
-        .arg(build.join("vmlinux"))
-        .args(["--passes", "instrument", "-o"])
-        .arg(file("out"))
-        .limit(RELINK_LIMIT)
-        .succeed();
-    Run::new(fixture("scenarios/make-initramfs.sh"))
-        .arg("web")
-        .arg(file("initramfs.gz"))
-        .limit(RELINK_LIMIT)
-        .succeed();
-    let boot = Run::new(fixture("qemu/boot.sh"));
-    let files = [
-        ("--kernel", "out/bzImage"),
-        ("--initramfs", "initramfs.gz"),
-        ("--log", "console.log"),
-        ("--trace", "trace"),
-        ("--dump", "dump"),
-    ];
-    let boot = files.iter().fold(boot, |boot, (option, name)| boot.arg(option).arg(file(name)));
-    let outcome = boot.args(["--timeout", BOOT_SECONDS]).limit(BOOT_LIMIT).succeed();
-    assert!(outcome.text().contains("SCENARIO web: PASS"), "{outcome}");
-    for (command, trace) in [("kcore", "dump"), ("qemu", "trace")] {
-        Run::kshrink("coverage")
-            .arg(command)
-            .arg(file("out/vmlinux"))
-            .arg("--blocks")
-            .arg(file("out/blocks.json"))
-            .arg(file(trace))
-            .arg("-o")
-            .arg(file(command))
-            .succeed();
-    }
+    KernelTest::check("counters_and_qemu_agree_block_by_block", |test| {
+        let kernel = test.kernel("web-i386");
+        let instrumented = test.rewritten(&kernel, "instrumented", "", &["--passes", "instrument"]);
+        let scenario = test.web();
+        test.passes(&scenario, &instrumented.kernel, &["--trace", "trace", "--dump", "dump"]);
+        let blocks = instrumented.dir.join("blocks.json");
+        for (command, trace) in [("kcore", "dump"), ("qemu", "trace")] {
+            let run = Run::kshrink("coverage").arg(command).arg(&instrumented.kernel.vmlinux);
+            test.chain.succeed(run.arg("--blocks").arg(&blocks).args([trace, "-o", command]));
+        }
+        let ran = |name: &str| ran(&test.chain.dir().join(name));
+        compare(&json(&blocks), &ran("kcore"), &ran("qemu"));
+    });
+}
 
-    let (counted, traced) = (ran(&file("kcore")), ran(&file("qemu")));
-    let map = json(&file("out/blocks.json"));
+/// Panics unless the same instrumented blocks have run by both.
+fn compare(map: &Value, counted: &HashMap<Function, HashSet<u64>>, traced: &HashMap<Function, HashSet<u64>>) {
     let functions: Vec<Function> =
         map["functions"].as_array().expect("functions").iter().map(function).collect();
     let counters = map["counters"]["blocks"].as_array().expect("counters");
@@ -97,7 +67,7 @@ fn counters_and_qemu_agree_block_by_block() {
         if size == 0 {
             continue;
         }
-        let (is_counted, is_traced) = (has_run(&counted), has_run(&traced));
+        let (is_counted, is_traced) = (has_run(counted), has_run(traced));
         assert_eq!(is_counted, is_traced, "{address:#x}, {function:?} at {offset}: by its counter, by QEMU");
         if is_counted {
             both += 1;

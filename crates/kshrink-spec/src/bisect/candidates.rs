@@ -1,0 +1,228 @@
+//! What may be at fault: the parts of a program that a rewrite changes.
+
+use std::io::{self, Write};
+
+use fixedbitset::FixedBitSet;
+use kcfg::edges::{Destination, Edges};
+use kcfg::graph::{Graph, Life, Target};
+use kcfg::index::{FunctionId, NodeId};
+use kcfg::lift::{Keep, Part};
+use petgraph::algo::kosaraju_scc;
+use petgraph::graph::DiGraph;
+use rustc_hash::FxHashMap;
+
+use crate::explain::place;
+
+/// How many places in a function a description lists.
+const LISTED: usize = 8;
+
+/// Parts of a program, in an order in which those that refer to others come first.
+pub struct Candidates {
+    /// How they are kept.
+    pub keep: Keep,
+    all: Vec<Candidate>,
+    /// For each, those that refer to it, and keep it by being kept.
+    referrers: Vec<Vec<usize>>,
+}
+
+/// Parts that are kept together, because each refers to the others.
+#[derive(Clone)]
+struct Candidate {
+    parts: Vec<Part>,
+    /// What each is.
+    texts: Vec<String>,
+}
+
+impl Default for Candidates {
+    fn default() -> Candidates {
+        Candidates { keep: Keep::Alive, all: Vec::new(), referrers: Vec::new() }
+    }
+}
+
+impl Candidates {
+    /// The functions that lost blocks, and the data that was removed.
+    pub fn removed(graph: &Graph) -> Candidates {
+        let groups = Groups::of(graph);
+        let mut digraph: DiGraph<(), ()> = DiGraph::new();
+        let indices: Vec<_> = groups.members.iter().map(|_| digraph.add_node(())).collect();
+        let edges = Edges::of(graph);
+        for node in graph.node_ids() {
+            let Some(from) = groups.of_node[node.get()] else { continue };
+            edges.for_each(node, |edge| {
+                if let Destination::Node(to) = edge.to
+                    && let Some(to) = groups.of_node[to.get()].filter(|&to| to != from)
+                {
+                    digraph.update_edge(indices[from], indices[to], ());
+                }
+            });
+        }
+        // petgraph gives what is referred to first.
+        let mut components = kosaraju_scc(&digraph);
+        components.reverse();
+        let mut number = vec![0; groups.members.len()];
+        for (i, component) in components.iter().enumerate() {
+            component.iter().for_each(|group| number[group.index()] = i);
+        }
+        let mut referrers = vec![Vec::new(); components.len()];
+        for edge in digraph.raw_edges() {
+            let (from, to) = (number[edge.source().index()], number[edge.target().index()]);
+            if from != to {
+                referrers[to].push(from);
+            }
+        }
+        let all = components.iter().map(|component| {
+            let members = component.iter().map(|group| groups.members[group.index()].as_slice());
+            let (parts, texts) = members.map(|nodes| removed(graph, nodes)).unzip();
+            Candidate { parts, texts }
+        });
+        Candidates { keep: Keep::Alive, all: all.collect(), referrers }
+    }
+
+    /// All functions, and all sections of data that are cut apart.
+    pub fn rewritten(graph: &Graph) -> Candidates {
+        let mut all = Vec::new();
+        for function in graph.functions.iter().filter(|function| !function.blocks.is_empty()) {
+            let first = NodeId(function.blocks.start);
+            let blocks = function.blocks.len();
+            let text = format!("{}: {blocks} {}", named(graph, first), plural(blocks, "block"));
+            all.push((first, part(graph, function.blocks.clone().map(NodeId)), text));
+        }
+        for section in &graph.sections {
+            let mut nodes = section.nodes.clone().map(NodeId);
+            let plain = |node: NodeId| {
+                graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced)
+            };
+            if section.nodes.len() > 1 && nodes.clone().all(plain) {
+                let first = nodes.next().expect("there is more than one");
+                let text = format!("{}: {} pieces of data", place(graph, first), section.nodes.len());
+                all.push((first, part(graph, section.nodes.clone().map(NodeId)), text));
+            }
+        }
+        all.sort_by_key(|(first, ..)| *first);
+        let referrers = vec![Vec::new(); all.len()];
+        let all = all.into_iter().map(|(_, part, text)| Candidate { parts: vec![part], texts: vec![text] });
+        Candidates { keep: Keep::Whole, all: all.collect(), referrers }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The parts of all of them.
+    pub fn parts(&self) -> Vec<Part> {
+        self.all.iter().flat_map(|candidate| candidate.parts.iter().cloned()).collect()
+    }
+
+    /// Those that are not in a set.
+    pub fn without(&self, set: &FixedBitSet) -> Candidates {
+        let others = self.all.iter().enumerate().filter(|(i, _)| !set.contains(*i));
+        let all = others.map(|(_, candidate)| candidate.clone()).collect();
+        Candidates { keep: self.keep, all, referrers: Vec::new() }
+    }
+
+    /// A set with all that have to change for it to change: what refers to it would keep it.
+    pub fn closure(&self, set: &[usize]) -> FixedBitSet {
+        let mut closure = FixedBitSet::with_capacity(self.len());
+        let mut pending = set.to_vec();
+        while let Some(candidate) = pending.pop() {
+            if !closure.put(candidate) {
+                pending.extend(&self.referrers[candidate]);
+            }
+        }
+        closure
+    }
+
+    /// Prints what a candidate is, a line for each part.
+    pub fn describe(&self, candidate: usize, out: &mut impl Write) -> io::Result<()> {
+        let texts = &self.all[candidate].texts;
+        if texts.len() > 1 {
+            writeln!(out, "  {} parts that refer to one another and stay or go together:", texts.len())?;
+        }
+        texts.iter().try_for_each(|text| writeln!(out, "  {text}"))
+    }
+}
+
+/// The removed nodes, by function, and each piece of data on its own.
+struct Groups {
+    members: Vec<Vec<NodeId>>,
+    of_node: Vec<Option<usize>>,
+}
+
+impl Groups {
+    fn of(graph: &Graph) -> Groups {
+        let mut groups = Groups { members: Vec::new(), of_node: vec![None; graph.nodes.len()] };
+        let mut functions: FxHashMap<FunctionId, usize> = FxHashMap::default();
+        let is_site = |node| graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
+        let removed = || graph.node_ids().filter(|&node| !graph.node(node).live);
+        for node in removed().filter(|&node| !is_site(node)) {
+            let new = groups.members.len();
+            let group = match graph.block(node) {
+                Some(block) => *functions.entry(block.function).or_insert(new),
+                None => new,
+            };
+            if group == new {
+                groups.members.push(Vec::new());
+            }
+            groups.members[group].push(node);
+            groups.of_node[node.get()] = Some(group);
+        }
+        // What is about a piece of code goes with it: only its references are of interest.
+        for node in removed().filter(|&node| is_site(node)) {
+            let site = graph.refs_of(node).first().map(|reference| reference.target);
+            let site = site.and_then(|target: Target| graph.resolve_node(target));
+            groups.of_node[node.get()] = site.and_then(|site| groups.of_node[site.get()]);
+        }
+        groups
+    }
+}
+
+/// The part that loses these nodes, and what of it they are.
+fn removed(graph: &Graph, nodes: &[NodeId]) -> (Part, String) {
+    let Some(block) = graph.block(nodes[0]) else {
+        let size = graph.input_size(nodes[0]);
+        let text = format!("{}: {size} {} removed", named(graph, nodes[0]), plural(size as usize, "byte"));
+        return (part(graph, nodes.iter().copied()), text);
+    };
+    let blocks = graph.functions[block.function.get()].blocks.clone();
+    let entry = NodeId(blocks.start);
+    let mut text = named(graph, entry);
+    if nodes.len() == blocks.len() {
+        text += ": removed, because nothing reaches it";
+    } else {
+        let start = graph.node(entry).offset;
+        let offsets =
+            nodes.iter().take(LISTED).map(|&node| format!("+{:#x}", graph.node(node).offset - start));
+        let more = if nodes.len() > LISTED { ", …" } else { "" };
+        let offsets = offsets.collect::<Vec<_>>().join(", ") + more;
+        text += &format!(": {} of {} blocks removed: {offsets}", nodes.len(), blocks.len());
+    }
+    (part(graph, blocks.map(NodeId)), text)
+}
+
+/// The part of a section that nodes, which are adjacent, make up.
+fn part(graph: &Graph, nodes: impl Iterator<Item = NodeId> + Clone) -> Part {
+    let starts = nodes.clone().map(|node| graph.node(node).offset);
+    let ends = nodes.clone().map(|node| graph.node(node).offset + graph.input_size(node).max(1));
+    let section = nodes.clone().next().map(|node| graph.node(node).section).expect("there is one");
+    Part { section, range: starts.min().unwrap_or(0)..ends.max().unwrap_or(0) }
+}
+
+/// The function or symbols that a node begins or holds, and its place.
+fn named(graph: &Graph, node: NodeId) -> String {
+    let place = format!("{}+{:#x}", place(graph, node), graph.node(node).offset);
+    let name = match graph.block(node) {
+        Some(block) => graph.functions[block.function.get()].name.clone(),
+        None => graph.names_in(node).take(4).collect::<Vec<_>>().join(", "),
+    };
+    if name.is_empty() { place } else { format!("{name} ({place})") }
+}
+
+fn plural(count: usize, what: &str) -> String {
+    if count == 1 { what.to_owned() } else { format!("{what}s") }
+}

@@ -1,0 +1,175 @@
+/*!
+`--bisect`: which functions, or data, make a test fail by being rewritten.
+
+The program is rewritten again and again, and parts of it are kept as they were, which is sound whatever the parts
+are: what is kept stays alive with all that it refers to. There are two ways to keep a part:
+
+1. *Alive*: nothing of it is removed. If the test passes when all that the passes remove is kept so, one of the
+   removals is at fault, and the search is among the parts that lose something.
+2. *Whole*: besides, it is carried as one piece, as code is that kshrink does not understand. The search is among all
+   functions and all data that is cut apart, and finds the faults of the identity as well (`--passes none`).
+*/
+
+mod candidates;
+mod search;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output as Ran, Stdio};
+
+use kcfg::graph::Graph;
+use kcli::{Failure, Output, Progress};
+use kelf::Program;
+use kopt::{Options, PassReport};
+use kplan::Plan;
+
+use crate::phases::Phases;
+use crate::relink::last_lines;
+use crate::rewrite::{self, Input};
+use crate::write::Writer;
+use candidates::Candidates;
+use search::Verdict;
+
+/// A test that fails on a rewritten program.
+pub struct Bisection<'a> {
+    /// Writes what is tried.
+    pub writer: Writer<'a>,
+    /// The program.
+    pub program: &'a Program<'a>,
+    /// What the passes are told.
+    pub plan: &'a Plan,
+    /// What else they are told.
+    pub options: Options,
+    /// The test, for `sh -c`.
+    pub command: String,
+    /// How often it ran.
+    pub trials: usize,
+}
+
+/// A program as it was tried.
+struct Trial {
+    verdict: Verdict,
+    graph: Graph,
+    /// How it failed, to be quoted.
+    failure: String,
+}
+
+impl Bisection<'_> {
+    /// Searches, and prints what it found.
+    pub fn run(mut self) -> Result<(), Failure> {
+        let progress = Progress::spinner("bisecting");
+        let all = self.trial(&Candidates::default(), &progress)?;
+        match all.verdict {
+            Verdict::Bad => {}
+            Verdict::Good => {
+                let message = "the test passes on the rewritten program: there is nothing to find; expected a command \
+                     that exits with another status than 0";
+                return Err(Failure::bad_input(message));
+            }
+            Verdict::Untestable => {
+                let message = "the test says (exit status 125) that the rewritten program cannot be tested; expected a \
+                     command that fails on it";
+                return Err(Failure::bad_input(message));
+            }
+        }
+        let removed = Candidates::removed(&all.graph);
+        if !removed.is_empty() && self.trial(&removed, &progress)?.verdict == Verdict::Good {
+            let head = "the test fails because of what is removed here";
+            return self.search(&removed, head, &progress);
+        }
+        let rewritten = Candidates::rewritten(&self.lifter()?.graph().map_err(rewrite::of_lift)?);
+        let whole = self.trial(&rewritten, &progress)?;
+        if whole.verdict != Verdict::Good {
+            return Err(Failure::job(format!(
+                "the test does not pass even if all functions and data are kept as they were, so that none of them is at fault; \
+                 expected it to pass then, as on a program that was not rewritten{}",
+                whole.failure
+            )));
+        }
+        self.search(
+            &rewritten,
+            "the test fails because of how this is taken apart and put together",
+            &progress,
+        )
+    }
+
+    fn search(&mut self, candidates: &Candidates, head: &str, progress: &Progress) -> Result<(), Failure> {
+        let found = search::smallest_failing(
+            candidates.len(),
+            |set| candidates.closure(set),
+            |changed| Ok::<_, Failure>(self.trial(&candidates.without(changed), progress)?.verdict),
+        )?;
+        let mut out = Output::stdout();
+        let together = if found.len() > 1 { ", and only if all of it is" } else { "" };
+        writeln!(out, "{head}{together} ({} trials):", self.trials)?;
+        for alternatives in &found {
+            if alternatives.len() > 1 {
+                writeln!(out, "  one of these, between which nothing can be tested (exit status 125):")?;
+            }
+            for &candidate in alternatives {
+                candidates.describe(candidate, &mut out)?;
+            }
+        }
+        Ok(out.commit()?)
+    }
+
+    fn lifter(&self) -> Result<kcfg::lift::Lifter<'_>, Failure> {
+        self.writer.input.lifter(self.program)
+    }
+
+    /// Rewrites with these parts kept, and tests.
+    fn trial(&mut self, kept: &Candidates, progress: &Progress) -> Result<Trial, Failure> {
+        self.trials += 1;
+        progress.message(format!("trial {}", self.trials));
+        let mut phases = Phases::start(Progress::hidden());
+        let mut lifter = self.lifter()?;
+        lifter.keep(kept.parts(), kept.keep);
+        let passes = self.writer.passes;
+        let (graph, reports) = rewrite::run_passes(lifter, self.plan, passes, self.options, &mut phases)?;
+        let (verdict, failure) = self.test(&graph, reports, phases)?;
+        progress.note(format!("trial {}: {} parts kept: {verdict:?}", self.trials, kept.len()));
+        Ok(Trial { verdict, graph, failure })
+    }
+
+    /// Writes a graph and runs the test. A program that cannot be linked again is a bad one.
+    fn test(
+        &self,
+        graph: &Graph,
+        reports: Vec<PassReport>,
+        phases: Phases,
+    ) -> Result<(Verdict, String), Failure> {
+        let dir = tempfile::Builder::new().prefix("kshrink-bisect-").tempdir()?;
+        let written = match self.writer.input {
+            Input::Kernel { .. } => {
+                let out = dir.path().join("out");
+                self.writer.kernel(graph, reports, phases, &out).map(|_| out)
+            }
+            Input::Objects { .. } => {
+                let object = dir.path().join("kshrink.o");
+                self.writer.object(graph, reports, phases, &object).map(|_| object)
+            }
+        };
+        match written {
+            Ok(path) => self.command(&path),
+            Err(failure) => Ok((Verdict::Bad, format!("\n  {}", failure.message()))),
+        }
+    }
+
+    fn command(&self, path: &Path) -> Result<(Verdict, String), Failure> {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(&self.command).arg("kshrink-spec").arg(path).stdin(Stdio::null());
+        let ran: Ran = command.output().map_err(|error| Failure::job(format!("cannot run sh: {error}")))?;
+        let verdict = match ran.status.code() {
+            Some(0) => Verdict::Good,
+            Some(125) => Verdict::Untestable,
+            Some(status @ (126 | 127)) => {
+                return Err(Failure::bad_input(format!(
+                    "--bisect: the shell cannot run the command (exit status {status}):{}",
+                    last_lines(&ran)
+                )));
+            }
+            _ => Verdict::Bad,
+        };
+        Ok((verdict, format!("\n  ({}){}", ran.status, last_lines(&ran))))
+    }
+}

@@ -1,0 +1,131 @@
+//! The search for the candidates that a failure needs, by halving.
+
+use fixedbitset::FixedBitSet;
+
+/// What a trial says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The test passes.
+    Good,
+    /// It fails.
+    Bad,
+    /// It cannot be done.
+    Untestable,
+}
+
+/// Finds a set of candidates with which the test fails, and passes without any one of them, provided that more
+/// candidates never make a failing test pass. `trial` is given the candidates that change; it is known to be bad for
+/// all of the `count` candidates, and good for none. `closure` adds to a set those without which none of it changes.
+///
+/// One element of the result is one candidate of the set; or several, one of which is of the set, where the trials that
+/// would tell them apart cannot be done. That ends the search.
+///
+/// Each candidate of the set takes about log2(`count`) trials, as in the search for a commit with `git bisect`.
+///
+/// # Errors
+/// Those of `trial`.
+pub fn smallest_failing<E>(
+    count: usize,
+    closure: impl Fn(&[usize]) -> FixedBitSet,
+    mut trial: impl FnMut(&FixedBitSet) -> Result<Verdict, E>,
+) -> Result<Vec<Vec<usize>>, E> {
+    let mut needed = Vec::new();
+    let mut result = Vec::new();
+    // With the closure of `needed` and all of `rest` the test fails.
+    let mut rest: Vec<usize> = (0..count).collect();
+    loop {
+        let base = closure(&needed);
+        rest.retain(|&candidate| !base.contains(candidate));
+        if rest.is_empty() || !needed.is_empty() && trial(&base)? == Verdict::Bad {
+            return Ok(result);
+        }
+        // With the first `low` of the rest it does not fail, with the first `high` it does.
+        let (mut low, mut high) = (0, rest.len());
+        'halve: while high - low > 1 {
+            for middle in from_the_middle(low, high) {
+                let mut set = base.clone();
+                set.extend(rest[..middle].iter().copied());
+                match trial(&set)? {
+                    Verdict::Good => low = middle,
+                    Verdict::Bad => high = middle,
+                    Verdict::Untestable => continue,
+                }
+                continue 'halve;
+            }
+            break;
+        }
+        result.push(rest[low..high].to_vec());
+        if high - low > 1 {
+            return Ok(result);
+        }
+        needed.push(rest[low]);
+        rest.truncate(low);
+    }
+}
+
+/// The numbers between `low` and `high`, those in the middle first.
+fn from_the_middle(low: usize, high: usize) -> impl Iterator<Item = usize> {
+    let middle = low + (high - low) / 2;
+    let mut all: Vec<usize> = (low + 1..high).collect();
+    all.sort_by_key(|number| number.abs_diff(middle));
+    all.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found if the test fails where `fails` says so, and how many trials that takes.
+    fn found(count: usize, fails: impl Fn(&FixedBitSet) -> Option<bool>) -> (Vec<Vec<usize>>, usize) {
+        let mut trials = 0;
+        let result = smallest_failing(
+            count,
+            |set| set.iter().copied().collect(),
+            |set| {
+                trials += 1;
+                Ok::<_, ()>(match fails(set) {
+                    Some(true) => Verdict::Bad,
+                    Some(false) => Verdict::Good,
+                    None => Verdict::Untestable,
+                })
+            },
+        );
+        (result.unwrap(), trials)
+    }
+
+    #[test]
+    fn one_of_many() {
+        for culprit in 0..100 {
+            let (result, trials) = found(100, |set| Some(set.contains(culprit)));
+            assert_eq!(result, [vec![culprit]]);
+            assert!(trials <= 8, "{trials} trials");
+        }
+    }
+
+    #[test]
+    fn several_that_fail_only_together() {
+        let (result, trials) = found(1000, |set| Some([3, 500, 999].iter().all(|&c| set.contains(c))));
+        assert_eq!(result, [vec![999], vec![500], vec![3]]);
+        assert!(trials <= 33, "{trials} trials");
+    }
+
+    #[test]
+    fn what_cannot_be_tested_is_passed_over() {
+        let untestable = |set: &FixedBitSet| set.count_ones(..) == 8;
+        let (result, _) = found(16, |set| (!untestable(set)).then(|| set.contains(4)));
+        assert_eq!(result, [vec![4]]);
+        // With 8 of them it is not known, so that it is the eighth or the ninth.
+        let (result, _) = found(16, |set| (!untestable(set)).then(|| set.contains(7)));
+        assert_eq!(result, [vec![7, 8]]);
+        let (result, _) = found(16, |_| None);
+        assert_eq!(result, [(0..16).collect::<Vec<_>>()]);
+    }
+
+    #[test]
+    fn what_a_candidate_needs_is_not_named() {
+        // Each needs all that come before it.
+        let closure = |set: &[usize]| (0..set.iter().max().map_or(0, |max| max + 1)).collect();
+        let bad = |set: &FixedBitSet| if set.contains(5) { Verdict::Bad } else { Verdict::Good };
+        assert_eq!(smallest_failing(9, closure, |set| Ok::<_, ()>(bad(set))), Ok(vec![vec![5]]));
+    }
+}

@@ -1,0 +1,223 @@
+//! Kernels that a test builds, rewrites and boots.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::{Chain, Outcome, Run, fixture};
+
+// On a quiet machine a build takes 5 minutes, a relink half a minute, and the longest boot 4. Tests beside one another
+// make all of that slower, and two that want the same build wait for it.
+const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
+const RELINK_LIMIT: Duration = Duration::from_secs(20 * 60);
+const BOOT_LIMIT: Duration = Duration::from_secs(21 * 60);
+/// The limit in seconds that a machine is given; those of its users are above.
+const BOOT_SECONDS: &str = "1200";
+
+/// What a message quotes of a console, in lines.
+const QUOTED_LINES: usize = 60;
+
+/// A test of kernels: its commands, and what they took.
+pub struct KernelTest<'c> {
+    /// The commands. Files that are named without a directory are of its directory.
+    pub chain: &'c mut Chain,
+    seconds: BTreeMap<Work, f64>,
+}
+
+/// What kernel tests spend their time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    Build,
+    Rewrite,
+    Relink,
+    Boot,
+}
+
+/// A kernel that can be booted.
+pub struct Kernel {
+    /// What its files are called in the test's directory: `NAME.log`, `NAME.trace`.
+    pub name: String,
+    /// The kernel with its symbols.
+    pub vmlinux: PathBuf,
+    /// What a machine boots.
+    pub image: PathBuf,
+    /// The build directory that it comes from.
+    pub build: PathBuf,
+}
+
+/// A kernel as kshrink-spec made it.
+pub struct RewrittenKernel {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The directory with it and all that is beside it.
+    pub dir: PathBuf,
+    report: Value,
+}
+
+/// A scenario of `fixtures/scenarios/` as an initramfs, and the machine that it runs on.
+pub struct Scenario {
+    name: &'static str,
+    initramfs: String,
+    machine: &'static [&'static str],
+}
+
+impl KernelTest<'_> {
+    /// Does a test that panics where it fails, as [`Chain::check`] does. Prints what it spent its time on.
+    pub fn check(name: &str, test: impl FnOnce(&mut KernelTest<'_>)) {
+        let start = Instant::now();
+        Chain::check(name, |chain| {
+            let mut kernels = KernelTest { chain, seconds: BTreeMap::new() };
+            test(&mut kernels);
+            let parts = kernels.seconds.iter().map(|(work, seconds)| format!("{work:?} {seconds:.0} s"));
+            let parts = parts.collect::<Vec<_>>().join(", ").to_lowercase();
+            let all = start.elapsed().as_secs_f64();
+            // Past the harness, which shows the output of failures only.
+            let _ = writeln!(std::io::stderr(), "kernels: {name}: {all:.0} s ({parts})");
+        });
+    }
+
+    /// A kernel of `fixtures/kernels/`, built if it is not there yet.
+    pub fn kernel(&mut self, name: &str) -> Kernel {
+        let build = self.recipe(name);
+        Kernel {
+            name: "original".to_owned(),
+            vmlinux: build.join("vmlinux"),
+            image: build.join("arch/x86/boot/bzImage"),
+            build,
+        }
+    }
+
+    /// What `fixtures/kernels/build.sh` makes under a name.
+    pub fn recipe(&mut self, name: &str) -> PathBuf {
+        let run = Run::new(fixture("kernels/build.sh")).arg(name).limit(BUILD_LIMIT);
+        let outcome = self.spend(Work::Build, |chain| chain.succeed(run));
+        PathBuf::from(outcome.text().lines().last().unwrap_or_default())
+    }
+
+    /// Rewrites a kernel by a plan (none if it is empty), and calls the result by a name.
+    pub fn rewritten(
+        &mut self,
+        kernel: &Kernel,
+        name: &str,
+        plan: &str,
+        arguments: &[&str],
+    ) -> RewrittenKernel {
+        let run = |output: &str, path: &str| {
+            let run = Run::kshrink("kshrink-spec").arg(&kernel.vmlinux).args(arguments);
+            let run = run.args([output, path]).limit(RELINK_LIMIT);
+            if plan.is_empty() { run } else { run.args(["--plan", &format!("{name}.json")]) }
+        };
+        if !plan.is_empty() {
+            self.chain.write(&format!("{name}.json"), plan);
+        }
+        self.chain.after_failure(run("--emit-object", &format!("{name}.o")));
+        let start = Instant::now();
+        self.chain.succeed(run("--output", name));
+        let dir = self.chain.dir().join(name);
+        let report = fs::read(dir.join("report.json")).expect("a report");
+        let report: Value = serde_json::from_slice(&report).expect("a JSON report");
+        let relink = seconds_of(&report, "relink");
+        self.add(Work::Relink, relink);
+        self.add(Work::Rewrite, start.elapsed().as_secs_f64() - relink);
+        let kernel = Kernel {
+            name: name.to_owned(),
+            vmlinux: dir.join("vmlinux"),
+            image: dir.join("bzImage"),
+            build: kernel.build.clone(),
+        };
+        RewrittenKernel { kernel, dir, report }
+    }
+
+    /// The web server.
+    pub fn web(&mut self) -> Scenario {
+        self.scenario("web", None, &[])
+    }
+
+    /// Two processors, modules of a kernel, and code that is patched.
+    pub fn smp(&mut self, kernel: &Kernel) -> Scenario {
+        self.scenario("smp", Some(kernel), &["--cpus", "2"])
+    }
+
+    /// stress-ng.
+    pub fn stress(&mut self) -> Scenario {
+        self.scenario("stress", None, &[])
+    }
+
+    fn scenario(
+        &mut self,
+        name: &'static str,
+        kernel: Option<&Kernel>,
+        machine: &'static [&'static str],
+    ) -> Scenario {
+        let initramfs = format!("{name}.cpio.gz");
+        let run = Run::new(fixture("scenarios/make-initramfs.sh")).args([name, &initramfs]);
+        let run = run.args(kernel.map(|kernel| &kernel.build)).limit(RELINK_LIMIT);
+        self.spend(Work::Boot, |chain| chain.succeed(run));
+        Scenario { name, initramfs, machine }
+    }
+
+    /// Boots a kernel, with more options for `fixtures/qemu/boot.sh`. If the verdict is not PASS, panics with the end
+    /// of the console, and says whether the kernel that it was made from does better.
+    pub fn passes(&mut self, scenario: &Scenario, kernel: &Kernel, options: &[&str]) {
+        let (outcome, passed) = self.boot(scenario, &kernel.image, &kernel.name, options);
+        if passed {
+            return;
+        }
+        let original = kernel.build.join("arch/x86/boot/bzImage");
+        let comparison = match original == kernel.image {
+            true => "",
+            false if self.boot(scenario, &original, "original", options).1 => "The original kernel passes.",
+            false => "The original kernel does not pass either; see original.log.",
+        };
+        let log = self.chain.dir().join(format!("{}.log", kernel.name));
+        let console = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+        let lines: Vec<&str> = console.lines().collect();
+        let end = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n");
+        panic!("{outcome}\n{comparison}\nThe end of {}:\n{end}", log.display());
+    }
+
+    /// What a boot did, and whether its verdict is PASS.
+    fn boot(&mut self, scenario: &Scenario, image: &Path, name: &str, options: &[&str]) -> (Outcome, bool) {
+        let run = Run::new(fixture("qemu/boot.sh")).arg("--kernel").arg(image);
+        let run = run.args(["--initramfs", &scenario.initramfs, "--log", &format!("{name}.log")]);
+        let run = run.args(["--timeout", BOOT_SECONDS]).args(scenario.machine).args(options);
+        let outcome = self.spend(Work::Boot, |chain| chain.attempt(run.limit(BOOT_LIMIT)));
+        let verdict = format!("SCENARIO {}: PASS", scenario.name);
+        let passed = outcome.status == Some(0) && outcome.text().contains(&verdict);
+        (outcome, passed)
+    }
+
+    fn spend<T>(&mut self, work: Work, commands: impl FnOnce(&mut Chain) -> T) -> T {
+        let start = Instant::now();
+        let result = commands(self.chain);
+        self.add(work, start.elapsed().as_secs_f64());
+        result
+    }
+
+    fn add(&mut self, work: Work, seconds: f64) {
+        *self.seconds.entry(work).or_default() += seconds;
+    }
+}
+
+impl RewrittenKernel {
+    /// A size in bytes from the report.
+    pub fn size(&self, when: &str, column: &str) -> u64 {
+        self.report["sizes"][when][column].as_u64().unwrap_or_else(|| panic!("no {column} {when}"))
+    }
+
+    /// By how many per cent a column fell.
+    pub fn cut(&self, column: &str) -> f64 {
+        let (before, after) = (self.size("before", column) as f64, self.size("after", column) as f64);
+        100.0 * (before - after) / before
+    }
+}
+
+/// What a report of kshrink-spec says that a phase took.
+fn seconds_of(report: &Value, phase: &str) -> f64 {
+    let phases = report["phases"].as_array().into_iter().flatten();
+    phases.filter(|entry| entry["name"] == phase).filter_map(|entry| entry["seconds"].as_f64()).sum()
+}

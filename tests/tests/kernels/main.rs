@@ -1,0 +1,153 @@
+//! Real kernels: built from Debian's source, rewritten, relinked by their own build, booted in QEMU.
+//!
+//! As many tests run side by side as the harness has threads, one for each core. A machine of QEMU and a link take one
+//! core each. The build of a kernel takes all, and a test that wants the same kernel waits for it.
+
+mod counters;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use kshrink_tests::{Kernel, KernelTest, Run, Scenario, elf, recipe};
+use serde_json::Value;
+
+/// The plan that `syscall-scan` makes for BusyBox.
+fn busybox_plan() -> String {
+    Run::kshrink("syscall-scan")
+        .arg(recipe("package.sh", &["busybox-static", "i386"]).join("bin/busybox"))
+        .succeed()
+        .text()
+}
+
+/// Every file of a directory with its size and time of modification.
+fn listing(dir: &Path) -> BTreeMap<PathBuf, (u64, SystemTime)> {
+    let mut files = BTreeMap::new();
+    let mut pending = vec![dir.to_path_buf()];
+    while let Some(dir) = pending.pop() {
+        for entry in fs::read_dir(&dir).expect("a readable directory") {
+            let entry = entry.expect("an entry");
+            let data = entry.metadata().expect("its metadata");
+            if data.is_dir() {
+                pending.push(entry.path());
+            }
+            files.insert(entry.path(), (data.len(), data.modified().expect("a time")));
+        }
+    }
+    files
+}
+
+#[test]
+fn identity_keeps_every_size_and_boots() {
+    KernelTest::check("identity_keeps_every_size_and_boots", |test| {
+        let kernel = test.kernel("web-i386");
+        let same = test.rewritten(&kernel, "same", "", &["--passes", "none"]);
+        for column in ["text", "data", "init_text", "init_data", "footprint"] {
+            assert_eq!(same.size("before", column), same.size("after", column), "{column}");
+        }
+        let code = |path: &Path| elf::Contents::of(path).code_bytes;
+        assert_eq!(code(&same.kernel.vmlinux), code(&kernel.vmlinux));
+        let scenario = test.web();
+        test.passes(&scenario, &same.kernel, &[]);
+    });
+}
+
+#[test]
+fn the_web_kernel_shrinks_and_still_serves() {
+    KernelTest::check("the_web_kernel_shrinks_and_still_serves", |test| {
+        let kernel = test.kernel("web-i386");
+        let before = listing(&kernel.build);
+        let scenario = test.web();
+        let plan = busybox_plan();
+        let small = test.rewritten(&kernel, "small", &plan, &[]);
+        test.passes(&scenario, &small.kernel, &[]);
+        assert!(small.dir.join("System.map").is_file());
+        assert!(small.cut("footprint") >= 12.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
+        assert!(before == listing(&kernel.build), "the build directory changed");
+
+        let data = test.kernel("web-i386-data");
+        let smaller = test.rewritten(&data, "data", &plan, &["--make", "KCFLAGS=-fdata-sections"]);
+        test.passes(&scenario, &smaller.kernel, &[]);
+        let (small, smaller) = (small.size("after", "footprint"), smaller.size("after", "footprint"));
+        assert!(smaller < small, "-fdata-sections leaves {smaller} bytes, {small} without");
+    });
+}
+
+#[test]
+fn smp_kernel_with_modules_and_run_time_patching() {
+    KernelTest::check("smp_kernel_with_modules_and_run_time_patching", |test| {
+        let kernel = test.kernel("websmp-i386");
+        let scenario = test.smp(&kernel);
+        let same = test.rewritten(&kernel, "same", "", &["--passes", "none"]);
+        assert_eq!(same.size("before", "text"), same.size("after", "text"));
+        test.passes(&scenario, &same.kernel, &[]);
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
+        assert!(small.cut("footprint") > 2.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
+        test.passes(&scenario, &small.kernel, &[]);
+        let instrumented = test.rewritten(&kernel, "instrumented", "", &["--passes", "instrument"]);
+        test.passes(&scenario, &instrumented.kernel, &[]);
+    });
+}
+
+#[test]
+fn shrunk_kernel_survives_stress() {
+    KernelTest::check("shrunk_kernel_survives_stress", |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.stress();
+        let small = test.rewritten(&kernel, "small", "", &["--passes", "reach"]);
+        test.passes(&scenario, &small.kernel, &[]);
+    });
+}
+
+/// Boots a kernel with a trace, and returns its coverage as a plan.
+fn coverage(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> String {
+    let trace = format!("{}.trace", kernel.name);
+    test.passes(scenario, kernel, &["--icount", "yes", "--trace", &trace]);
+    let run = Run::kshrink("coverage").arg("qemu").arg(&kernel.vmlinux).arg(&trace);
+    test.chain.succeed(run).text()
+}
+
+/// The touched pages of the text of a kernel, and how few would do for whole functions.
+fn pages(vmlinux: &Path, plan: &str) -> (u64, u64) {
+    let run = Run::kshrink("reorder").args(["pages", "--json"]).arg(vmlinux).stdin(plan);
+    let pages: Value = serde_json::from_slice(&run.succeed().stdout).expect("JSON");
+    let number = |name: &str| pages["text"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {pages}"));
+    (number("touched"), number("minimum_by_function"))
+}
+
+#[test]
+fn what_ran_lies_together_and_serves() {
+    KernelTest::check("what_ran_lies_together_and_serves", |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.web();
+        let plan = coverage(test, &scenario, &kernel);
+        let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]);
+        let order = reorder.arg(&kernel.vmlinux).stdin(plan.as_str()).succeed().text();
+        let ordered = test.rewritten(&kernel, "ordered", &order, &["--passes", "layout"]).kernel;
+        let ran = coverage(test, &scenario, &ordered);
+        let (touched, _) = pages(&ordered.vmlinux, &ran);
+        let (before, minimum) = pages(&kernel.vmlinux, &plan);
+        // After one training; `make pages` makes twelve. What runs besides depends on how fast requests come in, and
+        // each function that was not seen may cost a page.
+        let is_dense = 10 * touched < 9 * minimum && 2 * touched < before;
+        assert!(is_dense, "{touched} pages touched, {before} before, {minimum} for whole functions");
+    });
+}
+
+#[test]
+fn x86_64_objects_lift() {
+    KernelTest::check("x86_64_objects_lift", |test| {
+        let build = test.recipe("web-x86_64-objects");
+        let archives = ["arch/x86/kernel/built-in.a", "fs/built-in.a"].map(|name| build.join(name));
+        let members = archives.map(|archive| test.chain.succeed(Run::new("ar").arg("t").arg(archive)).text());
+        let objects = members.iter().flat_map(|text| text.lines()).collect::<Vec<_>>();
+        assert!(objects.len() > 150, "only {} objects", objects.len());
+        let run = Run::kshrink("kcfg").args(["--summary", "--json", "--objects"]).args(objects);
+        let outcome = test.chain.succeed(run);
+        let summary: Value = serde_json::from_slice(&outcome.stdout).expect("a JSON summary");
+        for (what, least) in [("functions", 3_000), ("jump_tables", 10), ("fixed_blocks", 200)] {
+            assert!(summary[what].as_u64() > Some(least), "few {what}: {}", summary[what]);
+        }
+    });
+}
