@@ -33,6 +33,8 @@ const SYMBOL_64: Fields = &[(0, 4), (4, 1), (5, 1), (6, 2), (8, 8), (16, 8)];
 const REL: Fields = &[(0, 4), (4, 1), (5, 3)];
 const RELA: Fields = &[(0, 8), (8, 4), (12, 4), (16, 8)];
 const GROUP: Fields = &[(0, 4)];
+/// Where relocations do not carry them, addends are in the fields that are relocated.
+const ADDEND: Fields = &[(0, 4)];
 
 /// One kind of damage to one file.
 pub struct Damage(Random);
@@ -175,6 +177,13 @@ fn tables(bytes: &[u8]) -> Vec<(Fields, Vec<usize>)> {
         };
         if section.sh_size > 0 {
             tables.push((fields, entries(section.sh_offset, section.sh_size, section.sh_entsize as usize)));
+        }
+    }
+    for (index, relocs) in &elf.shdr_relocs {
+        let header = &elf.section_headers[*index];
+        if header.sh_type == SHT_REL && !relocs.is_empty() {
+            let content = elf.section_headers[header.sh_info as usize].sh_offset;
+            tables.push((ADDEND, relocs.iter().map(|reloc| (content + reloc.r_offset) as usize).collect()));
         }
     }
     tables
