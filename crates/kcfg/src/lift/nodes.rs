@@ -14,6 +14,7 @@ use super::variables;
 use crate::graph::{Block, Chunk, Function, Graph, Life, Node, NodeKind, Opaque, Root, Section, Terminator};
 use crate::index::{FunctionId, NodeId, SectionId};
 use crate::isa::{BranchKind, Flow};
+use crate::special::World;
 
 /// For sections that are cut at their variables, where.
 pub(super) type Cuts = FxHashMap<SectionId, Vec<Cut>>;
@@ -72,9 +73,15 @@ impl Lifted<'_> {
 }
 
 /// Creates the nodes of all sections.
-pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], cuts: &Cuts) -> Lifted<'p> {
+pub(super) fn create<'p>(
+    program: &Program<'_>,
+    world: &World,
+    plans: &'p [Vec<SectionPlan>],
+    cuts: &Cuts,
+) -> Lifted<'p> {
     let graph = Graph {
         machine: program.machine,
+        world: world.clone(),
         nodes: Vec::new(),
         sections: Vec::new(),
         functions: Vec::new(),
@@ -160,14 +167,24 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 }
                 None
             }
-            SectionPlan::Code { code, regions, resumes } => {
+            SectionPlan::Code { code, regions, resumes, tied } => {
                 let jumps = regions.iter().filter(|region| region.static_jump);
                 self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
                 for i in 0..code.spans.len() {
                     self.span(code, i, regions, resumes);
                 }
+                self.tie(tied);
                 Some(code)
             }
+        }
+    }
+
+    /// Blocks that stay beside the block before them, by their offsets.
+    fn tie(&mut self, tied: &[u32]) {
+        let graph = &mut self.lifted.graph;
+        let first = graph.sections[self.id.get()].nodes.start as usize;
+        for node in &mut graph.nodes[first..] {
+            node.follows = tied.contains(&node.offset);
         }
     }
 

@@ -12,7 +12,7 @@ use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
 use crate::graph::Life;
 use crate::isa::Rewritable;
-use crate::special::{self, RootReason, Rule};
+use crate::special::{RootReason, Rule, World};
 
 /// How one section is cut.
 pub(super) enum SectionPlan {
@@ -27,7 +27,14 @@ pub(super) enum SectionPlan {
         opaque: Option<&'static str>,
     },
     /// Blocks.
-    Code { code: CodeSection, regions: Vec<FixedRegion>, resumes: Vec<u32> },
+    Code {
+        code: CodeSection,
+        regions: Vec<FixedRegion>,
+        /// Where there are traps behind which the kernel resumes.
+        resumes: Vec<u32>,
+        /// Where blocks begin that stay beside the block before them.
+        tied: Vec<u32>,
+    },
 }
 
 /// Plans every section of every object.
@@ -40,11 +47,12 @@ pub(super) fn plan(
     let mut sites = Vec::with_capacity(program.objects.len());
     for input in &program.objects {
         let object = &input.object;
-        let object_sites = sites::read(object).map_err(|(section, problem)| Error::Table {
-            object: object.name.clone(),
-            section: object.section(section).name.to_owned(),
-            problem,
-        })?;
+        let object_sites =
+            sites::read(object, &options.world).map_err(|(section, problem)| Error::Table {
+                object: object.name.clone(),
+                section: object.section(section).name.to_owned(),
+                problem,
+            })?;
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
             .map(|index| {
@@ -57,7 +65,7 @@ pub(super) fn plan(
         plans.push(sections);
         sites.push(object_sites);
     }
-    collect_references(program, &mut plans);
+    collect_references(program, &options.world, &mut plans);
     for (plan, sites) in plans.iter_mut().zip(&sites) {
         settle(plan, sites);
     }
@@ -77,12 +85,12 @@ fn plan_section(
     if is_structure(section) || empty && !is_named(object, index) {
         return SectionPlan::Skip;
     }
-    if options.script.discards(section.name) && section.name != ".export_symbol" {
+    if options.world.discards(section.name) && section.name != ".export_symbol" {
         return SectionPlan::Skip;
     }
     let chunks = |starts, code, life, root, opaque| SectionPlan::Chunks { starts, code, life, root, opaque };
     let whole = |code, root, opaque| chunks(vec![0], code, Life::Referenced, root, opaque);
-    match special::rule(section.name, section.kind, section.flags) {
+    match options.world.rule(section.name, section.kind, section.flags) {
         Rule::Dropped => SectionPlan::Skip,
         _ if empty => whole(is_code(section), None, None),
         Rule::Exports if !options.keep_exports => SectionPlan::Skip,
@@ -92,17 +100,18 @@ fn plan_section(
             whole(code, Some(reason), code.then_some("code in a section that kshrink does not know"))
         }
         Rule::Weak(kind) => {
-            let entry = sites::entry_size(object, index, kind);
+            let entry = sites::layout(object, index, kind).expect("the sites were read").size;
             let starts = (0..section.size as u32).step_by(entry as usize).collect();
             chunks(starts, false, Life::Site(kind), None, None)
         }
-        Rule::Replacement => chunks(replacement_starts(sites, index), true, Life::Referenced, None, None),
+        Rule::Replacement => chunks(sites.replacement_starts(index), true, Life::Referenced, None, None),
         Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, None),
         Rule::Code if hand_written => whole(true, None, Some("hand-written")),
         Rule::Code => SectionPlan::Code {
             code: CodeSection::decode(isa, object, index),
             regions: Vec::new(),
             resumes: Vec::new(),
+            tied: Vec::new(),
         },
     }
 }
@@ -131,25 +140,8 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
     starts
 }
 
-/// `.altinstr_replacement`, cut where replacements begin and end.
-fn replacement_starts(sites: &Sites, index: SectionIndex) -> Vec<u32> {
-    let mut starts = vec![0];
-    for replacement in sites.replacements.iter().filter(|r| r.section == index && r.end > r.start) {
-        // Two entries may share or overlap; then they stay together.
-        if replacement.start > *starts.last().expect("never empty") {
-            starts.push(replacement.start);
-        }
-    }
-    for pair in sites.replacements.windows(2).filter(|pair| pair[1].section == index) {
-        if pair[0].section == index && pair[1].start < pair[0].end {
-            starts.retain(|&start| start != pair[1].start);
-        }
-    }
-    starts
-}
-
 /// Blocks begin, or functions stay whole, where another section's relocation says so.
-fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
+fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<SectionPlan>]) {
     for (i, input) in program.objects.iter().enumerate() {
         let object = &input.object;
         let mut places = Vec::new();
@@ -171,7 +163,7 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
                     continue;
                 }
                 let relative = matches!(reloc.class, RelocClass::Relative | RelocClass::Branch);
-                let code = special::rule(section.name, section.kind, section.flags) == Rule::Replacement;
+                let code = world.rule(section.name, section.kind, section.flags) == Rule::Replacement;
                 let bias = match bias {
                     Some(code) if relative => code.bias(offset, reloc.width),
                     None if relative && (code || is_code(section)) => reloc.width,
@@ -224,7 +216,7 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
 /// Fixes patch sites and decides what stays whole.
 fn settle(plan: &mut [SectionPlan], sites: &Sites) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
-        let SectionPlan::Code { code, regions, resumes } = section_plan else { continue };
+        let SectionPlan::Code { code, regions, resumes, tied } = section_plan else { continue };
         let index = SectionIndex::from(i);
         *regions = sites::fix_regions(code, &sites.sites, index);
         *resumes = sites
@@ -234,6 +226,8 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
             .map(|site| site.offset)
             .collect();
         resumes.sort_unstable();
+        let pads = sites.sites.iter().filter(|site| site.section == index && site.pads);
+        *tied = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
         code.settle();
         if let Some(reason) = code.opaque {
             *section_plan = SectionPlan::Chunks {
