@@ -277,6 +277,8 @@ pub struct Symbol {
     pub size: u64,
     /// Where it is.
     pub place: SymbolPlace,
+    /// A weak definition that another one overrides: it is known here by its name, and in the link by none.
+    pub overridden: bool,
 }
 
 /// A symbol of code. Name, file and number say which function it is in every link of the same objects.

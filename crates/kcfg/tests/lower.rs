@@ -155,3 +155,15 @@ fn names_of_sections_that_a_linker_script_knows_stay() {
         assert_eq!(program, [".data.counter", ".data.once", ".data.rel.ro.local"], "{relax:?}");
     }
 }
+
+#[test]
+fn an_overridden_definition_has_no_symbol() {
+    let dir = Dir::new();
+    let objects = [dir.compile("weak.c", &["-Os"]), dir.compile("strong.c", &["-Os"])];
+    let graph = lift(&objects);
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap();
+    let symbols = lowered.object.symbols.iter();
+    let named: Vec<_> = symbols.filter(|symbol| symbol.name == "chosen").map(|s| s.binding).collect();
+    assert_eq!(named, [goblin::elf::sym::STB_GLOBAL]);
+    assert_eq!(graph.symbols.iter().filter(|symbol| symbol.name == "chosen").count(), 2);
+}

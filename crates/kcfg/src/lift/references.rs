@@ -66,7 +66,7 @@ impl<'p> Connector<'_, 'p> {
                     }
                 };
                 let id = SymbolId::from(self.lifted.graph.symbols.len());
-                let mut binding = symbol.binding;
+                let (mut binding, mut overridden) = (symbol.binding, false);
                 if binding != STB_LOCAL {
                     match self.program.resolve(object_index, SymbolIndex::from(j)) {
                         Resolved::Global(global)
@@ -76,7 +76,7 @@ impl<'p> Connector<'_, 'p> {
                             self.globals.insert(global, id);
                         }
                         // A weak definition that lost keeps its code and its name, but for itself.
-                        _ => binding = STB_LOCAL,
+                        _ => (binding, overridden) = (STB_LOCAL, true),
                     }
                 }
                 self.lifted.graph.symbols.push(Symbol {
@@ -87,6 +87,7 @@ impl<'p> Connector<'_, 'p> {
                     other: symbol.other,
                     size: symbol.size,
                     place,
+                    overridden,
                 });
                 self.name_code(id);
             }
@@ -374,6 +375,7 @@ impl<'p> Connector<'_, 'p> {
             other: info.visibility,
             size,
             place,
+            overridden: false,
         });
         self.globals.insert(global, id);
         id
@@ -391,6 +393,7 @@ impl<'p> Connector<'_, 'p> {
             other: 0,
             size: 0,
             place: SymbolPlace::Absolute(value),
+            overridden: false,
         });
         self.absolutes.insert(value, id);
         id

@@ -133,6 +133,7 @@ fn name_cold_parts(graph: &mut Graph, parts: &[ColdPart]) {
             other: 0,
             size: 0,
             place: SymbolPlace::Node(part.first, 0),
+            overridden: false,
         });
     }
 }
