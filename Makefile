@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan study-sections study-scan study-programs pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan study-sections study-kernels study-scan study-programs pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = coverage kcfg kelf kshrink-spec reorder syscall-scan
@@ -24,6 +24,7 @@ help:
 	@echo 'make uninstall PREFIX=DIR   takes that away'
 	@echo 'make bench   rewriting beside ld -r: time and memory'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
+	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
@@ -85,6 +86,9 @@ bench-scan: build
 
 study-sections: build
 	fixtures/bench/sections.sh
+
+study-kernels: build
+	fixtures/kernels/study.sh docs/kernels.md
 
 study-scan: build
 	fixtures/bench/study-scan.sh

@@ -20,12 +20,14 @@ use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
 use crate::isa::{Branch, Effect, Reg, Rewritable, Value};
-use crate::special::{RootReason, TableKind};
+use crate::special::{RootReason, TableKind, World};
 
 /// A program as one graph.
 pub struct Graph {
     /// The machine of every object in it.
     pub machine: Machine,
+    /// What the names of its sections mean.
+    pub world: World,
     /// Nodes; those of one section are adjacent and in the order of their offsets.
     pub nodes: Vec<Node>,
     /// The input sections, in link order.
@@ -276,6 +278,8 @@ pub struct Symbol {
     pub size: u64,
     /// Where it is.
     pub place: SymbolPlace,
+    /// A weak definition that another one overrides: it is known here by its name, and in the link by none.
+    pub overridden: bool,
 }
 
 /// A symbol of code. Name, file and number say which function it is in every link of the same objects.

@@ -3,12 +3,30 @@
 use std::fs;
 use std::path::Path;
 
+use glob::Pattern;
+use rustc_hash::FxHashMap;
+
 use crate::lift::Error;
 
 /// A preprocessed linker script.
 #[derive(Clone, Debug, Default)]
 pub struct LinkerScript {
     text: String,
+    /// The lists of input sections, in their order: the content of `*(…)`.
+    lists: Vec<List>,
+    /// For names without wildcards, the first list that has them.
+    names: FxHashMap<String, usize>,
+    /// The others, with their lists.
+    patterns: Vec<(Pattern, usize)>,
+}
+
+/// A list of input sections.
+#[derive(Clone, Debug)]
+struct List {
+    /// The first name or pattern.
+    first: String,
+    /// It is thrown away (`/DISCARD/`).
+    discarded: bool,
 }
 
 impl LinkerScript {
@@ -18,9 +36,45 @@ impl LinkerScript {
     /// [`Error::Script`].
     pub fn read(path: &Path) -> Result<LinkerScript, Error> {
         match fs::read_to_string(path) {
-            Ok(text) => Ok(LinkerScript { text }),
+            Ok(text) => Ok(LinkerScript::parse(text)),
             Err(source) => Err(Error::Script { path: path.to_owned(), source }),
         }
+    }
+
+    /// Takes the text of a script apart.
+    fn parse(text: String) -> LinkerScript {
+        let mut script = LinkerScript::default();
+        let mut reader = Reader { words: words(&text), at: 0 };
+        let (mut depth, mut discarded, mut assignment) = (0, false, false);
+        while let Some(word) = reader.next() {
+            match word {
+                "{" => (depth, assignment) = (depth + 1, false),
+                "}" => (depth, assignment, discarded) = (depth - 1, false, false),
+                ";" => assignment = false,
+                "/DISCARD/" => discarded = true,
+                "KEEP" => _ = reader.take("("),
+                _ if word.ends_with('=') => assignment = true,
+                // Within an output section, a file name and the sections to take from it.
+                _ if depth == 2 && !assignment && !matches!(word, "(" | ")") && reader.take("(") => {
+                    script.add_list(reader.list(), discarded);
+                }
+                _ => {}
+            }
+        }
+        script.text = text;
+        script
+    }
+
+    fn add_list(&mut self, names: Vec<&str>, discarded: bool) {
+        let Some(&first) = names.first() else { return };
+        for name in names {
+            let list = self.lists.len();
+            match Pattern::new(name) {
+                Ok(pattern) if name.contains(['*', '?', '[']) => self.patterns.push((pattern, list)),
+                _ => _ = self.names.entry(name.to_owned()).or_insert(list),
+            }
+        }
+        self.lists.push(List { first: first.to_owned(), discarded });
     }
 
     /// Every word that could be a symbol. The script's own keywords and section names are among them, and
@@ -31,21 +85,83 @@ impl LinkerScript {
             .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
     }
 
+    /// The first list that input sections of this name are in, which is where they go.
+    fn list_of(&self, section: &str) -> Option<&List> {
+        let matching = self.patterns.iter().find(|(pattern, _)| pattern.matches(section));
+        let found = self.names.get(section).into_iter().chain(matching.map(|(_, list)| list)).min();
+        found.map(|&list| &self.lists[list])
+    }
+
     /// Whether the script throws input sections of this name away (`/DISCARD/`), so that they are no part of
-    /// the program. A built-in driver's `.exitcall.exit` is the one that matters: nothing ever calls what
-    /// it lists.
+    /// the program.
     pub fn discards(&self, section: &str) -> bool {
-        let blocks = self.text.split("/DISCARD/").skip(1);
-        let patterns = blocks.flat_map(|block| {
-            let body = block.split_once('{').map_or("", |(_, rest)| rest);
-            body.split_once('}').map_or("", |(body, _)| body).split("*(").skip(1)
+        self.list_of(section).is_some_and(|list| list.discarded)
+    }
+
+    /// Whether the script says where input sections of this name go.
+    pub fn takes(&self, section: &str) -> bool {
+        self.list_of(section).is_some()
+    }
+
+    /// What the list begins with that input sections of this name are in.
+    pub fn list(&self, section: &str) -> Option<&str> {
+        self.list_of(section).map(|list| list.first.as_str())
+    }
+}
+
+/// The words of a script, and `(`, `)`, `{`, `}` and `;`, without its comments and strings.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let skipped = [("/*", "*/"), ("\"", "\"")].into_iter().find_map(|(open, close)| {
+            let inside = rest.strip_prefix(open)?;
+            Some(inside.split_once(close).map_or("", |(_, behind)| behind))
         });
-        let mut names = patterns
-            .flat_map(|pattern| pattern.split_once(')').map_or("", |(names, _)| names).split_whitespace());
-        names.any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => section.starts_with(prefix),
-            None => section == pattern,
-        })
+        if let Some(behind) = skipped {
+            rest = behind.trim_start();
+            continue;
+        }
+        let is_sign = |c: char| matches!(c, '(' | ')' | '{' | '}' | ';' | '"');
+        let end = rest.find(|c: char| is_sign(c) || c.is_whitespace()).unwrap_or(rest.len()).max(1);
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+struct Reader<'s> {
+    words: Vec<&'s str>,
+    at: usize,
+}
+
+impl<'s> Reader<'s> {
+    fn next(&mut self) -> Option<&'s str> {
+        self.at += 1;
+        self.words.get(self.at - 1).copied()
+    }
+
+    /// Goes past a word if it is the next.
+    fn take(&mut self, word: &str) -> bool {
+        let is_next = self.words.get(self.at) == Some(&word);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    /// The names up to the parenthesis that closes a list, also those that are to be sorted, but not the files that
+    /// are left out.
+    fn list(&mut self) -> Vec<&'s str> {
+        let (mut names, mut depth) = (Vec::new(), 1);
+        while let Some(word) = self.next() {
+            match word {
+                "EXCLUDE_FILE" => while self.next().is_some_and(|word| word != ")") {},
+                ")" if depth == 1 => break,
+                ")" => depth -= 1,
+                _ if self.take("(") => depth += 1,
+                _ => names.push(word),
+            }
+        }
+        names
     }
 }
 
@@ -54,10 +170,13 @@ mod tests {
     use super::*;
 
     fn script() -> LinkerScript {
-        let text = "ENTRY(phys_startup_32) .text : { *(.text) }\n\
-                    /DISCARD/ : { *(.exit.data .exit.data.*) *(.exitcall.exit) *(.discard) }\n\
-                    /DISCARD/ : { *(.eh_frame) }";
-        LinkerScript { text: text.to_owned() }
+        let text = "/* *(.comment) */ ENTRY(phys_startup_32) SECTIONS { . = (0x1000 * (2));\n\
+                    .text : AT(ADDR(.text) - 0x1000) { *(.text .text.fixup) *(.text.hot .text.hot.*)\n\
+                    . = ALIGN(2 * (4)); KEEP(*(SORT(___ksymtab+*))) *(EXCLUDE_FILE(*x.o *y.o) .once[0-9]) } = 0xcc\n\
+                    ASSERT(. < 1, \"} *(.assert)\") .exit.text : { *(.exit.text) }\n\
+                    /DISCARD/ : { *(.exit.data .exit.data.*) *(.exit.text .exitcall.exit) *(.discard) }\n\
+                    /DISCARD/ : { *(.eh_frame) } }";
+        LinkerScript::parse(text.to_owned())
     }
 
     #[test]
@@ -66,8 +185,20 @@ mod tests {
         for name in [".exit.data", ".exit.data.x", ".exitcall.exit", ".eh_frame"] {
             assert!(script.discards(name), "{name}");
         }
+        // The first list that has it counts.
         for name in [".text", ".exit.text", ".discard.x", ".exitcall"] {
             assert!(!script.discards(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn lists_of_sections() {
+        let script = script();
+        let lists =
+            [".text", ".text.fixup", ".text.hot.x", "___ksymtab+x", ".once7"].map(|name| script.list(name));
+        assert_eq!(lists, [".text", ".text", ".text.hot", "___ksymtab+*", ".once[0-9]"].map(Some));
+        for name in [".comment", ".text.cold", ".once", "y.o", ".assert", "2", "*y.o", ".data"] {
+            assert!(!script.takes(name), "{name}");
         }
     }
 

@@ -1,22 +1,31 @@
 /*!
-What the sections of a kernel mean to reachability.
+What the sections of a program mean to reachability, by their names.
 
 The kernel keeps tables that only the linker script enumerates, and tables that describe code without
-needing it. This page is the list of both (kernel 6.1 to 6.12). Three rules cover them:
+needing it. This page is the list of both (kernel 6.1 to 6.12; the layouts are in [`tables`]). Three rules
+cover them:
 
 - a *root* is alive by itself, because symbols of the linker script bound it and a loop walks it;
 - a *weak* table keeps nothing alive: each of its entries lives as long as the code that it is about, its
   *site*, and then keeps alive what else it names;
 - plain code and data live as long as something refers to them.
 
-A section with a name that is not listed is a root, whole, and the report names it.
+A section with a name that is not listed is a root, whole, and the report names it. The names of the kernel's
+tables mean nothing in a user program, which may use them for its own ends: which of the two a program is,
+[`World`] says.
 */
 
+mod tables;
+
 use std::fmt;
+use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOTE};
-use kelf::Machine;
 use serde::Serialize;
+
+use crate::script::LinkerScript;
+
+pub use tables::{BUGFLAG_WARNING, EX_TYPE_ZEROPAD, Layout, TableKind};
 
 /// How a section takes part in reachability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,132 +84,144 @@ impl fmt::Display for RootReason {
     }
 }
 
-/// The tables whose entries describe code without keeping it alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TableKind {
-    /// `__ex_table`: faulting instruction, fixup, handler (`struct exception_table_entry`).
-    ExceptionTable,
-    /// `.altinstructions` (`struct alt_instr`).
-    Alternative,
-    /// `__jump_table` (`struct jump_entry`).
-    StaticKey,
-    /// `.static_call_sites` (`struct static_call_site`).
-    StaticCall,
-    /// `.parainstructions` (`struct paravirt_patch_site`, before 6.8).
-    Paravirt,
-    /// `.retpoline_sites`, `.return_sites`, `.call_sites`, `.ibt_endbr_seal`: one place each.
-    PatchSite,
-    /// `.smp_locks`: `lock` prefixes.
-    LockPrefix,
-    /// `__mcount_loc`: calls of the function tracer.
-    Mcount,
-    /// `runtime_ptr_*`, `runtime_shift_*`: immediates that are set at boot.
-    RuntimeConst,
-    /// `__bug_table` (`struct bug_entry`).
-    Bug,
-    /// `_kprobe_blacklist`: functions, by their first byte.
-    FunctionList,
-    /// `_error_injection_whitelist` (`struct error_injection_entry`): functions and a kind.
-    ErrorInjection,
+/// Whose names of sections a program uses.
+#[derive(Clone, Debug)]
+pub enum World {
+    /// A kernel's, linked by this script.
+    Kernel(Arc<LinkerScript>),
+    /// A user program's, linked by a script that is not known: the linker's own, as a rule.
+    Program,
 }
 
-impl TableKind {
-    /// Size of an entry in bytes. `second` says whether the section has a relocation in the second word
-    /// of its first entry, which tells a `bug_entry` with file name from one without.
-    pub fn entry_size(self, machine: Machine, second: bool) -> u32 {
-        let word = u32::from(machine.word_size());
+impl World {
+    /// The rule for a section.
+    pub fn rule(&self, name: &str, kind: u32, flags: u64) -> Rule {
+        if flags & u64::from(SHF_ALLOC) == 0 {
+            let kept = name == ".comment" || name.starts_with(".note");
+            return if kept { Rule::Root(RootReason::NotLoaded) } else { Rule::Dropped };
+        }
+        match name {
+            // Unwind tables of user programs: their ranges and steps would be wrong after rewriting.
+            ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" => return Rule::Dropped,
+            ".init" | ".fini" => return Rule::Root(RootReason::LinkerTable),
+            _ if kind == SHT_NOTE || has_prefix(name, PROGRAM_TABLES) => {
+                return Rule::Root(RootReason::LinkerTable);
+            }
+            _ => {}
+        }
+        let code = flags & u64::from(SHF_EXECINSTR) != 0;
+        let known = match self {
+            World::Kernel(_) => kernel_rule(name, code),
+            World::Program if code => has_prefix(name, PROGRAM_CODE).then_some(Rule::Code),
+            World::Program if has_prefix(name, PROGRAM_DATA) => Some(Rule::Data),
+            // The linker defines `__start_NAME` and `__stop_NAME`.
+            World::Program => is_identifier(name).then_some(Rule::Root(RootReason::LinkerTable)),
+        };
+        known.unwrap_or(Rule::Root(RootReason::UnknownSection))
+    }
+
+    /// Whether the link throws sections of this name away. A built-in driver's `.exitcall.exit` is the one that
+    /// matters: nothing ever calls what it lists.
+    pub fn discards(&self, name: &str) -> bool {
+        matches!(self, World::Kernel(script) if script.discards(name))
+    }
+
+    /// The name under which a section goes to the linker: its own, but where a kernel's script does not know the
+    /// `.data.NAME` of `-fdata-sections` (nor `.text.NAME`), which it would then leave outside of the image's bounds.
+    /// Names with two dots are the kernel's own.
+    pub fn output_name<'n>(&self, name: &'n str) -> &'n str {
         match self {
-            TableKind::ExceptionTable => 12,
-            TableKind::Alternative => 14,
-            TableKind::StaticKey => 8 + word,
-            TableKind::StaticCall => 8,
-            TableKind::Paravirt => 2 * word,
-            TableKind::PatchSite | TableKind::LockPrefix | TableKind::RuntimeConst => 4,
-            TableKind::Mcount | TableKind::FunctionList => word,
-            TableKind::ErrorInjection => 2 * word,
-            TableKind::Bug if second => 12,
-            TableKind::Bug => 8,
+            World::Kernel(script) if !script.takes(name) => kernel_base(name).unwrap_or(name),
+            _ => name,
         }
     }
 
-    /// Whether the kernel writes over the code at the site, or compares its bytes, so that it has to
-    /// stay as it is.
-    pub fn fixes_code(self) -> bool {
-        !matches!(
-            self,
-            TableKind::ExceptionTable | TableKind::Bug | TableKind::FunctionList | TableKind::ErrorInjection
-        )
+    /// What is the same for all sections that the linker puts behind one another in the order in which it finds them,
+    /// with nothing between: the first name of a list in the linker script.
+    pub fn class<'n>(&'n self, name: &'n str) -> &'n str {
+        let name = self.output_name(name);
+        match self {
+            World::Kernel(script) => script.list(name).unwrap_or(name),
+            World::Program => {
+                let first =
+                    |prefixes: &'static [&str]| prefixes.iter().find(|prefix| has_prefix(name, &[prefix]));
+                first(PROGRAM_APART)
+                    .or_else(|| first(PROGRAM_CODE))
+                    .or_else(|| first(PROGRAM_DATA))
+                    .unwrap_or(&name)
+            }
+        }
     }
 }
 
-/// `struct alt_instr` (arch/x86/include/asm/alternative.h): offsets in bytes of the fields that matter.
-pub mod alt_instr {
-    /// Place of the replacement, a relative 32-bit field.
-    pub const REPLACEMENT: u32 = 4;
-    /// Length in bytes of the original.
-    pub const LENGTH: u32 = 12;
-    /// Length in bytes of the replacement.
-    pub const REPLACEMENT_LENGTH: u32 = 13;
-}
-
-/// `BUGFLAG_WARNING` (include/linux/bug.h): the trap handler resumes behind the `ud2`.
-pub const BUGFLAG_WARNING: u16 = 1;
-
-/// The rule for a section.
-pub fn rule(name: &str, kind: u32, flags: u64) -> Rule {
-    use RootReason::{LinkerTable, NotLoaded, UnknownSection};
-    use Rule::{Code, Data, Dropped, Exports, Replacement, Root, Weak};
-
-    if flags & u64::from(SHF_ALLOC) == 0 {
-        return if name == ".comment" || name.starts_with(".note") { Root(NotLoaded) } else { Dropped };
-    }
-    let weak = match name {
-        "__ex_table" => Some(TableKind::ExceptionTable),
-        ".altinstructions" => Some(TableKind::Alternative),
-        "__jump_table" => Some(TableKind::StaticKey),
-        ".static_call_sites" => Some(TableKind::StaticCall),
-        ".parainstructions" => Some(TableKind::Paravirt),
-        ".retpoline_sites" | ".return_sites" | ".call_sites" | ".ibt_endbr_seal" | ".cfi_sites" => {
-            Some(TableKind::PatchSite)
-        }
-        ".smp_locks" => Some(TableKind::LockPrefix),
-        "__mcount_loc" => Some(TableKind::Mcount),
-        "__bug_table" => Some(TableKind::Bug),
-        "_kprobe_blacklist" => Some(TableKind::FunctionList),
-        "_error_injection_whitelist" => Some(TableKind::ErrorInjection),
-        _ if name.starts_with("runtime_ptr_") || name.starts_with("runtime_shift_") => {
-            Some(TableKind::RuntimeConst)
-        }
-        _ => None,
-    };
-    if let Some(kind) = weak {
-        return Weak(kind);
+/// The rule for a section of a kernel; `None` for a name that is not listed.
+fn kernel_rule(name: &str, code: bool) -> Option<Rule> {
+    if let Some(kind) = weak_table(name) {
+        return Some(Rule::Weak(kind));
     }
     match name {
-        ".altinstr_replacement" => return Replacement,
-        ".export_symbol" => return Exports,
-        // Unwind tables of user programs: their ranges and steps would be wrong after rewriting.
-        ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" => return Dropped,
+        ".altinstr_replacement" => return Some(Rule::Replacement),
+        ".export_symbol" => return Some(Rule::Exports),
         _ => {}
     }
     if has_prefix(name, &[".discard", ".orc_"]) {
-        return Dropped;
+        return Some(Rule::Dropped);
     }
-    if kind == SHT_NOTE || LINKER_TABLES.contains(&name) || has_prefix(name, LINKER_TABLE_PREFIXES) {
-        return Root(LinkerTable);
+    if has_prefix(name, EXPORT_TABLES) {
+        return Some(Rule::Root(RootReason::Exported));
     }
-    if flags & u64::from(SHF_EXECINSTR) != 0 {
-        return if has_prefix(name, CODE_PREFIXES) { Code } else { Root(UnknownSection) };
+    if LINKER_TABLES.contains(&name) || has_prefix(name, LINKER_TABLE_PREFIXES) {
+        return Some(Rule::Root(RootReason::LinkerTable));
     }
-    if has_prefix(name, DATA_PREFIXES) { Data } else { Root(UnknownSection) }
+    let (prefixes, rule) = if code { (CODE_PREFIXES, Rule::Code) } else { (DATA_PREFIXES, Rule::Data) };
+    has_prefix(name, prefixes).then_some(rule)
 }
 
-/// A prefix here ends at the end of the name or at a dot.
+fn weak_table(name: &str) -> Option<TableKind> {
+    Some(match name {
+        "__ex_table" => TableKind::ExceptionTable,
+        ".altinstructions" => TableKind::Alternative,
+        "__jump_table" => TableKind::StaticKey,
+        ".static_call_sites" => TableKind::StaticCall,
+        ".parainstructions" => TableKind::Paravirt,
+        ".retpoline_sites" | ".return_sites" | ".call_sites" | ".ibt_endbr_seal" | ".cfi_sites" => {
+            TableKind::PatchSite
+        }
+        ".smp_locks" => TableKind::LockPrefix,
+        "__mcount_loc" => TableKind::Mcount,
+        "__bug_table" => TableKind::Bug,
+        "_kprobe_blacklist" => TableKind::FunctionList,
+        "_error_injection_whitelist" => TableKind::ErrorInjection,
+        _ if name.starts_with("runtime_ptr_") || name.starts_with("runtime_shift_") => {
+            TableKind::RuntimeConst
+        }
+        _ => return None,
+    })
+}
+
+/// For `.data.NAME` and the like, `.data`.
+fn kernel_base(name: &str) -> Option<&'static str> {
+    const BASES: &[&str] =
+        &[".text", ".data", ".bss", ".init.data", ".init.rodata", ".init.text", ".exit.text", ".ref.data"];
+    let is_base = |base: &&&str| {
+        let rest = name.strip_prefix(**base);
+        rest.is_some_and(|rest| rest.starts_with('.') && !rest.starts_with(".."))
+    };
+    BASES.iter().find(is_base).copied()
+}
+
+/// Whether a name is one of the language C, so that there can be symbols that end in it.
+fn is_identifier(name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// A prefix here ends at the end of the name, or at a dot or a plus sign.
 fn has_prefix(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| {
-        name.strip_prefix(prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || prefix.ends_with(['_', '.']))
+        name.strip_prefix(prefix).is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with(['.', '+']) || prefix.ends_with(['_', '.'])
+        })
     })
 }
 
@@ -256,7 +277,6 @@ const LINKER_TABLES: &[&str] = &[
     ".apicdrivers",
     ".iommu_table",
     "__earlycon_table",
-    "__ksymtab_strings",
     "__tracepoints",
     "__tracepoints_ptrs",
     "__tracepoints_strings",
@@ -268,7 +288,6 @@ const LINKER_TABLES: &[&str] = &[
     "_ftrace_eval_map",
     "_ftrace_annotated_branch",
     "_ftrace_branch",
-    "__kcrctab",
     "__dyndbg",
     "__dyndbg_classes",
     "__verbose",
@@ -290,15 +309,6 @@ const LINKER_TABLES: &[&str] = &[
     ".brk_reservation",
     // The page that the vDSO reads, laid out by the script.
     ".vvar",
-    // User programs.
-    ".init",
-    ".fini",
-    ".init_array",
-    ".fini_array",
-    ".preinit_array",
-    ".ctors",
-    ".dtors",
-    ".note",
 ];
 
 const LINKER_TABLE_PREFIXES: &[&str] = &[
@@ -325,17 +335,10 @@ const LINKER_TABLE_PREFIXES: &[&str] = &[
     ".init.ramfs",
     ".pci_fixup_",
     ".vvar_",
-    "__ksymtab",
-    "___ksymtab",
-    "___kcrctab",
     ".dtb.init",
     ".proc.info.init",
     ".arch.info.init",
     ".taglist.init",
-    ".init_array",
-    ".fini_array",
-    ".ctors",
-    ".dtors",
     "__dl_sched_class",
     "__rt_sched_class",
     "__fair_sched_class",
@@ -351,23 +354,39 @@ const LINKER_TABLE_PREFIXES: &[&str] = &[
     "__earlycon_of_table",
 ];
 
-/// The name under which a section goes to the linker. The kernel's script knows `.data` but not the
-/// `.data.NAME` of `-fdata-sections` (nor `.text.NAME`), and would leave those outside of the image's
-/// bounds; the names with two dots are the kernel's own.
-pub fn output_name(name: &str) -> &str {
-    const KNOWN: &[&str] = &[".text.unlikely", ".text.hot", ".text.startup", ".text.exit", ".text.unknown"];
-    if has_prefix(name, KNOWN) {
-        return name;
-    }
-    for base in
-        [".text", ".data", ".bss", ".init.data", ".init.rodata", ".init.text", ".exit.text", ".ref.data"]
-    {
-        if let Some(rest) = name.strip_prefix(base)
-            && rest.starts_with('.')
-            && !rest.starts_with("..")
-        {
-            return base;
-        }
-    }
-    name
-}
+/// What a kernel before 6.5 exports to loadable modules, a section each (`___ksymtab+NAME`, include/linux/export.h):
+/// sorted and bounded by the linker script, with their names and checksums.
+const EXPORT_TABLES: &[&str] =
+    &["___ksymtab", "___ksymtab_gpl", "___kcrctab", "___kcrctab_gpl", "__ksymtab_strings"];
+
+/// Tables of user programs, bounded by the linker's own script.
+const PROGRAM_TABLES: &[&str] =
+    &[".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors", ".note"];
+
+/// Code of user programs.
+const PROGRAM_CODE: &[&str] = &[".text", ".gnu.linkonce.t"];
+
+/// Data of user programs.
+const PROGRAM_DATA: &[&str] = &[
+    ".data",
+    ".rodata",
+    ".bss",
+    ".tdata",
+    ".tbss",
+    ".data1",
+    ".rodata1",
+    ".sdata",
+    ".sbss",
+    ".gnu.linkonce.d",
+    ".gnu.linkonce.r",
+    ".gnu.linkonce.b",
+    ".gnu.linkonce.td",
+    ".gnu.linkonce.tb",
+];
+
+/// Code and data that the linker's own script keeps apart from what else begins with their names.
+const PROGRAM_APART: &[&str] =
+    &[".text.unlikely", ".text.hot", ".text.startup", ".text.exit", ".data.rel.ro"];
+
+#[cfg(test)]
+mod tests;

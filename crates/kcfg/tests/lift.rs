@@ -7,12 +7,13 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{Dir, View, lift, lift_fixture};
+use common::{Dir, View, lift, lift_fixture, lift_program, of_kernel};
 use kcfg::edges::{Destination, EdgeKind};
 use kcfg::graph::{Life, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
 use kcfg::isa::BranchKind;
 use kcfg::special::TableKind;
+use kelf::{InputFiles, Program};
 
 /// The blocks of `function` that end with a jump through a resolved table.
 fn switch(view: &View<'_>, function: &str) -> NodeId {
@@ -162,6 +163,24 @@ fn faults_lead_to_their_fixups() {
 }
 
 #[test]
+fn a_fixup_from_which_a_length_is_found_stays_where_it_is() {
+    let graph = lift_fixture("faults.c");
+    let view = View::of(&graph);
+    let fixup = |function: &str| {
+        let blocks = view.blocks(function);
+        let site = blocks.into_iter().find(|&node| !view.to(node, EdgeKind::Site).is_empty()).unwrap();
+        let [entry] = view.to(site, EdgeKind::Site)[..] else { panic!("one entry") };
+        (site, graph.resolve_node(graph.refs_of(entry)[1].target).unwrap())
+    };
+    let (site, behind) = fixup("pads");
+    assert_eq!(behind, NodeId(site.0 + 1));
+    assert!(graph.node(behind).follows);
+    for function in ["reads", "skips"] {
+        assert!(!graph.node(fixup(function).1).follows, "{function}");
+    }
+}
+
+#[test]
 fn static_keys() {
     let graph = lift_fixture("keys.c");
     let view = View::of(&graph);
@@ -219,6 +238,44 @@ fn alternatives_live_with_their_originals() {
     // Nothing for something: there is an entry all the same.
     let nothing = view.blocks("nothing")[0];
     replacement(nothing);
+}
+
+#[test]
+fn alternatives_of_linux_6_1() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile("alternatives.c", &["-Os", "-DLINUX_6_1"])]);
+    let view = View::of(&graph);
+    let fence = view.blocks("fences")[1];
+    assert_eq!(graph.bytes_of(fence), b"\xf0\x83\x44\x24\xfc\0\x90\x90\x90");
+    let [entry] = view.to(fence, EdgeKind::Site)[..] else { panic!("one entry") };
+    assert_eq!(graph.node(entry).size, 12);
+    let [replacement] = view.to(entry, EdgeKind::Data)[..] else { panic!("one replacement") };
+    assert_eq!(graph.bytes_of(replacement), b"\x0f\xae\xf0\x0f\xae\xe8\x0f\xae\xf0");
+}
+
+#[test]
+fn tables_of_other_kernels_are_refused() {
+    let dir = Dir::new();
+    let files = InputFiles::of_objects(&[dir.compile("tables.S", &[])]).unwrap();
+    let program = Program::link(&files).unwrap();
+    let message = of_kernel(&program, &[]).map(|_| ()).unwrap_err().to_string();
+    let expected = "section .altinstructions: its 13 bytes with 2 relocations are no whole entries, which have 12 \
+                    bytes with relocations at 0, 4, or 14 bytes with relocations at 0, 4";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn a_user_program_may_use_the_names_of_the_kernel_s_tables() {
+    let dir = Dir::new();
+    let graph = lift_program(&[dir.compile("faults.c", &["-Os"]), dir.compile("alternatives.c", &["-Os"])]);
+    let view = View::of(&graph);
+    for section in ["__ex_table", ".altinstructions", ".altinstr_replacement"] {
+        let [chunk] = view.chunks(section)[..] else { panic!("{section} is one") };
+        assert_eq!(graph.chunk(chunk).unwrap().life, Life::Referenced, "{section}");
+        assert!(graph.roots.iter().any(|root| root.node == chunk), "{section}");
+    }
+    // Nobody patches its code.
+    assert!(graph.node_ids().all(|node| graph.block(node).is_none_or(|block| !block.fixed)));
 }
 
 #[test]

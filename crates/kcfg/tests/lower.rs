@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Dir, View, lift, lift_reachable};
+use common::{Dir, View, lift, lift_program, lift_reachable};
 use goblin::elf::Elf;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
 use goblin::elf::sym::STT_FUNC;
@@ -139,4 +139,35 @@ fn dead_entries_of_weak_tables_go() {
     };
     assert_eq!(entries("__bug_table"), (2, 1));
     assert_eq!(entries("__ex_table"), (1, 1));
+}
+
+#[test]
+fn names_of_sections_that_a_linker_script_knows_stay() {
+    let dir = Dir::new();
+    let objects = [dir.compile("names.c", &["-Os"])];
+    let names = |graph: &Graph, relax| -> Vec<String> {
+        let lowered = lower(graph, relax).unwrap();
+        let data = lowered.object.sections.iter().filter(|section| section.name.starts_with(".data"));
+        let mut names: Vec<String> = data.map(|section| section.name.to_owned()).collect();
+        names.sort();
+        names
+    };
+    for relax in [Relax::AsAssembled, Relax::Shortest] {
+        let kernel = names(&lift(&objects), relax);
+        assert_eq!(kernel, [".data", ".data.once", ".data.rel.ro.local"], "{relax:?}");
+        let program = names(&lift_program(&objects), relax);
+        assert_eq!(program, [".data.counter", ".data.once", ".data.rel.ro.local"], "{relax:?}");
+    }
+}
+
+#[test]
+fn an_overridden_definition_has_no_symbol() {
+    let dir = Dir::new();
+    let objects = [dir.compile("weak.c", &["-Os"]), dir.compile("strong.c", &["-Os"])];
+    let graph = lift(&objects);
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap();
+    let symbols = lowered.object.symbols.iter();
+    let named: Vec<_> = symbols.filter(|symbol| symbol.name == "chosen").map(|s| s.binding).collect();
+    assert_eq!(named, [goblin::elf::sym::STB_GLOBAL]);
+    assert_eq!(graph.symbols.iter().filter(|symbol| symbol.name == "chosen").count(), 2);
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::hash::Hash;
 use std::path::Path;
 
-use goblin::elf::section_header::SHN_ABS;
+use goblin::elf::section_header::{SHF_MERGE, SHN_ABS};
 use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_SECTION};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -20,7 +20,7 @@ use crate::index::SectionIndex;
 use crate::object::{Object, Place};
 
 /// The address of each section of `object` in the file that was linked from it; `None` for a section of which no
-/// symbol tells.
+/// symbol tells, and for one whose pieces the linker merges with others (`SHF_MERGE`).
 ///
 /// # Errors
 /// [`Error::Read`] if the linked file cannot be read, [`Error::Damaged`] if it is not whole, [`Error::Build`] if
@@ -41,6 +41,8 @@ pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u6
         linked_symbols.map(|(symbol, name)| ((*name, symbol.st_bind() == STB_LOCAL), symbol.st_value)),
     );
     let own_symbols = by_name(object.symbols.iter().filter_map(|symbol| match symbol.place {
+        // The linker puts the strings and constants of these where it likes, one by one.
+        Place::Section(section) if object.section(section).flags & u64::from(SHF_MERGE) != 0 => None,
         Place::Section(section) if is_place(symbol.kind) => {
             Some(((symbol.name, symbol.binding == STB_LOCAL), (section, symbol.value)))
         }

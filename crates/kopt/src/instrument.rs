@@ -154,6 +154,7 @@ fn add_counters(graph: &mut Graph, size: u32) -> SymbolId {
         other: 0,
         size: u64::from(size),
         place: SymbolPlace::Node(node, 0),
+        overridden: false,
     });
     SymbolId::from(graph.symbols.len() - 1)
 }

@@ -29,6 +29,7 @@ mod variables;
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use kelf::{KernelBuild, Program};
 use rustc_hash::FxHashSet;
@@ -39,16 +40,16 @@ use crate::isa;
 
 use crate::roots::Roots;
 use crate::script::LinkerScript;
-use crate::special::RootReason;
+use crate::special::{RootReason, World};
 use nodes::Cuts;
 use plan::SectionPlan;
 use pointers::Pointed;
 
 /// What lifting needs to know besides the objects.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// What the final link leaves out.
-    pub script: LinkerScript,
+    /// What the names of sections mean, and which of them the final link leaves out.
+    pub world: World,
     /// Carry `.export_symbol`: the kernel has loadable modules, and its build reads the exports from the
     /// objects.
     pub keep_exports: bool,
@@ -143,6 +144,7 @@ pub enum Error {
 /// Lifts one program, as often as it takes: what passes find out about a graph can make the next one finer.
 pub struct Lifter<'p> {
     program: &'p Program<'p>,
+    world: World,
     plans: Vec<Vec<SectionPlan>>,
     roots: Roots,
     cuts: Cuts,
@@ -179,7 +181,8 @@ impl<'p> Lifter<'p> {
     pub fn of_kernel(build: &KernelBuild, program: &'p Program<'p>) -> Result<Lifter<'p>, Error> {
         let script = LinkerScript::read(&build.linker_script)?;
         let roots = Roots::of_kernel(&script, program);
-        Lifter::new(program, Options { keep_exports: build.is_enabled("CONFIG_MODULES"), script }, roots)
+        let keep_exports = build.is_enabled("CONFIG_MODULES");
+        Lifter::new(program, Options { world: World::Kernel(Arc::new(script)), keep_exports }, roots)
     }
 
     /// Plans a user program that is entered by these functions.
@@ -187,14 +190,20 @@ impl<'p> Lifter<'p> {
     /// # Errors
     /// Whatever about the program is not understood.
     pub fn of_objects(program: &'p Program<'p>, entries: &[String]) -> Result<Lifter<'p>, Error> {
-        Lifter::new(program, Options::default(), Roots::of_entries(entries))
+        let options = Options { world: World::Program, keep_exports: false };
+        Lifter::new(program, options, Roots::of_entries(entries))
     }
 
-    fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
+    /// Plans a program of either world.
+    ///
+    /// # Errors
+    /// Whatever about the program is not understood.
+    pub fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
         let isa = isa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
         let plans = plan::plan(isa, program, &options)?;
         Ok(Lifter {
             program,
+            world: options.world,
             plans,
             roots,
             cuts: Cuts::default(),
@@ -223,7 +232,7 @@ impl<'p> Lifter<'p> {
     /// Whatever about the program is not understood.
     pub fn graph(&mut self) -> Result<Graph, Error> {
         loop {
-            let mut lifted = nodes::create(self.program, &self.plans, &self.cuts);
+            let mut lifted = nodes::create(self.program, &self.world, &self.plans, &self.cuts);
             references::connect(self.program, &mut lifted)?;
             switches::resolve(&mut lifted.graph);
             let whole = pointers::into_functions(&lifted.graph);

@@ -16,6 +16,7 @@ use crate::graph::{
 };
 use crate::index::{FunctionId, NodeId, SectionId};
 use crate::isa::{BranchKind, Flow};
+use crate::special::World;
 
 /// For sections that are cut at their variables, where.
 pub(super) type Cuts = FxHashMap<SectionId, Vec<Cut>>;
@@ -74,9 +75,15 @@ impl Lifted<'_> {
 }
 
 /// Creates the nodes of all sections.
-pub(super) fn create<'p>(program: &Program<'_>, plans: &'p [Vec<SectionPlan>], cuts: &Cuts) -> Lifted<'p> {
+pub(super) fn create<'p>(
+    program: &Program<'_>,
+    world: &World,
+    plans: &'p [Vec<SectionPlan>],
+    cuts: &Cuts,
+) -> Lifted<'p> {
     let graph = Graph {
         machine: program.machine,
+        world: world.clone(),
         nodes: Vec::new(),
         sections: Vec::new(),
         functions: Vec::new(),
@@ -175,14 +182,24 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 }
                 None
             }
-            SectionPlan::Code { code, regions, fatal_traps } => {
+            SectionPlan::Code { code, regions, fatal_traps, tied } => {
                 let jumps = regions.iter().filter(|region| region.static_jump);
                 self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
                 for i in 0..code.spans.len() {
                     self.span(code, i, regions, fatal_traps);
                 }
+                self.tie(tied);
                 Some(code)
             }
+        }
+    }
+
+    /// Blocks that stay beside the block before them, by their offsets.
+    fn tie(&mut self, tied: &[u32]) {
+        let graph = &mut self.lifted.graph;
+        let first = graph.sections[self.id.get()].nodes.start as usize;
+        for node in &mut graph.nodes[first..] {
+            node.follows = tied.contains(&node.offset);
         }
     }
 

@@ -16,7 +16,7 @@ use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
 use crate::graph::Life;
 use crate::isa::Rewritable;
-use crate::special::{self, RootReason, Rule};
+use crate::special::{RootReason, Rule, World};
 
 /// How one section is cut.
 pub(super) enum SectionPlan {
@@ -31,7 +31,14 @@ pub(super) enum SectionPlan {
         opaque: Option<&'static str>,
     },
     /// Blocks.
-    Code { code: CodeSection, regions: Vec<FixedRegion>, fatal_traps: Vec<u32> },
+    Code {
+        code: CodeSection,
+        regions: Vec<FixedRegion>,
+        /// Where there are traps behind which nothing resumes.
+        fatal_traps: Vec<u32>,
+        /// Where blocks begin that stay beside the block before them.
+        tied: Vec<u32>,
+    },
 }
 
 /// Plans every section of every object.
@@ -44,15 +51,16 @@ pub(super) fn plan(
     let mut sites = Vec::with_capacity(program.objects.len());
     for input in &program.objects {
         let object = &input.object;
-        let object_sites = sites::read(object).map_err(|(section, problem)| Error::Table {
-            object: object.name.clone(),
-            section: object.section(section).name.to_owned(),
-            problem,
-        })?;
+        let object_sites =
+            sites::read(object, &options.world).map_err(|(section, problem)| Error::Table {
+                object: object.name.clone(),
+                section: object.section(section).name.to_owned(),
+                problem,
+            })?;
         let names = SectionNames::of(object);
         let whole_code = match input.hand_written {
             true => Some("hand-written"),
-            false => has_labelled_data(object).then_some(LABELS),
+            false => has_labelled_data(object, &options.world).then_some(LABELS),
         };
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
@@ -66,7 +74,7 @@ pub(super) fn plan(
         plans.push(sections);
         sites.push(object_sites);
     }
-    collect_references(program, &mut plans);
+    collect_references(program, &options.world, &mut plans);
     for (plan, sites) in plans.iter_mut().zip(&sites) {
         settle(plan, sites);
     }
@@ -87,12 +95,12 @@ fn plan_section(
     if is_structure(section) || empty && !names.any(index) {
         return SectionPlan::Skip;
     }
-    if options.script.discards(section.name) && section.name != ".export_symbol" {
+    if options.world.discards(section.name) && section.name != ".export_symbol" {
         return SectionPlan::Skip;
     }
     let chunks = |starts, code, life, root, opaque| SectionPlan::Chunks { starts, code, life, root, opaque };
     let whole = |code, root, opaque| chunks(vec![0], code, Life::Referenced, root, opaque);
-    match special::rule(section.name, section.kind, section.flags) {
+    match options.world.rule(section.name, section.kind, section.flags) {
         Rule::Dropped => SectionPlan::Skip,
         _ if empty => whole(is_code(section), None, None),
         Rule::Exports if !options.keep_exports => SectionPlan::Skip,
@@ -102,11 +110,11 @@ fn plan_section(
             whole(code, Some(reason), code.then_some("code in a section that kshrink does not know"))
         }
         Rule::Weak(kind) => {
-            let entry = sites::entry_size(object, index, kind);
+            let entry = sites::layout(object, index, kind).expect("the sites were read").size;
             let starts = (0..section.size as u32).step_by(entry as usize).collect();
             chunks(starts, false, Life::Site(kind), None, None)
         }
-        Rule::Replacement => chunks(replacement_starts(sites, index), true, Life::Referenced, None, None),
+        Rule::Replacement => chunks(sites.replacement_starts(index), true, Life::Referenced, None, None),
         Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, None),
         Rule::Code if whole_code.is_some() => whole(true, None, whole_code),
         Rule::Code if section.kind == SHT_NOBITS => whole(true, None, Some("code without content")),
@@ -114,17 +122,18 @@ fn plan_section(
             code: CodeSection::decode(isa, object, names, index),
             regions: Vec::new(),
             fatal_traps: Vec::new(),
+            tied: Vec::new(),
         },
     }
 }
 
 /// Whether `asm` at the top level of the file has made data with a label. The assembler computes the distances
 /// between labels, those of functions too, and leaves no relocation that tells of it.
-fn has_labelled_data(object: &Object<'_>) -> bool {
+fn has_labelled_data(object: &Object<'_>, world: &World) -> bool {
     object.symbols.iter().filter(|symbol| is_assembler_label(symbol)).any(|symbol| match symbol.place {
         Place::Section(section) => {
             let section = object.section(section);
-            special::rule(section.name, section.kind, section.flags) == Rule::Data
+            world.rule(section.name, section.kind, section.flags) == Rule::Data
         }
         _ => false,
     })
@@ -158,26 +167,6 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
     starts
 }
 
-/// `.altinstr_replacement`, cut where replacements begin and end.
-fn replacement_starts(sites: &Sites, index: SectionIndex) -> Vec<u32> {
-    let mut starts = vec![0];
-    for replacement in sites.replacements.iter().filter(|r| r.section == index && r.end > r.start) {
-        if replacement.start > *starts.last().expect("never empty") {
-            starts.push(replacement.start);
-        }
-    }
-    // Two entries may share or overlap; then they stay together.
-    let (mut end, mut shared) = (0, Vec::new());
-    for replacement in sites.replacements.iter().filter(|r| r.section == index) {
-        if replacement.start < end {
-            shared.push(replacement.start);
-        }
-        end = end.max(replacement.end);
-    }
-    starts.retain(|start| shared.binary_search(start).is_err());
-    starts
-}
-
 /// A place in the program that a relocation names.
 struct NamedPlace {
     object: ObjectIndex,
@@ -192,14 +181,14 @@ struct NamedPlace {
 }
 
 /// Blocks begin, or functions stay whole, where another section's relocation says so.
-fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
+fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<SectionPlan>]) {
     for (i, input) in program.objects.iter().enumerate() {
         let object = &input.object;
         let mut places = Vec::new();
         for (j, section) in object.sections.iter().enumerate() {
             for reloc in &section.relocs {
                 let Some(mut place) =
-                    named_place(program, &plans[i][j], section, ObjectIndex::from(i), reloc)
+                    named_place(program, world, &plans[i][j], section, ObjectIndex::from(i), reloc)
                 else {
                     continue;
                 };
@@ -241,6 +230,7 @@ fn collect_references(program: &Program<'_>, plans: &mut [Vec<SectionPlan>]) {
 /// The place that a relocation of a section names; `None` where that needs no block of its own.
 fn named_place(
     program: &Program<'_>,
+    world: &World,
     plan: &SectionPlan,
     section: &Section<'_>,
     object: ObjectIndex,
@@ -258,7 +248,7 @@ fn named_place(
         SectionPlan::Chunks { .. } => None,
     };
     let relative = matches!(reloc.class, RelocClass::Relative | RelocClass::Branch);
-    let replacement = special::rule(section.name, section.kind, section.flags) == Rule::Replacement;
+    let replacement = world.rule(section.name, section.kind, section.flags) == Rule::Replacement;
     let bias = match code {
         Some(code) if relative => code.bias(from, reloc.width),
         None if relative && (replacement || is_code(section)) => reloc.width,
@@ -291,12 +281,14 @@ fn named_place(
 /// Fixes patch sites and decides what stays whole.
 fn settle(plan: &mut [SectionPlan], sites: &Sites) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
-        let SectionPlan::Code { code, regions, fatal_traps } = section_plan else { continue };
+        let SectionPlan::Code { code, regions, fatal_traps, tied } = section_plan else { continue };
         let index = SectionIndex::from(i);
         let sites = sites.of_section(index);
         *regions = sites::fix_regions(code, sites);
         *fatal_traps = sites.iter().filter(|site| site.fatal).map(|site| site.offset).collect();
         fatal_traps.sort_unstable();
+        let pads = sites.iter().filter(|site| site.pads);
+        *tied = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
         section_plan.settle();
     }
 }

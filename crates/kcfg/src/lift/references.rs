@@ -78,7 +78,7 @@ impl<'p> Connector<'_, 'p> {
                 if symbol.kind == STT_GNU_IFUNC && symbol.is_local() {
                     self.indirect.insert((object_index, SymbolIndex::from(j)), id);
                 }
-                let mut binding = symbol.binding;
+                let (mut binding, mut overridden) = (symbol.binding, false);
                 if binding != STB_LOCAL {
                     match self.program.resolve(object_index, SymbolIndex::from(j)) {
                         Resolved::Global(global)
@@ -88,7 +88,7 @@ impl<'p> Connector<'_, 'p> {
                             self.globals.insert(global, id);
                         }
                         // A weak definition that lost keeps its code and its name, but for itself.
-                        _ => binding = STB_LOCAL,
+                        _ => (binding, overridden) = (STB_LOCAL, true),
                     }
                 }
                 self.lifted.graph.symbols.push(Symbol {
@@ -99,6 +99,7 @@ impl<'p> Connector<'_, 'p> {
                     other: symbol.other,
                     size: symbol.size,
                     place,
+                    overridden,
                 });
                 self.name_code(id);
             }
@@ -425,6 +426,7 @@ impl<'p> Connector<'_, 'p> {
             other: info.visibility,
             size,
             place,
+            overridden: false,
         });
         self.globals.insert(global, id);
         id
@@ -442,6 +444,7 @@ impl<'p> Connector<'_, 'p> {
             other: 0,
             size: 0,
             place: SymbolPlace::Absolute(value),
+            overridden: false,
         });
         self.absolutes.insert(value, id);
         id

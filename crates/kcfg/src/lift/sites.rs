@@ -4,7 +4,7 @@ use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{Object, Place, SectionIndex};
 
 use super::decode::CodeSection;
-use crate::special::{BUGFLAG_WARNING, Rule, TableKind, alt_instr, rule};
+use crate::special::{BUGFLAG_WARNING, EX_TYPE_ZEROPAD, Layout, Rule, TableKind, World};
 
 /// One entry's site.
 pub(super) struct Site {
@@ -16,6 +16,8 @@ pub(super) struct Site {
     pub len: u32,
     /// Whether it is a trap behind which nothing resumes (`BUG()`).
     pub fatal: bool,
+    /// Whether the exception handler finds the instruction's length from its fixup, which lies behind it.
+    pub pads: bool,
 }
 
 /// A replacement: part of `.altinstr_replacement`.
@@ -30,6 +32,7 @@ pub(super) struct Replacement {
 pub(super) struct Sites {
     /// In the order of their sections.
     pub sites: Vec<Site>,
+    /// In the order of their places.
     pub replacements: Vec<Replacement>,
 }
 
@@ -40,32 +43,48 @@ impl Sites {
         let behind = self.sites.partition_point(|site| site.section <= section);
         &self.sites[first..behind]
     }
+
+    /// Where the replacements of a section may be cut apart: each in front of the first of those that overlap, and
+    /// the section's beginning.
+    pub fn replacement_starts(&self, section: SectionIndex) -> Vec<u32> {
+        let (mut starts, mut end) = (vec![0], 0);
+        // In the order of their beginnings.
+        for replacement in self.replacements.iter().filter(|r| r.section == section && r.end > r.start) {
+            if replacement.start >= end && replacement.start > 0 {
+                starts.push(replacement.start);
+            }
+            end = end.max(replacement.end);
+        }
+        starts
+    }
 }
 
-/// The size of the entries of a weak table, given the section.
-pub(super) fn entry_size(object: &Object<'_>, index: SectionIndex, kind: TableKind) -> u32 {
-    let second = object.section(index).relocs.iter().any(|reloc| reloc.offset == 4);
-    kind.entry_size(object.machine, second)
+/// The layout of the entries of a weak table: the one that its size and its relocations fit.
+///
+/// # Errors
+/// What is wrong, if they fit none.
+pub(super) fn layout(object: &Object<'_>, index: SectionIndex, kind: TableKind) -> Result<Layout, String> {
+    let section = object.section(index);
+    let layouts = kind.layouts(object.machine);
+    let offsets = || section.relocs.iter().map(|reloc| reloc.offset);
+    layouts.iter().find(|layout| layout.fits(section.size, offsets())).copied().ok_or_else(|| {
+        let known: Vec<String> = layouts.iter().map(Layout::to_string).collect();
+        let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
+        format!("its {size} bytes with {relocs} relocations are no whole entries, which have {known}")
+    })
 }
 
 /// Reads the weak tables of an object. `Err` names a section and what is wrong with it.
-pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)> {
+pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (SectionIndex, String)> {
     let mut out = Sites::default();
     for (i, section) in object.sections.iter().enumerate() {
-        let Rule::Weak(kind) = rule(section.name, section.kind, section.flags) else { continue };
+        let Rule::Weak(kind) = world.rule(section.name, section.kind, section.flags) else { continue };
         let index = SectionIndex::from(i);
-        let entry = entry_size(object, index, kind);
         if section.kind == SHT_NOBITS {
             return Err((index, "it has no content".to_owned()));
         }
-        if section.size % u64::from(entry) != 0 {
-            let size = section.size;
-            return Err((
-                index,
-                format!("its size, {size} bytes, is no multiple of an entry's, {entry} bytes"),
-            ));
-        }
-        for start in (0..section.size as u32).step_by(entry as usize) {
+        let layout = layout(object, index, kind).map_err(|problem| (index, problem))?;
+        for start in (0..section.size as u32).step_by(layout.size as usize) {
             let field = |offset: u32| local_place(object, index, start + offset);
             let Some((site_section, offset)) = field(0) else {
                 if matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection) {
@@ -73,13 +92,13 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
                 }
                 return Err((index, format!("the entry at {start:#x} names no code of this object")));
             };
-            let byte = |offset: u32| section.data[(start + offset) as usize];
-            let mut site = Site { kind, section: site_section, offset, len: 0, fatal: false };
+            let detail = |offset: u32| section.data[(start + layout.detail + offset) as usize];
+            let mut site = Site { kind, section: site_section, offset, len: 0, fatal: false, pads: false };
             match kind {
                 TableKind::Alternative => {
-                    site.len = u32::from(byte(alt_instr::LENGTH));
-                    let len = u32::from(byte(alt_instr::REPLACEMENT_LENGTH));
-                    let replacement = field(alt_instr::REPLACEMENT).filter(|&(section, at)| {
+                    site.len = u32::from(detail(0));
+                    let len = u32::from(detail(1));
+                    let replacement = field(4).filter(|&(section, at)| {
                         u64::from(at) + u64::from(len) <= object.section(section).size
                     });
                     match replacement {
@@ -96,11 +115,11 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
                         }
                     }
                 }
-                TableKind::Paravirt => site.len = u32::from(byte(u32::from(object.machine.word_size()) + 1)),
+                TableKind::Paravirt => site.len = u32::from(detail(0)),
                 TableKind::Bug => {
-                    let at = if entry == 12 { 10 } else { 4 };
-                    site.fatal = u16::from_le_bytes([byte(at), byte(at + 1)]) & BUGFLAG_WARNING == 0;
+                    site.fatal = u16::from_le_bytes([detail(0), detail(1)]) & BUGFLAG_WARNING == 0;
                 }
+                TableKind::ExceptionTable => site.pads = detail(0) == EX_TYPE_ZEROPAD,
                 _ => {}
             }
             out.sites.push(site);
@@ -108,7 +127,6 @@ pub(super) fn read(object: &Object<'_>) -> Result<Sites, (SectionIndex, String)>
     }
     out.sites.sort_by_key(|site| site.section);
     out.replacements.sort_unstable_by_key(|r| (r.section, r.start, r.end));
-    out.replacements.dedup_by_key(|r| (r.section, r.start, r.end));
     Ok(out)
 }
 
@@ -189,4 +207,26 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRe
     };
     code.leaders.retain(|leader| !inside(leader));
     regions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacements_that_overlap_stay_together() {
+        let starts = |ranges: &[(u32, u32)]| {
+            let section = SectionIndex::from(3);
+            let mut sites = Sites::default();
+            sites.replacements.extend(ranges.iter().map(|&(start, end)| Replacement { section, start, end }));
+            sites.replacement_starts(section)
+        };
+        assert_eq!(starts(&[(0, 5), (5, 8), (8, 9)]), [0, 5, 8]);
+        // The third overlaps the first, though not its neighbour.
+        assert_eq!(starts(&[(0, 9), (2, 4), (6, 8), (9, 12)]), [0, 9]);
+        // Twice the same, and one of no bytes within another.
+        assert_eq!(starts(&[(0, 4), (4, 8), (4, 8), (6, 6)]), [0, 4]);
+        assert_eq!(starts(&[(3, 6)]), [0, 3]);
+        assert_eq!(starts(&[]), [0]);
+    }
 }

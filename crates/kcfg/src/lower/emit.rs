@@ -14,7 +14,6 @@ use super::{Error, Lowered, PlacedCode};
 use crate::graph::{Graph, Ref, StackNote, Target};
 use crate::index::{NodeId, SymbolId};
 use crate::isa::Rewritable;
-use crate::special::output_name;
 
 /// An object under construction.
 pub(super) struct Emitter<'g> {
@@ -49,7 +48,7 @@ impl<'g> Emitter<'g> {
         let units = Units::of(graph);
         for unit in &units.units {
             let (offsets, placed) = (&mut emitter.offsets, &mut emitter.placed);
-            if relax == Relax::Shortest && pack::fills_gaps(&graph.sections[unit.section.get()]) {
+            if relax == Relax::Shortest && pack::fills_gaps(graph, &graph.sections[unit.section.get()]) {
                 relax::place_apart(graph, unit, offsets, placed);
                 continue;
             }
@@ -154,7 +153,7 @@ impl<'g> Emitter<'g> {
             }
         }
         Ok(Section {
-            name: output_name(&input.name),
+            name: graph.world.output_name(&input.name),
             kind: input.kind,
             flags: input.flags & !u64::from(SHF_GROUP | SHF_LINK_ORDER),
             align: u64::from(placed.align),

@@ -13,7 +13,7 @@ use indexmap::IndexMap;
 
 use super::relax::Placed;
 use crate::graph::{Graph, Section};
-use crate::special::{Rule, output_name, rule};
+use crate::special::Rule;
 
 /// The largest alignment in bytes that the place where a run of sections begins can be trusted with.
 const CACHE_LINE: u32 = 64;
@@ -30,11 +30,11 @@ const FILLER: u32 = 8;
 pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
     let section = |placed: &Placed| &graph.sections[placed.section.get()];
     let (plain, others): (Vec<_>, Vec<_>) =
-        std::mem::take(placed).into_iter().partition(|placed| is_plain(section(placed)));
+        std::mem::take(placed).into_iter().partition(|placed| is_plain(graph, section(placed)));
     *placed = others;
     let mut runs: IndexMap<&str, Vec<Placed>> = IndexMap::new();
     for piece in plain {
-        runs.entry(output_name(&section(&piece).name)).or_default().push(piece);
+        runs.entry(graph.world.class(&section(&piece).name)).or_default().push(piece);
     }
     for run in runs.into_values() {
         let zero = section(&run[0]).kind == SHT_NOBITS;
@@ -165,12 +165,12 @@ impl Class {
 
 /// Whether the pieces of a section fit between those of others: what is aligned to more wastes more apart
 /// than together.
-pub(super) fn fills_gaps(section: &Section) -> bool {
-    is_plain(section) && section.align <= FILLER
+pub(super) fn fills_gaps(graph: &Graph, section: &Section) -> bool {
+    is_plain(graph, section) && section.align <= FILLER
 }
 
-fn is_plain(section: &Section) -> bool {
-    rule(&section.name, section.kind, section.flags) == Rule::Data
+fn is_plain(graph: &Graph, section: &Section) -> bool {
+    graph.world.rule(&section.name, section.kind, section.flags) == Rule::Data
         && section.flags & u64::from(SHF_MERGE) == 0
 }
 

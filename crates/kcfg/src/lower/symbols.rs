@@ -53,9 +53,10 @@ impl<'g> SymbolTable<'g> {
         })
     }
 
-    /// Adds every symbol of a live node.
+    /// Adds every symbol of a live node that the link knows.
     pub fn add_defined(&mut self, places: &Places<'_>) {
-        for (i, symbol) in self.graph.symbols.iter().enumerate() {
+        let known = |(_, symbol): &(usize, &crate::graph::Symbol)| !symbol.overridden;
+        for (i, symbol) in self.graph.symbols.iter().enumerate().filter(known) {
             let SymbolPlace::Node(node, offset) = symbol.place else { continue };
             let Some(section) = places.sections[node.get()] else { continue };
             let input = self.graph.node(node);

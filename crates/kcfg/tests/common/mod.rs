@@ -7,11 +7,15 @@ pub mod command;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, Opaque, SymbolPlace};
 use kcfg::index::NodeId;
-use kcfg::lift::Lifter;
+use kcfg::lift::{Error, Lifter, Options};
+use kcfg::roots::Roots;
+use kcfg::script::LinkerScript;
+use kcfg::special::World;
 use kelf::{InputFiles, Program};
 use kshrink_tests::process::run;
 
@@ -67,11 +71,25 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg").join(name)
 }
 
-/// The finest graph of some objects in which everything is alive.
+/// The finest graph of some objects of a kernel in which everything is alive.
 pub fn lift(objects: &[PathBuf]) -> Graph {
     let files = InputFiles::of_objects(objects).unwrap();
     let program = Program::link(&files).unwrap();
+    of_kernel(&program, &[]).unwrap().fine_graph().unwrap()
+}
+
+/// The same of objects of a user program.
+pub fn lift_program(objects: &[PathBuf]) -> Graph {
+    let files = InputFiles::of_objects(objects).unwrap();
+    let program = Program::link(&files).unwrap();
     Lifter::of_objects(&program, &[]).unwrap().fine_graph().unwrap()
+}
+
+/// Plans objects of a kernel that `fixtures/cfg/kernel.lds` links.
+pub fn of_kernel<'p>(program: &'p Program<'p>, entries: &[String]) -> Result<Lifter<'p>, Error> {
+    let script = LinkerScript::read(&fixture("kernel.lds")).unwrap();
+    let options = Options { world: World::Kernel(Arc::new(script)), keep_exports: false };
+    Lifter::new(program, options, Roots::of_entries(entries))
 }
 
 /// The finest graph of some objects in which only what `entry` reaches is alive.
@@ -79,7 +97,7 @@ pub fn lift_reachable(objects: &[PathBuf], entry: &str) -> Graph {
     let entries = [entry.to_owned()];
     let files = InputFiles::of_objects(objects).unwrap().entered_by(&entries);
     let program = Program::link(&files).unwrap();
-    let mut lifter = Lifter::of_objects(&program, &entries).unwrap();
+    let mut lifter = of_kernel(&program, &entries).unwrap();
     for _ in 0..5 {
         let mut graph = lifter.graph().unwrap();
         let reachable = View::of(&graph).reachable();

@@ -25,7 +25,7 @@ use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
 use indexmap::IndexMap;
 use kcfg::graph::{Graph, Region, Symbol, SymbolPlace};
 use kcfg::index::SectionId;
-use kcfg::special::{Rule, output_name, rule};
+use kcfg::special::{Rule, World};
 use kplan::Plan;
 
 use crate::report::PassReport;
@@ -88,14 +88,14 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     let mut classes: IndexMap<&str, Vec<SectionId>> = IndexMap::new();
     for (i, section) in graph.sections.iter().enumerate() {
         let is_code = section.flags & u64::from(SHF_EXECINSTR) != 0
-            && rule(&section.name, section.kind, section.flags) == Rule::Code;
+            && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Code;
         if is_code && section.group.is_none() {
-            classes.entry(class(&section.name)).or_default().push(SectionId::from(i));
+            classes.entry(class(&graph.world, &section.name)).or_default().push(SectionId::from(i));
         }
     }
     classes.into_iter().filter_map(|(class, sections)| {
-        let has_name = |id: &&SectionId| output_name(&graph.sections[id.get()].name) == class;
-        let named = *sections.iter().find(has_name)?;
+        let has_name = |id: &&SectionId| graph.world.output_name(&graph.sections[id.get()].name) == class;
+        let named = *sections.iter().find(has_name).or(sections.first())?;
         let nodes = |id: &SectionId| graph.sections[id.get()].nodes.clone();
         let compiled =
             |id: &SectionId| nodes(id).any(|node| graph.block(kcfg::index::NodeId(node)).is_some());
@@ -107,8 +107,8 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
 /// the like beside `.text` with no symbol between them (`TEXT_TEXT` in
 /// include/asm-generic/vmlinux.lds.h). It does so with `.ref.text` too, but modpost goes by that name to allow
 /// references to init code.
-fn class(name: &str) -> &str {
-    match output_name(name) {
+fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
+    match world.class(name) {
         name if name.starts_with(".text.hot") || name.starts_with(".text.unlikely") => ".text",
         name => name,
     }
@@ -133,24 +133,34 @@ fn name_cold_parts(graph: &mut Graph, parts: &[ColdPart]) {
             other: 0,
             size: 0,
             place: SymbolPlace::Node(part.first, 0),
+            overridden: false,
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use kcfg::script::LinkerScript;
+    use kcfg::special::World;
+
     use super::class;
 
     #[test]
     fn only_neighbours_are_mixed() {
-        for name in [".text", ".text.vfs_read", ".text.unlikely", ".text.unlikely.f", ".text.hot"] {
-            assert_eq!(class(name), ".text", "{name}");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg/kernel.lds");
+        let kernel = World::Kernel(Arc::new(LinkerScript::read(&path).unwrap()));
+        for world in [&kernel, &World::Program] {
+            for name in [".text", ".text.vfs_read", ".text.unlikely", ".text.unlikely.f", ".text.hot"] {
+                assert_eq!(class(world, name), ".text", "{name}");
+            }
+            for name in [".init.text", ".ref.text", ".sched.text", ".noinstr.text", ".text.startup"] {
+                assert_ne!(class(world, name), ".text", "{name}");
+            }
         }
-        for name in
-            [".init.text", ".ref.text", ".sched.text", ".noinstr.text", ".text.startup", ".text..refcount"]
-        {
-            assert_ne!(class(name), ".text", "{name}");
-        }
-        assert_eq!(class(".init.text.early"), ".init.text");
+        assert_ne!(class(&kernel, ".text..refcount"), ".text");
+        assert_eq!(class(&kernel, ".init.text.early"), ".init.text");
     }
 }

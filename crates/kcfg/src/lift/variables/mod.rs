@@ -36,7 +36,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::nodes::{Cut, Cuts};
 use crate::graph::{Graph, Life, SymbolPlace, Target};
 use crate::index::{NodeId, SectionId};
-use crate::special::{Rule, rule};
+use crate::special::Rule;
 
 pub(super) use claims::Claim;
 
@@ -103,7 +103,7 @@ fn candidates(program: &Program<'_>, graph: &Graph) -> FxHashMap<SectionId, Vari
 fn is_candidate(program: &Program<'_>, graph: &Graph, node: NodeId) -> bool {
     let Some(chunk) = graph.chunk(node) else { return false };
     let section = graph.section_of(node);
-    let plain = rule(&section.name, section.kind, section.flags) == Rule::Data
+    let plain = graph.world.rule(&section.name, section.kind, section.flags) == Rule::Data
         && section.flags & u64::from(SHF_MERGE) == 0
         && section.flags & u64::from(SHF_ALLOC) != 0;
     plain
