@@ -15,9 +15,10 @@ use std::process::Command;
 use common::{Dir, View, lift, lift_program, lift_reachable};
 use goblin::elf::Elf;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
-use goblin::elf::sym::STT_FUNC;
+use goblin::elf::sym::{STT_FUNC, STT_NOTYPE};
 use kcfg::graph::Graph;
 use kcfg::lower::{Relax, lower};
+use kelf::{Place, SectionIndex};
 
 const PARTS: [&str; 5] = ["main", "control", "data", "labels", "sites"];
 
@@ -170,4 +171,24 @@ fn an_overridden_definition_has_no_symbol() {
     let named: Vec<_> = symbols.filter(|symbol| symbol.name == "chosen").map(|s| s.binding).collect();
     assert_eq!(named, [goblin::elf::sym::STB_GLOBAL]);
     assert_eq!(graph.symbols.iter().filter(|symbol| symbol.name == "chosen").count(), 2);
+}
+
+#[test]
+fn distances_to_merged_strings_are_named_by_symbols() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile("names.c", &["-Os"])]);
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap();
+    let exports = lowered.object.sections.iter().find(|section| section.name == "___ksymtab+once").unwrap();
+    let strings =
+        lowered.object.sections.iter().position(|section| section.name == "__ksymtab_strings").unwrap();
+    let places: Vec<_> = exports.relocs[1..]
+        .iter()
+        .map(|reloc| {
+            let symbol = &lowered.object.symbols[reloc.symbol.get()];
+            assert_eq!(symbol.place, Place::Section(SectionIndex::from(strings)));
+            (symbol.kind, symbol.value, reloc.addend)
+        })
+        .collect();
+    // Not the section's symbol: the linker would look for the string elsewhere.
+    assert_eq!(places, [(STT_NOTYPE, 0, 0), (STT_NOTYPE, 5, 0)]);
 }

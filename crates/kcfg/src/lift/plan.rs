@@ -107,7 +107,8 @@ fn plan_section(
         Rule::Exports => whole(false, Some(RootReason::Exported), None),
         Rule::Root(reason) => {
             let code = is_code(section);
-            whole(code, Some(reason), code.then_some("code in a section that kshrink does not know"))
+            let opaque = code.then_some("code in a section that kshrink does not know");
+            chunks(data_starts(section), code, Life::Referenced, Some(reason), opaque)
         }
         Rule::Weak(kind) => {
             let entry = sites::layout(object, index, kind).expect("the sites were read").size;

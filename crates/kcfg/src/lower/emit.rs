@@ -265,8 +265,10 @@ impl<'g> Emitter<'g> {
         let Target::Node(to) = reference.target else { return None };
         let section = self.graph.section_of(to);
         let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
-        // The linker would take the bias of a relative field for part of the offset, too.
-        let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || reference.bias != 0);
+        // In a relative field, the linker takes the distance to the end of the instruction for part of the offset, also
+        // where there is no instruction.
+        let relative = reference.class == RelocClass::Relative;
+        let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || relative);
         let (places, symbols) = self.places();
         if matches!(reference.class, RelocClass::Got | RelocClass::Tls) {
             symbols.own(to, reference.addend, &places).map(|symbol| (symbol, 0))
