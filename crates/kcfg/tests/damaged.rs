@@ -4,7 +4,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{Dir, View, lift};
+use common::{Dir, View, lift, of_kernel};
 use kcfg::lift::Lifter;
 use kelf::{InputFiles, Program};
 use kshrink_tests::Run;
@@ -22,7 +22,7 @@ fn error(source: &str) -> String {
     let dir = Dir::new();
     let files = InputFiles::of_objects(&[assemble(&dir, source)]).unwrap();
     let program = Program::link(&files).unwrap();
-    match Lifter::of_objects(&program, &[]).and_then(Lifter::fine_graph) {
+    match of_kernel(&program, &[]).and_then(Lifter::fine_graph) {
         Ok(_) => panic!("lifted:\n{source}"),
         Err(error) => error.to_string(),
     }
