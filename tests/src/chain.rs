@@ -114,7 +114,7 @@ impl Chain {
     }
 
     /// Links a program; archives among its objects may need one another. Returns the linker's warnings
-    /// without the places that they are about, which rewriting changes.
+    /// without the places and the objects that they are about, which rewriting changes.
     ///
     /// # Errors
     /// The outcome as text if the linker fails.
@@ -127,7 +127,10 @@ impl Chain {
         let run = Run::new(GCC).args(["-m32", "-o", program, "-Wl,--start-group"]).args(objects);
         let outcome = self.step(run.arg("-Wl,--end-group").args(flags))?;
         let warnings = outcome.stderr.lines().filter_map(|line| line.split_once("warning: "));
-        Ok(warnings.map(|(_, warning)| warning.to_owned()).collect())
+        let unnamed = |warning: &str| {
+            objects.iter().fold(warning.to_owned(), |text, name| text.replace(name, "OBJECT"))
+        };
+        Ok(warnings.map(|(_, warning)| unnamed(warning)).collect())
     }
 
     /// Rewrites the objects of a program into one. The pass `layout` gets a random order.

@@ -3,7 +3,7 @@ Small programs, one for each thing that objects can hold and that a rewriter can
 variables, tables that the linker puts together, labels as values, merged strings, section groups, and so on.
 
 Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of
-[`LEVELS`], and has to do the same after `--passes none`, after `--passes reach`, and with all of its code
+[`LEVELS`], or in the ways that a file `flags` beside it says, one a line, and has to do the same after `--passes none`, after `--passes reach`, and with all of its code
 shuffled and instrumented.
 */
 
@@ -30,23 +30,41 @@ fn features_survive() {
     recipe("install.sh", &["programs"]);
     let programs = entries(&fixture("programs/features"));
     assert!(!programs.is_empty(), "no programs");
-    let cases: Vec<_> = programs
+    let cases: Vec<(&Path, Way)> = programs
         .iter()
-        .flat_map(|program| WAYS.iter().map(move |way| (program, way)))
-        .flat_map(|(program, way)| LEVELS.map(|level| (program, level, way)))
+        .flat_map(|program| ways(program).into_iter().map(|way| (program.as_path(), way)))
         .collect();
     let failures: Vec<String> = parallel(cases.len(), |i| {
-        let (program, level, (compile, link)) = cases[i];
-        let flags: Vec<&str> = [level, "-w", "-fcommon"].iter().chain(*compile).copied().collect();
+        let (program, way) = &cases[i];
+        let flags: Vec<&str> = ["-w"].into_iter().chain(way.compile.iter().map(String::as_str)).collect();
         let what = format!("{}, {}", program.file_name()?.to_string_lossy(), flags.join(" "));
         let mut chain = Chain::new(&what);
-        let why = check(&mut chain, program, &flags, link).err()?;
+        let why = check(&mut chain, program, &flags, way.link).err()?;
         Some(chain.failed(&what, &why))
     })
     .into_iter()
     .flatten()
     .collect();
     assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), cases.len(), failures.join("\n\n"));
+}
+
+/// How a program is made.
+struct Way {
+    compile: Vec<String>,
+    link: &'static [&'static str],
+}
+
+/// The ways in which a program is made.
+fn ways(program: &Path) -> Vec<Way> {
+    if let Ok(lines) = fs::read_to_string(program.join("flags")) {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        return lines.lines().map(|line| Way { compile: words(line), link: STATIC }).collect();
+    }
+    let all = WAYS.iter().flat_map(|way| LEVELS.map(|level| (level, way)));
+    let flags = |level, compile: &[&str]| {
+        [&[level, "-fcommon"], compile].concat().into_iter().map(str::to_owned).collect()
+    };
+    all.map(|(level, (compile, link))| Way { compile: flags(level, compile), link }).collect()
 }
 
 fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Result<(), String> {

@@ -171,3 +171,38 @@ fn variables_of_threads_keep_their_entries() {
         .collect();
     assert_eq!(entries.len(), 3, "{entries:?}");
 }
+
+/// What an assembler makes of a source for i386, as if a compiler had written it.
+fn assembled(dir: &Dir, source: &str) -> std::path::PathBuf {
+    let path = dir.path("sound.o");
+    let source = format!("{source}\n\t.file \"sound.c\"\n");
+    kshrink_tests::Run::new("as").args(["--32", "-o"]).arg(&path).arg("-").stdin(source).succeed();
+    path
+}
+
+#[test]
+fn a_branch_that_ends_a_section_is_refused() {
+    let dir = Dir::new();
+    let source = "
+        .section .text.last, \"ax\"
+        .globl  f
+        .type   f, @function
+f:      testl   %eax, %eax
+        jne     g
+        .size   f, . - f";
+    let files = kelf::InputFiles::of_objects(&[assembled(&dir, source)]).unwrap();
+    let program = kelf::Program::link(&files).unwrap();
+    let error =
+        kcfg::lift::Lifter::of_objects(&program, &[]).unwrap().graph().map(drop).unwrap_err().to_string();
+    let expected = "section .text.last: behind the conditional branch at 0x2, control runs into whatever";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn symbols_that_are_only_declared_stay_declared() {
+    let dir = Dir::new();
+    let graph = lift(&[assembled(&dir, ".globl plugin")]);
+    let object = lower(&graph, Relax::Shortest).unwrap().object;
+    let plugin = object.symbols.iter().find(|symbol| symbol.name == "plugin").expect("it is declared");
+    assert_eq!((plugin.place, plugin.binding), (kelf::Place::Undefined, goblin::elf::sym::STB_GLOBAL));
+}

@@ -231,6 +231,17 @@ fn describe_aarch64(r_type: u32) -> Option<(RelocClass, u8)> {
     })
 }
 
+/// Whether a relocation of class [`RelocClass::Got`] or [`RelocClass::Tls`] names a place by its distance from the global
+/// offset table or the thread pointer, so that the place may be any, and not an entry of a table that the linker makes
+/// for a symbol (i386 ABI supplement, section 4.4; x86-64 psABI, section 4.4.1).
+pub fn is_distance(machine: Machine, r_type: u32) -> bool {
+    match machine {
+        Machine::I386 => matches!(r_type, R_386_GOTOFF | R_386_TLS_LE | R_386_TLS_LE_32 | R_386_TLS_LDO_32),
+        Machine::X86_64 => matches!(r_type, R_X86_64_GOTOFF64 | R_X86_64_TPOFF32 | R_X86_64_TPOFF64),
+        Machine::Arm | Machine::Aarch64 => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

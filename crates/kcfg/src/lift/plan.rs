@@ -117,8 +117,8 @@ fn plan_section(
         }
         Rule::Replacement => chunks(sites.replacement_starts(index), true, Life::Referenced, None, None),
         Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, None),
-        Rule::Code if whole_code.is_some() => whole(true, None, whole_code),
         Rule::Code if section.kind == SHT_NOBITS => whole(true, None, Some("code without content")),
+        Rule::Code if whole_code.is_some() => whole(true, None, whole_code),
         Rule::Code => SectionPlan::Code {
             code: CodeSection::decode(isa, object, names, index),
             regions: Vec::new(),

@@ -355,7 +355,9 @@ impl<'p> Connector<'_, 'p> {
         // The linker makes a table entry for the place itself. (Addends may count from the end of an instruction.)
         let word = i64::from(self.program.machine.word_size());
         let inside = -word..=i64::from(self.lifted.graph.node(node).size);
-        if matches!(reloc.class, RelocClass::Got | RelocClass::Tls) && !inside.contains(&offset) {
+        let entry = matches!(reloc.class, RelocClass::Got | RelocClass::Tls)
+            && !kelf::reloc::is_distance(self.program.machine, reloc.r_type);
+        if entry && !inside.contains(&offset) {
             return Err(self.outside(id, reloc, object, section));
         }
         Ok((Target::Node(node), offset))

@@ -269,8 +269,9 @@ impl<'g> Emitter<'g> {
         // where there is no instruction.
         let relative = reference.class == RelocClass::Relative;
         let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || relative);
+        let distance = reloc::is_distance(self.graph.machine, reference.r_type);
         let (places, symbols) = self.places();
-        if matches!(reference.class, RelocClass::Got | RelocClass::Tls) {
+        if matches!(reference.class, RelocClass::Got | RelocClass::Tls) && !(distance && outside) {
             symbols.own(to, reference.addend, &places).map(|symbol| (symbol, 0))
         } else if merged {
             symbols.own(to, 0, &places).map(|symbol| (symbol, reference.addend))
