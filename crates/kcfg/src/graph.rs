@@ -67,6 +67,8 @@ pub struct Node {
     pub bytes: Range<u32>,
     /// References in [`Graph::refs`], in ascending order of offset.
     pub refs: Range<u32>,
+    /// What lies between it and the node in front in the input, in [`Graph::bytes`]: `nop`s before a function.
+    pub padding: Range<u32>,
     /// Alignment in bytes.
     pub align: u32,
     /// Whether a reference to its first byte may mean the end of the node before it: such a reference keeps

@@ -141,6 +141,7 @@ fn add_counters(graph: &mut Graph, size: u32) -> SymbolId {
         size,
         bytes: bytes..bytes,
         refs: refs..refs,
+        padding: bytes..bytes,
         align: 1,
         follows: false,
         kind: NodeKind::Chunk(Chunk { code: false, life: Life::Referenced }),

@@ -185,8 +185,15 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             SectionPlan::Code { code, regions, fatal_traps, tied } => {
                 let jumps = regions.iter().filter(|region| region.static_jump);
                 self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
-                for i in 0..code.spans.len() {
+                let mut end = 0;
+                for (i, span) in code.spans.iter().enumerate() {
+                    let first = self.lifted.graph.nodes.len();
+                    let padding = self.bytes(end..span.start);
                     self.span(code, i, regions, fatal_traps);
+                    if let Some(node) = self.lifted.graph.nodes.get_mut(first) {
+                        node.padding = padding;
+                    }
+                    end = span.end;
                 }
                 self.tie(tied);
                 Some(code)
@@ -288,24 +295,32 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     }
 
     fn node(&mut self, range: Range<u32>, align: u32, kind: NodeKind) -> NodeId {
+        let bytes = self.bytes(range.clone());
         let graph = &mut self.lifted.graph;
-        let start = graph.bytes.len() as u32;
-        if self.section.kind != SHT_NOBITS {
-            graph.bytes.extend_from_slice(&self.section.data[range.start as usize..range.end as usize]);
-        }
         let id = NodeId::from(graph.nodes.len());
         graph.nodes.push(Node {
             section: self.id,
             offset: range.start,
             size: range.len() as u32,
-            bytes: start..graph.bytes.len() as u32,
+            bytes,
             refs: 0..0,
+            padding: 0..0,
             align,
             follows: false,
             kind,
             live: true,
         });
         id
+    }
+
+    /// Puts bytes of the section into the graph.
+    fn bytes(&mut self, range: Range<u32>) -> Range<u32> {
+        let bytes = &mut self.lifted.graph.bytes;
+        let start = bytes.len() as u32;
+        if self.section.kind != SHT_NOBITS {
+            bytes.extend_from_slice(&self.section.data[range.start as usize..range.end as usize]);
+        }
+        start..bytes.len() as u32
     }
 
     fn object(&self) -> String {

@@ -148,7 +148,7 @@ impl<'g> Emitter<'g> {
         if input.kind != SHT_NOBITS {
             data.reserve_exact(placed.size as usize);
             for node in &placed.nodes {
-                self.pad(input.flags, node.offset as usize, &mut data);
+                self.pad(input.flags, node, &mut data);
                 self.node(input.flags, node, &mut data, &mut relocs)?;
             }
         }
@@ -165,8 +165,13 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    fn pad(&self, flags: u64, to: usize, data: &mut Vec<u8>) {
-        if flags & u64::from(SHF_EXECINSTR) != 0 {
+    /// Fills the place in front of a node: as it was filled in the input, if that fits.
+    fn pad(&self, flags: u64, placed: &PlacedNode, data: &mut Vec<u8>) {
+        let to = placed.offset as usize;
+        let padding = &self.graph.node(placed.node).padding;
+        if padding.len() == to - data.len() {
+            data.extend_from_slice(&self.graph.bytes[padding.start as usize..padding.end as usize]);
+        } else if flags & u64::from(SHF_EXECINSTR) != 0 {
             self.isa.encode_nops(to - data.len(), data);
         } else {
             data.resize(to, 0);

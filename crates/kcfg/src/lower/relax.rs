@@ -70,9 +70,9 @@ pub(super) fn place(
         let branches = maker.branches(node, live.get(i + 1).copied());
         nodes.push(PlacedNode { node, offset: 0, branches });
     }
-    let mut size = assign_offsets(graph, &mut nodes, offsets);
+    let mut size = assign_offsets(graph, &mut nodes, relax, offsets);
     while grow(isa, graph, &mut nodes, offsets)? {
-        size = assign_offsets(graph, &mut nodes, offsets);
+        size = assign_offsets(graph, &mut nodes, relax, offsets);
     }
     if !nodes.is_empty() {
         let align = match relax {
@@ -91,7 +91,7 @@ pub(super) fn place_apart(graph: &Graph, unit: &Unit, offsets: &mut [u32], out: 
     for run in unit.nodes.chunk_by(|&before, &after| graph.node(after).follows && after.0 == before.0 + 1) {
         let place = |&node: &NodeId| PlacedNode { node, offset: 0, branches: Vec::new() };
         let mut nodes: Vec<PlacedNode> = run.iter().map(place).collect();
-        let size = assign_offsets(graph, &mut nodes, offsets);
+        let size = assign_offsets(graph, &mut nodes, Relax::Shortest, offsets);
         out.push(Placed { section: unit.section, nodes, size, align: widest(graph, run) });
     }
 }
@@ -100,10 +100,15 @@ fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
     nodes.iter().map(|&node| graph.node(node).align).max().unwrap_or(1).max(1)
 }
 
-fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], offsets: &mut [u32]) -> u32 {
+/// Says where each node begins. As assembled, what was between two nodes stays there; else there is only what the
+/// alignment of the nodes asks for.
+fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets: &mut [u32]) -> u32 {
     let mut at = 0u32;
     for i in 0..nodes.len() {
         let node = graph.node(nodes[i].node);
+        if relax == Relax::AsAssembled {
+            at += node.padding.len() as u32;
+        }
         if i == 0 || !follows(graph, &nodes[i - 1], &nodes[i]) {
             // All that has to stay beside it moves with it, by a multiple of the largest alignment.
             let behind = nodes[i..].windows(2).take_while(|pair| follows(graph, &pair[0], &pair[1]));
