@@ -83,11 +83,11 @@ fn whole_objects(dir: &Path) -> Vec<Whole> {
         let elf = Elf::parse(&bytes).expect("an object");
         let mut defined =
             elf.syms.iter().filter(|symbol| symbol.st_shndx != 0 && symbol.st_bind() != STB_LOCAL);
-        let name = defined.next().and_then(|symbol| elf.strtab.get_at(symbol.st_name));
-        let entry = name.unwrap_or_else(|| panic!("{} defines no global symbol", path.display())).to_owned();
-        Whole { name: path.file_stem().expect("a name").to_string_lossy().into_owned(), bytes, entry }
+        // What defines no global symbol cannot be entered.
+        let entry = defined.next().and_then(|symbol| elf.strtab.get_at(symbol.st_name))?.to_owned();
+        Some(Whole { name: path.file_stem().expect("a name").to_string_lossy().into_owned(), bytes, entry })
     };
-    paths.into_iter().map(whole).collect()
+    paths.into_iter().filter_map(whole).collect()
 }
 
 /// Runs a command that writes `out`, and says whether it succeeded.
