@@ -11,6 +11,7 @@ pub mod instrument;
 pub mod layout;
 pub mod reach;
 pub mod report;
+pub mod rounds;
 pub mod syscalls;
 
 use std::fmt;
