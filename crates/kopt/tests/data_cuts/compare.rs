@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use goblin::elf::section_header::SHF_MERGE;
-use kcfg::graph::{Chunk, Graph, Life, Ref, Target};
+use kcfg::graph::{Graph, Ref, Target};
 use kcfg::index::{NodeId, SectionId};
 use kelf::{Program, SectionIndex};
 use rustc_hash::FxHashMap;
@@ -97,7 +97,7 @@ impl<'c> Comparison<'c> {
             for (number, reference) in graph.refs_of(id).iter().enumerate() {
                 let Some((to, inside)) = graph.resolve(reference.target) else { continue };
                 if !self.cut.contains_key(&graph.node(to).section) {
-                    outcome.not_told += usize::from(self.is_cut(to));
+                    outcome.not_told += usize::from(graph.is_cut_variable(to));
                     continue;
                 }
                 match self.finding(id, reference, to, inside) {
@@ -146,15 +146,6 @@ impl<'c> Comparison<'c> {
         } else {
             self.wrong(from, reference, to, &variable.name)
         }
-    }
-
-    /// Whether a node is a piece of a section that is cut.
-    fn is_cut(&self, id: NodeId) -> bool {
-        let section = self.graph.section_of(id);
-        let data = |chunk: &Chunk| !chunk.code && chunk.life == Life::Referenced;
-        section.nodes.len() > 1
-            && section.flags & u64::from(SHF_MERGE) == 0
-            && self.graph.chunk(id).is_some_and(data)
     }
 
     fn contains(&self, piece: NodeId, variable: &Variable) -> bool {
