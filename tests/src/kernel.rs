@@ -209,6 +209,12 @@ impl RewrittenKernel {
         self.report["sizes"][when][column].as_u64().unwrap_or_else(|| panic!("no {column} {when}"))
     }
 
+    /// The names of what its removals rest on besides proofs.
+    pub fn assumptions(&self) -> Vec<&str> {
+        let list = self.report["assumptions"].as_array().expect("a list of assumptions");
+        list.iter().map(|assumption| assumption["name"].as_str().expect("a name")).collect()
+    }
+
     /// By how many per cent a column fell.
     pub fn cut(&self, column: &str) -> f64 {
         let (before, after) = (self.size("before", column) as f64, self.size("after", column) as f64);

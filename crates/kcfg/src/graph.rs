@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use goblin::elf::reloc::R_386_GOTPC;
-use goblin::elf::section_header::SHF_EXECINSTR;
+use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use kelf::{Machine, ObjectIndex, RelocClass};
 use rustc_hash::FxHashMap;
 
@@ -389,6 +389,14 @@ impl Graph {
             NodeKind::Chunk(chunk) => Some(chunk),
             NodeKind::Block(_) => None,
         }
+    }
+
+    /// Whether the node is a piece of a data section that was cut at its variables.
+    pub fn is_cut_variable(&self, id: NodeId) -> bool {
+        let section = self.section_of(id);
+        section.nodes.len() > 1
+            && section.flags & u64::from(SHF_MERGE) == 0
+            && self.chunk(id).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced)
     }
 
     /// The node's bytes.

@@ -2,7 +2,7 @@
 What the sections of a program mean to reachability, by their names.
 
 The kernel keeps tables that only the linker script enumerates, and tables that describe code without
-needing it. This page is the list of both (kernel 6.1 to 6.12; the layouts are in [`tables`]). Three rules
+needing it. This page is the list of both (kernel 6.1 to 6.12; the layouts are in `special/tables.rs`). Three rules
 cover them:
 
 - a *root* is alive by itself, because symbols of the linker script bound it and a loop walks it;

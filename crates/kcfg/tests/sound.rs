@@ -47,8 +47,11 @@ fn assert_reaches(view: &View<'_>, symbol: &str, expected: &[&str]) {
 
 #[test]
 fn differences_of_labels() {
-    let graph = lift_fixture("hard.c");
-    assert_reaches(&View::of(&graph), "by_difference", &["at_a", "at_b", "at_c"]);
+    let dir = Dir::new();
+    for options in [&["-Os"][..], &["-Os", "-mindirect-branch=thunk-extern"]] {
+        let graph = lift(&[dir.compile("hard.c", options)]);
+        assert_reaches(&View::of(&graph), "by_difference", &["at_a", "at_b", "at_c"]);
+    }
 }
 
 #[test]

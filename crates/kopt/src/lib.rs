@@ -6,11 +6,13 @@ Passes are free functions called in the order that the user gives ([`Pass::ALL`]
 ELF, and what they cannot prove they keep, and say so in [`PassReport::kept`].
 */
 
+pub mod assumptions;
 pub mod explain;
 pub mod instrument;
 pub mod layout;
 pub mod reach;
 pub mod report;
+pub mod rounds;
 pub mod syscalls;
 
 use std::fmt;
@@ -19,6 +21,7 @@ use std::str::FromStr;
 use kcfg::graph::Graph;
 use kplan::Plan;
 
+pub use assumptions::Assumption;
 pub use report::{Kept, PassReport, Removed};
 
 /// A pass by name.

@@ -7,7 +7,7 @@ use std::path::Path;
 use kcfg::graph::Graph;
 use kcli::{Failure, Table, human, percent};
 use kelf::SizeTable;
-use kopt::{Kept, PassReport};
+use kopt::{Assumption, Kept, PassReport, assumptions};
 use serde::Serialize;
 
 use crate::phases::Phase;
@@ -28,6 +28,8 @@ pub struct Report {
     sizes: Option<Sizes>,
     /// Passes, in order.
     passes: Vec<PassReport>,
+    /// What the removals rest on that the objects do not prove.
+    assumptions: Vec<&'static Assumption>,
     /// Code that was carried whole.
     opaque: Vec<Kept>,
     /// Times and peak memory.
@@ -70,6 +72,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             input,
             sizes,
+            assumptions: assumptions::of(graph, &passes),
             passes,
             opaque: opaque.map(|o| Kept { what: o.name.clone(), why: o.reason.to_owned() }).collect(),
             phases,
@@ -137,6 +140,10 @@ impl fmt::Display for Report {
             if pass.kept.len() > SHOWN {
                 writeln!(f, "{}: kept {} more; see report.json", pass.pass, pass.kept.len() - SHOWN)?;
             }
+        }
+        if !self.assumptions.is_empty() {
+            let names: Vec<&str> = self.assumptions.iter().map(|assumption| assumption.name).collect();
+            writeln!(f, "rests on: {}", names.join(", "))?;
         }
         let mut table = Table::new(["phase", "seconds", "peak MiB"]);
         for phase in &self.phases {

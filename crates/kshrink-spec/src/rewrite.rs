@@ -86,39 +86,15 @@ impl Input {
     }
 }
 
-/// How often the program is lifted again because what was removed allows a finer graph.
-const MAX_ROUNDS: usize = 4;
-
-/// Runs the passes: those that remove in their order, on finer and finer graphs, until that brings nothing more;
-/// then the others in theirs.
+/// Runs the passes, with a phase for every step.
 pub fn run_passes(
-    mut lifter: Lifter<'_>,
+    lifter: Lifter<'_>,
     plan: &Plan,
     passes: &[Pass],
     options: Options,
     phases: &mut Phases,
 ) -> Result<(Graph, Vec<PassReport>), Failure> {
-    let (removing, finishing): (Vec<Pass>, Vec<Pass>) = passes.iter().partition(|pass| pass.removes());
-    let mut round = 1;
-    loop {
-        phases.next("graph");
-        let mut graph = lifter.graph().map_err(of_lift)?;
-        let mut reports = Vec::new();
-        for pass in &removing {
-            phases.next(pass.name());
-            reports.push(pass.run(&mut graph, plan, options));
-        }
-        phases.next("refine");
-        if !removing.is_empty() && round < MAX_ROUNDS && lifter.refine(&graph) {
-            round += 1;
-            continue;
-        }
-        for pass in &finishing {
-            phases.next(pass.name());
-            reports.push(pass.run(&mut graph, plan, options));
-        }
-        return Ok((graph, reports));
-    }
+    kopt::rounds::run(lifter, plan, passes, options, |step| phases.next(step)).map_err(of_lift)
 }
 
 /// Lowers the graph. With no pass, branches stay as assembled, so that every section keeps its size.

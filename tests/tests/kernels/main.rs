@@ -48,6 +48,7 @@ fn identity_keeps_every_size_and_boots() {
         }
         let code = |path: &Path| elf::Contents::of(path).code_bytes;
         assert_eq!(code(&same.kernel.vmlinux), code(&kernel.vmlinux));
+        assert!(same.assumptions().is_empty(), "{:?}", same.assumptions());
         let scenario = test.web();
         test.passes(&scenario, &same.kernel, &[]);
     });
@@ -65,6 +66,9 @@ fn the_web_kernel_shrinks_and_still_serves() {
         assert!(small.dir.join("System.map").is_file());
         assert!(small.cut("footprint") >= 12.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
         assert!(before == listing(&kernel.build), "the build directory changed");
+        for name in ["pointers-stay-in-their-objects", "bugs-are-fatal", "plan-is-complete"] {
+            assert!(small.assumptions().contains(&name), "no {name} in {:?}", small.assumptions());
+        }
 
         let data = test.kernel("web-i386-data");
         let smaller = test.rewritten(&data, "data", &plan, &["--make", "KCFLAGS=-fdata-sections"]);

@@ -1,0 +1,297 @@
+/*!
+What removals rest on besides proofs.
+
+Most of what decides whether something may go follows from the objects. Some does not: rules of the language, habits
+of compilers, names that the kernel gives to things. This page is the list of those. `kshrink-spec` puts the ones
+that a run rested on into its report, so that a kernel that fails can be searched for the rule that it breaks;
+each has tests that fail when the rule is applied otherwise (its *guards*).
+*/
+
+use goblin::elf::section_header::SHF_MERGE;
+use kcfg::graph::{Graph, Life, Terminator};
+use kcfg::special::{RootReason, World};
+use serde::Serialize;
+
+use crate::PassReport;
+
+/// Something that a removal rests on and that the objects do not prove.
+#[derive(Debug, Serialize)]
+pub struct Assumption {
+    /// Its name.
+    pub name: &'static str,
+    /// What is taken for true, in a sentence.
+    pub says: &'static str,
+    /// The source file of kshrink that applies it.
+    pub applied_in: &'static str,
+    /// Tests that guard it, each as `FILE: FUNCTION`.
+    pub guards: &'static [&'static str],
+    /// Whether removals in a graph rest on it.
+    #[serde(skip)]
+    applies: fn(&Graph, &[PassReport]) -> bool,
+}
+
+/// The assumptions that a run rested on: none if its passes took nothing out of the program and turned nothing.
+pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
+    let removes = |report: &PassReport| report.removed != Default::default() || report.redirected > 0;
+    if !reports.iter().any(removes) {
+        return Vec::new();
+    }
+    ALL.iter().filter(|assumption| (assumption.applies)(graph, reports)).collect()
+}
+
+/// Every assumption.
+pub const ALL: &[Assumption] = &[
+    Assumption {
+        name: "pointers-stay-in-their-objects",
+        says: "A pointer that code stores, returns or passes on points into its object or just behind the last byte \
+               of it (C11 6.5.6p8).",
+        applied_in: "crates/kcfg/src/lift/variables/mod.rs",
+        guards: &[DATA_CUTS, "crates/kcfg/tests/sound.rs: ends_of_variables", FEATURES],
+        applies: |graph, _| cuts_data(graph),
+    },
+    Assumption {
+        name: "accesses-stay-in-their-objects",
+        says: "An access at a fixed address, or by an index of which the bounds or the first value are known, touches \
+               the variable that is meant.",
+        applied_in: "crates/kcfg/src/lift/variables/claims.rs",
+        guards: &[DATA_CUTS, FEATURES],
+        applies: |graph, _| cuts_data(graph),
+    },
+    Assumption {
+        name: "list-heads-are-small",
+        says: "A variable of which code computes the entry that it would lie in (`list_entry(&head, …)`) has at most \
+               16 bytes, and is zero at first or begins with a pointer.",
+        applied_in: "crates/kcfg/src/lift/variables/mod.rs",
+        guards: &["crates/kcfg/tests/assumptions.rs: variables_up_to_the_head_of_a_list_stay_together"],
+        applies: |graph, _| cuts_data(graph),
+    },
+    Assumption {
+        name: "cold-parts-are-named",
+        says: "A part of a function that the compiler has moved away, and that shares its frame, has a name with \
+               `.cold` in it.",
+        applied_in: "crates/kcfg/src/lift/variables/escape.rs",
+        guards: &["crates/kcfg/tests/assumptions.rs: an_address_is_followed_into_a_cold_part"],
+        applies: |graph, _| {
+            cuts_data(graph) && graph.functions.iter().any(|function| function.name.contains(".cold"))
+        },
+    },
+    Assumption {
+        name: "symbols-tell-variables",
+        says: "A symbol with a size says where a variable begins and ends, and `asm` that computes with the places of \
+               data gives them labels without a size.",
+        applied_in: "crates/kcfg/src/lift/variables/mod.rs",
+        guards: &["crates/kcfg/tests/sound.rs: labels_behind_data", FEATURES],
+        applies: |graph, _| cuts_data(graph),
+    },
+    Assumption {
+        name: "merged-entries-are-apart",
+        says: "Nothing goes from one string or constant of a mergeable section to its neighbour, because the linker \
+               may move each (SHF_MERGE).",
+        applied_in: "crates/kcfg/src/lift/plan.rs",
+        guards: &["crates/kcfg/tests/lift.rs: strings_are_apart", FEATURES],
+        applies: |graph, _| {
+            let cut = |section: &kcfg::graph::Section| {
+                section.nodes.len() > 1 && section.flags & u64::from(SHF_MERGE) != 0
+            };
+            graph.sections.iter().any(cut)
+        },
+    },
+    Assumption {
+        name: "compilers-name-their-source",
+        says: "An object of whose source the build tells nothing is made by a compiler if a symbol names a source \
+               file (STT_FILE), and else written by hand.",
+        applied_in: "crates/kelf/src/program.rs",
+        guards: &[OPAQUE],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "compilers-type-their-functions",
+        says: "A compiler gives each function a symbol with type and size, so that a label without a type is from \
+               `asm`.",
+        applied_in: "crates/kcfg/src/lift/decode.rs",
+        guards: &[OPAQUE],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "inline-asm-shows-where-it-goes",
+        says: "`asm` in a function goes where relocations, branches and table entries say, unless it has labels, calls \
+               into the middle of a function, or has branches that compilers do not make.",
+        applied_in: "crates/kcfg/src/lift/decode.rs",
+        guards: &["crates/kcfg/tests/sound.rs: transactions", OPAQUE],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "addresses-are-held",
+        says: "An indirect branch goes only to code whose address something that is alive holds, as a relocation \
+               (Chanet et al. 2007, section 2.4).",
+        applied_in: "crates/kcfg/src/edges.rs",
+        guards: &[
+            "crates/kcfg/tests/sound.rs: a_symbol_and_a_distance",
+            "crates/kcfg/tests/sound.rs: differences_of_labels",
+        ],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "retpolines-are-named",
+        says: "A jump to `__x86_indirect_…` or `__llvm_retpoline_…` goes where a register says.",
+        applied_in: "crates/kcfg/src/lift/decode.rs",
+        guards: &["crates/kcfg/tests/sound.rs: differences_of_labels"],
+        applies: |graph, _| {
+            graph.symbols.iter().any(|symbol| {
+                symbol.name.starts_with("__x86_indirect_") || symbol.name.starts_with("__llvm_retpoline_")
+            })
+        },
+    },
+    Assumption {
+        name: "functions-return-to-their-callers",
+        says: "Code behind a call runs only once the callee has returned; code that is written by hand or not known \
+               may return.",
+        applied_in: "crates/kcfg/src/returns.rs",
+        guards: &[
+            "crates/kcfg/tests/lift.rs: calls_that_do_not_come_back",
+            "crates/kcfg/tests/lift.rs: calls_that_come_back",
+        ],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "last-calls-do-not-return",
+        says: "A call or a trap that ends a compiled function, with nothing or padding behind it, does not come back.",
+        applied_in: "crates/kcfg/src/lift/decode.rs",
+        guards: &["crates/kcfg/tests/assumptions.rs: ends_of_functions"],
+        applies: |graph, _| {
+            ends(graph, |end| {
+                matches!(end, Terminator::Call { next: None } | Terminator::IndirectCall { next: None })
+            })
+        },
+    },
+    Assumption {
+        name: "ends-without-a-branch-do-not-run",
+        says: "The end of a section's last function is not reached if it has no branch there \
+               (`__builtin_unreachable()`).",
+        applied_in: "crates/kcfg/src/lift/references.rs",
+        guards: &["crates/kcfg/tests/assumptions.rs: ends_of_functions"],
+        applies: |graph, _| ends(graph, |end| *end == Terminator::Unreachable),
+    },
+    Assumption {
+        name: "bugs-are-fatal",
+        says: "Nothing resumes behind a `ud2` whose entry in `__bug_table` lacks BUGFLAG_WARNING (lib/bug.c).",
+        applied_in: "crates/kcfg/src/lift/sites.rs",
+        guards: &["crates/kcfg/tests/lift.rs: warnings_resume_and_bugs_do_not"],
+        applies: |graph, _| is_kernel(graph) && ends(graph, |end| *end == Terminator::Trap { next: None }),
+    },
+    Assumption {
+        name: "entries-serve-their-sites",
+        says: "An entry of a table about code (exceptions, alternatives, static keys, bugs…) is of use only as long as \
+               its code is there.",
+        applied_in: "crates/kcfg/src/special.rs",
+        guards: &[
+            "crates/kcfg/tests/lower.rs: dead_entries_of_weak_tables_go",
+            "crates/kcfg/tests/lift.rs: alternatives_live_with_their_originals",
+        ],
+        applies: |graph, _| has_sites(graph),
+    },
+    Assumption {
+        name: "patches-go-where-tables-say",
+        says: "Code that the kernel writes over at run time goes behind itself, or where its own references and the \
+               entries about it say.",
+        applied_in: "crates/kcfg/src/edges.rs",
+        guards: &[
+            "crates/kcfg/tests/lift.rs: static_keys",
+            "crates/kcfg/tests/lift.rs: static_cpu_has_goes_four_ways",
+        ],
+        applies: |graph, _| ends(graph, |end| matches!(end, Terminator::Patched { .. })),
+    },
+    Assumption {
+        name: "names-of-sections-tell-their-use",
+        says: "Sections of code and data with names of the compiler, or of the kernel's attributes, are used by \
+               reference only; what is read from end to end has another name.",
+        applied_in: "crates/kcfg/src/special.rs",
+        guards: &[
+            "crates/kcfg/src/special/tests.rs: rules_of_a_kernel",
+            "crates/kcfg/src/special/tests.rs: rules_of_a_user_program",
+        ],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "nothing-unwinds",
+        says: "Nothing walks the stack by `.eh_frame`, `.gcc_except_table` or `.orc_unwind`, which are left out.",
+        applied_in: "crates/kcfg/src/special.rs",
+        guards: &[
+            "crates/kcfg/src/special/tests.rs: rules_of_a_kernel",
+            "crates/kcfg/src/special/tests.rs: rules_of_a_user_program",
+        ],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "exports-serve-modules",
+        says: "In a kernel without loadable modules, nothing needs what is exported to them.",
+        applied_in: "crates/kcfg/src/lift/plan.rs",
+        guards: &[WEB_KERNEL],
+        applies: |graph, _| {
+            is_kernel(graph) && !graph.roots.iter().any(|root| root.reason == RootReason::Exported)
+        },
+    },
+    Assumption {
+        name: "compared-indices-stay",
+        says: "An index that was compared in memory has the same value when it is loaded from there.",
+        applied_in: "crates/kcfg/src/lift/bounds.rs",
+        guards: &["tests/tests/random_programs/main.rs: random_programs_do_what_they_did_before"],
+        applies: |graph, _| !graph.tables.is_empty(),
+    },
+    Assumption {
+        name: "jump-tables-serve-their-jumps",
+        says: "A jump table into which nothing else points is read by its jumps alone.",
+        applied_in: "crates/kcfg/src/lift/switches.rs",
+        guards: &["crates/kcfg/tests/lift.rs: resolved_tables_keep_nothing_alive_by_themselves"],
+        applies: |graph, _| !graph.tables.is_empty(),
+    },
+    Assumption {
+        name: "plan-is-complete",
+        says: "Programs make no system call that the plan does not list; it says so itself, or --assume-complete does.",
+        applied_in: "crates/kopt/src/syscalls/mod.rs",
+        guards: &["tests/tests/scan_programs/main.rs: x86_64_programs", WEB_KERNEL],
+        applies: |_, reports| turns_calls(reports),
+    },
+    Assumption {
+        name: "calls-of-the-kernel-are-listed",
+        says: "Beside programs, only the kernel and its vDSO make system calls, and only those that kplan lists.",
+        applied_in: "crates/kplan/src/implicit.rs",
+        guards: &[WEB_KERNEL],
+        applies: |_, reports| turns_calls(reports),
+    },
+    Assumption {
+        name: "dispatchers-are-named",
+        says: "`ia32_sys_call()` takes the number of a system call as its second argument, `sys_call_table` is indexed by \
+               it, and `sys_ni_syscall()` answers -ENOSYS.",
+        applied_in: "crates/kopt/src/syscalls/mod.rs",
+        guards: &[WEB_KERNEL],
+        applies: |_, reports| turns_calls(reports),
+    },
+];
+
+const DATA_CUTS: &str =
+    "crates/kopt/tests/data_cuts/main.rs: references_mean_the_variables_that_the_compiler_meant";
+const FEATURES: &str = "tests/tests/features.rs: features_survive";
+const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
+const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
+
+fn is_kernel(graph: &Graph) -> bool {
+    matches!(graph.world, World::Kernel(_))
+}
+
+fn cuts_data(graph: &Graph) -> bool {
+    graph.node_ids().any(|node| graph.is_cut_variable(node))
+}
+
+fn has_sites(graph: &Graph) -> bool {
+    graph.node_ids().any(|node| graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_))))
+}
+
+/// Whether a block of the graph ends so.
+fn ends(graph: &Graph, so: impl Fn(&Terminator) -> bool) -> bool {
+    graph.node_ids().any(|node| graph.block(node).is_some_and(|block| so(&block.end)))
+}
+
+fn turns_calls(reports: &[PassReport]) -> bool {
+    reports.iter().any(|report| report.pass == "syscalls" && report.redirected > 0)
+}

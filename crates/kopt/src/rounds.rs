@@ -1,0 +1,46 @@
+//! Running several passes, on finer and finer graphs.
+
+use kcfg::graph::Graph;
+use kcfg::lift::{Error, Lifter};
+use kplan::Plan;
+
+use crate::{Options, Pass, PassReport};
+
+/// How often the program is lifted again because what was removed allows a finer graph.
+const MAX_ROUNDS: usize = 4;
+
+/// Runs the passes: those that remove in their order, on finer and finer graphs, until that brings nothing more;
+/// then the others in theirs. Returns the last graph, and what the passes did on it. `begin` is told the name of
+/// every step before it is taken: `graph`, a pass, `refine`.
+///
+/// # Errors
+/// Whatever [`Lifter::graph`] does not understand of the program.
+pub fn run(
+    mut lifter: Lifter<'_>,
+    plan: &Plan,
+    passes: &[Pass],
+    options: Options,
+    mut begin: impl FnMut(&'static str),
+) -> Result<(Graph, Vec<PassReport>), Error> {
+    let (removing, finishing): (Vec<Pass>, Vec<Pass>) = passes.iter().partition(|pass| pass.removes());
+    let mut round = 1;
+    loop {
+        begin("graph");
+        let mut graph = lifter.graph()?;
+        let mut reports = Vec::new();
+        for pass in &removing {
+            begin(pass.name());
+            reports.push(pass.run(&mut graph, plan, options));
+        }
+        begin("refine");
+        if !removing.is_empty() && round < MAX_ROUNDS && lifter.refine(&graph) {
+            round += 1;
+            continue;
+        }
+        for pass in &finishing {
+            begin(pass.name());
+            reports.push(pass.run(&mut graph, plan, options));
+        }
+        return Ok((graph, reports));
+    }
+}

@@ -1,0 +1,204 @@
+//! What the references of a graph mean, and what they mean in the other build.
+
+use std::fmt;
+use std::ops::Range;
+
+use goblin::elf::section_header::SHF_MERGE;
+use kcfg::graph::{Graph, Ref, Target};
+use kcfg::index::{NodeId, SectionId};
+use kelf::{Program, SectionIndex};
+use rustc_hash::FxHashMap;
+
+use crate::twins::{Input, Twins, Variable};
+
+/// A graph of the build whose variables share sections, beside the other build.
+pub struct Comparison<'c> {
+    graph: &'c Graph,
+    twins: &'c Twins<'c>,
+    /// For each section of the graph, which one of the objects it is; `None` if its name does not tell.
+    inputs: Vec<Option<Input>>,
+    /// The sections that are cut and of whose variables some have sections of their own in the other build: where
+    /// those lie, in order.
+    cut: FxHashMap<SectionId, Vec<Range<u64>>>,
+}
+
+/// What was compared.
+#[derive(Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Sections that are cut.
+    pub sections: usize,
+    /// Pieces of them that are alive.
+    pub pieces: usize,
+    /// References to the piece with the variable that the other build names.
+    pub same: usize,
+    /// References that keep two pieces beside each other; the other build names a variable of the first of them.
+    pub behind: usize,
+    /// References to a variable without bytes, such as a lock of a kernel for one processor.
+    pub empty: usize,
+    /// References to something that has no section of its own in the other build, such as a jump table, and that
+    /// lead to a piece with more in it than variables that have.
+    pub shared: usize,
+    /// References into other sections that are cut: those whose variables share a section in both builds, because
+    /// the source says which (`__initdata`). Nothing is compared.
+    pub not_told: usize,
+    /// References without a counterpart.
+    pub unpaired: usize,
+    /// References that mean another variable in the other build.
+    pub wrong: Vec<String>,
+    /// The references of `same`.
+    pub found: Vec<(NodeId, usize)>,
+}
+
+/// What one reference turns out to be.
+enum Finding {
+    Same,
+    Behind,
+    Empty,
+    Shared,
+    Unpaired,
+    Wrong(String),
+}
+
+impl<'c> Comparison<'c> {
+    /// Prepares for a graph of `program`, the first of the twins.
+    pub fn of(graph: &'c Graph, program: &Program<'_>, twins: &'c Twins<'c>) -> Comparison<'c> {
+        let inputs: Vec<Option<Input>> = graph
+            .sections
+            .iter()
+            .map(|section| {
+                let sections = program.object(section.origin).sections.iter().enumerate();
+                let mut named = sections.filter(|(_, other)| !other.is_table() && other.name == section.name);
+                let (only, None) = (named.next()?, named.next()) else { return None };
+                Some((section.origin, SectionIndex::from(only.0)))
+            })
+            .collect();
+        let mut variables: FxHashMap<Input, Vec<Range<u64>>> = FxHashMap::default();
+        for variable in twins.variables() {
+            variables.entry(variable.section).or_default().push(variable.range.clone());
+        }
+        let sections = graph.sections.iter().zip(&inputs).enumerate();
+        let cut = sections.filter_map(|(i, (section, input))| {
+            let is_cut = section.nodes.len() > 1 && section.flags & u64::from(SHF_MERGE) == 0;
+            let mut variables = variables.remove(&input.filter(|_| is_cut)?)?;
+            variables.sort_unstable_by_key(|range| (range.start, range.end));
+            Some((SectionId::from(i), variables))
+        });
+        let cut = cut.collect();
+        Comparison { graph, twins, inputs, cut }
+    }
+
+    /// Compares every reference that is alive.
+    pub fn run(&self) -> Outcome {
+        let graph = self.graph;
+        let live = |id: &NodeId| graph.node(*id).live;
+        let mut outcome = Outcome { sections: self.cut.len(), ..Outcome::default() };
+        for id in graph.node_ids().filter(live) {
+            outcome.pieces += usize::from(self.cut.contains_key(&graph.node(id).section));
+            for (number, reference) in graph.refs_of(id).iter().enumerate() {
+                let Some((to, inside)) = graph.resolve(reference.target) else { continue };
+                if !self.cut.contains_key(&graph.node(to).section) {
+                    outcome.not_told += usize::from(graph.is_cut_variable(to));
+                    continue;
+                }
+                match self.finding(id, reference, to, inside) {
+                    Finding::Same => {
+                        outcome.same += 1;
+                        outcome.found.push((id, number));
+                    }
+                    Finding::Behind => outcome.behind += 1,
+                    Finding::Empty => outcome.empty += 1,
+                    Finding::Shared => outcome.shared += 1,
+                    Finding::Unpaired => outcome.unpaired += 1,
+                    Finding::Wrong(why) => outcome.wrong.push(why),
+                }
+            }
+        }
+        outcome
+    }
+
+    fn finding(&self, from: NodeId, reference: &Ref, to: NodeId, inside: u32) -> Finding {
+        let (node, piece) = (self.graph.node(from), self.graph.node(to));
+        let offset = u64::from(node.offset) + u64::from(reference.offset);
+        let twin = self.inputs[node.section.get()].and_then(|input| {
+            let reloc = self.twins.reloc(input, offset)?;
+            self.twins.place(input.0, reloc)
+        });
+        let Some((own, at)) = twin else { return Finding::Unpaired };
+        let address = i64::from(piece.offset) + i64::from(inside) + reference.addend;
+        let Some(variable) = self.twins.variable(own) else {
+            return match self.is_apart(to) {
+                true => self.wrong(from, reference, to, "something that shares its section"),
+                false => Finding::Shared,
+            };
+        };
+        let is_here = self.inputs[piece.section.get()] == Some(variable.section)
+            && variable.range.start as i64 + at + i64::from(reference.bias) == address;
+        if !is_here {
+            return self.wrong(from, reference, to, &format!("{} elsewhere", variable.name));
+        }
+        let follows = matches!(reference.target, Target::Node(_)) && reference.addend == 0 && piece.follows;
+        if variable.range.is_empty() {
+            Finding::Empty
+        } else if self.contains(to, variable) {
+            Finding::Same
+        } else if follows && self.contains(NodeId(to.0 - 1), variable) {
+            Finding::Behind
+        } else {
+            self.wrong(from, reference, to, &variable.name)
+        }
+    }
+
+    fn contains(&self, piece: NodeId, variable: &Variable) -> bool {
+        let bytes = self.bytes(piece);
+        self.inputs[self.graph.node(piece).section.get()] == Some(variable.section)
+            && bytes.start <= variable.range.start
+            && variable.range.end <= bytes.end
+    }
+
+    /// Whether a piece holds nothing but variables with sections of their own in the other build.
+    fn is_apart(&self, piece: NodeId) -> bool {
+        let bytes = self.bytes(piece);
+        let mut at = bytes.start;
+        for variable in &self.cut[&self.graph.node(piece).section] {
+            if variable.start <= at && variable.end > at {
+                at = variable.end;
+            }
+        }
+        at >= bytes.end
+    }
+
+    fn bytes(&self, piece: NodeId) -> Range<u64> {
+        let node = self.graph.node(piece);
+        u64::from(node.offset)..u64::from(node.offset) + u64::from(node.size)
+    }
+
+    fn wrong(&self, from: NodeId, reference: &Ref, to: NodeId, meant: &str) -> Finding {
+        let (graph, piece) = (self.graph, self.bytes(to));
+        Finding::Wrong(format!(
+            "{}: the reference at byte {} leads to {} ({:#x}..{:#x}), and means {meant}",
+            graph.name_of(from),
+            reference.offset,
+            graph.name_of(to),
+            piece.start,
+            piece.end
+        ))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} sections in {} pieces; {} references to the same variable, {} to one and its neighbour, {} to \
+             one without bytes, {} to what shares its section, {} without a counterpart; {} into sections that both builds have",
+            self.sections,
+            self.pieces,
+            self.same,
+            self.behind,
+            self.empty,
+            self.shared,
+            self.unpaired,
+            self.not_told
+        )
+    }
+}

@@ -1,0 +1,88 @@
+//! Data that is cut at its variables, compared with a build of the same kernel in which every variable has a section of
+//! its own.
+//!
+//! With `-fdata-sections`, a relocation says which variable is meant: it names the variable's section. Without it, one
+//! into a shared section says an offset, and `kcfg::lift` cuts where it can prove which variable that means. The two
+//! builds have the same instructions, so that their relocations correspond one by one, and what was proved can be
+//! compared with what the compiler meant.
+
+mod compare;
+mod twins;
+
+use std::io::Write;
+
+use compare::Comparison;
+use kcfg::graph::{Graph, Target};
+use kcfg::index::NodeId;
+use kcfg::lift::Lifter;
+use kelf::{InputFiles, KernelBuild, Program};
+use kopt::{Options, Pass};
+use kplan::Plan;
+use kshrink_tests::{KernelTest, Run, recipe};
+use twins::Twins;
+
+/// The plan that `syscall-scan` makes for BusyBox.
+fn busybox_plan() -> Plan {
+    let busybox = recipe("package.sh", &["busybox-static", "i386"]).join("bin/busybox");
+    let plan = Run::kshrink("syscall-scan").arg(busybox).succeed().text();
+    Plan::read(plan.as_bytes(), "busybox").expect("a plan")
+}
+
+#[test]
+fn references_mean_the_variables_that_the_compiler_meant() {
+    KernelTest::check("references_mean_the_variables_that_the_compiler_meant", |test| {
+        let mut build = |name| KernelBuild::find(&test.kernel(name).vmlinux).expect("a build");
+        let (build, apart) = (build("web-i386"), build("web-i386-data"));
+        let files = [&build, &apart].map(|build| InputFiles::of_kernel(build).expect("its files"));
+        let [program, apart] = files.each_ref().map(|files| Program::link(files).expect("a program"));
+        let twins = Twins::of(&program, &apart);
+        print(&format!("{:?}", twins.counts));
+        let counts = &twins.counts;
+        assert!(counts.other_functions * 100 < counts.same_functions, "other code: {counts:?}");
+        assert!(counts.lone_variables * 100 < counts.variables, "other data: {counts:?}");
+
+        for (passes, plan) in [(&[][..], Plan::default()), (&[Pass::Syscalls, Pass::Reach], busybox_plan())] {
+            let lifter = Lifter::of_kernel(&build, &program).expect("a kernel that is understood");
+            let mut graph = match passes {
+                [] => lifter.fine_graph().expect("a graph"),
+                _ => kopt::rounds::run(lifter, &plan, passes, Options::default(), |_| ()).expect("a graph").0,
+            };
+            let outcome = Comparison::of(&graph, &program, &twins).run();
+            print(&format!("{passes:?}: {outcome}"));
+            assert!(
+                outcome.wrong.is_empty(),
+                "{} are wrong:\n{}",
+                outcome.wrong.len(),
+                outcome.wrong.join("\n")
+            );
+            assert!(outcome.sections >= 300, "{outcome}");
+            assert!(outcome.unpaired * 100 < outcome.same, "{outcome}");
+
+            // A reference that leads to another variable is seen.
+            let found = outcome.found.iter().step_by(outcome.found.len() / 100);
+            let moved = found.filter(|(node, number)| move_to_neighbour(&mut graph, *node, *number)).count();
+            let damaged = Comparison::of(&graph, &program, &twins).run();
+            assert!(moved >= 50 && damaged.wrong.len() == moved, "{moved} moved: {damaged}");
+        }
+    });
+}
+
+/// Attaches a reference to the piece behind the one that it leads to, with the same address. Says whether there is one.
+fn move_to_neighbour(graph: &mut Graph, node: NodeId, number: usize) -> bool {
+    let reference = graph.refs_of(node)[number];
+    let (to, inside) = graph.resolve(reference.target).expect("it was found");
+    let behind = NodeId(to.0 + 1);
+    if behind.0 >= graph.section_of(to).nodes.end {
+        return false;
+    }
+    let distance = i64::from(graph.node(behind).offset) - i64::from(graph.node(to).offset);
+    let moved = &mut graph.refs[graph.nodes[node.get()].refs.start as usize + number];
+    moved.target = Target::Node(behind);
+    moved.addend = reference.addend + i64::from(inside) - distance;
+    true
+}
+
+/// Prints past the harness, which shows the output of failures only.
+fn print(line: &str) {
+    writeln!(std::io::stderr(), "data_cuts: {line}").expect("standard error");
+}
