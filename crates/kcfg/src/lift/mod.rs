@@ -71,6 +71,16 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// What the object says of code that was carried whole.
+    #[error(
+        "{object}: section .comment.kshrink: {problem}; the object is damaged, make it again with kshrink-spec"
+    )]
+    Carried {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The linker script.
     #[error("{path}: cannot read the linker script: {source}", path = path.display())]
     Script {
@@ -264,7 +274,7 @@ impl<'p> Lifter<'p> {
     /// Step 5, with the references that are alive in a graph of this lifter. Says whether
     /// [`Lifter::graph`] would now build a finer one.
     pub fn refine(&mut self, graph: &Graph) -> bool {
-        let mut cuts = variables::cuts(self.program, graph);
+        let mut cuts = variables::cuts(graph);
         cuts.retain(|section, _| !self.whole.contains(section));
         let finer = cuts != self.cuts;
         self.cuts = cuts;

@@ -5,12 +5,14 @@ use goblin::elf::section_header::{
 };
 use indexmap::IndexMap;
 use kelf::{Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
+use rustc_hash::FxHashMap;
 
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use super::units::Units;
 use super::{Error, Lowered, PlacedCode};
+use crate::carried::{self, Carried, HAND_WRITTEN};
 use crate::graph::{Graph, Ref, StackNote, Target};
 use crate::index::{NodeId, SymbolId};
 use crate::isa::Rewritable;
@@ -48,7 +50,7 @@ impl<'g> Emitter<'g> {
         let units = Units::of(graph);
         for unit in &units.units {
             let (offsets, placed) = (&mut emitter.offsets, &mut emitter.placed);
-            if relax == Relax::Shortest && pack::fills_gaps(graph, &graph.sections[unit.section.get()]) {
+            if relax == Relax::Shortest && pack::fills_gaps(graph, unit) {
                 relax::place_apart(graph, unit, offsets, placed);
                 continue;
             }
@@ -75,6 +77,8 @@ impl<'g> Emitter<'g> {
         emitter.placed = placed;
         let (places, symbols) = emitter.places();
         symbols.add_defined(&places);
+        emitter.name_parts();
+        let (_, symbols) = emitter.places();
         symbols.add_undefined();
         Ok(emitter)
     }
@@ -87,6 +91,28 @@ impl<'g> Emitter<'g> {
             let end = part.last().map_or(0, |last| self.ends[last.node.get()]);
             part.iter().for_each(|placed| self.part_ends[placed.node.get()] = end);
         }
+    }
+
+    /// Gives a symbol to each part of a function that has none where it begins, so that it is known for one when the
+    /// object is read: of a weak function that another overrides, of one that lost its first block, of a cold part.
+    fn name_parts(&mut self) {
+        let named = self.symbols.functions();
+        let graph = self.graph;
+        let function = |node: NodeId| graph.block(node).map(|block| block.function);
+        let placed = std::mem::take(&mut self.placed);
+        for nodes in placed.iter().map(|placed| &placed.nodes) {
+            for part in nodes.chunk_by(|one, other| function(one.node) == function(other.node)) {
+                let (first, end) = (part[0].node, self.part_ends[part[0].node.get()]);
+                let section = self.sections[first.get()];
+                let size = u64::from(end - part[0].offset);
+                if let Some(section) = section.filter(|_| graph.block(first).is_some() && size > 0)
+                    && !named.contains(&(section, part[0].offset))
+                {
+                    self.symbols.add_part(section, part[0].offset, size);
+                }
+            }
+        }
+        self.placed = placed;
     }
 
     fn places(&mut self) -> (Places<'_>, &mut SymbolTable<'g>) {
@@ -120,11 +146,13 @@ impl<'g> Emitter<'g> {
     }
 
     fn object(mut self) -> Result<Object<'g>, Error> {
+        let carried = carried::section(self.graph.machine, &self.carried(), &self.section_symbols);
         let mut sections = vec![Section::null()];
         for placed in std::mem::take(&mut self.placed) {
             sections.push(self.section(&placed)?);
         }
         let groups = self.groups();
+        sections.push(carried);
         if self.graph.stack != StackNote::Missing {
             let executable = self.graph.stack == StackNote::Executable;
             let flags = if executable { u64::from(SHF_EXECINSTR) } else { 0 };
@@ -138,6 +166,25 @@ impl<'g> Emitter<'g> {
             symbols: self.symbols.symbols,
             groups,
         })
+    }
+
+    /// Code and data that is carried as it is.
+    fn carried(&self) -> Vec<Carried> {
+        let reasons: FxHashMap<NodeId, &'static str> =
+            self.graph.opaque.iter().map(|opaque| (opaque.node, opaque.reason)).collect();
+        let mut all = Vec::new();
+        for (i, placed) in self.placed.iter().enumerate() {
+            let section = SectionIndex::from(i + 1);
+            if self.graph.sections[placed.section.get()].whole {
+                all.push(Carried { section, range: 0..placed.size, reason: HAND_WRITTEN });
+            }
+            for &PlacedNode { node, offset, .. } in &placed.nodes {
+                if let Some(&reason) = reasons.get(&node) {
+                    all.push(Carried { section, range: offset..self.ends[node.get()], reason });
+                }
+            }
+        }
+        all
     }
 
     fn section(&mut self, placed: &Placed) -> Result<Section<'g>, Error> {
@@ -227,8 +274,10 @@ impl<'g> Emitter<'g> {
             data[field].fill(0);
             return Ok(());
         }
+        // What is carried whole keeps its relocations, because it is not decoded if it is read again.
         if let Target::Node(to) = reference.target
             && reference.class == RelocClass::Relative
+            && self.graph.block(placed.node).is_some()
             && self.sections[to.get()] == self.sections[placed.node.get()]
             && flags & u64::from(SHF_EXECINSTR) != 0
         {
