@@ -10,7 +10,10 @@ section [`NAME`] with an entry for each:
 | --- | --- | --- |
 | start | a word | where it begins, by a relocation against a symbol of its section |
 | size | 4 | in bytes |
-| reason | 4 | 0 hand-written, 1 anything else |
+| reason | 4 | 0 hand-written; 1 anything else; 2 a jump table whose jump is gone |
+
+A jump table stays when its jump goes if something besides names a place in it. Its slots still name nothing but the
+beginnings of blocks, which without the jump nothing would tell: they would look like pointers into a function.
 
 The relocations keep this right through `ld -r`. The section has the flag `SHF_EXCLUDE` (gABI, chapter 4), so that a
 final link leaves it out, also where a linker script has to name every section (`--orphan-handling=error`); its name
@@ -31,6 +34,12 @@ const DETAIL: usize = 8;
 pub(crate) const HAND_WRITTEN: &str = "hand-written";
 /// Why code is carried whole that already was when its object was emitted.
 const EARLIER: &str = "carried whole by an earlier rewriting";
+
+/// No code at all: slots of a jump table whose jump is gone.
+pub(crate) const TABLE: &str = "a jump table whose jump is gone";
+
+/// What an entry's reason means, by its number.
+const REASONS: [&str; 3] = [HAND_WRITTEN, EARLIER, TABLE];
 
 /// A part of a section that was carried as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +73,8 @@ pub(crate) fn read(object: &Object<'_>) -> Result<Option<Vec<Carried>>, String> 
         let end = start.checked_add(word(entry - DETAIL));
         let range = end.filter(|&end| u64::from(end) <= object.section(section).size).map(|end| start..end);
         let range = range.ok_or_else(|| format!("the entry at {at:#x} ends outside of the section"))?;
-        let reason = if word(entry - DETAIL + 4) == 0 { HAND_WRITTEN } else { EARLIER };
+        let reason = REASONS.get(word(entry - DETAIL + 4) as usize);
+        let reason = reason.ok_or_else(|| format!("the entry at {at:#x} gives no reason that there is"))?;
         all.push(Carried { section, range, reason });
     }
     all.sort_by_key(|carried| (carried.section, carried.range.start));
@@ -98,7 +108,8 @@ pub(crate) fn section(machine: Machine, all: &[Carried], symbols: &[SymbolIndex]
         });
         data.resize(data.len() + usize::from(word), 0);
         data.extend_from_slice(&(range.len() as u32).to_le_bytes());
-        data.extend_from_slice(&u32::from(*reason != HAND_WRITTEN).to_le_bytes());
+        let number = REASONS.iter().position(|known| known == reason).unwrap_or(1) as u32;
+        data.extend_from_slice(&number.to_le_bytes());
     }
     Section {
         name: NAME,

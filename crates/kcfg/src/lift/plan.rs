@@ -44,13 +44,17 @@ pub(super) enum SectionPlan {
     },
 }
 
+/// How every section of every object is cut, and the jump tables whose jumps an earlier rewriting removed.
+#[derive(Default)]
+pub(super) struct Plans {
+    pub sections: Vec<Vec<SectionPlan>>,
+    pub tables: Vec<(ObjectIndex, SectionIndex, Range<u32>)>,
+}
+
 /// Plans every section of every object.
-pub(super) fn plan(
-    isa: &dyn Rewritable,
-    program: &Program<'_>,
-    options: &Options,
-) -> Result<Vec<Vec<SectionPlan>>, Error> {
+pub(super) fn plan(isa: &dyn Rewritable, program: &Program<'_>, options: &Options) -> Result<Plans, Error> {
     let mut plans = Vec::with_capacity(program.objects.len());
+    let mut tables = Vec::new();
     let mut sites = Vec::with_capacity(program.objects.len());
     for input in &program.objects {
         let object = &input.object;
@@ -63,7 +67,12 @@ pub(super) fn plan(
         let names = SectionNames::of(object);
         let carried = carried::read(object)
             .map_err(|problem| Error::Carried { object: object.name.clone(), problem })?;
-        let whole = Whole::of(input, carried, &options.world);
+        let says = carried.is_some();
+        let (of_tables, carried): (Vec<Carried>, Vec<Carried>) =
+            carried.into_iter().flatten().partition(|carried| carried.reason == carried::TABLE);
+        let index = ObjectIndex::from(plans.len());
+        tables.extend(of_tables.into_iter().map(|table| (index, table.section, table.range)));
+        let whole = Whole::of(input, says.then_some(carried), &options.world);
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
             .map(|index| {
@@ -80,7 +89,7 @@ pub(super) fn plan(
     for (plan, sites) in plans.iter_mut().zip(&sites) {
         settle(plan, sites);
     }
-    Ok(plans)
+    Ok(Plans { sections: plans, tables })
 }
 
 fn plan_section(

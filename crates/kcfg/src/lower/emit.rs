@@ -1,5 +1,6 @@
 //! Writing out the placed nodes: bytes, relocations, sections.
 
+use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{
     SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_PROGBITS,
 };
@@ -12,9 +13,9 @@ use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use super::units::Units;
 use super::{Error, Lowered, PlacedCode};
-use crate::carried::{self, Carried, HAND_WRITTEN};
-use crate::graph::{Graph, Ref, StackNote, Target};
-use crate::index::{NodeId, SymbolId};
+use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
+use crate::graph::{Block, Graph, NodeKind, Ref, StackNote, Target, Terminator};
+use crate::index::{NodeId, SymbolId, TableId};
 use crate::isa::Rewritable;
 
 /// An object under construction.
@@ -184,7 +185,31 @@ impl<'g> Emitter<'g> {
                 }
             }
         }
+        all.extend(self.tables_without_jump());
         all
+    }
+
+    /// The jump tables that stay although their jumps are gone.
+    fn tables_without_jump(&self) -> Vec<Carried> {
+        let graph = self.graph;
+        let mut jumps = FixedBitSet::with_capacity(graph.tables.len());
+        for node in graph.nodes.iter().filter(|node| node.live) {
+            if let NodeKind::Block(Block { end: Terminator::Switch(table), .. }) = &node.kind {
+                jumps.insert(table.get());
+            }
+        }
+        let gone = (0..graph.tables.len()).filter(|&table| !jumps.contains(table)).map(TableId::from);
+        let tables = gone.filter_map(|table| {
+            let (slots, chunk) = (graph.slots(table), graph.tables[table.get()].chunk);
+            let (first, last) = (slots.first()?, slots.last()?);
+            let section = self.sections[chunk.get()].filter(|_| first.slot_of.is_none())?;
+            let start = self.offsets[chunk.get()];
+            let range = start + first.offset..start + last.offset + u32::from(last.width);
+            Some(Carried { section, range, reason: TABLE })
+        });
+        let mut tables: Vec<Carried> = tables.collect();
+        tables.sort_by_key(|table| (table.section, table.range.start));
+        tables
     }
 
     fn section(&mut self, placed: &Placed) -> Result<Section<'g>, Error> {
@@ -342,7 +367,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// The groups of which a section is left.
+    /// The groups of which a section is left, in the order of their first sections.
     fn groups(&mut self) -> Vec<Group> {
         let mut members: IndexMap<SymbolId, Vec<SectionIndex>> = IndexMap::new();
         for section in &self.graph.sections {
@@ -352,6 +377,8 @@ impl<'g> Emitter<'g> {
                 members.entry(signature).or_default().push(index);
             }
         }
+        members.values_mut().for_each(|members| members.sort_unstable());
+        members.sort_by(|_, one, _, other| one.cmp(other));
         members
             .into_iter()
             .filter_map(|(signature, members)| {

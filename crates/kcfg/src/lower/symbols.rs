@@ -128,12 +128,16 @@ impl<'g> SymbolTable<'g> {
     }
 
     /// Adds every symbol that the objects leave to others to define, whether what named it is alive or not: the linker
-    /// takes members of libraries for them, which may do something by themselves.
+    /// takes members of libraries for them, which may do something by themselves. They come in the order of their names,
+    /// because that of the references changes with the order of the sections.
     pub fn add_undefined(&mut self) {
-        for (i, symbol) in self.graph.symbols.iter().enumerate() {
-            if symbol.place == SymbolPlace::Undefined && symbol.binding == STB_GLOBAL {
-                self.index(SymbolId::from(i));
-            }
+        let symbols = &self.graph.symbols;
+        let is_declared =
+            |i: &usize| symbols[*i].place == SymbolPlace::Undefined && symbols[*i].binding == STB_GLOBAL;
+        let mut declared: Vec<usize> = (0..symbols.len()).filter(is_declared).collect();
+        declared.sort_by_key(|&i| &symbols[i].name);
+        for i in declared {
+            self.index(SymbolId::from(i));
         }
     }
 
