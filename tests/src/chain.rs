@@ -155,6 +155,28 @@ impl Chain {
         Ok(Rewritten::parse(&self.step(run)?.stderr))
     }
 
+    /// Rewrites an object that [`Chain::rewrite`] made once more with the same passes, and compares: passes that only
+    /// remove have nothing left to do. `once` is what the rewriter said the first time.
+    ///
+    /// # Errors
+    /// The outcome as text if the rewriter fails, or where the second object differs.
+    pub fn rewrites_to_itself(
+        &mut self,
+        object: &str,
+        entry: &str,
+        passes: &str,
+        once: &Rewritten,
+    ) -> Result<(), String> {
+        let again = format!("again-{object}");
+        let twice = self.rewrite(&again, &[object], entry, passes)?;
+        // An object of which nothing is taken apart stays as it is, too.
+        if once.opaque.values().sum::<usize>() != twice.opaque.values().sum::<usize>() {
+            return Err(format!("{object}: carried whole {:?}, then {:?}", once.opaque, twice.opaque));
+        }
+        let read = |name: &str| fs::read(self.dir().join(name)).map_err(|error| format!("{name}: {error}"));
+        same_bytes((object, &read(object)?), (&again, &read(&again)?))
+    }
+
     /// Keeps the directory as `target/failed/NAME`, together with the commands as a script, and returns the failure
     /// with what led to it.
     pub fn failed(mut self, what: &str, why: &str) -> String {
@@ -182,6 +204,22 @@ impl Chain {
     }
 }
 
+/// Compares two files, each with its name.
+///
+/// # Errors
+/// Where they differ.
+pub fn same_bytes(one: (&str, &[u8]), other: (&str, &[u8])) -> Result<(), String> {
+    if one.1 == other.1 {
+        return Ok(());
+    }
+    let alike = one.1.iter().zip(other.1).take_while(|(one, other)| one == other).count();
+    let (one, other) = ((one.0, one.1.len()), (other.0, other.1.len()));
+    Err(format!(
+        "{} ({} bytes) and {} ({} bytes) differ from byte {alike} on",
+        one.0, one.1, other.0, other.1
+    ))
+}
+
 /// Where a failure of this name is kept.
 fn failed_dir(name: &str) -> PathBuf {
     places::target_dir().join("failed").join(name)
@@ -189,7 +227,7 @@ fn failed_dir(name: &str) -> PathBuf {
 
 impl Rewritten {
     /// Reads the lines `carried whole: 3 × reason` of the report.
-    fn parse(report: &str) -> Rewritten {
+    pub fn parse(report: &str) -> Rewritten {
         let lines = report.lines().filter_map(|line| line.strip_prefix("carried whole: "));
         let counts = lines.filter_map(|line| line.split_once(" × "));
         let counts = counts.filter_map(|(count, reason)| Some((reason.to_owned(), count.parse().ok()?)));

@@ -31,7 +31,7 @@ mod random;
 mod run;
 pub mod strace;
 
-pub use chain::{Chain, INSTRUMENTED, Rewritten, SHUFFLED};
+pub use chain::{Chain, INSTRUMENTED, Rewritten, SHUFFLED, same_bytes};
 pub use damage::Damage;
 pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};
 pub use parallel::{parallel, parallel_on};

@@ -230,6 +230,8 @@ pub struct Section {
     pub entsize: u64,
     /// The signature of the COMDAT group that it belongs to.
     pub group: Option<SymbolId>,
+    /// Whether it is data that is not cut at its variables: hand-written, or with a label of `asm`.
+    pub whole: bool,
     /// Its nodes.
     pub nodes: Range<u32>,
 }

@@ -7,6 +7,8 @@ one relocatable object. The key decision is that a node's *contents* are the onl
 derived: a pass edits code and data, and cannot leave an edge that says otherwise.
 */
 
+mod carried;
+
 pub mod edges;
 pub mod graph;
 pub mod index;

@@ -139,6 +139,7 @@ code:   .skip   16
         .size   code, . - code
         .section .rodata.nothing, \"aM\", @nobits, 4
         .globl  constant
+        .type   constant, @object
 constant: .skip 16";
     let graph = lift(&[assemble(&dir, source)]);
     let view = View::of(&graph);

@@ -132,6 +132,7 @@ fn add_counters(graph: &mut Graph, size: u32) -> SymbolId {
         align: 1,
         entsize: 0,
         group: None,
+        whole: false,
         nodes: node.0..node.0 + 1,
     });
     let (bytes, refs) = (graph.bytes.len() as u32, graph.refs.len() as u32);

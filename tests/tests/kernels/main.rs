@@ -3,6 +3,7 @@
 //! As many tests run side by side as the harness has threads, one for each core. A machine of QEMU and a link take one
 //! core each. The build of a kernel takes all, and a test that wants the same kernel waits for it.
 
+mod again;
 mod counters;
 
 use std::collections::BTreeMap;

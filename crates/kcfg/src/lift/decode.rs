@@ -1,6 +1,7 @@
 //! Decoding the code sections of one object: where instructions begin, which functions there are, and
 //! where blocks have to begin.
 
+use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
@@ -8,6 +9,7 @@ use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 
 use super::alignment;
 use super::names::SectionNames;
+use crate::carried::Carried;
 use crate::isa::{BranchKind, Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
@@ -52,20 +54,24 @@ pub(super) struct Span {
     pub align: u32,
     /// Why it has to stay whole, if it has to.
     pub opaque: Option<&'static str>,
+    /// The object says that it was carried whole; then it is not decoded, and has a relocation for every place outside
+    /// that it names.
+    pub carried: bool,
 }
 
 impl CodeSection {
-    /// Decodes a section of compiler-made code.
+    /// Decodes a section of compiler-made code, but for those parts that were carried whole.
     pub fn decode(
         isa: &dyn Rewritable,
         object: &Object<'_>,
         names: &SectionNames<'_>,
         index: SectionIndex,
+        carried: &[Carried],
     ) -> CodeSection {
         let section = object.section(index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
-            spans: spans(isa, section, names.symbols(index)),
+            spans: spans(isa, section, names.symbols(index), carried),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             names_itself: Vec::new(),
@@ -74,7 +80,7 @@ impl CodeSection {
             trampolines: section.name == ".static_call.text",
             opaque: None,
         };
-        for span in &mut code.spans {
+        for span in code.spans.iter_mut().filter(|span| !span.carried) {
             if code.trampolines {
                 span.opaque = Some("a trampoline that is patched at run time");
             }
@@ -102,6 +108,7 @@ impl CodeSection {
             return;
         }
         match self.span_containing(symbol.value as u32) {
+            Some(span) if self.spans[span].carried => {}
             Some(span) if u64::from(self.spans[span].start) < symbol.value => {
                 self.make_opaque(span, "a label of inline asm");
             }
@@ -391,30 +398,37 @@ fn decode_span(isa: &dyn Rewritable, data: &[u8], span: &Span, insns: &mut Vec<P
     decoded
 }
 
-/// Cuts a section along its function symbols.
+/// Cuts a section along its function symbols and what was carried whole of it.
 fn spans<'o>(
     isa: &dyn Rewritable,
     section: &kelf::Section<'_>,
     symbols: impl Iterator<Item = &'o Symbol<'o>>,
+    carried: &[Carried],
 ) -> Vec<Span> {
     let size = section.data.len() as u32;
-    let mut functions: Vec<(u32, u32)> = symbols
+    let functions = symbols
         .filter(|symbol| matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) && symbol.size > 0)
         .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size)))
         .filter(|&(start, end)| start < u64::from(size) && end <= u64::from(size))
-        .map(|(start, end)| (start as u32, end as u32))
-        .collect();
-    functions.sort_unstable_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));
+        .map(|(start, end)| (start as u32, end as u32, None));
+    let carried = carried.iter().map(|part| (part.range.start, part.range.end, Some(part.reason)));
+    let mut parts: Vec<(u32, u32, Option<&'static str>)> = functions.chain(carried).collect();
+    parts.sort_unstable_by_key(|&(start, end, reason)| (start, Reverse(end), reason.is_none()));
 
-    let mut spans: Vec<Span> = Vec::with_capacity(functions.len() + 1);
+    let mut spans: Vec<Span> = Vec::with_capacity(parts.len() + 1);
     let mut at = 0;
-    for (start, end) in functions {
-        if start < at {
+    for (start, end, reason) in parts {
+        if let Some(last) = spans.last_mut().filter(|_| start < at) {
             // An alias, or a label inside of the function before it.
+            if reason.is_some() {
+                (last.end, last.opaque, last.carried) = (last.end.max(end), reason, true);
+                at = last.end;
+            }
             continue;
         }
         push_gap(isa, section, at, start, &mut spans);
-        spans.push(Span { start, end, align: alignment(section.align, start), opaque: None });
+        let align = alignment(section.align, start);
+        spans.push(Span { start, end, align, opaque: reason, carried: reason.is_some() });
         at = end;
     }
     push_gap(isa, section, at, size, &mut spans);
@@ -432,7 +446,7 @@ fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: 
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
     // ordinary code.
     let opaque = (section.name != ".altinstr_aux").then_some("code outside of any function");
-    spans.push(Span { start, end, align: alignment(section.align, start), opaque });
+    spans.push(Span { start, end, align: alignment(section.align, start), opaque, carried: false });
 }
 
 fn is_padding(isa: &dyn Rewritable, mut bytes: &[u8]) -> bool {

@@ -42,7 +42,7 @@ use crate::roots::Roots;
 use crate::script::LinkerScript;
 use crate::special::{RootReason, World};
 use nodes::Cuts;
-use plan::SectionPlan;
+use plan::{Plans, SectionPlan};
 use pointers::Pointed;
 
 /// What lifting needs to know besides the objects.
@@ -68,6 +68,16 @@ pub enum Error {
         object: String,
         /// The section.
         section: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// What the object says of code that was carried whole.
+    #[error(
+        "{object}: section .comment.kshrink: {problem}; the object is damaged, make it again with kshrink-spec"
+    )]
+    Carried {
+        /// The object.
+        object: String,
         /// What is wrong.
         problem: String,
     },
@@ -145,7 +155,7 @@ pub enum Error {
 pub struct Lifter<'p> {
     program: &'p Program<'p>,
     world: World,
-    plans: Vec<Vec<SectionPlan>>,
+    plans: Plans,
     roots: Roots,
     cuts: Cuts,
     /// What stays alive.
@@ -216,7 +226,7 @@ impl<'p> Lifter<'p> {
     /// it did, to find out what of it has to be changed for that.
     pub fn keep(&mut self, parts: Vec<Part>, keep: Keep) {
         if keep == Keep::Whole {
-            let plans = self.plans.iter_mut().flatten();
+            let plans = self.plans.sections.iter_mut().flatten();
             let mut sections: Vec<_> = plans.filter(|plan| !matches!(plan, SectionPlan::Skip)).collect();
             for part in &parts {
                 sections[part.section.get()].carry_whole(&part.range, "kept as it was");
@@ -232,9 +242,12 @@ impl<'p> Lifter<'p> {
     /// Whatever about the program is not understood.
     pub fn graph(&mut self) -> Result<Graph, Error> {
         loop {
-            let mut lifted = nodes::create(self.program, &self.world, &self.plans, &self.cuts);
+            let mut lifted = nodes::create(self.program, &self.world, &self.plans.sections, &self.cuts);
             references::connect(self.program, &mut lifted)?;
             switches::resolve(&mut lifted.graph);
+            for (object, section, range) in &self.plans.tables {
+                switches::add_without_jump(&mut lifted, *object, *section, range);
+            }
             let whole = pointers::into_functions(&lifted.graph);
             if whole.is_empty() {
                 self.roots.add_to(&mut lifted.graph)?;
@@ -252,7 +265,7 @@ impl<'p> Lifter<'p> {
             };
             let places: Vec<_> = whole.iter().map(place).collect();
             for ((object, section), function) in places {
-                let plan = &mut self.plans[object.get()][section.get()];
+                let plan = &mut self.plans.sections[object.get()][section.get()];
                 match function {
                     Some(start) => plan.carry_whole(&(start..start + 1), pointers::REASON),
                     None => plan.carry_section_whole(pointers::REASON),
@@ -264,7 +277,7 @@ impl<'p> Lifter<'p> {
     /// Step 5, with the references that are alive in a graph of this lifter. Says whether
     /// [`Lifter::graph`] would now build a finer one.
     pub fn refine(&mut self, graph: &Graph) -> bool {
-        let mut cuts = variables::cuts(self.program, graph);
+        let mut cuts = variables::cuts(graph);
         cuts.retain(|section, _| !self.whole.contains(section));
         let finer = cuts != self.cuts;
         self.cuts = cuts;

@@ -130,6 +130,7 @@ pub(super) fn create<'p>(
                 align: section.align as u32,
                 entsize: section.entsize,
                 group: None,
+                whole: matches!(plan, SectionPlan::Chunks { code: false, opaque: Some(_), .. }),
                 nodes: first..first,
             });
             let mut nodes =
@@ -175,7 +176,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                     let align = if i == 0 || self.section.entsize > 0 { self.section.align } else { 1 };
                     let node = self.chunk(start..end, align as u32, Chunk { code, life });
                     self.lifted.graph.roots.extend(root.map(|reason| Root { node, reason }));
-                    if let Some(reason) = opaque {
+                    if let Some(reason) = opaque.filter(|_| code) {
                         let name = format!("{}:{}", self.object(), self.section.name);
                         self.lifted.graph.opaque.push(Opaque { node, name, reason });
                     }

@@ -7,13 +7,15 @@ use goblin::elf::section_header::{
     SHT_SYMTAB_SHNDX,
 };
 use kelf::{
-    Definition, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section, SectionIndex,
+    Definition, Input, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section,
+    SectionIndex,
 };
 
 use super::decode::{CodeSection, LABELS, is_assembler_label};
 use super::names::SectionNames;
 use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
+use crate::carried::{self, Carried, HAND_WRITTEN};
 use crate::graph::Life;
 use crate::isa::Rewritable;
 use crate::special::{RootReason, Rule, World};
@@ -22,7 +24,8 @@ use crate::special::{RootReason, Rule, World};
 pub(super) enum SectionPlan {
     /// Not part of the program.
     Skip,
-    /// Chunks that begin at these offsets; the first is 0.
+    /// Chunks that begin at these offsets; the first is 0. `opaque` says why code is not taken apart, and why data is
+    /// not cut at its variables, if that is certain without looking at the references to it.
     Chunks {
         starts: Vec<u32>,
         code: bool,
@@ -41,13 +44,17 @@ pub(super) enum SectionPlan {
     },
 }
 
+/// How every section of every object is cut, and the jump tables whose jumps an earlier rewriting removed.
+#[derive(Default)]
+pub(super) struct Plans {
+    pub sections: Vec<Vec<SectionPlan>>,
+    pub tables: Vec<(ObjectIndex, SectionIndex, Range<u32>)>,
+}
+
 /// Plans every section of every object.
-pub(super) fn plan(
-    isa: &dyn Rewritable,
-    program: &Program<'_>,
-    options: &Options,
-) -> Result<Vec<Vec<SectionPlan>>, Error> {
+pub(super) fn plan(isa: &dyn Rewritable, program: &Program<'_>, options: &Options) -> Result<Plans, Error> {
     let mut plans = Vec::with_capacity(program.objects.len());
+    let mut tables = Vec::new();
     let mut sites = Vec::with_capacity(program.objects.len());
     for input in &program.objects {
         let object = &input.object;
@@ -58,17 +65,21 @@ pub(super) fn plan(
                 problem,
             })?;
         let names = SectionNames::of(object);
-        let whole_code = match input.hand_written {
-            true => Some("hand-written"),
-            false => has_labelled_data(object, &options.world).then_some(LABELS),
-        };
+        let carried = carried::read(object)
+            .map_err(|problem| Error::Carried { object: object.name.clone(), problem })?;
+        let says = carried.is_some();
+        let (of_tables, carried): (Vec<Carried>, Vec<Carried>) =
+            carried.into_iter().flatten().partition(|carried| carried.reason == carried::TABLE);
+        let index = ObjectIndex::from(plans.len());
+        tables.extend(of_tables.into_iter().map(|table| (index, table.section, table.range)));
+        let whole = Whole::of(input, says.then_some(carried), &options.world);
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
             .map(|index| {
                 if input.is_discarded(index) {
                     return SectionPlan::Skip;
                 }
-                plan_section(isa, object, &names, index, whole_code, &object_sites, options)
+                plan_section(isa, object, &names, index, &whole, &object_sites, options)
             })
             .collect();
         plans.push(sections);
@@ -78,7 +89,7 @@ pub(super) fn plan(
     for (plan, sites) in plans.iter_mut().zip(&sites) {
         settle(plan, sites);
     }
-    Ok(plans)
+    Ok(Plans { sections: plans, tables })
 }
 
 fn plan_section(
@@ -86,7 +97,7 @@ fn plan_section(
     object: &Object<'_>,
     names: &SectionNames<'_>,
     index: SectionIndex,
-    whole_code: Option<&'static str>,
+    whole: &Whole,
     sites: &Sites,
     options: &Options,
 ) -> SectionPlan {
@@ -99,12 +110,12 @@ fn plan_section(
         return SectionPlan::Skip;
     }
     let chunks = |starts, code, life, root, opaque| SectionPlan::Chunks { starts, code, life, root, opaque };
-    let whole = |code, root, opaque| chunks(vec![0], code, Life::Referenced, root, opaque);
+    let one = |code, root, opaque| chunks(vec![0], code, Life::Referenced, root, opaque);
     match options.world.rule(section.name, section.kind, section.flags) {
         Rule::Dropped => SectionPlan::Skip,
-        _ if empty => whole(is_code(section), None, None),
+        _ if empty => one(is_code(section), None, None),
         Rule::Exports if !options.keep_exports => SectionPlan::Skip,
-        Rule::Exports => whole(false, Some(RootReason::Exported), None),
+        Rule::Exports => one(false, Some(RootReason::Exported), None),
         Rule::Root(reason) => {
             let code = is_code(section);
             let opaque = code.then_some("code in a section that kshrink does not know");
@@ -116,11 +127,11 @@ fn plan_section(
             chunks(starts, false, Life::Site(kind), None, None)
         }
         Rule::Replacement => chunks(sites.replacement_starts(index), true, Life::Referenced, None, None),
-        Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, None),
-        Rule::Code if section.kind == SHT_NOBITS => whole(true, None, Some("code without content")),
-        Rule::Code if whole_code.is_some() => whole(true, None, whole_code),
+        Rule::Data => chunks(data_starts(section), false, Life::Referenced, None, whole.data(index)),
+        Rule::Code if section.kind == SHT_NOBITS => one(true, None, Some("code without content")),
+        Rule::Code if whole.code(object, index).is_some() => one(true, None, whole.code(object, index)),
         Rule::Code => SectionPlan::Code {
-            code: CodeSection::decode(isa, object, names, index),
+            code: CodeSection::decode(isa, object, names, index, whole.carried(index)),
             regions: Vec::new(),
             fatal_traps: Vec::new(),
             tied: Vec::new(),
@@ -128,16 +139,58 @@ fn plan_section(
     }
 }
 
-/// Whether `asm` at the top level of the file has made data with a label. The assembler computes the distances
-/// between labels, those of functions too, and leaves no relocation that tells of it.
-fn has_labelled_data(object: &Object<'_>, world: &World) -> bool {
-    object.symbols.iter().filter(|symbol| is_assembler_label(symbol)).any(|symbol| match symbol.place {
-        Place::Section(section) => {
-            let section = object.section(section);
-            world.rule(section.name, section.kind, section.flags) == Rule::Data
-        }
-        _ => false,
-    })
+/// What of an object is not taken apart, whatever it looks like.
+struct Whole {
+    /// Why none of its code is.
+    code: Option<&'static str>,
+    /// What it says itself of code and data that was carried whole.
+    carried: Vec<Carried>,
+    /// Its sections of data that `asm` at the top level of the file has made, with a label. The assembler computes the
+    /// distances between labels, those of functions too, and leaves no relocation that tells of it.
+    labelled: Vec<SectionIndex>,
+}
+
+impl Whole {
+    fn of(input: &Input<'_>, carried: Option<Vec<Carried>>, world: &World) -> Whole {
+        let object = &input.object;
+        let labels = object.symbols.iter().filter(|symbol| is_assembler_label(symbol));
+        let data = labels.filter_map(|symbol| match symbol.place {
+            Place::Section(index) => {
+                let section = object.section(index);
+                (world.rule(section.name, section.kind, section.flags) == Rule::Data).then_some(index)
+            }
+            _ => None,
+        });
+        // Of a label in data that was carried whole, the object says itself which code stays whole for it.
+        let says = |index: &SectionIndex| carried.iter().flatten().any(|carried| carried.section == *index);
+        let labelled: Vec<SectionIndex> = data.filter(|index| !says(index)).collect();
+        let code = match input.hand_written && carried.is_none() {
+            true => Some(HAND_WRITTEN),
+            false => (!labelled.is_empty()).then_some(LABELS),
+        };
+        Whole { code, carried: carried.unwrap_or_default(), labelled }
+    }
+
+    /// What was carried whole of a section.
+    fn carried(&self, section: SectionIndex) -> &[Carried] {
+        let from = self.carried.partition_point(|carried| carried.section < section);
+        let to = self.carried.partition_point(|carried| carried.section <= section);
+        &self.carried[from..to]
+    }
+
+    /// Why a section of code is not taken apart.
+    fn code(&self, object: &Object<'_>, section: SectionIndex) -> Option<&'static str> {
+        let all = 0..object.section(section).size as u32;
+        let carried = self.carried(section).iter().find(|carried| carried.range == all);
+        self.code.or(carried.map(|carried| carried.reason))
+    }
+
+    /// Why a section of data is not cut at its variables.
+    fn data(&self, section: SectionIndex) -> Option<&'static str> {
+        let labelled = self.labelled.contains(&section).then_some(LABELS);
+        let hand_written = self.code.filter(|&reason| reason == HAND_WRITTEN);
+        hand_written.or(labelled).or(self.carried(section).first().map(|carried| carried.reason))
+    }
 }
 
 /// Where a data section may be cut: between strings and constants that the linker itself would move

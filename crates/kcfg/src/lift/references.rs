@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use super::Error;
 use super::decode::{CodeSection, reloc_at};
 use super::nodes::{BlockEnd, Lifted};
+use crate::carried::HAND_WRITTEN;
 use crate::graph::{Dest, NodeKind, Ref, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId};
 use crate::isa::{BranchKind, Flow};
@@ -160,7 +161,7 @@ impl<'p> Connector<'_, 'p> {
             NodeKind::Chunk(_) => {
                 let i = graph.opaque.partition_point(|opaque| opaque.node < node);
                 if let Some(opaque) = graph.opaque.get_mut(i).filter(|opaque| opaque.node == node)
-                    && opaque.reason != "hand-written"
+                    && opaque.reason != HAND_WRITTEN
                     && (opaque.name.contains(':') || symbol.binding == STB_GLOBAL)
                 {
                     opaque.name.clone_from(&symbol.name);

@@ -16,11 +16,14 @@ only while the jump itself can run. Otherwise the table stays ordinary data, and
 of the function, that is carried whole ([`super::pointers`]).
 */
 
+use std::ops::Range;
+
 use fixedbitset::FixedBitSet;
-use kelf::RelocClass;
+use kelf::{ObjectIndex, RelocClass, SectionIndex};
 use rustc_hash::FxHashMap;
 
 use super::bounds;
+use super::nodes::Lifted;
 use crate::edges::Predecessors;
 use crate::graph::{Graph, JumpTable, NodeKind, Target, Terminator};
 use crate::index::{NodeId, TableId};
@@ -80,6 +83,25 @@ fn attach(graph: &mut Graph, node: NodeId, table: JumpTable) {
     }
     if let NodeKind::Block(block) = &mut graph.nodes[node.get()].kind {
         block.end = Terminator::Switch(id);
+    }
+}
+
+/// Adds a table whose jump an earlier rewriting removed. Its slots are references like any other.
+pub(super) fn add_without_jump(
+    lifted: &mut Lifted<'_>,
+    object: ObjectIndex,
+    section: SectionIndex,
+    range: &Range<u32>,
+) {
+    let place = lifted.section(object, section).and_then(|id| lifted.locate(id, i64::from(range.start)));
+    let Some((chunk, start)) = place else { return };
+    let node = lifted.graph.node(chunk);
+    let refs = lifted.graph.refs_of(chunk);
+    let before = |end: i64| refs.partition_point(|slot| i64::from(slot.offset) < end) as u32;
+    let (first, last) = (before(start), before(start + range.len() as i64));
+    if first < last {
+        let slots = node.refs.start + first..node.refs.start + last;
+        lifted.graph.tables.push(JumpTable { chunk, slots });
     }
 }
 

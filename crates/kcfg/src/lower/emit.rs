@@ -1,18 +1,21 @@
 //! Writing out the placed nodes: bytes, relocations, sections.
 
+use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{
     SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_PROGBITS,
 };
 use indexmap::IndexMap;
 use kelf::{Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
+use rustc_hash::FxHashMap;
 
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use super::units::Units;
 use super::{Error, Lowered, PlacedCode};
-use crate::graph::{Graph, Ref, StackNote, Target};
-use crate::index::{NodeId, SymbolId};
+use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
+use crate::graph::{Block, Graph, NodeKind, Ref, StackNote, Target, Terminator};
+use crate::index::{NodeId, SymbolId, TableId};
 use crate::isa::Rewritable;
 
 /// An object under construction.
@@ -48,7 +51,7 @@ impl<'g> Emitter<'g> {
         let units = Units::of(graph);
         for unit in &units.units {
             let (offsets, placed) = (&mut emitter.offsets, &mut emitter.placed);
-            if relax == Relax::Shortest && pack::fills_gaps(graph, &graph.sections[unit.section.get()]) {
+            if relax == Relax::Shortest && pack::fills_gaps(graph, unit) {
                 relax::place_apart(graph, unit, offsets, placed);
                 continue;
             }
@@ -75,6 +78,8 @@ impl<'g> Emitter<'g> {
         emitter.placed = placed;
         let (places, symbols) = emitter.places();
         symbols.add_defined(&places);
+        emitter.name_parts();
+        let (_, symbols) = emitter.places();
         symbols.add_undefined();
         Ok(emitter)
     }
@@ -87,6 +92,28 @@ impl<'g> Emitter<'g> {
             let end = part.last().map_or(0, |last| self.ends[last.node.get()]);
             part.iter().for_each(|placed| self.part_ends[placed.node.get()] = end);
         }
+    }
+
+    /// Gives a symbol to each part of a function that has none where it begins, so that it is known for one when the
+    /// object is read: of a weak function that another overrides, of one that lost its first block, of a cold part.
+    fn name_parts(&mut self) {
+        let named = self.symbols.functions();
+        let graph = self.graph;
+        let function = |node: NodeId| graph.block(node).map(|block| block.function);
+        let placed = std::mem::take(&mut self.placed);
+        for nodes in placed.iter().map(|placed| &placed.nodes) {
+            for part in nodes.chunk_by(|one, other| function(one.node) == function(other.node)) {
+                let (first, end) = (part[0].node, self.part_ends[part[0].node.get()]);
+                let section = self.sections[first.get()];
+                let size = u64::from(end - part[0].offset);
+                if let Some(section) = section.filter(|_| graph.block(first).is_some() && size > 0)
+                    && !named.contains(&(section, part[0].offset))
+                {
+                    self.symbols.add_part(section, part[0].offset, size);
+                }
+            }
+        }
+        self.placed = placed;
     }
 
     fn places(&mut self) -> (Places<'_>, &mut SymbolTable<'g>) {
@@ -120,11 +147,13 @@ impl<'g> Emitter<'g> {
     }
 
     fn object(mut self) -> Result<Object<'g>, Error> {
+        let carried = carried::section(self.graph.machine, &self.carried(), &self.section_symbols);
         let mut sections = vec![Section::null()];
         for placed in std::mem::take(&mut self.placed) {
             sections.push(self.section(&placed)?);
         }
         let groups = self.groups();
+        sections.push(carried);
         if self.graph.stack != StackNote::Missing {
             let executable = self.graph.stack == StackNote::Executable;
             let flags = if executable { u64::from(SHF_EXECINSTR) } else { 0 };
@@ -138,6 +167,49 @@ impl<'g> Emitter<'g> {
             symbols: self.symbols.symbols,
             groups,
         })
+    }
+
+    /// Code and data that is carried as it is.
+    fn carried(&self) -> Vec<Carried> {
+        let reasons: FxHashMap<NodeId, &'static str> =
+            self.graph.opaque.iter().map(|opaque| (opaque.node, opaque.reason)).collect();
+        let mut all = Vec::new();
+        for (i, placed) in self.placed.iter().enumerate() {
+            let section = SectionIndex::from(i + 1);
+            if self.graph.sections[placed.section.get()].whole {
+                all.push(Carried { section, range: 0..placed.size, reason: HAND_WRITTEN });
+            }
+            for &PlacedNode { node, offset, .. } in &placed.nodes {
+                if let Some(&reason) = reasons.get(&node) {
+                    all.push(Carried { section, range: offset..self.ends[node.get()], reason });
+                }
+            }
+        }
+        all.extend(self.tables_without_jump());
+        all
+    }
+
+    /// The jump tables that stay although their jumps are gone.
+    fn tables_without_jump(&self) -> Vec<Carried> {
+        let graph = self.graph;
+        let mut jumps = FixedBitSet::with_capacity(graph.tables.len());
+        for node in graph.nodes.iter().filter(|node| node.live) {
+            if let NodeKind::Block(Block { end: Terminator::Switch(table), .. }) = &node.kind {
+                jumps.insert(table.get());
+            }
+        }
+        let gone = (0..graph.tables.len()).filter(|&table| !jumps.contains(table)).map(TableId::from);
+        let tables = gone.filter_map(|table| {
+            let (slots, chunk) = (graph.slots(table), graph.tables[table.get()].chunk);
+            let (first, last) = (slots.first()?, slots.last()?);
+            let section = self.sections[chunk.get()].filter(|_| first.slot_of.is_none())?;
+            let start = self.offsets[chunk.get()];
+            let range = start + first.offset..start + last.offset + u32::from(last.width);
+            Some(Carried { section, range, reason: TABLE })
+        });
+        let mut tables: Vec<Carried> = tables.collect();
+        tables.sort_by_key(|table| (table.section, table.range.start));
+        tables
     }
 
     fn section(&mut self, placed: &Placed) -> Result<Section<'g>, Error> {
@@ -232,8 +304,10 @@ impl<'g> Emitter<'g> {
             data[field].fill(0);
             return Ok(());
         }
+        // What is carried whole keeps its relocations, because it is not decoded if it is read again.
         if let Target::Node(to) = reference.target
             && reference.class == RelocClass::Relative
+            && self.graph.block(placed.node).is_some()
             && self.sections[to.get()] == self.sections[placed.node.get()]
             && flags & u64::from(SHF_EXECINSTR) != 0
         {
@@ -299,7 +373,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// The groups of which a section is left.
+    /// The groups of which a section is left, in the order of their first sections.
     fn groups(&mut self) -> Vec<Group> {
         let mut members: IndexMap<SymbolId, Vec<SectionIndex>> = IndexMap::new();
         for section in &self.graph.sections {
@@ -309,6 +383,8 @@ impl<'g> Emitter<'g> {
                 members.entry(signature).or_default().push(index);
             }
         }
+        members.values_mut().for_each(|members| members.sort_unstable());
+        members.sort_by(|_, one, _, other| one.cmp(other));
         members
             .into_iter()
             .filter_map(|(signature, members)| {

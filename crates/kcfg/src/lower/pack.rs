@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use goblin::elf::section_header::{SHF_MERGE, SHT_NOBITS};
 use indexmap::IndexMap;
 
-use super::relax::Placed;
+use super::relax::{Placed, widest};
+use super::units::Unit;
 use crate::graph::{Graph, Section};
 use crate::special::Rule;
 
@@ -37,7 +38,7 @@ pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
         runs.entry(graph.world.class(&section(&piece).name)).or_default().push(piece);
     }
     for run in runs.into_values() {
-        let zero = section(&run[0]).kind == SHT_NOBITS;
+        let zero = run.iter().all(|piece| section(piece).kind == SHT_NOBITS);
         let (wide, narrow): (Vec<_>, Vec<_>) = run.into_iter().partition(|piece| piece.align > CACHE_LINE);
         let mut packed = Vec::new();
         pack(narrow, &mut packed);
@@ -55,11 +56,17 @@ pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
 
 /// Adds the sections to `out` in the better of two orders.
 fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
-    rest.sort_by_key(|piece| piece.align);
+    rest.sort_by_key(|piece| (piece.align, piece.size));
     let (even, lost) = (greedy(&rest, Best::Even), greedy(&rest, Best::Lost));
     let best = if even.end <= lost.end { even } else { lost };
-    let mut rest: Vec<Option<Placed>> = rest.into_iter().map(Some).collect();
-    out.extend(best.order.into_iter().filter_map(|i| rest[i].take()));
+    // Those of one alignment and size keep the order that they had, so that what is packed once stays as it is.
+    let shape = |piece: &Placed| (piece.align, piece.size);
+    let shapes: Vec<(u32, u32)> = best.order.into_iter().map(|i| shape(&rest[i])).collect();
+    let mut alike: BTreeMap<(u32, u32), VecDeque<Placed>> = BTreeMap::new();
+    for piece in rest {
+        alike.entry(shape(&piece)).or_default().push_back(piece);
+    }
+    out.extend(shapes.iter().filter_map(|shape| alike.get_mut(shape)?.pop_front()));
 }
 
 /// What the best place for the next section is.
@@ -165,8 +172,8 @@ impl Class {
 
 /// Whether the pieces of a section fit between those of others: what is aligned to more wastes more apart
 /// than together.
-pub(super) fn fills_gaps(graph: &Graph, section: &Section) -> bool {
-    is_plain(graph, section) && section.align <= FILLER
+pub(super) fn fills_gaps(graph: &Graph, unit: &Unit) -> bool {
+    is_plain(graph, &graph.sections[unit.section.get()]) && widest(graph, &unit.nodes) <= FILLER
 }
 
 fn is_plain(graph: &Graph, section: &Section) -> bool {

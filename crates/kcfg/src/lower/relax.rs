@@ -96,7 +96,7 @@ pub(super) fn place_apart(graph: &Graph, unit: &Unit, offsets: &mut [u32], out: 
     }
 }
 
-fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
+pub(super) fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
     nodes.iter().map(|&node| graph.node(node).align).max().unwrap_or(1).max(1)
 }
 

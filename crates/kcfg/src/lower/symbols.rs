@@ -1,12 +1,17 @@
 //! The symbol table of the lowered object.
 
 use goblin::elf::section_header::SHF_TLS;
-use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
+use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
+use indexmap::IndexMap;
 use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Graph, NodeKind, SymbolPlace};
 use crate::index::{NodeId, SymbolId};
+
+/// The name of symbols that are made here. Compilers name their own labels so, and the kernel's table of symbols
+/// leaves them out (scripts/mksysmap).
+const OWN: &str = ".Lkshrink";
 
 /// Symbols under construction.
 pub(super) struct SymbolTable<'g> {
@@ -53,40 +58,86 @@ impl<'g> SymbolTable<'g> {
         })
     }
 
-    /// Adds every symbol of a live node that the link knows.
+    /// Adds every symbol of a live node that the link knows: the local ones of each object behind the symbol of its
+    /// source file, as they were, then all others.
     pub fn add_defined(&mut self, places: &Places<'_>) {
-        let known = |(_, symbol): &(usize, &crate::graph::Symbol)| !symbol.overridden;
-        for (i, symbol) in self.graph.symbols.iter().enumerate().filter(known) {
-            let SymbolPlace::Node(node, offset) = symbol.place else { continue };
-            let Some(section) = places.sections[node.get()] else { continue };
-            let input = self.graph.node(node);
-            let behind = offset > 0 && offset >= input.size && matches!(input.kind, NodeKind::Block(_));
-            let value = if behind { places.ends[node.get()] } else { places.offsets[node.get()] + offset };
-            let is_function = symbol.kind == STT_FUNC && offset == 0;
-            let size = match input.kind {
-                NodeKind::Block(_) if is_function => u64::from(places.part_ends[node.get()] - value),
-                _ => symbol.size,
-            };
-            let index = self.push(Symbol {
-                name: &symbol.name,
-                value: u64::from(value),
-                size,
-                binding: symbol.binding,
-                kind: symbol.kind,
-                other: symbol.other,
-                place: Place::Section(section),
-            });
-            self.indices.insert(SymbolId::from(i), index);
+        let mut files: IndexMap<*const u8, Vec<usize>> = IndexMap::new();
+        let mut others = Vec::new();
+        for (i, symbol) in self.graph.symbols.iter().enumerate().filter(|(_, symbol)| !symbol.overridden) {
+            let SymbolPlace::Node(node, _) = symbol.place else { continue };
+            if places.sections[node.get()].is_none() {
+                continue;
+            }
+            match &symbol.file {
+                // Two objects have each their own, of one name or not.
+                Some(file) => files.entry(file.as_ptr()).or_default().push(i),
+                None => others.push(i),
+            }
         }
+        for symbols in files.into_values() {
+            self.add_file(self.graph.symbols[symbols[0]].file.as_deref().unwrap_or_default());
+            symbols.into_iter().for_each(|i| self.add_placed(i, places));
+        }
+        others.into_iter().for_each(|i| self.add_placed(i, places));
+    }
+
+    /// Adds the symbol of a source file.
+    fn add_file(&mut self, name: &'g str) {
+        self.push(Symbol { name, kind: STT_FILE, place: Place::Absolute, ..Symbol::null() });
+    }
+
+    /// Adds a symbol of a live node.
+    fn add_placed(&mut self, i: usize, places: &Places<'_>) {
+        let symbol = &self.graph.symbols[i];
+        let SymbolPlace::Node(node, offset) = symbol.place else { return };
+        let Some(section) = places.sections[node.get()] else { return };
+        let input = self.graph.node(node);
+        let behind = offset > 0 && offset >= input.size && matches!(input.kind, NodeKind::Block(_));
+        let value = if behind { places.ends[node.get()] } else { places.offsets[node.get()] + offset };
+        let is_function = symbol.kind == STT_FUNC && offset == 0;
+        let size = match input.kind {
+            NodeKind::Block(_) if is_function => u64::from(places.part_ends[node.get()] - value),
+            _ => symbol.size,
+        };
+        let index = self.push(Symbol {
+            name: &symbol.name,
+            value: u64::from(value),
+            size,
+            binding: symbol.binding,
+            kind: symbol.kind,
+            other: symbol.other,
+            place: Place::Section(section),
+        });
+        self.indices.insert(SymbolId::from(i), index);
+    }
+
+    /// Where functions begin that have a symbol, by section and offset in bytes.
+    pub fn functions(&self) -> FxHashSet<(SectionIndex, u32)> {
+        let functions = self.symbols.iter().filter(|symbol| symbol.kind == STT_FUNC && symbol.size > 0);
+        let placed = functions.filter_map(|symbol| match symbol.place {
+            Place::Section(section) => Some((section, symbol.value as u32)),
+            _ => None,
+        });
+        placed.collect()
+    }
+
+    /// Adds a symbol for a part of a function that has no name.
+    pub fn add_part(&mut self, section: SectionIndex, offset: u32, size: u64) {
+        let place = Place::Section(section);
+        self.push(Symbol { name: OWN, value: offset.into(), size, kind: STT_FUNC, place, ..Symbol::null() });
     }
 
     /// Adds every symbol that the objects leave to others to define, whether what named it is alive or not: the linker
-    /// takes members of libraries for them, which may do something by themselves.
+    /// takes members of libraries for them, which may do something by themselves. They come in the order of their names,
+    /// because that of the references changes with the order of the sections.
     pub fn add_undefined(&mut self) {
-        for (i, symbol) in self.graph.symbols.iter().enumerate() {
-            if symbol.place == SymbolPlace::Undefined && symbol.binding == STB_GLOBAL {
-                self.index(SymbolId::from(i));
-            }
+        let symbols = &self.graph.symbols;
+        let is_declared =
+            |i: &usize| symbols[*i].place == SymbolPlace::Undefined && symbols[*i].binding == STB_GLOBAL;
+        let mut declared: Vec<usize> = (0..symbols.len()).filter(is_declared).collect();
+        declared.sort_by_key(|&i| &symbols[i].name);
+        for i in declared {
+            self.index(SymbolId::from(i));
         }
     }
 
@@ -125,7 +176,7 @@ impl<'g> SymbolTable<'g> {
         let section = places.sections[node.get()]?;
         let tls = self.graph.section_of(node).flags & u64::from(SHF_TLS) != 0;
         let index = self.push(Symbol {
-            name: ".Lkshrink",
+            name: OWN,
             value: u64::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?,
             size: 0,
             binding: STB_LOCAL,

@@ -30,7 +30,6 @@ use std::ops::Range;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE, SHT_NOBITS};
 use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
-use kelf::Program;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::nodes::{Cut, Cuts};
@@ -41,8 +40,8 @@ use crate::special::Rule;
 pub(super) use claims::Claim;
 
 /// Where the data sections of a program may be cut, given a graph of it: only what is alive there counts.
-pub(super) fn cuts(program: &Program<'_>, graph: &Graph) -> Cuts {
-    let mut sections = candidates(program, graph);
+pub(super) fn cuts(graph: &Graph) -> Cuts {
+    let mut sections = candidates(graph);
     let prover = claims::Prover::of(graph);
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         let from = graph.node(node);
@@ -69,13 +68,13 @@ pub(super) fn cuts(program: &Program<'_>, graph: &Graph) -> Cuts {
 }
 
 /// The sections with more than one variable in them.
-fn candidates(program: &Program<'_>, graph: &Graph) -> FxHashMap<SectionId, Variables> {
+fn candidates(graph: &Graph) -> FxHashMap<SectionId, Variables> {
     let mut found: FxHashMap<SectionId, Vec<Range<u32>>> = FxHashMap::default();
     for symbol in &graph.symbols {
         if let SymbolPlace::Node(node, offset) = symbol.place
             && matches!(symbol.kind, STT_OBJECT | STT_NOTYPE)
             && symbol.size > 0
-            && is_candidate(program, graph, node)
+            && is_candidate(graph, node)
         {
             let start = graph.node(node).offset + offset;
             let end =
@@ -100,16 +99,13 @@ fn candidates(program: &Program<'_>, graph: &Graph) -> FxHashMap<SectionId, Vari
     variables
 }
 
-fn is_candidate(program: &Program<'_>, graph: &Graph, node: NodeId) -> bool {
+fn is_candidate(graph: &Graph, node: NodeId) -> bool {
     let Some(chunk) = graph.chunk(node) else { return false };
     let section = graph.section_of(node);
     let plain = graph.world.rule(&section.name, section.kind, section.flags) == Rule::Data
         && section.flags & u64::from(SHF_MERGE) == 0
         && section.flags & u64::from(SHF_ALLOC) != 0;
-    plain
-        && !chunk.code
-        && chunk.life == Life::Referenced
-        && !program.objects[section.origin.get()].hand_written
+    plain && !chunk.code && chunk.life == Life::Referenced && !section.whole
 }
 
 /// Size in bytes of the largest variable that is taken for the head of a list that ends where it begins, with a lock or

@@ -1,0 +1,123 @@
+/*!
+What an emitted object says of the code and data that was carried as it was.
+
+Whether code may be taken apart depends on the object that it comes from: code of `.S` files may not, nor code beside
+labels of top-level `asm`. One emitted object holds compiled and hand-written code, a region of the graph even in one
+section, and what kept a function whole may be gone from it. So it says itself what was carried whole, in a
+section [`NAME`] with an entry for each:
+
+| field | bytes | what |
+| --- | --- | --- |
+| start | a word | where it begins, by a relocation against a symbol of its section |
+| size | 4 | in bytes |
+| reason | 4 | 0 hand-written; 1 anything else; 2 a jump table whose jump is gone |
+
+A jump table stays when its jump goes if something besides names a place in it. Its slots still name nothing but the
+beginnings of blocks, which without the jump nothing would tell: they would look like pointers into a function.
+
+The relocations keep this right through `ld -r`. The section has the flag `SHF_EXCLUDE` (gABI, chapter 4), so that a
+final link leaves it out, also where a linker script has to name every section (`--orphan-handling=error`); its name
+begins with `.comment` because the kernel's `modpost` takes other sections for mistakes that are not loaded.
+*/
+
+use std::ops::Range;
+
+use goblin::elf::section_header::{SHF_EXCLUDE, SHT_PROGBITS};
+use kelf::{Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
+
+/// The name of the section.
+const NAME: &str = ".comment.kshrink";
+/// Size in bytes of what follows the address in an entry.
+const DETAIL: usize = 8;
+
+/// Why code is carried whole that people wrote in assembly.
+pub(crate) const HAND_WRITTEN: &str = "hand-written";
+/// Why code is carried whole that already was when its object was emitted.
+const EARLIER: &str = "carried whole by an earlier rewriting";
+
+/// No code at all: slots of a jump table whose jump is gone.
+pub(crate) const TABLE: &str = "a jump table whose jump is gone";
+
+/// What an entry's reason means, by its number.
+const REASONS: [&str; 3] = [HAND_WRITTEN, EARLIER, TABLE];
+
+/// A part of a section that was carried as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// The section of the object.
+    pub section: SectionIndex,
+    /// Offsets in bytes in it.
+    pub range: Range<u32>,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// All such parts of an object by rising section and offset; `None` if it does not say.
+///
+/// # Errors
+/// What is wrong with the section, in a few words.
+pub(crate) fn read(object: &Object<'_>) -> Result<Option<Vec<Carried>>, String> {
+    let Some(section) = object.sections.iter().find(|section| section.name == NAME) else { return Ok(None) };
+    let entry = usize::from(object.machine.word_size()) + DETAIL;
+    let entries = section.data.chunks_exact(entry);
+    let mut relocs = section.relocs.iter();
+    if !entries.remainder().is_empty() {
+        return Err(format!("{} bytes; expected entries of {entry} bytes", section.data.len()));
+    }
+    let mut all = Vec::with_capacity(entries.len());
+    for (at, bytes) in entries.enumerate().map(|(i, bytes)| (i * entry, bytes)) {
+        let reloc = relocs.next().filter(|reloc| reloc.offset == at as u64);
+        let place = reloc.and_then(|reloc| place(object, reloc));
+        let (section, start) = place.ok_or_else(|| format!("the entry at {at:#x} names no place"))?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let end = start.checked_add(word(entry - DETAIL));
+        let range = end.filter(|&end| u64::from(end) <= object.section(section).size).map(|end| start..end);
+        let range = range.ok_or_else(|| format!("the entry at {at:#x} ends outside of the section"))?;
+        let reason = REASONS.get(word(entry - DETAIL + 4) as usize);
+        let reason = reason.ok_or_else(|| format!("the entry at {at:#x} gives no reason that there is"))?;
+        all.push(Carried { section, range, reason });
+    }
+    all.sort_by_key(|carried| (carried.section, carried.range.start));
+    Ok(Some(all))
+}
+
+/// The section and the offset in it that an absolute reference names.
+fn place(object: &Object<'_>, reloc: &Reloc) -> Option<(SectionIndex, u32)> {
+    let symbol = object.symbol(reloc.symbol);
+    match symbol.place {
+        Place::Section(section) if reloc.class == RelocClass::Absolute => {
+            Some((section, u32::try_from(i64::try_from(symbol.value).ok()? + reloc.addend).ok()?))
+        }
+        _ => None,
+    }
+}
+
+/// The section that says so, given the symbol of each section of the object.
+pub(crate) fn section(machine: Machine, all: &[Carried], symbols: &[SymbolIndex]) -> Section<'static> {
+    let word = machine.word_size();
+    let mut data: Vec<u8> = Vec::with_capacity(all.len() * (usize::from(word) + DETAIL));
+    let mut relocs = Vec::with_capacity(all.len());
+    for Carried { section, range, reason } in all {
+        relocs.push(Reloc {
+            offset: data.len() as u64,
+            r_type: reloc::absolute_word(machine),
+            class: RelocClass::Absolute,
+            width: word,
+            symbol: symbols[section.get()],
+            addend: i64::from(range.start),
+        });
+        data.resize(data.len() + usize::from(word), 0);
+        data.extend_from_slice(&(range.len() as u32).to_le_bytes());
+        let number = REASONS.iter().position(|known| known == reason).unwrap_or(1) as u32;
+        data.extend_from_slice(&number.to_le_bytes());
+    }
+    Section {
+        name: NAME,
+        kind: SHT_PROGBITS,
+        flags: u64::from(SHF_EXCLUDE),
+        size: data.len() as u64,
+        data: data.into(),
+        relocs,
+        ..Section::null()
+    }
+}

@@ -1,0 +1,52 @@
+//! The object that a kernel is rewritten to is rewritten again, in place of the kernel's own objects and by the same
+//! linker script: there is nothing left to do. No link and no boot, so that this takes seconds.
+
+use std::fs;
+use std::path::Path;
+
+use kshrink_tests::{Chain, KernelTest, Rewritten, Run, same_bytes};
+
+#[test]
+fn a_rewritten_kernel_rewrites_to_itself() {
+    KernelTest::check("a_rewritten_kernel_rewrites_to_itself", |test| {
+        let plan = super::busybox_plan();
+        test.chain.write("plan.json", plan);
+        for name in ["web-i386", "websmp-i386"] {
+            let kernel = test.kernel(name);
+            for passes in ["none", "syscalls,reach"] {
+                rewrite_twice(test.chain, &kernel.build, name, passes);
+            }
+        }
+    });
+}
+
+fn rewrite_twice(chain: &mut Chain, build: &Path, name: &str, passes: &str) {
+    let copy = format!("{name}-{passes}");
+    let (first, second) = (format!("{copy}-1.o"), format!("{copy}-2.o"));
+    let once = emit(chain, &build.join("vmlinux"), passes, &first);
+    copy_with(chain, build, &copy, &first);
+    let vmlinux = chain.dir().join(&copy).join("vmlinux");
+    let twice = emit(chain, &vmlinux, passes, &second);
+    // An object of which nothing is taken apart stays as it is, too.
+    let carried = |rewritten: &Rewritten| rewritten.opaque.values().sum::<usize>();
+    assert_eq!(carried(&once), carried(&twice), "{copy}: {once:?}, then {twice:?}");
+    assert_eq!(once.opaque.get("hand-written"), twice.opaque.get("hand-written"), "{copy}");
+    let read =
+        |file: &str| fs::read(chain.dir().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let same = same_bytes((&first, &read(&first)), (&second, &read(&second)));
+    same.unwrap_or_else(|difference| panic!("{difference}"));
+}
+
+fn emit(chain: &mut Chain, vmlinux: &Path, passes: &str, object: &str) -> Rewritten {
+    let run = Run::kshrink("kshrink-spec").arg(vmlinux).args(["--plan", "plan.json", "--passes", passes]);
+    Rewritten::parse(&chain.succeed(run.args(["--emit-object", object])).stderr)
+}
+
+/// Makes a build directory of links into another one, with an archive of nothing but the object, as the relink makes it.
+fn copy_with(chain: &mut Chain, build: &Path, copy: &str, object: &str) {
+    chain.succeed(Run::new("cp").arg("-as").arg(build).arg(copy));
+    let inside = |name: &str| format!("{copy}/{name}");
+    chain.succeed(Run::new("rm").arg(inside("vmlinux")).arg(inside("vmlinux.a")));
+    chain.succeed(Run::new("cp").arg(build.join("vmlinux")).arg(inside("vmlinux")));
+    chain.succeed(Run::new("ar").arg("cDrS").arg(inside("vmlinux.a")).arg(object));
+}
