@@ -20,6 +20,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "vmlinux")]
     pub objects: Vec<PathBuf>,
 
+    /// The objects are those of a kernel that this linker script links: its names of sections mean what they mean there
+    #[arg(long, value_name = "FILE", requires = "objects", conflicts_with_all = ["vmlinux", "entry"])]
+    pub linker_script: Option<PathBuf>,
+
     /// A function that enters the user program, to be shown as a root; repeatable
     #[arg(long, value_name = "SYMBOL", requires = "objects", conflicts_with = "vmlinux")]
     pub entry: Vec<String>,
@@ -96,6 +100,8 @@ Examples:
       counts
   kcfg --objects main.o libfoo.a --entry main -o graph.json
       the same for a program
+  kcfg --objects fs/*.o --linker-script arch/x86/kernel/vmlinux.lds --summary
+      the same for a part of a kernel that is not built as a whole
 
 Exit status:
   0  success

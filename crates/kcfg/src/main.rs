@@ -29,11 +29,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let files = files.map_err(of_elf)?;
     let program = Program::link(&files).map_err(of_elf)?;
     progress.message("building the graph");
-    let graph = match &build {
-        Some(build) => Lifter::of_kernel(build, &program).and_then(Lifter::fine_graph),
-        None => Lifter::of_objects(&program, &arguments.entry).and_then(Lifter::fine_graph),
+    let lifter = match (&build, &arguments.linker_script) {
+        (Some(build), _) => Lifter::of_kernel(build, &program),
+        (None, Some(script)) => Lifter::of_kernel_objects(script, &program, false),
+        (None, None) => Lifter::of_objects(&program, &arguments.entry),
     };
-    let graph = graph.map_err(of_lift)?;
+    let graph = lifter.and_then(Lifter::fine_graph).map_err(of_lift)?;
     progress.message("printing");
     // On a terminal the line of progress would come between the lines of the result.
     let progress = Some(progress).filter(|_| !(arguments.output == Path::new("-") && stdout().is_terminal()));

@@ -175,7 +175,9 @@ fn x86_64_objects_lift() {
         let members = archives.map(|archive| test.chain.succeed(Run::new("ar").arg("t").arg(archive)).text());
         let objects = members.iter().flat_map(|text| text.lines()).collect::<Vec<_>>();
         assert!(objects.len() > 150, "only {} objects", objects.len());
-        let run = Run::kshrink("kcfg").args(["--summary", "--json", "--objects"]).args(objects);
+        let script = build.join("arch/x86/kernel/vmlinux.lds");
+        let run = Run::kshrink("kcfg").args(["--summary", "--json", "--linker-script"]).arg(script);
+        let run = run.arg("--objects").args(objects);
         let outcome = test.chain.succeed(run);
         let summary: Value = serde_json::from_slice(&outcome.stdout).expect("a JSON summary");
         for (what, least) in [("functions", 3_000), ("jump_tables", 10), ("fixed_blocks", 200)] {

@@ -28,7 +28,7 @@ mod switches;
 mod variables;
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kelf::{KernelBuild, Program};
@@ -189,9 +189,20 @@ impl<'p> Lifter<'p> {
     /// # Errors
     /// Whatever about the program is not understood.
     pub fn of_kernel(build: &KernelBuild, program: &'p Program<'p>) -> Result<Lifter<'p>, Error> {
-        let script = LinkerScript::read(&build.linker_script)?;
+        Lifter::of_kernel_objects(&build.linker_script, program, build.is_enabled("CONFIG_MODULES"))
+    }
+
+    /// Plans objects of a kernel that a linker script links; `keep_exports` as in [`Options`].
+    ///
+    /// # Errors
+    /// Whatever about the program is not understood.
+    pub fn of_kernel_objects(
+        linker_script: &Path,
+        program: &'p Program<'p>,
+        keep_exports: bool,
+    ) -> Result<Lifter<'p>, Error> {
+        let script = LinkerScript::read(linker_script)?;
         let roots = Roots::of_kernel(&script, program);
-        let keep_exports = build.is_enabled("CONFIG_MODULES");
         Lifter::new(program, Options { world: World::Kernel(Arc::new(script)), keep_exports }, roots)
     }
 
