@@ -51,6 +51,51 @@ fn replacements_lie_within_their_section() {
     assert!(message.contains("section .altinstructions: the replacement of the entry at 0x0"), "{message}");
 }
 
+#[test]
+fn what_was_carried_whole_has_a_place() {
+    let carried = |entry: &str| format!("f: ret\n .section .comment.kshrink, \"e\", @progbits\n{entry}");
+    for (entry, problem) in [
+        (".long f, 1", "8 bytes; expected entries of 12 bytes"),
+        (".long 0, 1, 0", "the entry at 0x0 names no place"),
+        (".long f - ., 1, 0", "the entry at 0x0 names no place"),
+        (".long f - 1, 1, 0", "the entry at 0x0 names no place"),
+        (".long f, 1, 0, outside, 1, 0", "the entry at 0xc names no place"),
+        (".long f, 2, 0", "the entry at 0x0 ends outside of the section"),
+        (".long f, -1, 0", "the entry at 0x0 ends outside of the section"),
+        (".long f, 1, 3", "the entry at 0x0 gives no reason that there is"),
+    ] {
+        let message = error(&carried(entry));
+        assert!(message.contains(&format!("section .comment.kshrink: {problem}")), "{entry}: {message}");
+    }
+}
+
+/// An object with hand-written code in the middle of a section, as a pass puts it there.
+#[test]
+fn carried_code_stays_whole_in_the_middle_of_a_section() {
+    let dir = Dir::new();
+    let source = "
+        .type   f, @function
+f:      jmp     0f
+        nop
+0:      ret
+        .size   f, . - f
+label:  .byte   0xff, 0xff, 0xff, 0xff
+        .type   g, @function
+g:      jmp     0f
+        nop
+0:      ret
+        .size   g, . - g
+        .section .comment.kshrink, \"e\", @progbits
+        .long   label, 4, 0";
+    let graph = lift(&[assemble(&dir, source)]);
+    let view = View::of(&graph);
+    let (node, offset) = view.symbol("label");
+    let opaque = graph.opaque.iter().find(|opaque| opaque.node == node).expect("it stays whole");
+    assert_eq!((offset, graph.node(node).size, opaque.reason), (0, 4, "hand-written"));
+    // Without the entry, bytes that are no instructions would keep the others whole, too.
+    assert_eq!((graph.opaque.len(), view.blocks("f").len(), view.blocks("g").len()), (1, 3, 3));
+}
+
 /// Two replacements that are parts of a third, and do not overlap one another: all is one piece.
 #[test]
 fn replacements_within_another_are_not_cut_off() {

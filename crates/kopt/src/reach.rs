@@ -8,8 +8,8 @@ Tables that are weak keep nothing alive, and lose the entries about code that is
 */
 
 use fixedbitset::FixedBitSet;
-use kcfg::edges::{Destination, Edges};
-use kcfg::graph::Graph;
+use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::graph::{Block, Graph, NodeKind, Terminator};
 use kcfg::index::NodeId;
 
 use crate::report::PassReport;
@@ -17,7 +17,19 @@ use crate::report::PassReport;
 /// Removes what is unreachable.
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("reach");
-    let reachable = reachable(graph);
+    let edges = Edges::of(graph);
+    let reachable = reachable_by(graph, &edges);
+    let last_calls: Vec<NodeId> = graph
+        .node_ids()
+        .filter(|&node| reachable.contains(node.get()) && is_last_call(graph, &edges, node))
+        .collect();
+    for node in last_calls {
+        if let NodeKind::Block(Block { end: Terminator::Call { next }, .. }) =
+            &mut graph.nodes[node.get()].kind
+        {
+            *next = None;
+        }
+    }
     for node in graph.node_ids() {
         if graph.node(node).live && !reachable.contains(node.get()) {
             report.removed.remove(graph, node);
@@ -34,9 +46,24 @@ pub fn run(graph: &mut Graph) -> PassReport {
     report
 }
 
+/// Whether a block ends in a call that does not come back, although code lies behind it: that is not where it goes on,
+/// wherever a pass puts it.
+fn is_last_call(graph: &Graph, edges: &Edges<'_>, node: NodeId) -> bool {
+    let calls = matches!(graph.block(node), Some(Block { end: Terminator::Call { next: Some(_) }, .. }));
+    let mut returns = false;
+    if calls {
+        edges.for_each(node, |edge| returns |= edge.kind == EdgeKind::Return);
+    }
+    calls && !returns
+}
+
 /// The nodes that some root reaches.
 pub fn reachable(graph: &Graph) -> FixedBitSet {
-    let edges = Edges::of(graph);
+    reachable_by(graph, &Edges::of(graph))
+}
+
+/// The nodes that some root reaches along these edges.
+fn reachable_by(graph: &Graph, edges: &Edges<'_>) -> FixedBitSet {
     let mut reachable = FixedBitSet::with_capacity(graph.nodes.len());
     let mut pending: Vec<NodeId> = Vec::new();
     for root in &graph.roots {

@@ -19,7 +19,7 @@ use crate::special::Rule;
 /// The largest alignment in bytes that the place where a run of sections begins can be trusted with.
 const CACHE_LINE: u32 = 64;
 
-/// How many bytes of narrow sections go in front of the wide ones. The linker's padding before those is half a
+/// How many bytes of narrow sections go in front of the wide ones, of those that are no larger. The linker's padding before those is half a
 /// page on the average, and this much of it is put to use; zero-initialised data begins on a page, and the
 /// wide ones with it.
 const FRONT: u32 = 2048;
@@ -42,15 +42,15 @@ pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
         let (wide, narrow): (Vec<_>, Vec<_>) = run.into_iter().partition(|piece| piece.align > CACHE_LINE);
         let mut packed = Vec::new();
         pack(narrow, &mut packed);
-        let mut before = 0;
-        let front = packed.iter().take_while(|piece| {
-            before += piece.size;
-            before <= if zero || wide.is_empty() { 0 } else { FRONT }
+        let mut room = if zero || wide.is_empty() { 0 } else { FRONT };
+        let (front, behind): (Vec<_>, Vec<_>) = packed.into_iter().partition(|piece| {
+            let fits = piece.size <= room;
+            room -= if fits { piece.size } else { 0 };
+            fits
         });
-        let behind = packed.split_off(front.count());
-        placed.append(&mut packed);
+        pack(front, placed);
         pack(wide, placed);
-        placed.extend(behind);
+        pack(behind, placed);
     }
 }
 
