@@ -16,8 +16,8 @@ pub struct Table {
     rows: BTreeMap<(Row, String), Vec<usize>>,
     /// The tests that are refused, by reason.
     refused: BTreeMap<String, BTreeSet<String>>,
-    /// Test and level, what is different, and why that is no defect if it is none.
-    different: BTreeSet<(String, String, String, Option<&'static str>)>,
+    /// Test and level, and what is different.
+    different: BTreeSet<(String, String, String)>,
 }
 
 /// The rows in their order.
@@ -27,20 +27,26 @@ enum Row {
     Repeated,
     Same,
     Refused,
-    Explained,
     Different,
 }
 
 impl Table {
-    /// An empty table for this number of tests.
-    pub fn new(levels: &[&[&str]], tests: usize) -> Table {
+    /// An empty table.
+    pub fn new(levels: &[&[&str]]) -> Table {
         let levels = levels.iter().map(|level| level.join(" ")).collect();
         let (rows, refused, different) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Table { levels, tests, rows, refused, different }
+        Table { levels, tests: 0, rows, refused, different }
     }
 
-    /// Adds what became of a test at a level.
-    pub fn add(&mut self, level: usize, name: &str, verdict: Verdict, explained: Option<&'static str>) {
+    /// Adds what became of a test at every level.
+    pub fn add(&mut self, name: &str, verdicts: Vec<Verdict>) {
+        self.tests += 1;
+        for (level, verdict) in verdicts.into_iter().enumerate() {
+            self.add_verdict(level, name, verdict);
+        }
+    }
+
+    fn add_verdict(&mut self, level: usize, name: &str, verdict: Verdict) {
         let (row, label) = match verdict {
             Verdict::Skipped(why) => (Row::Skipped, format!("skipped: {why}")),
             Verdict::Repeated => (Row::Repeated, "the objects of an earlier level".to_owned()),
@@ -50,14 +56,16 @@ impl Table {
                 (Row::Refused, "refused".to_owned())
             }
             Verdict::Different(why) => {
-                self.different.insert((name.to_owned(), self.levels[level].clone(), why, explained));
-                match explained {
-                    Some(_) => (Row::Explained, "different, explained".to_owned()),
-                    None => (Row::Different, "different".to_owned()),
-                }
+                self.different.insert((name.to_owned(), self.levels[level].clone(), why));
+                (Row::Different, "different".to_owned())
             }
         };
         self.rows.entry((row, label)).or_insert_with(|| vec![0; self.levels.len()])[level] += 1;
+    }
+
+    /// How many tests have been added.
+    pub fn tests(&self) -> usize {
+        self.tests
     }
 
     /// How many programs did the same, at any level.
@@ -65,8 +73,8 @@ impl Table {
         self.count(Row::Same)
     }
 
-    /// How many differences, at any level, have no explanation.
-    pub fn unexplained(&self) -> usize {
+    /// How many programs did something else, at any level.
+    pub fn different(&self) -> usize {
         self.count(Row::Different)
     }
 
@@ -96,11 +104,8 @@ impl fmt::Display for Table {
                 writeln!(f, "    and {} more", names.len() - NAMED)?;
             }
         }
-        for (name, level, why, explained) in &self.different {
+        for (name, level, why) in &self.different {
             writeln!(f, "\ndifferent: {name} {level}\n  {why}")?;
-            if let Some(explained) = explained {
-                writeln!(f, "  explained: {explained}")?;
-            }
         }
         writeln!(f)
     }
