@@ -104,9 +104,8 @@ struct Figures {
     builds: usize,
     functions: usize,
     jump_tables: usize,
-    /// As `kcfg` has it: jumps through tables of which it knows the targets, and others.
+    /// As `kcfg` has it: jumps through tables of which it knows the targets. Functions with others are carried whole.
     resolved: u64,
-    unresolved: u64,
     code_bytes: u64,
     code_bytes_after_reach: u64,
     seeds_skipped: usize,
@@ -243,7 +242,6 @@ fn rewrite_all(
     let summary: Value =
         serde_json::from_slice(&chain.step(summary)?.stdout).map_err(|error| error.to_string())?;
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
-    figures.unresolved += summary["unresolved_switches"].as_u64().ok_or("kcfg counts no unresolved jumps")?;
     let shuffled = if variant.link.contains(&"-static-pie") { SHUFFLED } else { INSTRUMENTED };
     for passes in ["none", "reach", shuffled] {
         let object = format!("{passes}{level}.o");
@@ -313,7 +311,6 @@ impl Figures {
         self.functions += other.functions;
         self.jump_tables += other.jump_tables;
         self.resolved += other.resolved;
-        self.unresolved += other.unresolved;
         self.code_bytes += other.code_bytes;
         self.code_bytes_after_reach += other.code_bytes_after_reach;
         self.seeds_skipped += other.seeds_skipped;
@@ -327,14 +324,13 @@ impl Figures {
             self.opaque.iter().map(|(why, n)| format!("\n  carried whole: {n} × {why}")).collect();
         format!(
             "random programs: {programs} (and {} that do not end) in {} builds, in {:.0} s: {} functions, {} jump \
-             tables (kcfg resolves {}, and leaves {} jumps), {} KiB of code, of which reach keeps {} KiB{opaque}",
+             tables (kcfg resolves {}), {} KiB of code, of which reach keeps {} KiB{opaque}",
             self.seeds_skipped,
             self.builds,
             time.as_secs_f64(),
             self.functions,
             self.jump_tables,
             self.resolved,
-            self.unresolved,
             self.code_bytes / 1024,
             self.code_bytes_after_reach / 1024,
         )
