@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan study-sections study-kernels study-scan study-programs pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan study-sections study-kernels study-scan study-programs study-torture study-random pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = coverage kcfg kelf kshrink-spec reorder syscall-scan
@@ -28,6 +28,8 @@ help:
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
+	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
+	@echo 'make study-random     500 random programs in place of 100, rewritten and run (docs/torture.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
@@ -95,6 +97,12 @@ study-scan: build
 
 study-programs: build
 	fixtures/bench/study-programs.sh docs/scan-programs.md
+
+study-torture: build
+	cargo test --release --package kshrink-tests --test torture -- --ignored --nocapture
+
+study-random: build
+	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs
 
 pages: build
 	fixtures/pages/pages.sh out/pages

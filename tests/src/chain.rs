@@ -126,11 +126,25 @@ impl Chain {
     ) -> Result<BTreeSet<String>, String> {
         let run = Run::new(GCC).args(["-m32", "-o", program, "-Wl,--start-group"]).args(objects);
         let outcome = self.step(run.arg("-Wl,--end-group").args(flags))?;
-        let warnings = outcome.stderr.lines().filter_map(|line| line.split_once("warning: "));
-        let unnamed = |warning: &str| {
-            objects.iter().fold(warning.to_owned(), |text, name| text.replace(name, "OBJECT"))
+        let warnings = outcome.stderr.lines().filter_map(|line| Some(line.split_once("warning: ")?.1));
+        let bare = |warning: &str| match warning.split_once(": ") {
+            Some((place, about_it)) if objects.contains(&place) => about_it.to_owned(),
+            _ => warning.to_owned(),
         };
-        Ok(warnings.map(|(_, warning)| unnamed(warning)).collect())
+        Ok(warnings.map(bare).collect())
+    }
+
+    /// Rewrites the objects of a program into one, whatever the rewriter says. The pass `layout` gets a random order.
+    pub fn attempt_rewrite(&mut self, output: &str, objects: &[&str], entry: &str, passes: &str) -> Outcome {
+        let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
+        let mut run = run.args(["--passes", passes, "--emit-object", output]).limit(REWRITE_LIMIT);
+        if [SHUFFLED, INSTRUMENTED].contains(&passes) {
+            let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
+            let plan = order::random(paths.iter().map(PathBuf::as_path), objects.len() as u64);
+            self.write("order.json", plan);
+            run = run.args(["--plan", "order.json"]);
+        }
+        self.attempt(run)
     }
 
     /// Rewrites the objects of a program into one. The pass `layout` gets a random order.
@@ -144,15 +158,12 @@ impl Chain {
         entry: &str,
         passes: &str,
     ) -> Result<Rewritten, String> {
-        let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
-        let mut run = run.args(["--passes", passes, "--emit-object", output]).limit(REWRITE_LIMIT);
-        if [SHUFFLED, INSTRUMENTED].contains(&passes) {
-            let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
-            let plan = order::random(paths.iter().map(PathBuf::as_path), objects.len() as u64);
-            fs::write(self.dir().join("order.json"), plan).map_err(|error| error.to_string())?;
-            run = run.args(["--plan", "order.json"]);
+        let outcome = self.attempt_rewrite(output, objects, entry, passes);
+        if outcome.status == Some(0) {
+            Ok(Rewritten::parse(&outcome.stderr))
+        } else {
+            Err(outcome.to_string())
         }
-        Ok(Rewritten::parse(&self.step(run)?.stderr))
     }
 
     /// Rewrites an object that [`Chain::rewrite`] made once more with the same passes, and compares: passes that only

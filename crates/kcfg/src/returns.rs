@@ -6,13 +6,17 @@ satisfies the rules below, so that a function that only loops, or only calls fun
 is found not to return either. Whatever is not understood may return. This makes reachability
 context-sensitive where it matters: the code behind a call is reached through the callee's return, not
 through the call (Chanet et al. 2007, section 2.4).
+
+A label whose address is taken, other than by a jump table, may be jumped to while its function waits for a call, and the
+function then goes on there: `__builtin_longjmp` and jumps out of nested functions do that (GCC manual, "Nonlocal
+Gotos"). So if a label may return, all of its function may.
 */
 
 use fixedbitset::FixedBitSet;
 
 use crate::edges::{SiteIndex, for_each_successor};
 use crate::graph::{Graph, NodeKind, Target, Terminator};
-use crate::index::NodeId;
+use crate::index::{FunctionId, NodeId};
 
 /// The blocks from which control may return to the caller.
 pub struct Returns {
@@ -39,6 +43,10 @@ struct Solver<'g> {
     waiting: Vec<Vec<NodeId>>,
     /// Blocks that reach their return point without the call as well: a fault's fixup is there.
     skips_call: FixedBitSet,
+    /// Labels whose address is taken, with each of the functions that may be entered there once more, sorted.
+    labels: Vec<(NodeId, FunctionId)>,
+    /// Functions of which all blocks are marked.
+    whole: FixedBitSet,
 }
 
 impl<'g> Solver<'g> {
@@ -49,6 +57,8 @@ impl<'g> Solver<'g> {
             pending: Vec::new(),
             waiting: vec![Vec::new(); graph.nodes.len()],
             skips_call: FixedBitSet::with_capacity(graph.nodes.len()),
+            labels: labels(graph),
+            whole: FixedBitSet::with_capacity(graph.functions.len()),
         };
         for node in graph.node_ids() {
             match &graph.node(node).kind {
@@ -112,6 +122,7 @@ impl<'g> Solver<'g> {
 
     fn solve(mut self) -> Returns {
         while let Some(node) = self.pending.pop() {
+            self.mark_functions_of_label(node);
             for waiter in std::mem::take(&mut self.waiting[node.get()]) {
                 if self.may_return.contains(waiter.get()) {
                     continue;
@@ -128,6 +139,23 @@ impl<'g> Solver<'g> {
             }
         }
         Returns { may_return: self.may_return }
+    }
+
+    /// Marks the functions that go on at a block that may return, if its address is taken.
+    fn mark_functions_of_label(&mut self, node: NodeId) {
+        let first = self.labels.partition_point(|(label, _)| *label < node);
+        for at in first..self.labels.len() {
+            let (label, function) = self.labels[at];
+            if label != node {
+                break;
+            }
+            if !self.whole.put(function.get()) {
+                self.graph.functions[function.get()]
+                    .blocks
+                    .clone()
+                    .for_each(|block| self.mark(NodeId(block)));
+            }
+        }
     }
 
     /// Whether `waiter` may return now that `node`, which it leads to, may.
@@ -152,4 +180,28 @@ impl<'g> Solver<'g> {
         let callee = self.graph.resolve_node(self.graph.callee(waiter)?.target);
         if Some(node) == next { callee } else { next }
     }
+}
+
+/// The labels whose address code takes, with their function and, for a label in a cold part, the one that takes it. A
+/// function is carried whole, and may return, if data names a label of it, or another function does
+/// (`lift/pointers.rs`).
+fn labels(graph: &Graph) -> Vec<(NodeId, FunctionId)> {
+    let mut labels = Vec::new();
+    for node in graph.node_ids() {
+        let Some(taker) = graph.block(node) else { continue };
+        let refs = graph.refs_of(node);
+        let callee = usize::from(graph.callee(node).is_some());
+        for reference in &refs[..refs.len() - callee] {
+            let Some(label) = graph.resolve_node(reference.target) else { continue };
+            let Some(block) = graph.block(label) else { continue };
+            let function = &graph.functions[block.function.get()];
+            // A cold part has no callers: its first block is a label like the others.
+            if function.blocks.start != label.0 || function.name.contains(".cold") {
+                labels.extend([(label, block.function), (label, taker.function)]);
+            }
+        }
+    }
+    labels.sort_unstable();
+    labels.dedup();
+    labels
 }

@@ -1,7 +1,7 @@
 /*!
 Random programs, compiled in many ways, go through the rewriter and must do what they did before.
 
-Each of [`PROGRAMS`] programs is made of two files: one by csmith (Yang et al., PLDI 2011), free of undefined
+Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et al., PLDI 2011), free of undefined
 behaviour, which prints a checksum of all its variables, and one full of `switch` statements, which csmith
 does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
 [`VARIANTS`], go through `--passes none`, through `--passes reach`, and through passes that shuffle all code
@@ -21,8 +21,8 @@ use kshrink_tests::elf::Contents;
 use kshrink_tests::{Chain, INSTRUMENTED, Outcome, Rewritten, Run, SHUFFLED, fixture, parallel, recipe};
 use serde_json::Value;
 
-/// How many programs, numbered from 0. Program N has the seed N, or if that does not end, N + [`PROGRAMS`],
-/// and so on.
+/// How many programs, numbered from 0, unless `KSHRINK_PROGRAMS` says otherwise. Program N has the seed N, or if that does
+/// not end, N + this number, and so on.
 const PROGRAMS: usize = 100;
 /// How many seeds are tried for one program.
 const TRIES: usize = 8;
@@ -104,7 +104,7 @@ struct Figures {
     builds: usize,
     functions: usize,
     jump_tables: usize,
-    /// The tables of which `kcfg` knows the jump.
+    /// As `kcfg` has it: jumps through tables of which it knows the targets. Functions with others are carried whole.
     resolved: u64,
     code_bytes: u64,
     code_bytes_after_reach: u64,
@@ -116,11 +116,12 @@ struct Figures {
 fn random_programs_do_what_they_did_before() {
     recipe("install.sh", &["programs"]);
     let start = Instant::now();
-    let only = std::env::var("KSHRINK_SEED").ok().map(|text| text.parse().expect("KSHRINK_SEED is a number"));
-    let numbers: Vec<usize> = only.map_or_else(|| (0..PROGRAMS).collect(), |number| vec![number]);
+    let programs = number("KSHRINK_PROGRAMS").unwrap_or(PROGRAMS);
+    let numbers: Vec<usize> =
+        number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
     let mut figures = Figures::default();
     let mut failures = Vec::new();
-    for result in parallel(numbers.len(), |i| program(numbers[i])) {
+    for result in parallel(numbers.len(), |i| program(numbers[i], programs)) {
         match result {
             Ok(program) => figures.add(&program),
             Err(failure) => failures.push(failure),
@@ -139,11 +140,17 @@ fn random_programs_do_what_they_did_before() {
     assert!(!few, "so few jump tables test little: {}", figures.jump_tables);
 }
 
-/// Takes one program through everything.
-fn program(number: usize) -> Result<Figures, String> {
+/// The number that an environment variable holds, if it is set.
+fn number(variable: &str) -> Option<usize> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}; expected a number")))
+}
+
+/// Takes one program, of a number of them, through everything.
+fn program(number: usize, programs: usize) -> Result<Figures, String> {
     let variant = &VARIANTS[number % VARIANTS.len()];
     for attempt in 0..TRIES {
-        let seed = number + attempt * PROGRAMS;
+        let seed = number + attempt * programs;
         let mut chain = Chain::new(&format!("random-program-{number}"));
         match originals(&mut chain, seed, variant) {
             Ok(Some(originals)) => {

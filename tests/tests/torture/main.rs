@@ -1,0 +1,187 @@
+/*!
+GCC's own execution tests go through the rewriter, and must do what they did before.
+
+They are programs of C that end with 0 if the compiler did right, most of them because it once did not: they hold what
+compilers make of the odd corners of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at
+all of [`LEVELS`], with the options that its directives ask for ([`Case`]), and has to do the same after each of
+[`PASSES`]. A program that the rewriter refuses with a clear error is counted by the reason, and is no failure; a
+difference is one.
+
+It takes most of an hour on two cores, so `make study-torture` runs it, and `make test` does not. The last results are in
+docs/torture.md. `KSHRINK_TORTURE=TEXT` takes the tests whose path contains TEXT alone.
+*/
+
+mod cases;
+mod table;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use kshrink_tests::{Chain, INSTRUMENTED, Outcome, Random, Run, SHUFFLED, parallel, recipe};
+
+use cases::Case;
+use table::Table;
+
+const LEVELS: [&[&str]; 3] = [&["-Os"], &["-O2"], &["-O3", "-msse2"]];
+const PASSES: [&str; 4] = ["none", "reach", SHUFFLED, INSTRUMENTED];
+/// With the shared C library of the cross compiler: linking takes half the time that it takes with `-static`, and is most of
+/// what there is to do. Where the program starts is fixed, which the stores of [`INSTRUMENTED`] need.
+const LINK: &[&str] = &[
+    "-no-pie",
+    "-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2",
+    "-Wl,-rpath=/usr/i686-linux-gnu/lib",
+];
+
+/// What has taken longer never ends, or tests the machine.
+const ORIGINAL_LIMIT: Duration = Duration::from_secs(10);
+/// No verdict should depend on what else the machine is doing.
+const REWRITTEN_LIMIT: Duration = Duration::from_secs(60);
+/// After how many tests the table so far is printed.
+const REPORTED: usize = 250;
+/// Exit code of a command whose input is wrong.
+const BAD_INPUT: i32 = 2;
+
+/// What became of a test at a level.
+enum Verdict {
+    /// There is no original to compare with, for this reason.
+    Skipped(&'static str),
+    /// The compiler made the objects that it had made at an earlier level.
+    Repeated,
+    /// After all passes it does what it did.
+    Same,
+    /// The rewriter says what it cannot rewrite.
+    Refused(String),
+    /// It does something else, or a command failed.
+    Different(String),
+}
+
+#[test]
+#[ignore = "takes most of an hour; run by make study-torture"]
+fn tests_of_gcc_do_what_they_did_before() {
+    recipe("install.sh", &["torture"]);
+    let suite = recipe("programs/torture.sh", &[]);
+    let filter = std::env::var("KSHRINK_TORTURE").unwrap_or_default();
+    let mut cases = cases::all(&suite);
+    cases.retain(|case| case.name.contains(&filter));
+    assert!(!cases.is_empty(), "no test of {} has {filter:?} in its path", suite.display());
+
+    // What has been done at any time is a fair sample.
+    let mut random = Random::new(0);
+    for last in (1..cases.len()).rev() {
+        cases.swap(last, random.range(0, last as u32) as usize);
+    }
+
+    let start = Instant::now();
+    let table = Mutex::new(Table::new(&LEVELS));
+    parallel(cases.len(), |i| {
+        let (name, verdicts) = (&cases[i].name, verdicts(&cases[i]));
+        let mut table = table.lock().expect("no thread panics with the table");
+        table.add(name, verdicts);
+        if table.tests() % REPORTED == 0 || table.tests() == cases.len() {
+            let (of, time) = (cases.len(), start.elapsed().as_secs_f64());
+            // Past the harness, which shows the output of failures only.
+            let _ = writeln!(std::io::stderr(), "\nafter {time:.0} s, of {of} tests:\n{table}");
+        }
+    });
+    let table = table.into_inner().expect("no thread panics with the table");
+    assert!(table.same() > 0, "nothing was compared");
+    assert_eq!(table.different(), 0, "tests do something else once they are rewritten");
+}
+
+/// What becomes of one test at every level.
+fn verdicts(case: &Case) -> Vec<Verdict> {
+    let mut earlier: Vec<Vec<Vec<u8>>> = Vec::new();
+    LEVELS.iter().map(|level| verdict(case, level, &mut earlier)).collect()
+}
+
+/// What becomes of one test at one level. The objects of earlier levels are those that need not be tried again.
+fn verdict(case: &Case, level: &[&str], earlier: &mut Vec<Vec<Vec<u8>>>) -> Verdict {
+    if !case.runs {
+        return Verdict::Skipped("is not to be run");
+    }
+    let what = format!("torture {} {}", case.name, level.join(" "));
+    let mut chain = Chain::new(&what);
+    let options: Vec<&str> = level
+        .iter()
+        .copied()
+        .chain(["-w", "-fno-pie"])
+        .chain(case.options.iter().map(String::as_str))
+        .collect();
+    let mut objects = Vec::new();
+    for (number, source) in case.sources.iter().enumerate() {
+        let object = format!("test{number}.o");
+        if chain.compile(source, &object, &options).is_err() {
+            return Verdict::Skipped("does not compile");
+        }
+        objects.push(object);
+    }
+    let contents: Vec<Vec<u8>> = objects.iter().map(|object| read(&chain.dir().join(object))).collect();
+    if earlier.contains(&contents) {
+        return Verdict::Repeated;
+    }
+    earlier.push(contents);
+
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let link: Vec<&str> = LINK.iter().chain(&options).copied().chain(["-lm"]).collect();
+    let Ok(warnings) = chain.link("original", &objects, &link) else {
+        return Verdict::Skipped("does not link");
+    };
+    let original = chain.attempt(Run::new("./original").limit(ORIGINAL_LIMIT));
+    if original.status != Some(0) {
+        return Verdict::Skipped("does not end with 0 within 10 s");
+    }
+    // Addresses of memory that was allocated, for instance.
+    if !chain.attempt(Run::new("./original").limit(ORIGINAL_LIMIT)).equals(&original) {
+        return Verdict::Skipped("prints something else each time");
+    }
+    for passes in PASSES {
+        match compare(&mut chain, passes, &objects, &link, &warnings, &original) {
+            Ok(None) => {}
+            Ok(Some(refusal)) => return Verdict::Refused(refusal),
+            Err(why) => {
+                let _ = writeln!(std::io::stderr(), "{}\n", chain.failed(&what, &why));
+                return Verdict::Different(format!(
+                    "--passes {passes}: {}",
+                    why.lines().next().unwrap_or_default()
+                ));
+            }
+        }
+    }
+    Verdict::Same
+}
+
+/// Rewrites, links and runs a program. Returns why it is refused, if it is.
+///
+/// # Errors
+/// What is different from the original.
+fn compare(
+    chain: &mut Chain,
+    passes: &str,
+    objects: &[&str],
+    link: &[&str],
+    warnings: &BTreeSet<String>,
+    original: &Outcome,
+) -> Result<Option<String>, String> {
+    let object = format!("{passes}.o");
+    let rewritten = chain.attempt_rewrite(&object, objects, "main", passes);
+    let error = rewritten.stderr.lines().find_map(|line| line.split_once("error: "));
+    match (rewritten.status, error) {
+        (Some(0), _) => {}
+        (Some(BAD_INPUT), Some((_, error))) => return Ok(Some(error.to_owned())),
+        _ => return Err(format!("the rewriter failed: {rewritten}")),
+    }
+    let now = chain.link(passes, &[&object], link).map_err(|why| format!("it does not link: {why}"))?;
+    if let Some(warning) = now.difference(warnings).next() {
+        return Err(format!("the linker warns: {warning}"));
+    }
+    let outcome = chain.attempt(Run::new(format!("./{passes}")).limit(REWRITTEN_LIMIT));
+    if outcome.equals(original) { Ok(None) } else { Err(original.difference(&outcome)) }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
