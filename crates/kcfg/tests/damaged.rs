@@ -137,7 +137,7 @@ fn tables_have_content() {
 
 #[test]
 fn table_entries_of_the_linker_lie_within_a_section() {
-    let message = error(".data\nx: .long 1\n .text\n .long x@gotoff\n .long x@gotoff + 0x100000");
+    let message = error(".data\nx: .long 1\n .text\n .long x@got\n .long x@got + 0x100000");
     assert!(message.contains("names a place outside of what it points to in section .data"), "{message}");
 }
 
