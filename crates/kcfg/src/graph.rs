@@ -372,6 +372,17 @@ impl Graph {
         end - self.node(id).offset
     }
 
+    /// Length in bytes in the input of the branch that ends a block and is not among its bytes; 0 if there is none.
+    pub fn branch_len(&self, id: NodeId) -> u32 {
+        let (node, section) = (self.node(id), self.section_of(id));
+        let behind = Some(id.0 + 1).filter(|&behind| behind < section.nodes.end);
+        let end = behind.map_or(section.size, |behind| {
+            let behind = &self.nodes[behind as usize];
+            behind.offset - behind.padding.len() as u32
+        });
+        end.saturating_sub(node.offset + node.size)
+    }
+
     /// The section that the node came from.
     pub fn section_of(&self, id: NodeId) -> &Section {
         &self.sections[self.node(id).section.get()]

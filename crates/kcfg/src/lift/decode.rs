@@ -150,6 +150,11 @@ impl CodeSection {
         }
     }
 
+    /// Whether an instruction contains the byte at `offset` and begins before it.
+    pub fn is_inside_instruction(&self, offset: u32) -> bool {
+        self.insn_containing(offset).is_some_and(|placed| placed.offset != offset)
+    }
+
     /// Something names the code at `offset`: a block begins there.
     pub fn add_reference(&mut self, offset: u32) {
         let Some(span) = self.span_containing(offset) else {

@@ -242,6 +242,7 @@ impl<'p> Lifter<'p> {
             for part in &parts {
                 sections[part.section.get()].carry_whole(&part.range, "kept as it was");
             }
+            sections.into_iter().for_each(SectionPlan::settle);
             self.whole.extend(parts.iter().map(|part| part.section));
         }
         self.kept.extend(parts);
@@ -275,12 +276,16 @@ impl<'p> Lifter<'p> {
                 }
             };
             let places: Vec<_> = whole.iter().map(place).collect();
+            let sections: FxHashSet<_> = places.iter().map(|&(section, _)| section).collect();
             for ((object, section), function) in places {
                 let plan = &mut self.plans.sections[object.get()][section.get()];
                 match function {
                     Some(start) => plan.carry_whole(&(start..start + 1), pointers::REASON),
                     None => plan.carry_section_whole(pointers::REASON),
                 }
+            }
+            for (object, section) in sections {
+                self.plans.sections[object.get()][section.get()].settle();
             }
         }
     }

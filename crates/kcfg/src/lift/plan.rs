@@ -232,6 +232,8 @@ struct NamedPlace {
     is_call: bool,
     /// Whether a global symbol says which function is meant, however far away the place is.
     by_name: bool,
+    /// Whether code makes the address, other than for a branch there.
+    by_code: bool,
 }
 
 /// Blocks begin, or functions stay whole, where another section's relocation says so.
@@ -260,7 +262,8 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
                 let from = reloc.offset as u32;
                 let Some(span) = code.span_containing(from).filter(|_| own) else { continue };
                 let to = (symbol.value as i64 + reloc.addend) as u32;
-                if code.span_containing(to) == Some(span) && code.spans[span].start != to {
+                // Its first byte, too: a label there is one to count from.
+                if code.span_containing(to) == Some(span) {
                     code.names_itself.push(from);
                 }
             }
@@ -272,6 +275,10 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
             let size = program.objects[place.object.get()].object.section(place.section).size;
             match u32::try_from(place.offset).ok().filter(|&offset| u64::from(offset) <= size) {
                 Some(offset) if place.is_call => code.add_call(place.caller, offset),
+                // For the `jmp` of a trampoline, GCC loads `f + 10`, which lies in another function if `f` is short.
+                Some(offset) if place.by_code && code.is_inside_instruction(offset) => {
+                    code.opaque = Some("code that names the middle of an instruction");
+                }
                 Some(offset) => code.add_reference(offset),
                 // An integer made of an address (`__pa()`): nothing tells which function is meant.
                 None if !place.by_name => code.opaque = Some("an address that lies outside of the section"),
@@ -320,6 +327,7 @@ fn named_place(
         },
     };
     let symbol = &program.objects[object.get()].object.symbols[symbol.get()];
+    let by_code = is_code(section) && !relative;
     let Place::Section(section) = symbol.place else { return None };
     let caller = code.and_then(|code| code.call_at(from));
     Some(NamedPlace {
@@ -329,6 +337,7 @@ fn named_place(
         caller,
         is_call: caller.is_some(),
         by_name: matches!(resolved, Resolved::Global(_)),
+        by_code,
     })
 }
 
@@ -348,32 +357,29 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
 }
 
 impl SectionPlan {
-    /// Carries as one chunk each function that begins in a range of offsets, or the data that this is a plan for.
+    /// Marks what is to be carried as one chunk: each function that begins in a range of offsets, or the data that this is
+    /// a plan for. [`SectionPlan::settle`] has to follow.
     pub(super) fn carry_whole(&mut self, range: &Range<u32>, reason: &'static str) {
         match self {
             SectionPlan::Chunks { starts, life: Life::Referenced, .. } => starts.truncate(1),
             SectionPlan::Code { code, .. } => {
-                for i in 0..code.spans.len() {
-                    if range.contains(&code.spans[i].start) {
-                        code.make_opaque(i, reason);
-                    }
-                }
-                self.settle();
+                let first = code.spans.partition_point(|span| span.start < range.start);
+                let behind = code.spans.partition_point(|span| span.start < range.end);
+                (first..behind).for_each(|span| code.make_opaque(span, reason));
             }
             SectionPlan::Chunks { .. } | SectionPlan::Skip => {}
         }
     }
 
-    /// Carries all code of the section as one chunk.
+    /// Marks all code of the section as one chunk. [`SectionPlan::settle`] has to follow.
     pub(super) fn carry_section_whole(&mut self, reason: &'static str) {
         if let SectionPlan::Code { code, .. } = self {
             code.opaque = Some(reason);
         }
-        self.settle();
     }
 
     /// Decides what of a section of code stays whole.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let SectionPlan::Code { code, .. } = self else { return };
         code.settle();
         if let Some(reason) = code.opaque {

@@ -179,7 +179,7 @@ impl BranchMaker<'_> {
         let jump = Branch { kind: BranchKind::Jump, condition: 0 };
         let run_on = |next: NodeId| {
             let dest = Dest { target: Target::Node(next), offset: 0 };
-            (Some(next) != behind && graph.node(next).live).then(|| self.branch(from, jump, dest))
+            (Some(next) != behind && graph.node(next).live).then(|| self.branch(node, jump, dest))
         };
         match &block.end {
             Terminator::FallThrough(next) => run_on(*next).into_iter().collect(),
@@ -189,10 +189,10 @@ impl BranchMaker<'_> {
                 // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
                 let useless = to.is_some() && to == behind && to != Some(NodeId(node.0 + 1));
                 let useless = useless && self.relax == Relax::Shortest;
-                if useless { Vec::new() } else { vec![self.branch(from, jump, *dest)] }
+                if useless { Vec::new() } else { vec![self.branch(node, jump, *dest)] }
             }
             Terminator::Branch { branch, taken, next } => {
-                let mut branches = vec![self.branch(from, *branch, *taken)];
+                let mut branches = vec![self.branch(node, *branch, *taken)];
                 branches.extend(run_on(*next));
                 branches
             }
@@ -207,10 +207,15 @@ impl BranchMaker<'_> {
         }
     }
 
-    fn branch(&self, from: &Node, branch: Branch, dest: Dest) -> PlacedBranch {
-        let symbolic = !self.is_local(from, &dest);
+    /// A branch in the form to begin with. As assembled, that is the one that it had: GNU as never shortens a branch that
+    /// it has once found too short, though another one's growth may have moved the padding in between.
+    fn branch(&self, from: NodeId, branch: Branch, dest: Dest) -> PlacedBranch {
+        let symbolic = !self.is_local(self.graph.node(from), &dest);
         let forms = self.isa.branch_forms(branch);
-        let form = if symbolic { forms[forms.len() - 1] } else { forms[0] };
+        let len = self.graph.branch_len(from);
+        let assembled =
+            forms.iter().find(|form| self.relax == Relax::AsAssembled && u32::from(form.len) == len);
+        let form = if symbolic { forms[forms.len() - 1] } else { *assembled.unwrap_or(&forms[0]) };
         PlacedBranch { branch, dest, form, symbolic }
     }
 

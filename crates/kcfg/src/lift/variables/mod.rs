@@ -192,7 +192,7 @@ impl Variables {
     fn add_initializer(&mut self, at: i64, holder: Option<i64>) {
         match holder {
             Some(holder) if (0..self.size()).contains(&at) && self.piece(holder) == self.piece(at) => {}
-            _ => self.add_pointer(at),
+            _ => self.add_entry(at),
         }
     }
 
