@@ -210,6 +210,12 @@ fn kernel_base(name: &str) -> Option<&'static str> {
     BASES.iter().find(is_base).copied()
 }
 
+/// Whether a function is a retpoline, which jumps where a register says: GCC and Clang call it by such names
+/// (`-mindirect-branch=thunk-extern`, `-mretpoline-external-thunk`).
+pub fn is_retpoline(name: &str) -> bool {
+    ["__x86_indirect_", "__llvm_retpoline_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Whether a name is one of the language C, so that there can be symbols that end in it.
 fn is_identifier(name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';

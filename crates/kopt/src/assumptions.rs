@@ -9,7 +9,7 @@ each has tests that fail when the rule is applied otherwise (its *guards*).
 
 use goblin::elf::section_header::SHF_MERGE;
 use kcfg::graph::{Graph, Life, Terminator};
-use kcfg::special::{RootReason, World};
+use kcfg::special::{RootReason, World, is_retpoline};
 use serde::Serialize;
 
 use crate::PassReport;
@@ -136,11 +136,7 @@ pub const ALL: &[Assumption] = &[
         says: "A jump to `__x86_indirect_…` or `__llvm_retpoline_…` goes where a register says.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
         guards: &["crates/kcfg/tests/sound.rs: differences_of_labels"],
-        applies: |graph, _| {
-            graph.symbols.iter().any(|symbol| {
-                symbol.name.starts_with("__x86_indirect_") || symbol.name.starts_with("__llvm_retpoline_")
-            })
-        },
+        applies: |graph, _| graph.symbols.iter().any(|symbol| is_retpoline(&symbol.name)),
     },
     Assumption {
         name: "functions-return-to-their-callers",

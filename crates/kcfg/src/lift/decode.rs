@@ -11,6 +11,7 @@ use super::alignment;
 use super::names::SectionNames;
 use crate::carried::Carried;
 use crate::isa::{BranchKind, Flow, Insn, Rewritable};
+use crate::special::is_retpoline;
 
 /// A code section, cut into functions and instructions.
 pub(super) struct CodeSection {
@@ -326,18 +327,15 @@ impl CodeSection {
         }
     }
 
-    /// Finds the jumps to retpolines, which GCC and Clang write for computed jumps (`-mindirect-branch=thunk-extern`,
-    /// `-mretpoline-external-thunk`).
+    /// Finds the jumps to retpolines, which compilers write for computed jumps.
     fn collect_thunk_jumps(&mut self, object: &Object<'_>, relocs: &[Reloc]) {
-        const THUNKS: [&str; 2] = ["__x86_indirect_", "__llvm_retpoline_"];
         for placed in &self.insns {
             let Flow::Direct { field_offset, branch, .. } = placed.insn.flow else { continue };
             if branch.kind == BranchKind::Call {
                 continue;
             }
             let Some(reloc) = reloc_at(relocs, placed.offset + u32::from(field_offset)) else { continue };
-            let name = object.symbols[reloc.symbol.get()].name;
-            if THUNKS.iter().any(|thunk| name.starts_with(thunk)) {
+            if is_retpoline(object.symbols[reloc.symbol.get()].name) {
                 self.thunk_jumps.push(placed.offset);
             }
         }

@@ -207,7 +207,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         let graph = &mut self.lifted.graph;
         let first = graph.sections[self.id.get()].nodes.start as usize;
         for node in &mut graph.nodes[first..] {
-            node.follows = tied.contains(&node.offset);
+            node.follows = tied.binary_search(&node.offset).is_ok();
         }
     }
 

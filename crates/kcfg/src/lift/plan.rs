@@ -352,6 +352,7 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
         fatal_traps.sort_unstable();
         let pads = sites.iter().filter(|site| site.pads);
         *tied = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
+        tied.sort_unstable();
         section_plan.settle();
     }
 }
