@@ -4,7 +4,7 @@
 //! kernel's entry point, from a block that ran, or from another one that counts as run (Chanet et al. 2007, section
 //! 4.2). That takes in what a branch went past; code that is reached through a pointer alone is left out.
 
-use kcfg::isa::{BranchKind, Flow, Isa, isa};
+use kisa::{BranchKind, Flow, Isa, isa};
 use kplan::{Block, BlockMap};
 
 use crate::code::Code;

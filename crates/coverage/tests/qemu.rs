@@ -6,8 +6,8 @@ use std::fs;
 use std::process::Stdio;
 
 use common::{Traced, functions, plan, refused, text};
-use kcfg::isa::isa;
 use kelf::Machine;
+use kisa::isa;
 
 const RAN: [&str; 7] = [
     "start_physical 0+51",

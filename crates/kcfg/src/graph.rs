@@ -19,8 +19,8 @@ use kelf::{Machine, ObjectIndex, RelocClass};
 use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
-use crate::isa::{Branch, Effect, Reg, Rewritable, Value};
 use crate::special::{RootReason, TableKind, World};
+use kisa::{Branch, Effect, Reg, Rewritable, Value};
 
 /// A program as one graph.
 pub struct Graph {
@@ -109,7 +109,7 @@ pub enum Terminator {
     /// `jmp`.
     Jump(Dest),
     /// A conditional branch, or a `jmp` that a static key turns into a `nop`
-    /// ([`crate::isa::BranchKind::Jump`]).
+    /// ([`kisa::BranchKind::Jump`]).
     Branch {
         /// How it is coded.
         branch: Branch,
@@ -469,7 +469,7 @@ impl Graph {
 
     /// The instruction set.
     pub fn isa(&self) -> &'static dyn Rewritable {
-        crate::isa::rewritable(self.machine).expect("lifting needed it already")
+        kisa::rewritable(self.machine).expect("lifting needed it already")
     }
 
     /// The node's bytes with a number of its own in every relocated field, so that no two fields, and no

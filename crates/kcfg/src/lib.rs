@@ -12,7 +12,6 @@ mod carried;
 pub mod edges;
 pub mod graph;
 pub mod index;
-pub mod isa;
 pub mod lift;
 pub mod lower;
 pub mod print;

@@ -11,9 +11,9 @@ use common::{Dir, View, lift, lift_fixture, lift_program, of_kernel};
 use kcfg::edges::{Destination, EdgeKind};
 use kcfg::graph::{Life, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
-use kcfg::isa::BranchKind;
 use kcfg::special::TableKind;
 use kelf::{InputFiles, Program};
+use kisa::BranchKind;
 
 /// The blocks of `function` that end with a jump through a resolved table.
 fn switch(view: &View<'_>, function: &str) -> NodeId {

@@ -3,7 +3,7 @@
 //! Without a trace of calls the weight of a call is how often its caller was entered, or 1. Only direct calls
 //! and jumps to the first byte of another function are seen; a call through a pointer is not.
 
-use kcfg::isa::{Flow, Isa};
+use kisa::{Flow, Isa};
 use kplan::Coverage;
 use rustc_hash::FxHashMap;
 

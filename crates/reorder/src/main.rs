@@ -162,7 +162,7 @@ fn call_graph(
         return Ok(calls::traced(hot, coverage));
     }
     let machine = kernel.machine();
-    let isa = kcfg::isa::isa(machine).ok_or_else(|| {
+    let isa = kisa::isa(machine).ok_or_else(|| {
         Failure::bad_input(format!(
             "{}: the coverage has no calls, and those of {machine} code cannot be read from the kernel; make \
              the coverage from a trace with callers (`coverage ftrace`)",

@@ -1,10 +1,10 @@
 //! What a machine's ABIs say: which registers a call keeps, where system calls take their number from.
 
-use kcfg::isa::Reg;
-use kcfg::isa::aarch64::registers as aarch64;
-use kcfg::isa::arm::registers as arm;
-use kcfg::isa::x86::registers::{EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11};
 use kelf::Machine;
+use kisa::Reg;
+use kisa::aarch64::registers as aarch64;
+use kisa::arm::registers as arm;
+use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11};
 use kplan::Abi;
 
 /// The calling convention of a machine's C compilers, as far as an analysis has to know it.
@@ -211,7 +211,7 @@ pub fn ends(abi: Abi, number: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kcfg::isa::x86::registers::{R12, R13, R14, R15};
+    use kisa::x86::registers::{R12, R13, R14, R15};
 
     use super::*;
 

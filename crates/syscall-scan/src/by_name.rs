@@ -15,8 +15,8 @@
 
 use std::collections::BTreeSet;
 
-use kcfg::isa::{Address, Value as Operand};
 use kelf::Machine;
+use kisa::{Address, Value as Operand};
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use kcfg::isa::Value as Operand;
+use kisa::Value as Operand;
 use rustc_hash::FxHashMap;
 
 use crate::abi;

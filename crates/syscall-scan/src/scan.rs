@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kcfg::isa::Effect;
+use kisa::Effect;
 use kplan::{Abi, UnresolvedKind};
 
 use crate::Error;

@@ -16,8 +16,8 @@
 
 use std::cmp::Ordering;
 
-use kcfg::isa::{Address, BinaryOp, Effect, Flow as Control, Reg, Value as Operand};
 use kelf::Machine;
+use kisa::{Address, BinaryOp, Effect, Flow as Control, Reg, Value as Operand};
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;

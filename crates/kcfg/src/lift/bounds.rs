@@ -11,7 +11,7 @@ zero-extended before; both are followed.
 use crate::edges::Predecessors;
 use crate::graph::{Graph, Terminator};
 use crate::index::NodeId;
-use crate::isa::{Address, BinaryOp, Condition, Effect, Reg, Value};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
 /// How many blocks to walk back in search of a bound.
 const MAX_BLOCKS: usize = 8;

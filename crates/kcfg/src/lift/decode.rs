@@ -10,8 +10,8 @@ use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 use super::alignment;
 use super::names::SectionNames;
 use crate::carried::Carried;
-use crate::isa::{BranchKind, Flow, Insn, Rewritable};
 use crate::special::is_retpoline;
+use kisa::{BranchKind, Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
 pub(super) struct CodeSection {

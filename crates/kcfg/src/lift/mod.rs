@@ -36,7 +36,6 @@ use rustc_hash::FxHashSet;
 
 use crate::graph::{Graph, Life, Root};
 use crate::index::{NodeId, SectionId};
-use crate::isa;
 
 use crate::roots::Roots;
 use crate::script::LinkerScript;
@@ -220,7 +219,7 @@ impl<'p> Lifter<'p> {
     /// # Errors
     /// Whatever about the program is not understood.
     pub fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
-        let isa = isa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
+        let isa = kisa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
         let plans = plan::plan(isa, program, &options)?;
         Ok(Lifter {
             program,

@@ -15,8 +15,8 @@ use crate::graph::{
     Block, Chunk, Function, Graph, Life, Node, NodeKind, Opaque, Root, Section, StackNote, Terminator,
 };
 use crate::index::{FunctionId, NodeId, SectionId};
-use crate::isa::{BranchKind, Flow};
 use crate::special::World;
+use kisa::{BranchKind, Flow};
 
 /// For sections that are cut at their variables, where.
 pub(super) type Cuts = FxHashMap<SectionId, Vec<Cut>>;

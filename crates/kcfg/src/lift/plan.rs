@@ -17,8 +17,8 @@ use super::sites::{self, FixedRegion, Sites};
 use super::{Error, Options};
 use crate::carried::{self, Carried, HAND_WRITTEN};
 use crate::graph::Life;
-use crate::isa::Rewritable;
 use crate::special::{RootReason, Rule, World};
+use kisa::Rewritable;
 
 /// How one section is cut.
 pub(super) enum SectionPlan {

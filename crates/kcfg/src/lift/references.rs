@@ -18,7 +18,7 @@ use super::nodes::{BlockEnd, Lifted};
 use crate::carried::HAND_WRITTEN;
 use crate::graph::{Dest, NodeKind, Ref, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId};
-use crate::isa::{BranchKind, Flow};
+use kisa::{BranchKind, Flow};
 
 /// Fills in references, terminators and symbols.
 pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> Result<(), Error> {

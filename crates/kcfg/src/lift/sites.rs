@@ -180,7 +180,7 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRe
         }
         code.leaders.push(end);
         let static_jump =
-            site.kind == TableKind::StaticKey && matches!(insn.insn.flow, crate::isa::Flow::Direct { .. });
+            site.kind == TableKind::StaticKey && matches!(insn.insn.flow, kisa::Flow::Direct { .. });
         regions.push(FixedRegion { start: insn.offset, end, static_jump });
     }
     regions.sort_unstable_by_key(|region| region.start);

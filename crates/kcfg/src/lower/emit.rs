@@ -16,7 +16,7 @@ use super::{Error, Lowered, PlacedCode};
 use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
 use crate::graph::{Block, Graph, NodeKind, Ref, StackNote, Target, Terminator};
 use crate::index::{NodeId, SymbolId, TableId};
-use crate::isa::Rewritable;
+use kisa::Rewritable;
 
 /// An object under construction.
 pub(super) struct Emitter<'g> {

@@ -5,7 +5,7 @@ use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use super::units::{Unit, Units};
 use crate::graph::{Dest, Graph, Node, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
-use crate::isa::{Branch, BranchForm, BranchKind, Rewritable};
+use kisa::{Branch, BranchForm, BranchKind, Rewritable};
 
 /// Whether branches to global symbols in the same section are encoded like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -24,8 +24,8 @@ use serde::Serialize;
 use crate::edges::Edges;
 use crate::graph::{Function, Graph, Opaque, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SymbolId};
-use crate::isa::{Branch, BranchForm, BranchKind};
 use crate::special::RootReason;
+use kisa::{Branch, BranchForm, BranchKind};
 
 pub use select::{Error, Selection};
 

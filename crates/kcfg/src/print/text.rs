@@ -7,7 +7,7 @@
 use super::Printer;
 use crate::graph::{Dest, NodeKind, Terminator};
 use crate::index::NodeId;
-use crate::isa::{Branch, BranchKind, Flow};
+use kisa::{Branch, BranchKind, Flow};
 
 impl Printer<'_> {
     /// The instructions of a node, the branch that ends a block included. Empty for data. Bytes that are

@@ -8,9 +8,9 @@ use std::ops::Range;
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Life, NodeKind, Terminator};
 use kcfg::index::{FunctionId, NodeId};
-use kcfg::isa::Rewritable;
 use kcfg::special::TableKind;
 use kelf::RelocClass;
+use kisa::Rewritable;
 use kplan::Granularity;
 
 use super::chain::chain;
@@ -153,7 +153,7 @@ fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> 
     let (first, last) = (nodes[run.start], nodes[run.end - 1]);
     let leaves = |node: NodeId| (first..=last).contains(&node);
     let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(leaves);
-    let jump = kcfg::isa::Branch { kind: kcfg::isa::BranchKind::Jump, condition: 0 };
+    let jump = kisa::Branch { kind: kisa::BranchKind::Jump, condition: 0 };
     let growth = |branch, node: NodeId| {
         let forms = isa.branch_forms(branch);
         let short = u32::from(forms[0].len);

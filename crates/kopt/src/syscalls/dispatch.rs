@@ -13,7 +13,7 @@ calls a handler, where each arrives.
 
 use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
 use kcfg::index::{NodeId, TableId};
-use kcfg::isa::{BinaryOp, Effect, Reg, Rewritable, Value};
+use kisa::{BinaryOp, Effect, Reg, Rewritable, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NO_CALL, NUMBERS, is_ni_syscall};

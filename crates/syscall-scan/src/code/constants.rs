@@ -15,8 +15,8 @@
 
 use std::sync::Arc;
 
-use kcfg::isa::{Effect, Reg};
 use kelf::Machine;
+use kisa::{Effect, Reg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::known::{Known, Learnt};

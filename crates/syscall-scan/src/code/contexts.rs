@@ -9,7 +9,7 @@
 //! somebody else jumps to that. To be on the safe side, a function that writes to memory at all is not taken
 //! for one that only restores.
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kisa::{Address, BinaryOp, Effect, Reg, Value};
 
 use super::{Code, ExitKind};
 use crate::abi::{self, Convention};

@@ -23,8 +23,8 @@
 
 use std::ops::Range;
 
-use kcfg::isa::{Address, Condition, Effect, Flow, MemoryOperand, Reg, Value};
 use kelf::Machine;
+use kisa::{Address, Condition, Effect, Flow, MemoryOperand, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attributes::{Attribute, Attributes};

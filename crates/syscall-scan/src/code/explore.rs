@@ -1,6 +1,6 @@
 //! Exploration: from work items to runs, exits and edges, until nothing is left to do.
 
-use kcfg::isa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
+use kisa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -39,7 +39,7 @@ impl<'a> Code<'a> {
     /// # Errors
     /// If kshrink has no instruction set for the machine.
     pub fn new(image: &'a Image) -> Option<Code<'a>> {
-        let isa = kcfg::isa::isa(image.machine)?;
+        let isa = kisa::isa(image.machine)?;
         let bytes_of_code: u64 = image.code().iter().map(|range| range.end - range.start).sum();
         let mut code = Code {
             image,

@@ -1,7 +1,7 @@
 //! Functions as views of runs: basic blocks and the edges between them.
 
 use fixedbitset::FixedBitSet;
-use kcfg::isa::Effect;
+use kisa::Effect;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 

@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 use kelf::Machine;
+use kisa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 use rustc_hash::FxHashMap;
 
 use super::explore::Work;

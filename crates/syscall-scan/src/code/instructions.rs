@@ -1,6 +1,6 @@
 //! Instructions, as they are decoded at an address.
 
-use kcfg::isa::{self, Effect, Explained, Insn, MemoryOperand, Value, arm};
+use kisa::{Effect, Explained, Insn, MemoryOperand, Value, arm};
 
 use super::Code;
 use crate::image::{Addr, Image};
@@ -9,7 +9,7 @@ use crate::image::{Addr, Image};
 pub struct Reader<'a> {
     /// The first byte of the piece.
     first: Addr,
-    reader: Box<dyn isa::Reader + 'a>,
+    reader: Box<dyn kisa::Reader + 'a>,
 }
 
 impl Reader<'_> {

@@ -1,7 +1,7 @@
 //! What is known at one point of a program while it is explored: the constants in registers and in the words of the
 //! frame, see [`super::constants`].
 
-use kcfg::isa::{Condition, Reg};
+use kisa::{Condition, Reg};
 use smallvec::{SmallVec, smallvec};
 
 use crate::abi::Convention;

@@ -20,8 +20,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use kcfg::isa::{Address, BinaryOp, Effect, MemoryOperand, Reg, Value};
 use kelf::Machine;
+use kisa::{Address, BinaryOp, Effect, MemoryOperand, Reg, Value};
 use rustc_hash::FxHashSet;
 
 use super::explore::Work;

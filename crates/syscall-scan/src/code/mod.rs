@@ -37,7 +37,7 @@ mod thunks;
 mod uses;
 mod walk;
 
-use kcfg::isa::Isa;
+use kisa::Isa;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 

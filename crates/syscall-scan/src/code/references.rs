@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kcfg::isa::{Address, Effect, MemoryOperand, Value};
 use kelf::Machine;
+use kisa::{Address, Effect, MemoryOperand, Value};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kcfg::isa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOperand, Value};
 use kelf::Machine;
+use kisa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOperand, Value};
 use rustc_hash::FxHashMap;
 
 use super::{Code, ExitKind, Taken};

@@ -15,8 +15,8 @@
 //! taken for a branch to what that register holds, and a jump to one of the other kind for a return. So is the call
 //! at its beginning, because compilers also put the whole in line.
 
-use kcfg::isa::{Branch, BranchKind, Effect, Flow, Isa, Reg, Value};
 use kelf::Machine;
+use kisa::{Branch, BranchKind, Effect, Flow, Isa, Reg, Value};
 use memchr::memmem;
 use rustc_hash::FxHashMap;
 

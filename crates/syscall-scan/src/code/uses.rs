@@ -8,7 +8,7 @@
 //! Compilers also make addresses that lie outside of the variable that they are for: the `- 'a'` of
 //! `table[letter - 'a']` becomes part of the address. Such an address is only ever used with an index.
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, Value};
+use kisa::{Address, BinaryOp, Effect, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Code, ExitKind};

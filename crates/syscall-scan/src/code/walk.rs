@@ -1,6 +1,6 @@
 //! Walking over a run with what is known in front of it, see [`super::constants`].
 
-use kcfg::isa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
 use smallvec::SmallVec;
 
 use super::known::{Content, Known, Learnt, Numbers};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::Effect;
+use kisa::Effect;
 
 use super::step::Step;
 use super::{Flows, State};

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use kcfg::isa::Reg;
+use kisa::Reg;
 
 use super::frame::Place;
 use super::ranges::Span;
@@ -21,7 +21,7 @@ pub struct Domain {
     pub frame: OriginId,
     /// All ones in a word.
     pub mask: u64,
-    /// How many registers there are, see [`kcfg::isa::Isa::registers`].
+    /// How many registers there are, see [`kisa::Isa::registers`].
     pub(super) registers: usize,
     /// The addresses of the global offset tables, where code of i386 counts from them. Compilers spill them;
     /// no variable ever holds them.

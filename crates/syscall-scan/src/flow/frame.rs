@@ -342,7 +342,7 @@ impl Frame {
 
 #[cfg(test)]
 mod tests {
-    use kcfg::isa::Reg;
+    use kisa::Reg;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Whether what a register holds may be an address in the frame.
 
-use kcfg::isa::Reg;
+use kisa::Reg;
 use rustc_hash::FxHashSet;
 
 use super::{Flow, Flows};

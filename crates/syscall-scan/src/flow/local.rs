@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::{Effect, Reg};
+use kisa::{Effect, Reg};
 
 use super::{Flows, State};
 use crate::code::ExitId;

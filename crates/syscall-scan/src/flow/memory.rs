@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::Address;
+use kisa::Address;
 
 use super::frame::Place;
 use super::ranges::Span;

@@ -29,7 +29,7 @@ mod step;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use kcfg::isa::{Condition, Effect, Reg, TEMPORARY, Value as Operand};
+use kisa::{Condition, Effect, Reg, TEMPORARY, Value as Operand};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};

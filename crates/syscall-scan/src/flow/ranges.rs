@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::Condition;
+use kisa::Condition;
 
 use super::domain::{Domain, low_mask};
 use crate::values::{Atom, Origin, OriginId, Value};
@@ -221,7 +221,7 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
-    use kcfg::isa::Reg;
+    use kisa::Reg;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 //! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
 //! offset table in a register. Both are found without looking at memory, which is most of the work of [`super`].
 
-use kcfg::isa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 use kelf::Machine;
+use kisa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 use smallvec::SmallVec;
 
 use crate::abi::Convention;

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::Range;
 use std::rc::Rc;
 
-use kcfg::isa::Effect;
+use kisa::Effect;
 
 use super::order::Order;
 use super::{Flows, State};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kcfg::isa::{Condition, Effect, Reg};
+use kisa::{Condition, Effect, Reg};
 use smallvec::SmallVec;
 
 use super::domain::Domain;

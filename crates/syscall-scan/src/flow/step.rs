@@ -1,6 +1,6 @@
 //! One instruction: its effects applied to a state.
 
-use kcfg::isa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand};
 
 use super::domain::{Domain, low_mask};
 use super::memory::MAX_FEW;

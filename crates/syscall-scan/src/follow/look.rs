@@ -1,6 +1,6 @@
 //! What one function does with a pointer that is followed.
 
-use kcfg::isa::{Address, Effect, Value as Operand};
+use kisa::{Address, Effect, Value as Operand};
 
 use super::{Bytes, Lost};
 use crate::abi;

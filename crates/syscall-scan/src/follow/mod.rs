@@ -12,7 +12,7 @@
 
 mod look;
 
-use kcfg::isa::{Effect, Value as Operand};
+use kisa::{Effect, Value as Operand};
 use rustc_hash::FxHashSet;
 
 use self::look::{Look, PassedOn, read_by};

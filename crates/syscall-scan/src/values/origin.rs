@@ -1,7 +1,7 @@
 //! Where unknown values come from.
 
 use indexmap::IndexMap;
-use kcfg::isa::Reg;
+use kisa::Reg;
 use rustc_hash::FxBuildHasher;
 
 use super::Atom;

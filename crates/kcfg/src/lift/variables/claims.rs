@@ -10,8 +10,8 @@ use super::ways::Ways;
 use crate::edges::Predecessors;
 use crate::graph::{Graph, Ref, Terminator};
 use crate::index::NodeId;
-use crate::isa::{Address, Effect, MemoryOperand, Reg, Value};
 use crate::lift::bounds;
+use kisa::{Address, Effect, MemoryOperand, Reg, Value};
 
 /// What is known of a reference, in offsets from the start of its target.
 pub(in crate::lift) enum Claim {

@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use crate::graph::{Dest, Graph, Target, Terminator};
 use crate::index::NodeId;
-use crate::isa::{Address, Effect, Reg, Rewritable, Value};
+use kisa::{Address, Effect, Reg, Rewritable, Value};
 
 /// How many blocks to follow an address through.
 const MAX_BLOCKS: usize = 100;

@@ -26,7 +26,7 @@ pub struct Arm;
 /// The registers that have a part of their own to play. All have their own numbers; `r15` is no register to the
 /// model, which knows the address of each instruction.
 pub mod registers {
-    use crate::isa::Reg;
+    use crate::Reg;
 
     /// The first argument and the result of a call.
     pub const R0: Reg = Reg(0);

@@ -1,4 +1,4 @@
-//! What x86 instructions compute, in the language of [`crate::isa::semantics`].
+//! What x86 instructions compute, in the language of [`crate::semantics`].
 //!
 //! The instructions that compilers move constants, addresses and switch indices with are written out
 //! below. Everything else goes through [`forget`], which asks iced-x86 for the registers and the
@@ -21,11 +21,11 @@ use iced_x86::{
 mod arithmetic;
 
 use super::decode;
-use crate::isa::semantics::{Address, BinaryOp, Condition, Effect, Reg, Value};
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
 /// The general registers, by the numbers that instructions encode them with. `EAX` is also `RAX`.
 pub mod registers {
-    use crate::isa::Reg;
+    use crate::Reg;
 
     /// `%eax`, `%rax`
     pub const EAX: Reg = Reg(0);
@@ -63,7 +63,7 @@ pub mod registers {
 
 use registers::{EAX, EBP, ECX, EDI, EDX, ESP, R11};
 
-/// See [`crate::isa::Isa::effects`].
+/// See [`crate::Isa::effects`].
 pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
     let instruction = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
     effects_of(bits, &instruction, out);

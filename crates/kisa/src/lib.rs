@@ -4,7 +4,7 @@ Instruction sets behind one trait.
 The graph, the passes and the scanners ask an [`Isa`] two things: where an instruction ends and where
 control goes after it ([`Isa::decode`]), and what it computes, in the small language of [`semantics`]
 ([`Isa::effects`]). The rewriter also needs to know how branches are encoded and what may be moved, which
-is what a [`Rewritable`] instruction set adds. Nothing outside this directory looks at an opcode, so that a
+is what a [`Rewritable`] instruction set adds. Nothing outside this crate looks at an opcode, so that a
 new machine comes in as one directory here.
 */
 

@@ -9,8 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kcfg::isa::{Address, BinaryOp, Condition, Effect, Flow, Reg, TEMPORARY, Value, arm, isa};
 use kelf::Machine;
+use kisa::{Address, BinaryOp, Condition, Effect, Flow, Reg, TEMPORARY, Value, arm, isa};
 use kshrink_tests::process::{require, run};
 
 /// Where the harness has memory, see `fixtures/isa/execute.c`.

@@ -1,6 +1,6 @@
 //! Loads and stores: what they reach, and what becomes of the registers that are part of the address.
 
-use crate::isa::semantics::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
+use crate::semantics::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 
 use super::word::Word;
 

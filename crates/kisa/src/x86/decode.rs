@@ -8,7 +8,7 @@ use iced_x86::{
 use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
 use super::operands;
 use super::semantics::effects_of;
-use crate::isa::{self, Branch, BranchKind, Effect, Explained, Flow, Insn, Predicates};
+use crate::{Branch, BranchKind, Effect, Explained, Flow, Insn, Predicates};
 
 /// Decodes one instruction.
 pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instruction> {
@@ -44,14 +44,14 @@ impl Decoded {
         Some(Decoded { bits: decoder.bitness(), instruction, constants })
     }
 
-    /// See [`crate::isa::Isa::explain`].
+    /// See [`crate::Isa::explain`].
     pub(super) fn explain(&self, out: &mut Vec<Effect>) -> Option<Explained> {
         let insn = self.insn()?;
         effects_of(self.bits, &self.instruction, out);
         Some(Explained { insn, operand: operands::memory(self) })
     }
 
-    /// See [`crate::isa::Isa::decode`].
+    /// See [`crate::Isa::decode`].
     pub(super) fn insn(&self) -> Option<Insn> {
         let Decoded { bits, instruction, constants } = self;
         let direct = |kind, condition| Flow::Direct {
@@ -102,7 +102,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-impl isa::Reader for Reader<'_> {
+impl crate::Reader for Reader<'_> {
     fn effects(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) {
         if let Some(decoder) = self.at(offset, address) {
             effects_of(decoder.bitness(), &decoder.decode(), out);
@@ -128,7 +128,7 @@ pub(super) fn format(bits: u32, bytes: &[u8], address: u64) -> String {
     text
 }
 
-/// See [`crate::isa::Rewritable::padding_len`].
+/// See [`crate::Rewritable::padding_len`].
 pub(super) fn padding_len(bits: u32, bytes: &[u8]) -> Option<usize> {
     // The zeros that fill a section up to its alignment.
     if bytes.first() == Some(&0) {
@@ -162,7 +162,7 @@ fn is_far_call(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Call)
 }
 
-/// See [`crate::isa::Rewritable::can_move`].
+/// See [`crate::Rewritable::can_move`].
 pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
     let Some(instruction) = instruction(bits, bytes, 0) else { return false };
     match instruction.flow_control() {
@@ -178,7 +178,7 @@ pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
     }
 }
 
-/// See [`crate::isa::Rewritable::is_constant`].
+/// See [`crate::Rewritable::is_constant`].
 pub(super) fn is_constant(bits: u32, bytes: &[u8], offset: u8, width: u8) -> bool {
     let mut decoder = Decoder::new(bits, bytes, DecoderOptions::NONE);
     let instruction = decoder.decode();

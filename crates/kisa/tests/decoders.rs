@@ -9,8 +9,8 @@ use std::process::Command;
 
 use capstone::prelude::*;
 use capstone::{InsnGroupType, RegId, arch};
-use kcfg::isa::{Flow, Reg, isa};
 use kelf::Machine;
+use kisa::{Flow, Reg, isa};
 use kshrink_tests::process::run;
 
 const RANDOM_BYTES: usize = 1_000_000;

@@ -3,7 +3,7 @@
 use iced_x86::OpKind;
 
 use super::{Model, truncate};
-use crate::isa::semantics::{Address, BinaryOp, Effect, Reg, Value};
+use crate::semantics::{Address, BinaryOp, Effect, Reg, Value};
 
 impl Model<'_> {
     pub(super) fn binary(&mut self, op: BinaryOp) {

@@ -1,14 +1,14 @@
-//! What operations compute, in the language of [`crate::isa::semantics`], and where control goes.
+//! What operations compute, in the language of [`crate::semantics`], and where control goes.
 
 use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Shift, Source};
 use super::registers::R0;
-use crate::isa::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
-use crate::isa::{Branch, BranchKind, Flow, Insn, MemoryOperand, Predicates};
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use crate::{Branch, BranchKind, Flow, Insn, MemoryOperand, Predicates};
 
 const ONES: u64 = 0xffff_ffff;
 
 /// What the number of a condition, the same on AArch64, asks of the last comparison.
-pub(in crate::isa) fn condition(number: u8) -> Condition {
+pub(crate) fn condition(number: u8) -> Condition {
     match number {
         0 => Condition::Equal,
         1 => Condition::NotEqual,
@@ -71,7 +71,7 @@ pub(super) fn instruction(decoded: &Decoded) -> Insn {
     Insn { len: decoded.len, flow, system_call, conditional: is_conditional && transfers, predicates }
 }
 
-/// See [`crate::isa::Isa::effects`].
+/// See [`crate::Isa::effects`].
 pub(super) fn effects(decoded: &Decoded, at: u32, out: &mut Vec<Effect>) {
     Model { decoded, at, out }.run();
 }
@@ -499,7 +499,7 @@ fn base_of(place: Place, at: u32) -> Address {
     }
 }
 
-/// See [`crate::isa::Isa::memory_operand`].
+/// See [`crate::Isa::memory_operand`].
 pub(super) fn memory_operand(decoded: &Decoded, at: u32) -> Option<MemoryOperand> {
     let (place, width) = match decoded.op {
         Op::Load { width, from: place, .. }
@@ -513,7 +513,7 @@ pub(super) fn memory_operand(decoded: &Decoded, at: u32) -> Option<MemoryOperand
     Some(MemoryOperand { address, width, displacement_offset: None })
 }
 
-/// See [`crate::isa::Isa::registers_read`].
+/// See [`crate::Isa::registers_read`].
 pub(super) fn registers_read(decoded: &Decoded) -> u64 {
     let source = |source: Source| match source {
         Source::Number(_) => 0,

@@ -1,6 +1,6 @@
 //! An instruction word and its fields.
 
-use crate::isa::semantics::{Reg, TEMPORARY, Value};
+use crate::semantics::{Reg, TEMPORARY, Value};
 
 use super::registers::SP;
 

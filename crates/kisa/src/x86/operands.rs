@@ -5,9 +5,9 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 use super::decode::{self, Decoded};
 use super::semantics::registers::{EDI, ESI};
 use super::semantics::{address, general};
-use crate::isa::MemoryOperand;
+use crate::MemoryOperand;
 
-/// See [`crate::isa::Isa::memory_operand`].
+/// See [`crate::Isa::memory_operand`].
 pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
     let Decoded { bits, instruction, constants } = decoded;
     if !decode::has_memory_operand(instruction) {
@@ -22,7 +22,7 @@ pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
     Some(MemoryOperand { address: address(*bits, instruction)?, width, displacement_offset })
 }
 
-/// See [`crate::isa::Rewritable::string_registers`].
+/// See [`crate::Rewritable::string_registers`].
 pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
     let Some(instruction) = decode::instruction(bits, bytes, 0) else { return 0 };
     let registers = instruction.op_kinds().filter_map(|kind| match kind {
@@ -33,7 +33,7 @@ pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
     registers.fold(0, |set, reg| set | 1 << reg.0)
 }
 
-/// See [`crate::isa::Isa::registers_read`].
+/// See [`crate::Isa::registers_read`].
 pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
     let Some(instruction) = decode::instruction(bits, bytes, 0) else { return u64::MAX };
     if clears(&instruction) {

@@ -3,9 +3,9 @@
 use goblin::elf::reloc::{R_386_32, R_X86_64_PC32};
 use kelf::RelocClass;
 
-use crate::isa::AddressField;
+use crate::AddressField;
 
-/// See [`crate::isa::Rewritable::encode_store_one`]: `movb $1, address`.
+/// See [`crate::Rewritable::encode_store_one`]: `movb $1, address`.
 pub(super) fn store_one(bits: u32, out: &mut Vec<u8>) -> AddressField {
     // Without base and index, the 64-bit mode counts from the end of the instruction.
     out.extend([0xc6, 0x05, 0, 0, 0, 0, 1]);

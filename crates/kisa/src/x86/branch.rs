@@ -2,7 +2,7 @@
 
 use iced_x86::ConditionCode;
 
-use crate::isa::{Branch, BranchForm, BranchKind};
+use crate::{Branch, BranchForm, BranchKind};
 
 /// Condition codes in the order of the opcodes `0x70` to `0x7f`.
 pub(super) const CONDITION_CODES: [ConditionCode; 16] = [
@@ -34,7 +34,7 @@ const SHORT: BranchForm = BranchForm { len: 2, field_offset: 1, field_width: 1 }
 const NEAR: BranchForm = BranchForm { len: 5, field_offset: 1, field_width: 4 };
 const NEAR_CONDITIONAL: BranchForm = BranchForm { len: 6, field_offset: 2, field_width: 4 };
 
-/// See [`crate::isa::Rewritable::branch_forms`].
+/// See [`crate::Rewritable::branch_forms`].
 pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {
     match branch.kind {
         BranchKind::Jump => &[SHORT, NEAR],
@@ -44,7 +44,7 @@ pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {
     }
 }
 
-/// See [`crate::isa::Rewritable::encode_branch`].
+/// See [`crate::Rewritable::encode_branch`].
 pub(super) fn encode(branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>) {
     debug_assert!(form.reaches(displacement));
     match (branch.kind, form.field_width) {
@@ -58,7 +58,7 @@ pub(super) fn encode(branch: Branch, form: BranchForm, displacement: i64, out: &
     out.extend_from_slice(&displacement.to_le_bytes()[..usize::from(form.field_width)]);
 }
 
-/// See [`crate::isa::Rewritable::inverse`].
+/// See [`crate::Rewritable::inverse`].
 pub(super) fn inverse(branch: Branch) -> Option<Branch> {
     let coded = branch.kind == BranchKind::Conditional && branch.condition < 16;
     coded.then_some(Branch { condition: branch.condition ^ 1, ..branch })

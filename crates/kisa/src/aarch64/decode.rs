@@ -1,9 +1,9 @@
 //! Where control goes.
 
 use super::word::Word;
-use crate::isa::{Branch, BranchKind, Flow, Insn, Predicates};
+use crate::{Branch, BranchKind, Flow, Insn, Predicates};
 
-/// See [`crate::isa::Isa::decode`].
+/// See [`crate::Isa::decode`].
 pub(super) fn decode(word: Word, address: u64) -> Insn {
     Insn {
         len: 4,

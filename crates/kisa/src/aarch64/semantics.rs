@@ -1,17 +1,17 @@
-//! What A64 instructions compute, in the language of [`crate::isa::semantics`].
+//! What A64 instructions compute, in the language of [`crate::semantics`].
 //!
 //! Pointer authentication is left out: signing a pointer and checking it again leave it as it was, and nobody
 //! computes with one in between.
 
-use crate::isa::arm::condition;
-use crate::isa::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use crate::arm::condition;
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
 
 use super::decode;
 use super::memory::Access;
 use super::registers::{LR, SP, X0};
 use super::word::Word;
 
-/// See [`crate::isa::Isa::effects`].
+/// See [`crate::Isa::effects`].
 pub(super) fn effects(word: Word, at: u64, out: &mut Vec<Effect>) {
     Model { word, at, out }.run();
 }
@@ -466,7 +466,7 @@ fn narrow(value: Value, width: u8) -> Option<Value> {
     }
 }
 
-/// See [`crate::isa::Isa::registers_read`]. Every field that may name a general register counts; of vector
+/// See [`crate::Isa::registers_read`]. Every field that may name a general register counts; of vector
 /// instructions the second, which is the one that they convert, copy, or address memory with.
 pub(super) fn registers_read(word: Word) -> u64 {
     match word.field(25, 4) {

@@ -24,7 +24,7 @@ pub struct Aarch64;
 
 /// The registers that have a part of their own to play. Those before have their own numbers.
 pub mod registers {
-    use crate::isa::Reg;
+    use crate::Reg;
 
     /// The first argument and the result of a call.
     pub const X0: Reg = Reg(0);
