@@ -22,6 +22,9 @@ pub const SHUFFLED: &str = "reach,layout";
 /// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores
 /// are to absolute addresses, as they may be in a kernel.
 pub const INSTRUMENTED: &str = "reach,instrument,layout";
+/// Every block split, every function with one more in front, a third of them with a store: every kind of edit. Stores as
+/// in [`INSTRUMENTED`].
+pub const EXERCISED: &str = "reach,exercise,layout";
 
 /// The commands of a failed test, as a script that runs them again.
 const SCRIPT: &str = "repeat.sh";
@@ -138,7 +141,7 @@ impl Chain {
     pub fn attempt_rewrite(&mut self, output: &str, objects: &[&str], entry: &str, passes: &str) -> Outcome {
         let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
         let mut run = run.args(["--passes", passes, "--emit-object", output]).limit(REWRITE_LIMIT);
-        if [SHUFFLED, INSTRUMENTED].contains(&passes) {
+        if passes.ends_with(",layout") {
             let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
             let plan = order::random(paths.iter().map(PathBuf::as_path), objects.len() as u64);
             self.write("order.json", plan);

@@ -4,17 +4,17 @@ variables, tables that the linker puts together, labels as values, merged string
 
 Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of
 [`LEVELS`], or in the ways that a file `flags` beside it says, one a line, and has to do the same after `--passes
-none`, after `--passes reach`, and with all of its code shuffled and instrumented. What `none` and `reach` make of it has
+none`, after `--passes reach`, and with all of its code shuffled, instrumented, and edited in every way. What `none` and `reach` make of it has
 to stay as it is if it is rewritten again.
 */
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kshrink_tests::{Chain, INSTRUMENTED, Run, SHUFFLED, fixture, parallel, recipe};
+use kshrink_tests::{Chain, EXERCISED, INSTRUMENTED, Run, SHUFFLED, fixture, parallel, recipe};
 
 const LEVELS: [&str; 3] = ["-O0", "-Os", "-O2"];
-const PASSES: [&str; 4] = ["none", "reach", SHUFFLED, INSTRUMENTED];
+const PASSES: [&str; 5] = ["none", "reach", SHUFFLED, INSTRUMENTED, EXERCISED];
 
 /// Flags for the compiler, and for the linker.
 const WAYS: &[(&[&str], &[&str])] = &[
@@ -84,7 +84,8 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
         return Err(format!("the original does nothing: {original}"));
     }
     let is_pie = link.contains(&"-static-pie");
-    for passes in PASSES.into_iter().filter(|&passes| !is_pie || passes != INSTRUMENTED) {
+    for passes in PASSES.into_iter().filter(|&passes| !is_pie || ![INSTRUMENTED, EXERCISED].contains(&passes))
+    {
         let object = format!("{passes}.o");
         let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
         // The others do what a plan says of the code as it was.

@@ -5,7 +5,7 @@ do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each put to work 
 
 The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked four times:
 from its objects, from what `--passes none` and `--passes reach` make of them, and with all of its code
-shuffled and instrumented. What `none` and `reach` make of the objects has to stay as it is if it is rewritten again.
+shuffled and instrumented, and edited in every way. What `none` and `reach` make of the objects has to stay as it is if it is rewritten again.
 */
 
 use std::fs;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kshrink_tests::elf::Contents;
-use kshrink_tests::{Chain, INSTRUMENTED, Outcome, Rewritten, Run, fixture, parallel, recipe};
+use kshrink_tests::{Chain, EXERCISED, INSTRUMENTED, Outcome, Rewritten, Run, fixture, parallel, recipe};
 
 /// BusyBox's test suite takes 40 s on a quiet machine, the others less.
 const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
@@ -22,7 +22,7 @@ const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
 /// A directory for each: what the linker is given, and what `--passes` is given.
-const VARIANTS: [&str; 4] = [ORIGINAL, "none", "reach", INSTRUMENTED];
+const VARIANTS: [&str; 5] = [ORIGINAL, "none", "reach", INSTRUMENTED, EXERCISED];
 
 #[test]
 fn zlib() {
@@ -110,6 +110,7 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     let (before, rewritten) = rewrite("none")?;
     let (after, reached) = rewrite("reach")?;
     rewrite(INSTRUMENTED)?;
+    rewrite(EXERCISED)?;
     for (passes, once) in [("none", &rewritten), ("reach", &reached)] {
         chain.rewrites_to_itself(&format!("{program}-{passes}.o"), entry.trim(), passes, once)?;
     }

@@ -10,7 +10,7 @@ section 2.4), which is to say once the node that holds the address is alive, and
 
 use serde::Serialize;
 
-use crate::graph::{Dest, Graph, Life, NodeKind, Ref, Target, Terminator};
+use crate::graph::{Dest, Graph, Life, NodeKind, Ref, Role, Target, Terminator};
 use crate::index::{NodeId, SymbolId};
 use crate::returns::Returns;
 
@@ -77,15 +77,13 @@ impl<'g> Edges<'g> {
     pub fn for_each(&self, node: NodeId, mut f: impl FnMut(Edge)) {
         match &self.graph.node(node).kind {
             NodeKind::Block(block) => self.block_edges(node, &block.end, &mut f),
-            NodeKind::Chunk(chunk) => {
-                let mut refs = self.graph.refs_of(node);
-                if let Life::Site(_) = chunk.life {
-                    // The entry is about its site and does not keep it alive.
-                    refs = refs.get(1..).unwrap_or_default();
-                }
-                for reference in refs.iter().filter(|reference| reference.slot_of.is_none()) {
-                    self.reference(reference, &mut f);
-                }
+            NodeKind::Chunk(_) => {}
+        }
+        for reference in self.graph.refs_of(node) {
+            match reference.role {
+                Role::Address => self.reference(reference, &mut f),
+                // An edge of the block's own, of whoever the site is, and of whoever jumps through the table.
+                Role::Callee | Role::Site | Role::Slot(_) => {}
             }
         }
         for &entry in self.sites.entries(node) {
@@ -94,7 +92,6 @@ impl<'g> Edges<'g> {
     }
 
     fn block_edges(&self, node: NodeId, end: &Terminator, f: &mut impl FnMut(Edge)) {
-        let mut refs = self.graph.refs_of(node);
         let next = |kind, next: NodeId| Edge { kind, to: Destination::Node(next) };
         match end {
             Terminator::FallThrough(to) => f(next(EdgeKind::FallThrough, *to)),
@@ -104,8 +101,7 @@ impl<'g> Edges<'g> {
                 f(next(EdgeKind::FallThrough, *behind));
             }
             Terminator::Call { next: behind } => {
-                let (callee, others) = refs.split_last().expect("a direct call names its callee");
-                refs = others;
+                let callee = self.graph.callee(node).expect("a direct call names its callee");
                 let returns = behind.filter(|_| self.returns.target(self.graph, callee.target));
                 let kind = if returns.is_some() { EdgeKind::Call } else { EdgeKind::NoReturn };
                 f(self.to(kind, callee.target));
@@ -134,9 +130,6 @@ impl<'g> Edges<'g> {
             | Terminator::Patched { next: None }
             | Terminator::Unreachable => {}
         }
-        for reference in refs {
-            self.reference(reference, f);
-        }
     }
 
     /// A reference leads to its target, and to whatever ends there too.
@@ -144,16 +137,15 @@ impl<'g> Edges<'g> {
         f(self.to(EdgeKind::Data, reference.target));
         if let Target::Node(to) = reference.target
             && reference.addend == 0
-            && self.graph.node(to).follows
+            && let Some(before) = self.graph.node(to).glued_to
         {
-            f(Edge { kind: EdgeKind::Data, to: Destination::Node(NodeId(to.0 - 1)) });
+            f(Edge { kind: EdgeKind::Data, to: Destination::Node(before) });
         }
     }
 
     fn jump(&self, from: NodeId, dest: &Dest) -> Edge {
-        let function = |node| self.graph.block(node).map(|block| block.function);
         let kind = match self.graph.resolve_node(dest.target) {
-            Some(to) if function(to) == function(from) => EdgeKind::Jump,
+            Some(to) if self.graph.function_of(to) == self.graph.function_of(from) => EdgeKind::Jump,
             _ => EdgeKind::TailCall,
         };
         self.to(kind, dest.target)
@@ -182,7 +174,7 @@ impl SiteIndex {
             graph.node_ids().filter_map(|node| {
                 let chunk = graph.chunk(node)?;
                 let Life::Site(_) = chunk.life else { return None };
-                graph.resolve_node(site(graph, node)?.target).map(|site| (site, node))
+                graph.resolve_node(graph.site(node)?.target).map(|site| (site, node))
             })
         };
         let mut starts = vec![0u32; graph.nodes.len() + 1];
@@ -204,11 +196,6 @@ impl SiteIndex {
     pub(crate) fn entries(&self, node: NodeId) -> &[NodeId] {
         &self.entries[self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize]
     }
-}
-
-/// The reference of a weak table's entry that names its site.
-pub(crate) fn site(graph: &Graph, entry: NodeId) -> Option<&Ref> {
-    graph.refs_of(entry).first().filter(|reference| reference.offset == 0)
 }
 
 /// Who leads to each node by any reference or branch.

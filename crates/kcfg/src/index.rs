@@ -16,6 +16,10 @@ index! {
 }
 index! {
     /// An input section that is part of the program.
+    InputId
+}
+index! {
+    /// A section of the program as it is lowered. A lifted graph has one for each input section, in the same order.
     SectionId
 }
 index! {

@@ -15,7 +15,7 @@ Gotos"). So if a label may return, all of its function may.
 use fixedbitset::FixedBitSet;
 
 use crate::edges::{SiteIndex, for_each_successor};
-use crate::graph::{Graph, NodeKind, Target, Terminator};
+use crate::graph::{Graph, NodeKind, Role, Target, Terminator};
 use crate::index::{FunctionId, NodeId};
 
 /// The blocks from which control may return to the caller.
@@ -103,7 +103,7 @@ impl<'g> Solver<'g> {
         }
         // A fault goes to the fixup, a static key to its target, an alternative to its replacement.
         for &entry in sites.entries(node) {
-            for reference in &graph.refs_of(entry)[1..] {
+            for reference in graph.refs_of(entry).iter().filter(|reference| reference.role != Role::Site) {
                 if let Some(to) = graph.resolve_node(reference.target) {
                     self.waiting[to.get()].push(node);
                     if matches!(end, Terminator::Call { next } if *next == Some(to)) {
@@ -150,10 +150,7 @@ impl<'g> Solver<'g> {
                 break;
             }
             if !self.whole.put(function.get()) {
-                self.graph.functions[function.get()]
-                    .blocks
-                    .clone()
-                    .for_each(|block| self.mark(NodeId(block)));
+                self.graph.function(function).blocks.iter().for_each(|&block| self.mark(block));
             }
         }
     }
@@ -189,14 +186,12 @@ fn labels(graph: &Graph) -> Vec<(NodeId, FunctionId)> {
     let mut labels = Vec::new();
     for node in graph.node_ids() {
         let Some(taker) = graph.block(node) else { continue };
-        let refs = graph.refs_of(node);
-        let callee = usize::from(graph.callee(node).is_some());
-        for reference in &refs[..refs.len() - callee] {
+        for reference in graph.refs_of(node).iter().filter(|reference| reference.role != Role::Callee) {
             let Some(label) = graph.resolve_node(reference.target) else { continue };
             let Some(block) = graph.block(label) else { continue };
-            let function = &graph.functions[block.function.get()];
+            let function = graph.function(block.function);
             // A cold part has no callers: its first block is a label like the others.
-            if function.blocks.start != label.0 || function.name.contains(".cold") {
+            if function.entry() != label || function.name.contains(".cold") {
                 labels.extend([(label, block.function), (label, taker.function)]);
             }
         }

@@ -38,17 +38,19 @@ impl Roots {
     /// # Errors
     /// [`Error::NoEntry`] if an entry point is not defined.
     pub(crate) fn add_to(&self, graph: &mut Graph) -> Result<(), Error> {
-        let mut defined: FxHashMap<&str, NodeId> = FxHashMap::default();
+        let mut defined: FxHashMap<&str, (NodeId, u32)> = FxHashMap::default();
         for symbol in &graph.symbols {
-            if let SymbolPlace::Node(node, _) = symbol.place
+            if let SymbolPlace::Node(node, offset) = symbol.place
                 && symbol.binding != goblin::elf::sym::STB_LOCAL
             {
-                defined.insert(&symbol.name, node);
+                defined.insert(&symbol.name, (node, offset));
             }
         }
         for (name, reason) in &self.names {
             match defined.get(name.as_str()) {
-                Some(&node) => graph.roots.push(Root { node, reason: *reason }),
+                Some(&(node, offset)) => {
+                    graph.roots.push(Root { node, range: offset..offset + 1, reason: *reason });
+                }
                 None if *reason == RootReason::Entry => return Err(Error::NoEntry(name.clone())),
                 None => {}
             }

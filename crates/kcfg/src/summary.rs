@@ -78,8 +78,8 @@ impl Summary {
                 }
             });
         }
-        let entries = graph.functions.iter().filter(|function| !function.blocks.is_empty());
-        summary.address_taken = entries.filter(|function| taken[function.blocks.start as usize]).count();
+        let entries = graph.functions.iter().map(|function| function.entry());
+        summary.address_taken = entries.filter(|entry| taken[entry.get()]).count();
         for root in &graph.roots {
             *summary.roots.entry(root.reason).or_default() += 1;
         }

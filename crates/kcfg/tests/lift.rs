@@ -174,9 +174,9 @@ fn a_fixup_from_which_a_length_is_found_stays_where_it_is() {
     };
     let (site, behind) = fixup("pads");
     assert_eq!(behind, NodeId(site.0 + 1));
-    assert!(graph.node(behind).follows);
+    assert!(graph.node(behind).glued_to.is_some());
     for function in ["reads", "skips"] {
-        assert!(!graph.node(fixup(function).1).follows, "{function}");
+        assert!(graph.node(fixup(function).1).glued_to.is_none(), "{function}");
     }
 }
 
@@ -301,7 +301,7 @@ fn static_cpu_has_goes_four_ways() {
         assert!(reached.iter().any(calls), "{callee}");
     }
     // The test of the feature, out of line, is ordinary code.
-    let aux = reached.iter().find(|&&node| graph.section_of(node).name == ".altinstr_aux").unwrap();
+    let aux = reached.iter().find(|&&node| *graph.section_of(node).name == *".altinstr_aux").unwrap();
     assert!(graph.block(*aux).is_some());
 }
 
@@ -362,7 +362,7 @@ fn the_strong_definition_is_called() {
     let calls: Vec<NodeId> =
         view.blocks("use_weak").into_iter().flat_map(|node| view.to(node, EdgeKind::Call)).collect();
     let objects: Vec<&str> =
-        calls.iter().map(|&node| graph.section_of(node).object.rsplit('/').next().unwrap()).collect();
+        calls.iter().map(|&node| graph.input_of(node).unwrap().object.rsplit('/').next().unwrap()).collect();
     assert_eq!(objects, ["strong.c.o", "weak.c.o"]);
     assert!(view.callees("use_weak").contains(&"nowhere".to_owned()));
     let nowhere = graph.symbols.iter().find(|symbol| symbol.name == "nowhere").unwrap();

@@ -18,11 +18,9 @@ Not instrumented, and reported:
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS};
 use goblin::elf::sym::{STB_GLOBAL, STT_OBJECT};
-use kcfg::graph::{Chunk, Counters, Graph, Life, Node, NodeKind, Ref, Section, Symbol, SymbolPlace, Target};
-use kcfg::index::{NodeId, SectionId, SymbolId};
-use kcfg::special::TableKind;
-use kelf::ObjectIndex;
-use rustc_hash::FxHashMap;
+use kcfg::graph::{Contents, Counters, Editor, Graph, Ref, Role, Section, Symbol, SymbolPlace, Target};
+use kcfg::index::{FunctionId, NodeId, SymbolId};
+use kisa::Rewritable;
 
 use crate::report::PassReport;
 
@@ -65,13 +63,13 @@ pub fn run(graph: &mut Graph) -> PassReport {
     if blocks.is_empty() {
         return report;
     }
-    let symbol = add_counters(graph, blocks.len() as u32);
-    let grown: FxHashMap<NodeId, u32> = blocks
-        .iter()
-        .enumerate()
-        .map(|(number, &node)| (node, prepend_store(graph, node, symbol, number as i64)))
-        .collect();
-    move_places(graph, &grown);
+    let isa = graph.isa();
+    let mut editor = Editor::new(graph, "instrument");
+    let symbol = add_counters(&mut editor, blocks.len() as u32);
+    for (number, &node) in blocks.iter().enumerate() {
+        prepend_store(&mut editor, isa, node, symbol, number as i64);
+    }
+    editor.finish();
     graph.counters = Some(Counters { symbol, blocks });
     report
 }
@@ -90,19 +88,19 @@ fn named_functions(graph: &Graph) -> FixedBitSet {
     let mut named = FixedBitSet::with_capacity(graph.functions.len());
     for symbol in &graph.symbols {
         let SymbolPlace::Node(node, 0) = symbol.place else { continue };
-        let function = graph.block(node).map(|block| block.function.get());
-        named.extend(function.filter(|&id| graph.functions[id].blocks.start == node.0));
+        let function = graph.function_of(node).filter(|&id| graph.function(id).entry() == node);
+        named.extend(function.map(FunctionId::get));
     }
     named
 }
 
 /// The functions that the code which starts the kernel calls directly, and those that they call, as a set of
 /// bits by function.
-fn early_code(graph: &Graph) -> FixedBitSet {
+pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
     let mut early = FixedBitSet::with_capacity(graph.functions.len());
     let is_boot = |&node: &NodeId| {
         let code = graph.chunk(node).is_some_and(|chunk| chunk.code);
-        code && graph.section_of(node).name == BOOT_SECTION
+        code && *graph.section_of(node).name == *BOOT_SECTION
     };
     let mut pending: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
     while let Some(node) = pending.pop() {
@@ -111,7 +109,7 @@ fn early_code(graph: &Graph) -> FixedBitSet {
             let Some(to) = graph.resolve_node(reference.target).filter(|_| direct) else { continue };
             let Some(block) = graph.block(to) else { continue };
             if !early.put(block.function.get()) {
-                pending.extend(graph.functions[block.function.get()].blocks.clone().map(NodeId));
+                pending.extend(&graph.function(block.function).blocks);
             }
         }
     }
@@ -119,36 +117,19 @@ fn early_code(graph: &Graph) -> FixedBitSet {
 }
 
 /// Adds the array to the program: a zero-initialised section of one byte for each block.
-fn add_counters(graph: &mut Graph, size: u32) -> SymbolId {
-    let section = SectionId::from(graph.sections.len());
-    let node = NodeId::from(graph.nodes.len());
-    graph.sections.push(Section {
-        name: ".bss".to_owned(),
-        object: SYMBOL.to_owned(),
-        origin: ObjectIndex::from(0),
-        size,
+fn add_counters(editor: &mut Editor<'_>, size: u32) -> SymbolId {
+    let section = editor.add_section(Section {
+        name: ".bss".into(),
         kind: SHT_NOBITS,
         flags: u64::from(SHF_ALLOC | SHF_WRITE),
         align: 1,
         entsize: 0,
         group: None,
         whole: false,
-        nodes: node.0..node.0 + 1,
+        nodes: Vec::new(),
     });
-    let (bytes, refs) = (graph.bytes.len() as u32, graph.refs.len() as u32);
-    graph.nodes.push(Node {
-        section,
-        offset: 0,
-        size,
-        bytes: bytes..bytes,
-        refs: refs..refs,
-        padding: bytes..bytes,
-        align: 1,
-        follows: false,
-        kind: NodeKind::Chunk(Chunk { code: false, life: Life::Referenced }),
-        live: true,
-    });
-    graph.symbols.push(Symbol {
+    let node = editor.add_zeros(section, size, 1);
+    editor.add_symbol(Symbol {
         name: SYMBOL.to_owned(),
         file: None,
         binding: STB_GLOBAL,
@@ -157,16 +138,21 @@ fn add_counters(graph: &mut Graph, size: u32) -> SymbolId {
         size: u64::from(size),
         place: SymbolPlace::Node(node, 0),
         overridden: false,
-    });
-    SymbolId::from(graph.symbols.len() - 1)
+    })
 }
 
-/// Puts the store to byte `number` of the array in front of a block. Returns its length in bytes.
-fn prepend_store(graph: &mut Graph, node: NodeId, counters: SymbolId, number: i64) -> u32 {
+/// Puts the store to byte `number` of the array in front of what a block does.
+fn prepend_store(
+    editor: &mut Editor<'_>,
+    isa: &dyn Rewritable,
+    node: NodeId,
+    counters: SymbolId,
+    number: i64,
+) {
     let mut bytes = Vec::new();
-    let field = graph.isa().encode_store_one(&mut bytes);
+    let field = isa.encode_store_one(&mut bytes);
     let length = bytes.len() as u32;
-    bytes.extend_from_slice(graph.bytes_of(node));
+    bytes.extend_from_slice(editor.graph().bytes_of(node));
     let store = Ref {
         offset: u32::from(field.offset),
         r_type: field.r_type,
@@ -175,53 +161,9 @@ fn prepend_store(graph: &mut Graph, node: NodeId, counters: SymbolId, number: i6
         bias: field.bias,
         target: Target::Symbol(counters),
         addend: number,
-        slot_of: None,
+        role: Role::Address,
     };
-    let moved = graph.refs_of(node).iter().map(|r| Ref { offset: r.offset + length, ..*r });
-    let refs: Vec<Ref> = std::iter::once(store).chain(moved).collect();
-    let (first_byte, first_ref) = (graph.bytes.len() as u32, graph.refs.len() as u32);
-    graph.bytes.extend_from_slice(&bytes);
-    graph.refs.extend(refs);
-    let end = (graph.bytes.len() as u32, graph.refs.len() as u32);
-    let node = &mut graph.nodes[node.get()];
-    node.bytes = first_byte..end.0;
-    node.refs = first_ref..end.1;
-    node.size += length;
-    length
-}
-
-/// Moves what names a place within a block that grew, and what names the instruction that a table is about:
-/// that is the instruction, and not the store in front of it.
-fn move_places(graph: &mut Graph, grown: &FxHashMap<NodeId, u32>) {
-    let sites: Vec<u32> = graph
-        .node_ids()
-        .filter(|&node| graph.chunk(node).is_some_and(|chunk| is_about_instruction(chunk.life)))
-        .filter_map(|node| Some(graph.node(node).refs.start).filter(|_| !graph.refs_of(node).is_empty()))
-        .collect();
-    let mut is_site = FixedBitSet::with_capacity(graph.refs.len());
-    is_site.extend(sites.into_iter().map(|site| site as usize));
-    for i in 0..graph.refs.len() {
-        let (target, addend) = (graph.refs[i].target, graph.refs[i].addend);
-        let Some((node, inside)) = graph.resolve(target) else { continue };
-        let Some(&length) = grown.get(&node) else { continue };
-        // A symbol within a block moves by itself.
-        let moves_itself = matches!(target, Target::Symbol(_)) && inside > 0;
-        if !moves_itself && (addend + i64::from(inside) > 0 || is_site.contains(i)) {
-            graph.refs[i].addend += i64::from(length);
-        }
-    }
-    for symbol in &mut graph.symbols {
-        if let SymbolPlace::Node(node, offset) = &mut symbol.place
-            && *offset > 0
-            && let Some(length) = grown.get(node)
-        {
-            *offset += length;
-        }
-    }
-}
-
-/// Whether entries of a table begin with the address of one instruction, and not of a function.
-fn is_about_instruction(life: Life) -> bool {
-    let is_function = |kind| matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection);
-    matches!(life, Life::Site(kind) if !is_function(kind))
+    let moved = editor.graph().refs_of(node).iter().map(|r| Ref { offset: r.offset + length, ..*r });
+    let refs = std::iter::once(store).chain(moved).collect();
+    editor.edit_block(node, Contents { bytes, refs }, &[(0, length)]);
 }

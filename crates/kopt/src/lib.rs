@@ -7,6 +7,7 @@ ELF, and what they cannot prove they keep, and say so in [`PassReport::kept`].
 */
 
 pub mod assumptions;
+pub mod exercise;
 pub mod explain;
 pub mod instrument;
 pub mod layout;
@@ -35,6 +36,8 @@ pub enum Pass {
     Layout,
     /// [`instrument`]
     Instrument,
+    /// [`exercise`]
+    Exercise,
 }
 
 /// What passes are told besides the plan.
@@ -42,11 +45,13 @@ pub enum Pass {
 pub struct Options {
     /// Take the scan of the programs for complete although it says that it is not.
     pub assume_complete: bool,
+    /// Check after every step what has to hold in every graph ([`Graph::verify`]).
+    pub verify: bool,
 }
 
 impl Pass {
     /// Every pass, in the order in which they make sense.
-    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Layout];
+    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Exercise, Pass::Layout];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -55,6 +60,7 @@ impl Pass {
             Pass::Reach => "reach",
             Pass::Layout => "layout",
             Pass::Instrument => "instrument",
+            Pass::Exercise => "exercise",
         }
     }
 
@@ -62,7 +68,7 @@ impl Pass {
     pub fn removes(self) -> bool {
         match self {
             Pass::Syscalls | Pass::Reach => true,
-            Pass::Instrument | Pass::Layout => false,
+            Pass::Instrument | Pass::Exercise | Pass::Layout => false,
         }
     }
 
@@ -73,6 +79,7 @@ impl Pass {
             Pass::Reach => reach::run(graph),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
+            Pass::Exercise => exercise::run(graph),
         }
     }
 }

@@ -36,8 +36,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
         }
     }
     let gone = |function: &&kcfg::graph::Function| {
-        let mut blocks = function.blocks.clone();
-        !blocks.is_empty() && !blocks.any(|block| reachable.contains(block as usize))
+        !function.blocks.iter().any(|block| reachable.contains(block.get()))
     };
     report.removed.functions = graph.functions.iter().filter(gone).count();
     for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node.get())) {

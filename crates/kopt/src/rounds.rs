@@ -1,7 +1,7 @@
 //! Running several passes, on finer and finer graphs.
 
-use kcfg::graph::Graph;
-use kcfg::lift::{Error, Lifter};
+use kcfg::graph::{Broken, Graph};
+use kcfg::lift::{self, Lifter};
 use kplan::Plan;
 
 use crate::{Options, Pass, PassReport};
@@ -9,12 +9,29 @@ use crate::{Options, Pass, PassReport};
 /// How often the program is lifted again because what was removed allows a finer graph.
 const MAX_ROUNDS: usize = 4;
 
+/// Why passes cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The program is not understood.
+    #[error(transparent)]
+    Lift(#[from] lift::Error),
+    /// A defect of kshrink.
+    #[error("after {step}, the graph breaks a rule: {broken}; please report this")]
+    Broken {
+        /// The last step: `graph`, or the name of a pass.
+        step: &'static str,
+        /// Which rule.
+        broken: Broken,
+    },
+}
+
 /// Runs the passes: those that remove in their order, on finer and finer graphs, until that brings nothing more;
 /// then the others in theirs. Returns the last graph, and what the passes did on it. `begin` is told the name of
 /// every step before it is taken: `graph`, a pass, `refine`.
 ///
 /// # Errors
-/// Whatever [`Lifter::graph`] does not understand of the program.
+/// Whatever [`Lifter::graph`] does not understand of the program; with [`Options::verify`], the first step after which
+/// the graph is not what it has to be.
 pub fn run(
     mut lifter: Lifter<'_>,
     plan: &Plan,
@@ -22,15 +39,21 @@ pub fn run(
     options: Options,
     mut begin: impl FnMut(&'static str),
 ) -> Result<(Graph, Vec<PassReport>), Error> {
+    let verify = |step, graph: &Graph| match options.verify {
+        true => graph.verify().map_err(|broken| Error::Broken { step, broken }),
+        false => Ok(()),
+    };
     let (removing, finishing): (Vec<Pass>, Vec<Pass>) = passes.iter().partition(|pass| pass.removes());
     let mut round = 1;
     loop {
         begin("graph");
         let mut graph = lifter.graph()?;
+        verify("graph", &graph)?;
         let mut reports = Vec::new();
         for pass in &removing {
             begin(pass.name());
             reports.push(pass.run(&mut graph, plan, options));
+            verify(pass.name(), &graph)?;
         }
         begin("refine");
         if !removing.is_empty() && round < MAX_ROUNDS && lifter.refine(&graph) {
@@ -40,6 +63,7 @@ pub fn run(
         for pass in &finishing {
             begin(pass.name());
             reports.push(pass.run(&mut graph, plan, options));
+            verify(pass.name(), &graph)?;
         }
         return Ok((graph, reports));
     }

@@ -75,13 +75,17 @@ pub struct Arguments {
     ///
     /// syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
     /// instrument makes every block note that it ran, for `coverage kcore`; layout puts code in the order that
-    /// `reorder` decided. Passes that remove go first.
+    /// `reorder` decided. Passes that remove go first. exercise edits everything and changes nothing, to test kshrink.
     #[arg(long, value_name = "LIST", value_parser = parse_passes)]
     passes: Option<PassList>,
 
     /// Trust a scan that could not resolve every system-call site
     #[arg(long)]
     pub assume_complete: bool,
+
+    /// Check the graph after every pass: for whoever works on kshrink
+    #[arg(long)]
+    pub verify: bool,
 
     /// Fail if compiler-made code has to be carried whole because it matches no known pattern
     #[arg(long)]
@@ -139,7 +143,7 @@ impl Arguments {
 
     /// What passes are told.
     pub fn options(&self) -> Options {
-        Options { assume_complete: self.assume_complete }
+        Options { assume_complete: self.assume_complete, verify: self.verify }
     }
 }
 

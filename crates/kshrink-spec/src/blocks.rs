@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kcfg::graph::{CodeName, Graph};
+use kcfg::graph::{CodeName, Graph, Origin};
 use kcfg::index::NodeId;
 use kcfg::lower::Lowered;
 use kcli::Failure;
@@ -89,15 +89,18 @@ impl<'g> Functions<'g> {
     /// Cuts a node, `size` bytes in the output, along the functions that it holds.
     fn pieces(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
         let original_size = graph.input_size(node);
-        let Some(block) = graph.block(node) else {
+        let Some(id) = graph.function_of(node) else {
             return self.pieces_of_chunk(node, size.min(original_size));
         };
-        let blocks = graph.functions[block.function.get()].blocks.clone();
-        let entry = NodeId(blocks.start);
-        let start = graph.node(entry).offset;
-        let last = NodeId(blocks.end - 1);
-        let whole = graph.node(last).offset + graph.input_size(last) - start;
-        let original_offset = graph.node(node).offset - start;
+        let function = graph.function(id);
+        let entry = function.entry();
+        let origins = function.blocks.iter().filter_map(|&block| graph.node(block).origin());
+        let (Some(origin), Some(start)) = (graph.node(node).origin(), graph.start_of(id)) else {
+            return Vec::new();
+        };
+        let start = start.offset;
+        let whole = origins.map(Origin::end).max().unwrap_or(start) - start;
+        let original_offset = origin.offset - start;
         let Some(function) = self.number(entry, 0, whole) else { return Vec::new() };
         // Padding behind the function is no part of it.
         let end = u32::try_from(self.all[function].size).unwrap_or(whole);

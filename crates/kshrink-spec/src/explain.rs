@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use kcfg::edges::EdgeKind;
-use kcfg::graph::{Graph, Life};
+use kcfg::graph::{Graph, Life, Provenance};
 use kcfg::index::NodeId;
 use kcli::{Failure, Output};
 use kopt::explain::{Chain, chain, nodes_named};
@@ -32,10 +32,8 @@ fn print_chain(graph: &Graph, chain: &Chain, symbol: &str, out: &mut impl Write)
     // Steps within one function say nothing that its name does not.
     let mut previous: Option<NodeId> = None;
     for link in &chain.links {
-        let function = |node| graph.block(node).map(|block| block.function);
-        let same = previous.is_some_and(|previous| {
-            function(previous).is_some() && function(previous) == function(link.node)
-        });
+        let function = |node| graph.function_of(node);
+        let same = previous.and_then(function).is_some_and(|previous| Some(previous) == function(link.node));
         match link.by {
             None => writeln!(out, "  {}, {}", name(graph, link.node), chain.root)?,
             Some(by) if !same => writeln!(out, "  {} {}", verb(by), name(graph, link.node))?,
@@ -63,8 +61,11 @@ fn name(graph: &Graph, node: NodeId) -> String {
 
 /// The object and the section that a node is from.
 pub fn place(graph: &Graph, node: NodeId) -> String {
-    let section = graph.section_of(node);
-    format!("{}:{}", section.object, section.name)
+    match (graph.input_of(node), graph.node(node).provenance) {
+        (Some(input), _) => format!("{}:{}", input.object, input.name),
+        (None, Provenance::Made(pass)) => format!("{}, made by {pass}", graph.section_of(node).name),
+        (None, Provenance::Input(_)) => unreachable!("an origin names an input section"),
+    }
 }
 
 fn verb(edge: EdgeKind) -> &'static str {

@@ -7,7 +7,7 @@ use kcfg::lift::{self, Lifter};
 use kcfg::lower::{self, Lowered, Relax};
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Program};
-use kopt::{Options, Pass, PassReport};
+use kopt::{Options, Pass, PassReport, rounds};
 use kplan::Plan;
 
 use crate::phases::Phases;
@@ -94,7 +94,10 @@ pub fn run_passes(
     options: Options,
     phases: &mut Phases,
 ) -> Result<(Graph, Vec<PassReport>), Failure> {
-    kopt::rounds::run(lifter, plan, passes, options, |step| phases.next(step)).map_err(of_lift)
+    rounds::run(lifter, plan, passes, options, |step| phases.next(step)).map_err(|error| match error {
+        rounds::Error::Lift(error) => of_lift(error),
+        rounds::Error::Broken { .. } => Failure::job(error),
+    })
 }
 
 /// Lowers the graph. With no pass, branches stay as assembled, so that every section keeps its size.

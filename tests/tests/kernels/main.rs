@@ -67,6 +67,9 @@ fn the_web_kernel_shrinks_and_still_serves() {
         assert!(small.dir.join("System.map").is_file());
         assert!(small.cut("footprint") >= 12.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
         assert!(before == listing(&kernel.build), "the build directory changed");
+        // Every kind of edit, everywhere.
+        let edited = test.rewritten(&kernel, "edited", &plan, &["--passes", "syscalls,reach,exercise"]);
+        test.passes(&scenario, &edited.kernel, &[]);
         for name in ["pointers-stay-in-their-objects", "bugs-are-fatal", "plan-is-complete"] {
             assert!(small.assumptions().contains(&name), "no {name} in {:?}", small.assumptions());
         }
@@ -118,8 +121,10 @@ fn modules_and_run_time_patching(test: &mut KernelTest<'_>, kernel: &str) {
     let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
     assert!(small.cut("footprint") > 2.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
     test.passes(&scenario, &small.kernel, &[]);
-    let instrumented = test.rewritten(&kernel, "instrumented", "", &["--passes", "instrument"]);
-    test.passes(&scenario, &instrumented.kernel, &[]);
+    for passes in ["instrument", "exercise"] {
+        let rewritten = test.rewritten(&kernel, passes, "", &["--passes", passes]);
+        test.passes(&scenario, &rewritten.kernel, &[]);
+    }
 }
 
 #[test]

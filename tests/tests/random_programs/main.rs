@@ -18,7 +18,9 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use kshrink_tests::elf::Contents;
-use kshrink_tests::{Chain, INSTRUMENTED, Outcome, Rewritten, Run, SHUFFLED, fixture, parallel, recipe};
+use kshrink_tests::{
+    Chain, EXERCISED, INSTRUMENTED, Outcome, Rewritten, Run, SHUFFLED, fixture, parallel, recipe,
+};
 use serde_json::Value;
 
 /// How many programs, numbered from 0, unless `KSHRINK_PROGRAMS` says otherwise. Program N has the seed N, or if that does
@@ -242,8 +244,9 @@ fn rewrite_all(
     let summary: Value =
         serde_json::from_slice(&chain.step(summary)?.stdout).map_err(|error| error.to_string())?;
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
-    let shuffled = if variant.link.contains(&"-static-pie") { SHUFFLED } else { INSTRUMENTED };
-    for passes in ["none", "reach", shuffled] {
+    let is_pie = variant.link.contains(&"-static-pie");
+    let shuffled: &[&str] = if is_pie { &[SHUFFLED] } else { &[INSTRUMENTED, EXERCISED] };
+    for &passes in ["none", "reach"].iter().chain(shuffled) {
         let object = format!("{passes}{level}.o");
         let rewritten = chain.rewrite(&object, &paths, entry, passes)?;
         let after = Contents::of(&chain.dir().join(&object));

@@ -35,7 +35,7 @@ use kelf::{KernelBuild, Program};
 use rustc_hash::FxHashSet;
 
 use crate::graph::{Graph, Life, Root};
-use crate::index::{NodeId, SectionId};
+use crate::index::InputId;
 
 use crate::roots::Roots;
 use crate::script::LinkerScript;
@@ -160,14 +160,14 @@ pub struct Lifter<'p> {
     /// What stays alive.
     kept: Vec<Part>,
     /// Sections that are not cut at their variables.
-    whole: FxHashSet<SectionId>,
+    whole: FxHashSet<InputId>,
 }
 
 /// A part of an input section: a function, a variable, or a section of data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The section, as every graph of the program numbers it.
-    pub section: SectionId,
+    /// The section.
+    pub section: InputId,
     /// Offsets in bytes in it.
     pub range: Range<u32>,
 }
@@ -270,8 +270,8 @@ impl<'p> Lifter<'p> {
             let place = |pointed: &Pointed| match *pointed {
                 Pointed::Section(section) => (lifted.origins[section.get()], None),
                 Pointed::Function(entry) => {
-                    let entry = lifted.graph.node(entry);
-                    (lifted.origins[entry.section.get()], Some(entry.offset))
+                    let section = lifted.graph.node(entry).section;
+                    (lifted.origins[section.get()], Some(lifted.origin(entry).offset))
                 }
             };
             let places: Vec<_> = whole.iter().map(place).collect();
@@ -319,12 +319,14 @@ fn alignment(section_align: u64, offset: u32) -> u32 {
 
 /// Makes the nodes of a part roots. Entries of weak tables live as long as their sites nevertheless.
 fn keep_alive(graph: &mut Graph, part: &Part) {
-    for node in graph.sections[part.section.get()].nodes.clone().map(NodeId) {
-        let start = graph.node(node).offset;
-        let overlaps = start < part.range.end && start + graph.input_size(node).max(1) > part.range.start;
+    for &node in &graph.sections[part.section.get()].nodes {
+        let Some(origin) = graph.node(node).origin() else { continue };
+        let end = origin.offset + origin.size.max(1);
         let site = graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
-        if overlaps && !site {
-            graph.roots.push(Root { node, reason: RootReason::Kept });
+        if origin.offset < part.range.end && end > part.range.start && !site {
+            let range = part.range.start.max(origin.offset)..part.range.end.min(end);
+            let range = range.start - origin.offset..range.end - origin.offset;
+            graph.roots.push(Root { node, range, reason: RootReason::Kept });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Every piece of every plan becomes a node.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHT_NOBITS};
 use kelf::{ObjectIndex, Program, SectionIndex};
@@ -12,14 +13,15 @@ use super::decode::{CodeSection, PlacedInsn, Span, may_run_on};
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
 use crate::graph::{
-    Block, Chunk, Function, Graph, Life, Node, NodeKind, Opaque, Root, Section, StackNote, Terminator,
+    Block, Chunk, Function, Graph, InputSection, Life, Node, NodeKind, Opaque, Origin, Provenance, Root,
+    Section, StackNote, Terminator,
 };
-use crate::index::{FunctionId, NodeId, SectionId};
+use crate::index::{FunctionId, InputId, NodeId, SectionId};
 use crate::special::World;
 use kisa::{BranchKind, Flow};
 
 /// For sections that are cut at their variables, where.
-pub(super) type Cuts = FxHashMap<SectionId, Vec<Cut>>;
+pub(super) type Cuts = FxHashMap<InputId, Vec<Cut>>;
 
 /// A piece of a section that is cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,12 +67,15 @@ impl Lifted<'_> {
     /// The node of a section that contains the byte at `offset`, and the offset in it. Places in front of
     /// a section belong to its first node, places behind it to its last.
     pub fn locate(&self, section: SectionId, offset: i64) -> Option<(NodeId, i64)> {
-        let range = &self.graph.sections[section.get()].nodes;
-        let nodes = &self.graph.nodes[range.start as usize..range.end as usize];
-        let after = nodes.partition_point(|node| i64::from(node.offset) <= offset);
-        let i = after.saturating_sub(1);
-        let node = nodes.get(i)?;
-        Some((NodeId(range.start + i as u32), offset - i64::from(node.offset)))
+        let nodes = &self.graph.sections[section.get()].nodes;
+        let after = nodes.partition_point(|&node| i64::from(self.origin(node).offset) <= offset);
+        let &node = nodes.get(after.saturating_sub(1))?;
+        Some((node, offset - i64::from(self.origin(node).offset)))
+    }
+
+    /// The place in the input of a node, which every lifted one has.
+    pub fn origin(&self, node: NodeId) -> &Origin {
+        self.graph.node(node).origin().expect("lifted from the input")
     }
 }
 
@@ -85,11 +90,11 @@ pub(super) fn create<'p>(
         machine: program.machine,
         world: world.clone(),
         nodes: Vec::new(),
+        inputs: Vec::new(),
         sections: Vec::new(),
         functions: Vec::new(),
         symbols: Vec::new(),
         tables: Vec::new(),
-        regions: Vec::new(),
         counters: None,
         roots: Vec::new(),
         opaque: Vec::new(),
@@ -112,6 +117,7 @@ pub(super) fn create<'p>(
     };
     for (i, (input, object_plans)) in program.objects.iter().zip(plans).enumerate() {
         let object = &input.object;
+        let object_name: Arc<str> = object.name.as_str().into();
         let mut ids = Vec::with_capacity(object_plans.len());
         for (j, (section, plan)) in object.sections.iter().zip(object_plans).enumerate() {
             if matches!(plan, SectionPlan::Skip) {
@@ -119,24 +125,31 @@ pub(super) fn create<'p>(
                 continue;
             }
             let id = SectionId::from(lifted.graph.sections.len());
-            let first = lifted.graph.nodes.len() as u32;
-            lifted.graph.sections.push(Section {
-                name: section.name.to_owned(),
-                object: object.name.clone(),
-                origin: ObjectIndex::from(i),
+            let name: Arc<str> = section.name.into();
+            lifted.graph.inputs.push(InputSection {
+                name: Arc::clone(&name),
+                object: Arc::clone(&object_name),
+                object_index: ObjectIndex::from(i),
                 size: section.size as u32,
+            });
+            lifted.graph.sections.push(Section {
+                name,
                 kind: section.kind,
                 flags: section.flags,
                 align: section.align as u32,
                 entsize: section.entsize,
                 group: None,
                 whole: matches!(plan, SectionPlan::Chunks { code: false, opaque: Some(_), .. }),
-                nodes: first..first,
+                nodes: Vec::new(),
             });
-            let mut nodes =
-                SectionNodes { lifted: &mut lifted, section, id, cuts: cuts.get(&id).map(Vec::as_slice) };
+            let mut nodes = SectionNodes {
+                lifted: &mut lifted,
+                section,
+                id,
+                cuts: cuts.get(&InputId::from(id.get())).map(Vec::as_slice),
+            };
             let code = nodes.create(plan);
-            lifted.graph.sections[id.get()].nodes.end = lifted.graph.nodes.len() as u32;
+            nodes.measure();
             lifted.code.push(code);
             lifted.origins.push((ObjectIndex::from(i), SectionIndex::from(j)));
             ids.push(Some(id));
@@ -175,7 +188,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                     let end = starts.get(i + 1).map_or(self.section.size as u32, |&next| next);
                     let align = if i == 0 || self.section.entsize > 0 { self.section.align } else { 1 };
                     let node = self.chunk(start..end, align as u32, Chunk { code, life });
-                    self.lifted.graph.roots.extend(root.map(|reason| Root { node, reason }));
+                    let range = 0..end - start;
+                    self.lifted.graph.roots.extend(root.map(|reason| Root { node, range, reason }));
                     if let Some(reason) = opaque.filter(|_| code) {
                         let name = format!("{}:{}", self.object(), self.section.name);
                         self.lifted.graph.opaque.push(Opaque { node, name, reason });
@@ -196,18 +210,34 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                     }
                     end = span.end;
                 }
-                self.tie(tied);
+                self.glue(tied);
                 Some(code)
             }
         }
     }
 
-    /// Blocks that stay beside the block before them, by their offsets.
-    fn tie(&mut self, tied: &[u32]) {
+    /// Notes how much of the input each node stands for, now that it is known what comes behind it.
+    fn measure(&mut self) {
         let graph = &mut self.lifted.graph;
-        let first = graph.sections[self.id.get()].nodes.start as usize;
-        for node in &mut graph.nodes[first..] {
-            node.follows = tied.binary_search(&node.offset).is_ok();
+        let (mut end, mut padding) = (self.section.size as u32, 0);
+        for &id in graph.sections[self.id.get()].nodes.iter().rev() {
+            let node = &mut graph.nodes[id.get()];
+            let Provenance::Input(origin) = &mut node.provenance else { continue };
+            origin.size = end - origin.offset;
+            origin.branch_len = (end - padding).saturating_sub(origin.offset + node.size);
+            (end, padding) = (origin.offset, node.padding.len() as u32);
+        }
+    }
+
+    /// Glues blocks to the block before them, by their offsets.
+    fn glue(&mut self, glued: &[u32]) {
+        let graph = &mut self.lifted.graph;
+        for pair in graph.sections[self.id.get()].nodes.windows(2) {
+            let behind = &mut graph.nodes[pair[1].get()];
+            let offset = behind.origin().map(|origin| origin.offset);
+            if offset.is_some_and(|offset| glued.binary_search(&offset).is_ok()) {
+                behind.glued_to = Some(pair[0]);
+            }
         }
     }
 
@@ -217,8 +247,9 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             let end = cuts.get(i + 1).map_or(self.section.size as u32, |next| next.start);
             let align = alignment(self.section.align, cut.start);
             let chunk = Chunk { code: false, life: Life::Referenced };
+            let before = self.lifted.graph.sections[self.id.get()].nodes.last().copied();
             let node = self.chunk(cut.start..end, align, chunk);
-            self.lifted.graph.nodes[node.get()].follows = cut.follows;
+            self.lifted.graph.nodes[node.get()].glued_to = before.filter(|_| cut.follows);
         }
     }
 
@@ -232,7 +263,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             return;
         }
         let function = FunctionId::from(self.lifted.graph.functions.len());
-        let first = self.lifted.graph.nodes.len() as u32;
+        let first = self.lifted.graph.nodes.len();
         let from = code.insns.partition_point(|placed| placed.offset < span.start);
         let to = code.insns.partition_point(|placed| placed.offset < span.end);
         let mut start = span.start;
@@ -250,11 +281,12 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             self.block(span, function, start..end, placed, region.is_some() && !static_jump, fatal_traps);
             start = end;
         }
-        self.lifted.graph.functions.push(Function {
-            name: format!("{}:{}+{:#x}", self.object(), self.section.name, span.start),
-            blocks: first..self.lifted.graph.nodes.len() as u32,
-        });
-        self.finish_span(code, index, first);
+        let blocks: Vec<NodeId> = (first..self.lifted.graph.nodes.len()).map(NodeId::from).collect();
+        if !blocks.is_empty() {
+            let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
+            self.lifted.graph.functions.push(Function { name, blocks });
+            self.finish_span(code, index);
+        }
     }
 
     fn block(
@@ -278,10 +310,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     }
 
     /// What follows the last block of a function.
-    fn finish_span(&mut self, code: &CodeSection, index: usize, first: u32) {
-        if self.lifted.graph.nodes.len() as u32 == first {
-            return;
-        }
+    fn finish_span(&mut self, code: &CodeSection, index: usize) {
         let (span, behind) = (&code.spans[index], code.spans.get(index + 1));
         let adjacent = behind.is_some_and(|behind| behind.start == span.end);
         if let Some((_, end)) = self.lifted.ends.last_mut()
@@ -299,18 +328,20 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         let bytes = self.bytes(range.clone());
         let graph = &mut self.lifted.graph;
         let id = NodeId::from(graph.nodes.len());
+        let (section, offset) = (InputId::from(self.id.get()), range.start);
         graph.nodes.push(Node {
+            provenance: Provenance::Input(Origin { section, offset, size: 0, branch_len: 0 }),
             section: self.id,
-            offset: range.start,
             size: range.len() as u32,
             bytes,
             refs: 0..0,
             padding: 0..0,
             align,
-            follows: false,
+            glued_to: None,
             kind,
             live: true,
         });
+        graph.sections[self.id.get()].nodes.push(id);
         id
     }
 
@@ -324,8 +355,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         start..bytes.len() as u32
     }
 
-    fn object(&self) -> String {
-        self.lifted.graph.sections[self.id.get()].object.clone()
+    fn object(&self) -> &str {
+        &self.lifted.graph.inputs[self.id.get()].object
     }
 }
 

@@ -14,7 +14,7 @@ use kelf::RelocClass;
 use rustc_hash::FxHashSet;
 
 use crate::graph::{Graph, Life, NodeKind, Target};
-use crate::index::{NodeId, SectionId};
+use crate::index::{NodeId, SectionId, TableId};
 
 /// Why such code is carried whole.
 pub(super) const REASON: &str = "a pointer into the middle of a function";
@@ -32,8 +32,8 @@ pub(super) enum Pointed {
 pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
     let mut found = FxHashSet::default();
     let mut slots = FixedBitSet::with_capacity(graph.refs.len());
-    for table in &graph.tables {
-        slots.insert_range(table.slots.start as usize..table.slots.end as usize);
+    for table in 0..graph.tables.len() {
+        slots.insert_range(graph.slot_indices(TableId::from(table)));
     }
     for node in graph.node_ids() {
         let (code, function) = match &graph.node(node).kind {
@@ -49,7 +49,7 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
             let Some(block) = graph.block(to).filter(|_| !branch && !slots.contains(index as usize)) else {
                 continue;
             };
-            let entry = NodeId(graph.functions[block.function.get()].blocks.start);
+            let entry = graph.function(block.function).entry();
             if Some(block.function) != function && (to != entry || reference.addend != 0) {
                 let section = Pointed::Section(graph.node(to).section);
                 found.insert(if code { section } else { Pointed::Function(entry) });

@@ -16,7 +16,7 @@ use super::Error;
 use super::decode::{CodeSection, reloc_at};
 use super::nodes::{BlockEnd, Lifted};
 use crate::carried::HAND_WRITTEN;
-use crate::graph::{Dest, NodeKind, Ref, Symbol, SymbolPlace, Target, Terminator};
+use crate::graph::{Dest, Life, NodeKind, Ref, Role, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId};
 use kisa::{BranchKind, Flow};
 
@@ -152,9 +152,7 @@ impl<'p> Connector<'_, 'p> {
         match &graph.nodes[node.get()].kind {
             NodeKind::Block(block) => {
                 let function = &mut graph.functions[block.function.get()];
-                if function.blocks.start == node.0
-                    && (function.name.contains(':') || symbol.binding == STB_GLOBAL)
-                {
+                if function.entry() == node && (function.name.contains(':') || symbol.binding == STB_GLOBAL) {
                     function.name.clone_from(&symbol.name);
                 }
             }
@@ -176,8 +174,9 @@ impl<'p> Connector<'_, 'p> {
         let executable = self.lifted.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0;
         let code = self.lifted.code[id.get()];
         let mut pending = relocs.iter().peekable();
-        for node in self.lifted.graph.sections[id.get()].nodes.clone().map(NodeId) {
-            let (start, size) = (self.lifted.graph.node(node).offset, self.lifted.graph.node(node).size);
+        for i in 0..self.lifted.graph.sections[id.get()].nodes.len() {
+            let node = self.lifted.graph.sections[id.get()].nodes[i];
+            let (start, size) = (self.lifted.origin(node).offset, self.lifted.graph.node(node).size);
             let first = self.lifted.graph.refs.len() as u32;
             while let Some(reloc) = pending.next_if(|reloc| reloc.offset < u64::from(start + size)) {
                 // Before the node's start there is only padding, and the branch of the block before.
@@ -202,11 +201,18 @@ impl<'p> Connector<'_, 'p> {
                     bias,
                     target,
                     addend,
-                    slot_of: None,
+                    role: Role::Address,
                 });
             }
             if let Some(code) = code {
                 self.local_branches(id, node, code, relocs, first);
+            }
+            let site = self.lifted.graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
+            if let Some(first) = self.lifted.graph.refs.get_mut(first as usize)
+                && site
+                && first.offset == 0
+            {
+                first.role = Role::Site;
             }
             let last = self.lifted.graph.refs.len() as u32;
             self.lifted.graph.nodes[node.get()].refs = first..last;
@@ -225,8 +231,8 @@ impl<'p> Connector<'_, 'p> {
         first: u32,
     ) {
         let (start, end) = {
-            let node = self.lifted.graph.node(node);
-            (node.offset, node.offset + node.size)
+            let start = self.lifted.origin(node).offset;
+            (start, start + self.lifted.graph.node(node).size)
         };
         let from = code.insns.partition_point(|placed| placed.offset < start);
         let mut added = false;
@@ -249,7 +255,7 @@ impl<'p> Connector<'_, 'p> {
                 bias: (placed.end() - field) as u8,
                 target: Target::Node(target),
                 addend,
-                slot_of: None,
+                role: Role::Address,
             });
             added = true;
         }
@@ -262,6 +268,11 @@ impl<'p> Connector<'_, 'p> {
     fn terminators(&mut self) -> Result<(), Error> {
         for (node, end) in std::mem::take(&mut self.lifted.ends) {
             let terminator = self.terminator(node, &end)?;
+            if let Terminator::Call { .. } = terminator {
+                // The call is the last instruction, and its field the last of the block.
+                let last = self.lifted.graph.node(node).refs.end as usize - 1;
+                self.lifted.graph.refs[last].role = Role::Callee;
+            }
             if let NodeKind::Block(block) = &mut self.lifted.graph.nodes[node.get()].kind {
                 block.end = terminator;
             }
@@ -370,45 +381,35 @@ impl<'p> Connector<'_, 'p> {
             return None;
         };
         let function = self.lifted.graph.block(node).filter(|_| addend != 0)?.function;
-        let node = self.lifted.graph.node(node);
-        let at = i64::from(node.offset) + i64::from(inside) + addend;
-        let (to, 0) = self.lifted.locate(node.section, at)? else { return None };
+        let at = i64::from(self.lifted.origin(node).offset) + i64::from(inside) + addend;
+        let (to, 0) = self.lifted.locate(self.lifted.graph.node(node).section, at)? else { return None };
         (self.lifted.graph.block(to)?.function == function).then_some((Target::Node(to), 0))
     }
 
     fn runs_off(&self, node: NodeId, end: &BlockEnd) -> Error {
-        let section = self.lifted.graph.section_of(node);
-        let (object, name) = (section.object.clone(), section.name.clone());
-        Error::RunsOff { object, section: name, offset: end.last.offset }
+        let (object, section) = self.place(self.lifted.graph.node(node).section);
+        Error::RunsOff { object, section, offset: end.last.offset }
+    }
+
+    /// The object and the name of a section, for an error.
+    fn place(&self, id: SectionId) -> (String, String) {
+        let input = &self.lifted.graph.inputs[id.get()];
+        (input.object.to_string(), input.name.to_string())
     }
 
     fn straddling(&self, id: SectionId, reloc: &Reloc) -> Error {
-        let section = &self.lifted.graph.sections[id.get()];
-        Error::Straddling {
-            object: section.object.clone(),
-            section: section.name.clone(),
-            offset: reloc.offset,
-        }
+        let (object, section) = self.place(id);
+        Error::Straddling { object, section, offset: reloc.offset }
     }
 
     fn discarded(&self, id: SectionId, reloc: &Reloc, object: &Object<'_>, target: SectionIndex) -> Error {
-        let section = &self.lifted.graph.sections[id.get()];
-        Error::Discarded {
-            object: section.object.clone(),
-            section: section.name.clone(),
-            offset: reloc.offset,
-            target: object.section(target).name.to_owned(),
-        }
+        let ((from, section), target) = (self.place(id), object.section(target).name.to_owned());
+        Error::Discarded { object: from, section, offset: reloc.offset, target }
     }
 
     fn outside(&self, id: SectionId, reloc: &Reloc, object: &Object<'_>, target: SectionIndex) -> Error {
-        let section = &self.lifted.graph.sections[id.get()];
-        Error::Outside {
-            object: section.object.clone(),
-            section: section.name.clone(),
-            offset: reloc.offset,
-            target: object.section(target).name.to_owned(),
-        }
+        let ((from, section), target) = (self.place(id), object.section(target).name.to_owned());
+        Error::Outside { object: from, section, offset: reloc.offset, target }
     }
 
     /// The symbol of a global name; one that nobody here defines is made now.

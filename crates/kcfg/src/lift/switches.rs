@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use super::bounds;
 use super::nodes::Lifted;
 use crate::edges::Predecessors;
-use crate::graph::{Graph, JumpTable, NodeKind, Target, Terminator};
+use crate::graph::{Graph, JumpTable, NodeKind, Role, Target, Terminator};
 use crate::index::{NodeId, TableId};
 
 /// Resolves what jump tables it can.
@@ -69,14 +69,13 @@ fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
             && slot.addend == 0
             && in_function
     });
-    let range = &graph.node(chunk).refs;
-    let first = range.start + first as u32;
-    matches.then(|| JumpTable { chunk, slots: first..first + slots as u32 })
+    let (first, last) = (table.first()?, table.last()?);
+    matches.then(|| JumpTable { chunk, range: first.offset..last.offset + u32::from(last.width) })
 }
 
 /// Makes the table the jump's. Two jumps may share one.
 fn attach(graph: &mut Graph, node: NodeId, table: JumpTable) {
-    let known = graph.tables.iter().rposition(|other| other.slots == table.slots);
+    let known = graph.tables.iter().rposition(|other| *other == table);
     let id = TableId::from(known.unwrap_or(graph.tables.len()));
     if known.is_none() {
         graph.tables.push(table);
@@ -95,13 +94,12 @@ pub(super) fn add_without_jump(
 ) {
     let place = lifted.section(object, section).and_then(|id| lifted.locate(id, i64::from(range.start)));
     let Some((chunk, start)) = place else { return };
-    let node = lifted.graph.node(chunk);
     let refs = lifted.graph.refs_of(chunk);
-    let before = |end: i64| refs.partition_point(|slot| i64::from(slot.offset) < end) as u32;
-    let (first, last) = (before(start), before(start + range.len() as i64));
-    if first < last {
-        let slots = node.refs.start + first..node.refs.start + last;
-        lifted.graph.tables.push(JumpTable { chunk, slots });
+    let before = |end: i64| refs.partition_point(|slot| i64::from(slot.offset) < end);
+    let slots = &refs[before(start)..before(start + range.len() as i64)];
+    if let (Some(first), Some(last)) = (slots.first(), slots.last()) {
+        let range = first.offset..last.offset + u32::from(last.width);
+        lifted.graph.tables.push(JumpTable { chunk, range });
     }
 }
 
@@ -109,12 +107,9 @@ pub(super) fn add_without_jump(
 /// tables overlap: those stay data as well.
 fn own_slots(graph: &mut Graph) {
     let mut spans: FxHashMap<NodeId, Vec<(i64, i64, TableId)>> = FxHashMap::default();
-    for (i, table) in graph.tables.iter().enumerate() {
-        let slots = graph.slots(TableId::from(i));
-        let (first, last) = (slots[0], slots[slots.len() - 1]);
-        let span =
-            (i64::from(first.offset), i64::from(last.offset) + i64::from(last.width), TableId::from(i));
-        spans.entry(table.chunk).or_default().push(span);
+    for (i, JumpTable { chunk, range }) in graph.tables.iter().enumerate() {
+        let span = (i64::from(range.start), i64::from(range.end), TableId::from(i));
+        spans.entry(*chunk).or_default().push(span);
     }
     let mut shared = FixedBitSet::with_capacity(graph.tables.len());
     for spans in spans.values_mut() {
@@ -140,10 +135,8 @@ fn own_slots(graph: &mut Graph) {
     }
     for i in 0..graph.tables.len() {
         if !shared.contains(i) {
-            let slots = graph.tables[i].slots.clone();
-            for slot in &mut graph.refs[slots.start as usize..slots.end as usize] {
-                slot.slot_of = Some(TableId::from(i));
-            }
+            let slots = graph.slot_indices(TableId::from(i));
+            graph.refs[slots].iter_mut().for_each(|slot| slot.role = Role::Slot(TableId::from(i)));
         }
     }
 }

@@ -11,11 +11,10 @@ use rustc_hash::FxHashMap;
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
-use super::units::Units;
 use super::{Error, Lowered, PlacedCode};
 use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
-use crate::graph::{Block, Graph, NodeKind, Ref, StackNote, Target, Terminator};
-use crate::index::{NodeId, SymbolId, TableId};
+use crate::graph::{Block, Graph, JumpTable, NodeKind, Ref, Role, StackNote, Target, Terminator};
+use crate::index::{NodeId, SectionId, SymbolId, TableId};
 use kisa::Rewritable;
 
 /// An object under construction.
@@ -48,14 +47,16 @@ impl<'g> Emitter<'g> {
             symbols: SymbolTable::new(graph),
             section_symbols: vec![SymbolIndex(0)],
         };
-        let units = Units::of(graph);
-        for unit in &units.units {
+        for (i, section) in graph.sections.iter().enumerate() {
+            let id = SectionId::from(i);
+            let live: Vec<NodeId> =
+                section.nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
             let (offsets, placed) = (&mut emitter.offsets, &mut emitter.placed);
-            if relax == Relax::Shortest && pack::fills_gaps(graph, unit) {
-                relax::place_apart(graph, unit, offsets, placed);
+            if relax == Relax::Shortest && pack::fills_gaps(graph, id, &live) {
+                relax::place_apart(graph, id, &live, offsets, placed);
                 continue;
             }
-            relax::place(isa, graph, &units, unit, relax, offsets, placed).map_err(|far| Error::TooFar {
+            relax::place(isa, graph, id, &live, relax, offsets, placed).map_err(|far| Error::TooFar {
                 from: graph.name_of(far.node),
                 displacement: far.displacement,
             })?;
@@ -200,11 +201,11 @@ impl<'g> Emitter<'g> {
         }
         let gone = (0..graph.tables.len()).filter(|&table| !jumps.contains(table)).map(TableId::from);
         let tables = gone.filter_map(|table| {
-            let (slots, chunk) = (graph.slots(table), graph.tables[table.get()].chunk);
-            let (first, last) = (slots.first()?, slots.last()?);
-            let section = self.sections[chunk.get()].filter(|_| first.slot_of.is_none())?;
+            let JumpTable { chunk, range } = &graph.tables[table.get()];
+            let is_data = graph.slots(table).first()?.role == Role::Address;
+            let section = self.sections[chunk.get()].filter(|_| is_data)?;
             let start = self.offsets[chunk.get()];
-            let range = start + first.offset..start + last.offset + u32::from(last.width);
+            let range = start + range.start..start + range.end;
             Some(Carried { section, range, reason: TABLE })
         });
         let mut tables: Vec<Carried> = tables.collect();
@@ -298,7 +299,7 @@ impl<'g> Emitter<'g> {
         let field = place..place + usize::from(reference.width);
         if let Some(to) = self.graph.resolve_node(reference.target)
             && self.sections[to.get()].is_none()
-            && reference.slot_of.is_some()
+            && matches!(reference.role, Role::Slot(_))
         {
             // A slot of a jump table whose jump was removed.
             data[field].fill(0);
@@ -378,8 +379,7 @@ impl<'g> Emitter<'g> {
         let mut members: IndexMap<SymbolId, Vec<SectionIndex>> = IndexMap::new();
         for section in &self.graph.sections {
             let Some(signature) = section.group else { continue };
-            let mut nodes = section.nodes.clone();
-            if let Some(index) = nodes.find_map(|node| self.sections[node as usize]) {
+            if let Some(index) = section.nodes.iter().find_map(|node| self.sections[node.get()]) {
                 members.entry(signature).or_default().push(index);
             }
         }

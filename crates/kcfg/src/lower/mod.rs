@@ -1,10 +1,9 @@
 /*!
 Lowering: the graph becomes one relocatable object.
 
-Every input section of which a node is alive becomes an output section of the same name, so that the kernel's
-linker script finds what it found before, in the same order, except that sections of plain data may change
-places to waste less on alignment (`pack`), and that a region of the graph becomes one section in place of
-those that it is made of (`units`). Nodes keep their order, or that of their region; fall-throughs that no
+Every section of the graph of which a node is alive becomes an output section, in the same order, so that the
+kernel's linker script finds what it found before, except that sections of plain data may change places to waste
+less on alignment (`pack`). Nodes keep the order that their section has them in; fall-throughs that no
 longer run into their successor get a jump; branches within a section are encoded in the shortest form that
 reaches (`relax`). References to nodes are written against section symbols, as assemblers do; references
 to global symbols stay symbolic, so that the link resolves them as it would have.
@@ -14,7 +13,6 @@ mod emit;
 mod pack;
 mod relax;
 mod symbols;
-mod units;
 
 use kelf::{Object, SectionIndex};
 

@@ -12,8 +12,8 @@ use goblin::elf::section_header::{SHF_MERGE, SHT_NOBITS};
 use indexmap::IndexMap;
 
 use super::relax::{Placed, widest};
-use super::units::Unit;
 use crate::graph::{Graph, Section};
+use crate::index::{NodeId, SectionId};
 use crate::special::Rule;
 
 /// The largest alignment in bytes that the place where a run of sections begins can be trusted with.
@@ -172,8 +172,8 @@ impl Class {
 
 /// Whether the pieces of a section fit between those of others: what is aligned to more wastes more apart
 /// than together.
-pub(super) fn fills_gaps(graph: &Graph, unit: &Unit) -> bool {
-    is_plain(graph, &graph.sections[unit.section.get()]) && widest(graph, &unit.nodes) <= FILLER
+pub(super) fn fills_gaps(graph: &Graph, section: SectionId, live: &[NodeId]) -> bool {
+    is_plain(graph, &graph.sections[section.get()]) && widest(graph, live) <= FILLER
 }
 
 fn is_plain(graph: &Graph, section: &Section) -> bool {
@@ -186,7 +186,6 @@ mod tests {
     use kshrink_tests::Random;
 
     use super::*;
-    use crate::index::SectionId;
 
     /// What [`greedy`] does, by looking at all that is left every time.
     fn plainly(pieces: &[Placed], rule: Best) -> Vec<usize> {

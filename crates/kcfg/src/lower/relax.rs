@@ -2,7 +2,6 @@
 
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 
-use super::units::{Unit, Units};
 use crate::graph::{Dest, Graph, Node, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
 use kisa::{Branch, BranchForm, BranchKind, Rewritable};
@@ -18,7 +17,7 @@ pub enum Relax {
 
 /// Live nodes with their places: an output section.
 pub(super) struct Placed {
-    /// The input section that gives name and attributes.
+    /// The section that they are from.
     pub section: SectionId,
     pub nodes: Vec<PlacedNode>,
     /// Size in bytes.
@@ -52,20 +51,19 @@ pub(super) struct TooFar {
     pub displacement: i64,
 }
 
-/// Places the nodes of a unit in their order, as one output section, and adds it to `out`. `offsets`
+/// Places the live nodes of a section in their order, as one output section, and adds it to `out`. `offsets`
 /// receives where each node begins.
 pub(super) fn place(
     isa: &dyn Rewritable,
     graph: &Graph,
-    units: &Units,
-    unit: &Unit,
+    section: SectionId,
+    live: &[NodeId],
     relax: Relax,
     offsets: &mut [u32],
     out: &mut Vec<Placed>,
 ) -> Result<(), TooFar> {
-    let Unit { section, nodes: live } = unit;
     let mut nodes: Vec<PlacedNode> = Vec::with_capacity(live.len());
-    let maker = BranchMaker { isa, graph, units, relax };
+    let maker = BranchMaker { isa, graph, relax };
     for (i, &node) in live.iter().enumerate() {
         let branches = maker.branches(node, live.get(i + 1).copied());
         nodes.push(PlacedNode { node, offset: 0, branches });
@@ -80,19 +78,25 @@ pub(super) fn place(
             // What asked for more may be gone.
             Relax::Shortest => widest(graph, live),
         };
-        out.push(Placed { section: *section, nodes, size, align });
+        out.push(Placed { section, nodes, size, align });
     }
     Ok(())
 }
 
-/// Places every piece of a unit of plain data by itself, or with those that have to stay beside it, as
+/// Places every piece of a section of plain data by itself, or with those that have to stay beside it, as
 /// output sections of their own.
-pub(super) fn place_apart(graph: &Graph, unit: &Unit, offsets: &mut [u32], out: &mut Vec<Placed>) {
-    for run in unit.nodes.chunk_by(|&before, &after| graph.node(after).follows && after.0 == before.0 + 1) {
+pub(super) fn place_apart(
+    graph: &Graph,
+    section: SectionId,
+    live: &[NodeId],
+    offsets: &mut [u32],
+    out: &mut Vec<Placed>,
+) {
+    for run in live.chunk_by(|&before, &after| graph.node(after).glued_to == Some(before)) {
         let place = |&node: &NodeId| PlacedNode { node, offset: 0, branches: Vec::new() };
         let mut nodes: Vec<PlacedNode> = run.iter().map(place).collect();
         let size = assign_offsets(graph, &mut nodes, Relax::Shortest, offsets);
-        out.push(Placed { section: unit.section, nodes, size, align: widest(graph, run) });
+        out.push(Placed { section, nodes, size, align: widest(graph, run) });
     }
 }
 
@@ -113,7 +117,7 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
             // All that has to stay beside it moves with it, by a multiple of the largest alignment.
             let behind = nodes[i..].windows(2).take_while(|pair| follows(graph, &pair[0], &pair[1]));
             let align = behind.map(|pair| graph.node(pair[1].node).align).fold(node.align, u32::max).max(1);
-            let residue = node.offset % align;
+            let residue = node.origin().map_or(0, |origin| origin.offset % align);
             at = (at + align - 1 - residue) / align * align + residue;
         }
         nodes[i].offset = at;
@@ -125,7 +129,7 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
 
 /// Whether a node has to lie directly behind another.
 fn follows(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
-    graph.node(after.node).follows && after.node.0 == before.node.0 + 1
+    graph.node(after.node).glued_to == Some(before.node)
 }
 
 /// Lengthens the branches that do not reach; says whether there were any. Branches only ever grow, so
@@ -166,7 +170,6 @@ pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &[u32]) -> i64 {
 struct BranchMaker<'a> {
     isa: &'a dyn Rewritable,
     graph: &'a Graph,
-    units: &'a Units,
     relax: Relax,
 }
 
@@ -187,8 +190,11 @@ impl BranchMaker<'_> {
                 let to = graph.resolve_node(dest.target).filter(|_| dest.offset == 0);
                 // A jump to the next instruction in the input is there for its effect on the processor
                 // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
-                let useless = to.is_some() && to == behind && to != Some(NodeId(node.0 + 1));
-                let useless = useless && self.relax == Relax::Shortest;
+                let useless = to.is_some_and(|to| {
+                    Some(to) == behind
+                        && self.relax == Relax::Shortest
+                        && !graph.are_neighbours_in_input(node, to)
+                });
                 if useless { Vec::new() } else { vec![self.branch(node, jump, *dest)] }
             }
             Terminator::Branch { branch, taken, next } => {
@@ -222,7 +228,7 @@ impl BranchMaker<'_> {
     /// Whether the distance to a destination is known here.
     fn is_local(&self, from: &Node, dest: &Dest) -> bool {
         let Some(to) = self.graph.resolve_node(dest.target) else { return false };
-        if !self.units.are_together(from, self.graph.node(to)) {
+        if from.section != self.graph.node(to).section {
             return false;
         }
         match dest.target {

@@ -8,8 +8,8 @@ use super::record::{
     BlockRecord, ChunkRecord, EdgeRecord, FunctionRecord, LifeRecord, NodeRecord, OutsideRecord, RefRecord,
     SymbolRecord, TableRecord, To,
 };
-use crate::edges::{Destination, site};
-use crate::graph::{Life, Ref, Symbol, SymbolPlace, Target, Terminator};
+use crate::edges::Destination;
+use crate::graph::{Life, Ref, Role, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SymbolId, TableId};
 use crate::special::RootReason;
 use crate::summary::count_instructions;
@@ -17,31 +17,23 @@ use crate::summary::count_instructions;
 impl Printer<'_> {
     /// A function with its blocks; with the text of their instructions, if asked.
     pub(super) fn function_record(&self, id: FunctionId, text: bool) -> FunctionRecord<'_> {
-        let function = &self.graph.functions[id.get()];
-        let end = self.end_of_function(id);
+        let function = self.graph.function(id);
+        let (entry, end) = (function.entry(), self.end_of_function(id));
+        let place = self.place_of(entry);
         let mut record = FunctionRecord {
             id,
             name: &function.name,
-            object: "",
-            section: "",
-            offset: 0,
-            size: 0,
-            global: false,
+            object: place.object,
+            section: place.section,
+            offset: place.offset,
+            size: end.saturating_sub(place.offset),
+            global: self.symbols_in(entry).any(|(at, symbol)| at == 0 && symbol.binding != STB_LOCAL),
             symbols: Vec::new(),
             blocks: Vec::with_capacity(function.blocks.len()),
         };
-        if let Some(entry) = self.entry_of(function) {
-            let section = self.graph.section_of(entry);
-            record.object = &section.object;
-            record.section = &section.name;
-            record.offset = self.graph.node(entry).offset;
-            record.size = end.saturating_sub(record.offset);
-            record.global = self.symbols_in(entry).any(|(at, symbol)| at == 0 && symbol.binding != STB_LOCAL);
-        }
-        for node in function.blocks.clone().map(NodeId) {
+        for (i, &node) in function.blocks.iter().enumerate() {
             record.symbols.extend(self.symbol_records(node));
-            let next = node.0 + 1;
-            let end = if next < function.blocks.end { self.graph.node(NodeId(next)).offset } else { end };
+            let end = function.blocks.get(i + 1).map_or(end, |&next| self.place_of(next).offset);
             record.blocks.extend(self.block_record(node, end, text));
         }
         record
@@ -49,7 +41,7 @@ impl Printer<'_> {
 
     fn block_record(&self, id: NodeId, end: u32, text: bool) -> Option<BlockRecord<'_>> {
         let block = self.graph.block(id)?;
-        let offset = self.graph.node(id).offset;
+        let offset = self.place_of(id).offset;
         let table = match block.end {
             Terminator::Switch(table) => Some(table),
             _ => None,
@@ -72,17 +64,17 @@ impl Printer<'_> {
     /// A chunk; with the text of its instructions, if asked and if it is code.
     pub(super) fn chunk_record(&self, id: NodeId, text: bool) -> Option<ChunkRecord<'_>> {
         let chunk = self.graph.chunk(id)?;
-        let (node, section) = (self.graph.node(id), self.graph.section_of(id));
+        let place = self.place_of(id);
         let (life, site) = match chunk.life {
             Life::Referenced => (LifeRecord::Referenced, None),
-            Life::Site(kind) => (LifeRecord::Site(kind), site(self.graph, id)),
+            Life::Site(kind) => (LifeRecord::Site(kind), self.graph.site(id)),
         };
         Some(ChunkRecord {
             id,
-            object: &section.object,
-            section: &section.name,
-            offset: node.offset,
-            size: node.size,
+            object: place.object,
+            section: place.section,
+            offset: place.offset,
+            size: self.graph.node(id).size,
             code: chunk.code,
             opaque: self.opaque.get(&id).map(|opaque| opaque.reason),
             life,
@@ -134,7 +126,7 @@ impl Printer<'_> {
     }
 
     fn symbol_records(&self, node: NodeId) -> impl Iterator<Item = SymbolRecord<'_>> {
-        let start = self.graph.node(node).offset;
+        let start = self.place_of(node).offset;
         self.symbols_in(node).map(move |(offset, symbol)| SymbolRecord {
             name: &symbol.name,
             offset: start + offset,
@@ -170,7 +162,10 @@ impl Printer<'_> {
             to,
             offset: inside + reference.addend,
             symbol,
-            table: reference.slot_of,
+            table: match reference.role {
+                Role::Slot(table) => Some(table),
+                _ => None,
+            },
         }
     }
 

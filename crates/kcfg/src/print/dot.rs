@@ -36,7 +36,7 @@ pub fn write(printer: &Printer<'_>, selection: &Selection, out: &mut impl Write)
         let function = &printer.graph.functions[id.get()];
         writeln!(out, "    subgraph cluster_{} {{", id.0)?;
         writeln!(out, "        label = {}", quoted(&function.name))?;
-        let blocks = function.blocks.clone().map(NodeId);
+        let blocks = function.blocks.iter().copied();
         let numbers = blocks.filter_map(|block| drawing.vertices.get(&What::Node(block)));
         for number in numbers {
             writeln!(out, "        {}", number.index())?;

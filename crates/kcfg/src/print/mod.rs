@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::edges::Edges;
-use crate::graph::{Function, Graph, Opaque, Symbol, SymbolPlace, Target, Terminator};
+use crate::graph::{Graph, Opaque, Provenance, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SymbolId};
 use crate::special::RootReason;
 use kisa::{Branch, BranchForm, BranchKind};
@@ -84,12 +84,9 @@ impl<'g> Printer<'g> {
             if let Some(text) = self.string(node) {
                 return with_offset(quoted(text), offset);
             }
-            let input = self.graph.node(node);
-            let section = self.graph.section_of(node);
-            return with_offset(
-                format!("{}:{}", section.object, section.name),
-                i64::from(input.offset) + offset,
-            );
+            let place = self.place_of(node);
+            let name = format!("{}:{}", place.object, place.section);
+            return with_offset(name, i64::from(place.offset) + offset);
         }
         with_offset(self.graph.name_of(node), offset)
     }
@@ -105,11 +102,8 @@ impl<'g> Printer<'g> {
     /// Offset in bytes in its section of the end of a function, padding not included.
     fn end_of_function(&self, id: FunctionId) -> u32 {
         let function = &self.graph.functions[id.get()];
-        let (Some(entry), Some(last)) = (self.entry_of(function), function.blocks.clone().next_back()) else {
-            return 0;
-        };
-        let last = self.graph.node(NodeId(last));
-        let start = self.graph.node(entry).offset;
+        let (entry, last) = (function.entry(), function.blocks[function.blocks.len() - 1]);
+        let start = self.place_of(entry).offset;
         let covered = self
             .symbols_in(entry)
             .take_while(|&(offset, _)| offset == 0)
@@ -117,10 +111,10 @@ impl<'g> Printer<'g> {
             .max();
         // Code between functions has no symbol with a size; its last branch is as long as an assembler
         // makes it.
-        let written = last.offset + last.size;
+        let written = self.place_of(last).offset + self.graph.node(last).size;
         match covered {
             Some(end) if end >= written => end,
-            _ => written + self.length_of_branch(NodeId(function.blocks.end - 1)),
+            _ => written + self.length_of_branch(last),
         }
     }
 
@@ -133,10 +127,10 @@ impl<'g> Printer<'g> {
             Some(Terminator::Branch { branch, taken, .. }) => (*branch, taken),
             _ => return 0,
         };
-        let from = i64::from(node.offset + node.size);
+        let from = i64::from(self.place_of(id).offset + node.size);
         let local = match dest.target {
             Target::Node(to) if self.graph.node(to).section == node.section => {
-                Some(i64::from(self.graph.node(to).offset) + dest.offset)
+                Some(i64::from(self.place_of(to).offset) + dest.offset)
             }
             _ => None,
         };
@@ -146,10 +140,26 @@ impl<'g> Printer<'g> {
         forms.iter().find(reaches).or(forms.last()).map_or(0, |form| u32::from(form.len))
     }
 
-    /// The first block of a function.
-    fn entry_of(&self, function: &Function) -> Option<NodeId> {
-        (!function.blocks.is_empty()).then_some(NodeId(function.blocks.start))
+    /// Where a node comes from.
+    fn place_of(&self, id: NodeId) -> PlaceOf<'_> {
+        match (self.graph.node(id).provenance, self.graph.input_of(id)) {
+            (Provenance::Input(origin), Some(input)) => {
+                PlaceOf { object: &input.object, section: &input.name, offset: origin.offset }
+            }
+            (Provenance::Made(pass), _) => {
+                PlaceOf { object: pass, section: &self.graph.section_of(id).name, offset: 0 }
+            }
+            (Provenance::Input(_), None) => unreachable!("an origin names an input section"),
+        }
     }
+}
+
+/// Where a node comes from: a section of an object, or of what a pass made.
+struct PlaceOf<'p> {
+    object: &'p str,
+    section: &'p str,
+    /// Offset in bytes in the section.
+    offset: u32,
 }
 
 /// The name of a variant as the JSON documents spell it, so that text and JSON agree.

@@ -47,7 +47,7 @@ impl Scope {
 
     fn of_some(printer: &Printer<'_>, functions: &[FunctionId], chunks: &[NodeId]) -> Scope {
         let graph = printer.graph;
-        let blocks = functions.iter().flat_map(|&id| graph.functions[id.get()].blocks.clone().map(NodeId));
+        let blocks = functions.iter().flat_map(|&id| graph.function(id).blocks.iter().copied());
         let inside: Vec<NodeId> = blocks.chain(chunks.iter().copied()).collect();
         let mut scope = Scope {
             functions: functions.to_vec(),

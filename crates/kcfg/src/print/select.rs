@@ -75,8 +75,7 @@ impl Printer<'_> {
             }
             match (self.graph.block(node), self.graph.chunk(node)) {
                 (Some(block), _) if offset == 0 => {
-                    let function = &self.graph.functions[block.function.get()];
-                    if self.entry_of(function) == Some(node) {
+                    if self.graph.function(block.function).entry() == node {
                         functions.push(block.function);
                     }
                 }

@@ -22,7 +22,7 @@ impl Printer<'_> {
         let mut lines = Vec::new();
         let mut at = 0;
         while at < bytes.len() {
-            let address = u64::from(node.offset) + at as u64;
+            let address = u64::from(self.place_of(id).offset) + at as u64;
             let Some(insn) = isa.decode(&bytes[at..], address) else {
                 lines.push("(bad)".to_owned());
                 break;

@@ -135,7 +135,7 @@ impl<'g> View<'g> {
     pub fn blocks(&self, function: &str) -> Vec<NodeId> {
         let found = self.graph.functions.iter().find(|f| f.name == function);
         let found = found.unwrap_or_else(|| panic!("no function {function}: {:?}", self.names()));
-        found.blocks.clone().map(NodeId).collect()
+        found.blocks.clone()
     }
 
     fn names(&self) -> Vec<&str> {
@@ -203,7 +203,9 @@ impl<'g> View<'g> {
     /// The chunks of a section.
     pub fn chunks(&self, section: &str) -> Vec<NodeId> {
         let nodes = self.graph.node_ids();
-        nodes.filter(|&n| self.graph.section_of(n).name == section && self.graph.chunk(n).is_some()).collect()
+        nodes
+            .filter(|&n| *self.graph.section_of(n).name == *section && self.graph.chunk(n).is_some())
+            .collect()
     }
 
     /// The opaque entry of a name.

@@ -39,7 +39,9 @@ fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
     let to = |dest: &Dest| to(dest).map(|(node, _)| node);
     match graph.block(node).map(|block| &block.end) {
         Some(Terminator::FallThrough(next)) => [Some(*next), None],
-        Some(Terminator::Jump(dest)) => [to(dest).filter(|to| to.0 != node.0 + 1), None],
+        Some(Terminator::Jump(dest)) => {
+            [to(dest).filter(|&to| !graph.are_neighbours_in_input(node, to)), None]
+        }
         Some(Terminator::Branch { branch, taken, next }) => {
             let turned = graph.isa().inverse(*branch).and_then(|_| to(taken));
             [Some(*next), turned]

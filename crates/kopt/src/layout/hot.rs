@@ -47,11 +47,11 @@ impl<'o> Hot<'o> {
         };
         // The entry is hot even where the trace began inside of the function.
         self.lower(node, rank);
-        let start = graph.node(node).offset + inside;
-        for id in graph.functions[block.function.get()].blocks.clone().map(NodeId) {
-            let offset = graph.node(id).offset;
-            let Some(offset) = offset.checked_sub(start) else { continue };
-            if function.is_hot(offset.into(), graph.input_size(id).into()) {
+        let Some(start) = graph.node(node).origin().map(|origin| origin.offset + inside) else { return };
+        for &id in &graph.function(block.function).blocks {
+            let origin = graph.node(id).origin();
+            let offset = origin.and_then(|origin| Some((origin.offset.checked_sub(start)?, origin.size)));
+            if offset.is_some_and(|(offset, size)| function.is_hot(offset.into(), size.into())) {
                 self.lower(id, rank);
             }
         }

@@ -3,7 +3,7 @@ Pass `layout`: code that runs together lies together.
 
 The plan's section `order` names the functions that run, or the parts of functions, in the order that they shall
 have (`hot`). Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …)
-becomes one region: what is hot first, in the order of the plan, and behind it everything else in the order that
+becomes one section: what is hot first, in the order of the plan, and behind it everything else in the order that
 it had (`pieces`). With the order by block, the cold blocks of a hot function go out of line (`split`), to the
 place where the function was, under the name that compilers give to such a part (`name.cold`); the hot blocks move
 together (`chain`), and conditional branches are turned round where that makes the hot path run straight on
@@ -23,8 +23,8 @@ mod turn;
 use goblin::elf::section_header::SHF_EXECINSTR;
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
 use indexmap::IndexMap;
-use kcfg::graph::{Graph, Region, Symbol, SymbolPlace};
-use kcfg::index::SectionId;
+use kcfg::graph::{Editor, Graph, Section, Symbol, SymbolPlace};
+use kcfg::index::{NodeId, SectionId};
 use kcfg::special::{Rule, World};
 use kplan::Plan;
 
@@ -69,11 +69,23 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
         }
         report.count("branches turned round", turn::turn(graph, &nodes, &hot));
         cold_parts.extend(pieces.cold_parts);
-        graph.regions.push(Region { named, sections, nodes });
+        merge(graph, &sections, named, &nodes);
     }
     report.count("functions split", cold_parts.len() as u64);
     name_cold_parts(graph, &cold_parts);
     report
+}
+
+/// Makes one section of several, with the attributes of one of them and the nodes of all in a new order, in the place of
+/// the first.
+fn merge(graph: &mut Graph, sections: &[SectionId], named: SectionId, nodes: &[NodeId]) {
+    let first = sections[0];
+    let attributes = Section { nodes: Vec::new(), ..graph.sections[named.get()].clone() };
+    let mut editor = Editor::new(graph, "layout");
+    editor.place(nodes, first);
+    editor.finish();
+    let merged = &mut graph.sections[first.get()];
+    *merged = Section { nodes: std::mem::take(&mut merged.nodes), ..attributes };
 }
 
 /// Sections of code that may be mixed.
@@ -96,9 +108,8 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     classes.into_iter().filter_map(|(class, sections)| {
         let has_name = |id: &&SectionId| graph.world.output_name(&graph.sections[id.get()].name) == class;
         let named = *sections.iter().find(has_name).or(sections.first())?;
-        let nodes = |id: &SectionId| graph.sections[id.get()].nodes.clone();
         let compiled =
-            |id: &SectionId| nodes(id).any(|node| graph.block(kcfg::index::NodeId(node)).is_some());
+            |id: &SectionId| graph.sections[id.get()].nodes.iter().any(|&node| graph.block(node).is_some());
         sections.iter().any(compiled).then_some(Class { named, sections })
     })
 }

@@ -40,7 +40,7 @@ impl Pieces {
     pub fn cut(graph: &Graph, sections: &[SectionId], hot: &Hot<'_>, splitter: &Splitter) -> Pieces {
         let mut pieces = Pieces::default();
         for section in sections {
-            let nodes: Vec<NodeId> = graph.sections[section.get()].nodes.clone().map(NodeId).collect();
+            let nodes = &graph.sections[section.get()].nodes;
             for function in nodes.chunk_by(|&one, &other| are_one(graph, one, other)) {
                 let Some(rank) = function.iter().filter_map(|&node| hot.rank(node)).min() else {
                     pieces.cold.extend(function);
@@ -86,6 +86,6 @@ impl Pieces {
 
 /// Whether two neighbours move together: blocks of one function, and what has to stay beside one another.
 fn are_one(graph: &Graph, one: NodeId, other: NodeId) -> bool {
-    let function = |node| graph.block(node).map(|block| block.function);
-    graph.node(other).follows || function(one).is_some_and(|id| Some(id) == function(other))
+    let function = graph.function_of(one);
+    graph.node(other).glued_to == Some(one) || function.is_some() && function == graph.function_of(other)
 }

@@ -56,7 +56,7 @@ impl Splitter {
             if !graph.chunk(id).is_some_and(is_key) {
                 continue;
             }
-            let site = graph.refs_of(id).first().and_then(|site| graph.resolve_node(site.target));
+            let site = graph.site(id).and_then(|site| graph.resolve_node(site.target));
             if let Some(site) = site.filter(|&site| graph.node(site).size <= u32::from(FAR)) {
                 let is_fixed = graph.block(site).is_some_and(|block| block.fixed);
                 short_keys.set(site.get(), is_fixed);
@@ -110,7 +110,7 @@ impl Splitter {
         };
         for &node in nodes {
             let block = graph.block(node).filter(|block| block.function == first.function);
-            let Some(block) = block.filter(|_| !graph.node(node).follows) else {
+            let Some(block) = block.filter(|_| graph.node(node).glued_to.is_none()) else {
                 return Err("tied to the code beside it");
             };
             if let Terminator::Branch { branch, .. } = block.end {
@@ -150,14 +150,13 @@ fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
 /// By how many bytes the blocks that stay would grow if a run of blocks went far away.
 fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> u64 {
     let isa = graph.isa();
-    let (first, last) = (nodes[run.start], nodes[run.end - 1]);
-    let leaves = |node: NodeId| (first..=last).contains(&node);
+    let leaves = |node: NodeId| nodes[run.clone()].contains(&node);
     let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(leaves);
     let jump = kisa::Branch { kind: kisa::BranchKind::Jump, condition: 0 };
     let growth = |branch, node: NodeId| {
         let forms = isa.branch_forms(branch);
         let short = u32::from(forms[0].len);
-        let is_short = graph.input_size(node) - graph.node(node).size == short;
+        let is_short = graph.branch_len(node) == short;
         if is_short { u64::from(forms[forms.len() - 1].len) - u64::from(short) } else { 0 }
     };
     let far_jump = isa.branch_forms(jump).last().map_or(0, |form| u64::from(form.len));

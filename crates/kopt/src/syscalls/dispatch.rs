@@ -11,7 +11,7 @@ calls a handler, where each arrives.
 - A leaf that only unused numbers reach, and over no such edge, calls `sys_ni_syscall` instead.
 */
 
-use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
+use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
 use kcfg::index::{NodeId, TableId};
 use kisa::{BinaryOp, Effect, Reg, Rewritable, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -287,12 +287,13 @@ fn handler(graph: &Graph, leaf: NodeId) -> Option<Target> {
 }
 
 fn set_handler(graph: &mut Graph, leaf: NodeId, handler: Target) {
-    let refs = graph.node(leaf).refs.clone();
     let NodeKind::Block(block) = &mut graph.nodes[leaf.get()].kind else { return };
-    match &mut block.end {
-        Terminator::Jump(dest) => *dest = Dest { target: handler, offset: 0 },
-        Terminator::Call { .. } => graph.refs[refs.end as usize - 1].target = handler,
-        _ => {}
+    if let Terminator::Jump(dest) = &mut block.end {
+        *dest = Dest { target: handler, offset: 0 };
+    }
+    let callee = graph.refs_of_mut(leaf).iter_mut().find(|reference| reference.role == Role::Callee);
+    if let Some(callee) = callee {
+        callee.target = handler;
     }
 }
 
@@ -306,8 +307,8 @@ fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
         }
         (Terminator::Jump(target), Way::Only) => *target = dest,
         (Terminator::Switch(table), Way::Slot(slot)) => {
-            let slots = graph.tables[table.get()].slots.clone();
-            graph.refs[slots.start as usize + slot as usize].target = Target::Node(to);
+            let table = *table;
+            graph.slots_mut(table)[slot as usize].target = Target::Node(to);
         }
         _ => unreachable!("the walk took this way"),
     }

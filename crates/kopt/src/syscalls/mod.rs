@@ -100,8 +100,7 @@ fn turn_table(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32
         report.keep(dispatchers.table, "the kernel has no sys_ni_syscall to put into it");
         return;
     };
-    let refs = graph.node(node).refs.clone();
-    for slot in &mut graph.refs[refs.start as usize..refs.end as usize] {
+    for slot in graph.refs_of_mut(node) {
         let at = u64::from(slot.offset);
         if at < u64::from(start) || at >= end {
             continue;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use goblin::elf::section_header::SHF_MERGE;
-use kcfg::graph::{Graph, Ref, Target};
-use kcfg::index::{NodeId, SectionId};
+use kcfg::graph::{Graph, Origin, Ref, Target};
+use kcfg::index::{InputId, NodeId};
 use kelf::{Program, SectionIndex};
 use rustc_hash::FxHashMap;
 
@@ -19,7 +19,7 @@ pub struct Comparison<'c> {
     inputs: Vec<Option<Input>>,
     /// The sections that are cut and of whose variables some have sections of their own in the other build: where
     /// those lie, in order.
-    cut: FxHashMap<SectionId, Vec<Range<u64>>>,
+    cut: FxHashMap<InputId, Vec<Range<u64>>>,
 }
 
 /// What was compared.
@@ -63,13 +63,14 @@ impl<'c> Comparison<'c> {
     /// Prepares for a graph of `program`, the first of the twins.
     pub fn of(graph: &'c Graph, program: &Program<'_>, twins: &'c Twins<'c>) -> Comparison<'c> {
         let inputs: Vec<Option<Input>> = graph
-            .sections
+            .inputs
             .iter()
             .map(|section| {
-                let sections = program.object(section.origin).sections.iter().enumerate();
-                let mut named = sections.filter(|(_, other)| !other.is_table() && other.name == section.name);
+                let sections = program.object(section.object_index).sections.iter().enumerate();
+                let mut named =
+                    sections.filter(|(_, other)| !other.is_table() && *other.name == *section.name);
                 let (only, None) = (named.next()?, named.next()) else { return None };
-                Some((section.origin, SectionIndex::from(only.0)))
+                Some((section.object_index, SectionIndex::from(only.0)))
             })
             .collect();
         let mut variables: FxHashMap<Input, Vec<Range<u64>>> = FxHashMap::default();
@@ -81,7 +82,7 @@ impl<'c> Comparison<'c> {
             let is_cut = section.nodes.len() > 1 && section.flags & u64::from(SHF_MERGE) == 0;
             let mut variables = variables.remove(&input.filter(|_| is_cut)?)?;
             variables.sort_unstable_by_key(|range| (range.start, range.end));
-            Some((SectionId::from(i), variables))
+            Some((InputId::from(i), variables))
         });
         let cut = cut.collect();
         Comparison { graph, twins, inputs, cut }
@@ -93,10 +94,10 @@ impl<'c> Comparison<'c> {
         let live = |id: &NodeId| graph.node(*id).live;
         let mut outcome = Outcome { sections: self.cut.len(), ..Outcome::default() };
         for id in graph.node_ids().filter(live) {
-            outcome.pieces += usize::from(self.cut.contains_key(&graph.node(id).section));
+            outcome.pieces += usize::from(self.cut.contains_key(&origin(graph, id).section));
             for (number, reference) in graph.refs_of(id).iter().enumerate() {
                 let Some((to, inside)) = graph.resolve(reference.target) else { continue };
-                if !self.cut.contains_key(&graph.node(to).section) {
+                if !self.cut.contains_key(&origin(graph, to).section) {
                     outcome.not_told += usize::from(graph.is_cut_variable(to));
                     continue;
                 }
@@ -117,7 +118,7 @@ impl<'c> Comparison<'c> {
     }
 
     fn finding(&self, from: NodeId, reference: &Ref, to: NodeId, inside: u32) -> Finding {
-        let (node, piece) = (self.graph.node(from), self.graph.node(to));
+        let (node, piece) = (origin(self.graph, from), origin(self.graph, to));
         let offset = u64::from(node.offset) + u64::from(reference.offset);
         let twin = self.inputs[node.section.get()].and_then(|input| {
             let reloc = self.twins.reloc(input, offset)?;
@@ -136,12 +137,13 @@ impl<'c> Comparison<'c> {
         if !is_here {
             return self.wrong(from, reference, to, &format!("{} elsewhere", variable.name));
         }
-        let follows = matches!(reference.target, Target::Node(_)) && reference.addend == 0 && piece.follows;
+        let start = matches!(reference.target, Target::Node(_)) && reference.addend == 0;
+        let before = self.graph.node(to).glued_to.filter(|_| start);
         if variable.range.is_empty() {
             Finding::Empty
         } else if self.contains(to, variable) {
             Finding::Same
-        } else if follows && self.contains(NodeId(to.0 - 1), variable) {
+        } else if before.is_some_and(|before| self.contains(before, variable)) {
             Finding::Behind
         } else {
             self.wrong(from, reference, to, &variable.name)
@@ -150,7 +152,7 @@ impl<'c> Comparison<'c> {
 
     fn contains(&self, piece: NodeId, variable: &Variable) -> bool {
         let bytes = self.bytes(piece);
-        self.inputs[self.graph.node(piece).section.get()] == Some(variable.section)
+        self.inputs[origin(self.graph, piece).section.get()] == Some(variable.section)
             && bytes.start <= variable.range.start
             && variable.range.end <= bytes.end
     }
@@ -159,7 +161,7 @@ impl<'c> Comparison<'c> {
     fn is_apart(&self, piece: NodeId) -> bool {
         let bytes = self.bytes(piece);
         let mut at = bytes.start;
-        for variable in &self.cut[&self.graph.node(piece).section] {
+        for variable in &self.cut[&origin(self.graph, piece).section] {
             if variable.start <= at && variable.end > at {
                 at = variable.end;
             }
@@ -168,8 +170,8 @@ impl<'c> Comparison<'c> {
     }
 
     fn bytes(&self, piece: NodeId) -> Range<u64> {
-        let node = self.graph.node(piece);
-        u64::from(node.offset)..u64::from(node.offset) + u64::from(node.size)
+        let start = u64::from(origin(self.graph, piece).offset);
+        start..start + u64::from(self.graph.node(piece).size)
     }
 
     fn wrong(&self, from: NodeId, reference: &Ref, to: NodeId, meant: &str) -> Finding {
@@ -183,6 +185,11 @@ impl<'c> Comparison<'c> {
             piece.end
         ))
     }
+}
+
+/// The place in the input of a node that no pass made.
+pub fn origin(graph: &Graph, node: NodeId) -> &Origin {
+    graph.node(node).origin().expect("lifted from the input")
 }
 
 impl fmt::Display for Outcome {

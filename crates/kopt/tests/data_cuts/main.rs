@@ -11,7 +11,7 @@ mod twins;
 
 use std::io::Write;
 
-use compare::Comparison;
+use compare::{Comparison, origin};
 use kcfg::graph::{Graph, Target};
 use kcfg::index::NodeId;
 use kcfg::lift::Lifter;
@@ -45,7 +45,17 @@ fn references_mean_the_variables_that_the_compiler_meant() {
             let lifter = Lifter::of_kernel(&build, &program).expect("a kernel that is understood");
             let mut graph = match passes {
                 [] => lifter.fine_graph().expect("a graph"),
-                _ => kopt::rounds::run(lifter, &plan, passes, Options::default(), |_| ()).expect("a graph").0,
+                _ => {
+                    kopt::rounds::run(
+                        lifter,
+                        &plan,
+                        passes,
+                        Options { verify: true, ..Options::default() },
+                        |_| (),
+                    )
+                    .expect("a graph")
+                    .0
+                }
             };
             let outcome = Comparison::of(&graph, &program, &twins).run();
             print(&format!("{passes:?}: {outcome}"));
@@ -71,12 +81,10 @@ fn references_mean_the_variables_that_the_compiler_meant() {
 fn move_to_neighbour(graph: &mut Graph, node: NodeId, number: usize) -> bool {
     let reference = graph.refs_of(node)[number];
     let (to, inside) = graph.resolve(reference.target).expect("it was found");
-    let behind = NodeId(to.0 + 1);
-    if behind.0 >= graph.section_of(to).nodes.end {
-        return false;
-    }
-    let distance = i64::from(graph.node(behind).offset) - i64::from(graph.node(to).offset);
-    let moved = &mut graph.refs[graph.nodes[node.get()].refs.start as usize + number];
+    let mut behind = graph.section_of(to).nodes.iter().skip_while(|&&piece| piece != to);
+    let Some(&behind) = behind.nth(1) else { return false };
+    let distance = i64::from(origin(graph, behind).offset) - i64::from(origin(graph, to).offset);
+    let moved = &mut graph.refs_of_mut(node)[number];
     moved.target = Target::Node(behind);
     moved.addend = reference.addend + i64::from(inside) - distance;
     true

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
-use kcfg::graph::{Graph, Life, Target};
+use kcfg::graph::{Graph, Life};
 use kcfg::index::{FunctionId, NodeId};
 use kcfg::lift::{Keep, Part};
 use petgraph::algo::kosaraju_scc;
@@ -81,21 +81,20 @@ impl Candidates {
     /// All functions, and all sections of data that are cut apart.
     pub fn rewritten(graph: &Graph) -> Candidates {
         let mut all = Vec::new();
-        for function in graph.functions.iter().filter(|function| !function.blocks.is_empty()) {
-            let first = NodeId(function.blocks.start);
+        for function in &graph.functions {
+            let first = function.entry();
             let blocks = function.blocks.len();
             let text = format!("{}: {blocks} {}", named(graph, first), plural(blocks, "block"));
-            all.push((first, part(graph, function.blocks.clone().map(NodeId)), text));
+            all.push((first, part(graph, &function.blocks), text));
         }
         for section in &graph.sections {
-            let mut nodes = section.nodes.clone().map(NodeId);
-            let plain = |node: NodeId| {
+            let plain = |&node: &NodeId| {
                 graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced)
             };
-            if section.nodes.len() > 1 && nodes.clone().all(plain) {
-                let first = nodes.next().expect("there is more than one");
+            if section.nodes.len() > 1 && section.nodes.iter().all(plain) {
+                let first = section.nodes[0];
                 let text = format!("{}: {} pieces of data", place(graph, first), section.nodes.len());
-                all.push((first, part(graph, section.nodes.clone().map(NodeId)), text));
+                all.push((first, part(graph, &section.nodes), text));
             }
         }
         all.sort_by_key(|(first, ..)| *first);
@@ -174,8 +173,7 @@ impl Groups {
         }
         // What is about a piece of code goes with it: only its references are of interest.
         for node in removed().filter(|&node| is_site(node)) {
-            let site = graph.refs_of(node).first().map(|reference| reference.target);
-            let site = site.and_then(|target: Target| graph.resolve_node(target));
+            let site = graph.site(node).and_then(|site| graph.resolve_node(site.target));
             groups.of_node[node.get()] = site.and_then(|site| groups.of_node[site.get()]);
         }
         groups
@@ -187,35 +185,39 @@ fn removed(graph: &Graph, nodes: &[NodeId]) -> (Part, String) {
     let Some(block) = graph.block(nodes[0]) else {
         let size = graph.input_size(nodes[0]);
         let text = format!("{}: {size} {} removed", named(graph, nodes[0]), plural(size as usize, "byte"));
-        return (part(graph, nodes.iter().copied()), text);
+        return (part(graph, nodes), text);
     };
-    let blocks = graph.functions[block.function.get()].blocks.clone();
-    let entry = NodeId(blocks.start);
+    let (blocks, entry) = (&graph.function(block.function).blocks, graph.function(block.function).entry());
     let mut text = named(graph, entry);
     if nodes.len() == blocks.len() {
         text += ": removed, because nothing reaches it";
     } else {
-        let start = graph.node(entry).offset;
-        let offsets =
-            nodes.iter().take(LISTED).map(|&node| format!("+{:#x}", graph.node(node).offset - start));
+        let start = offset(graph, entry);
+        let offsets = nodes.iter().take(LISTED).map(|&node| format!("+{:#x}", offset(graph, node) - start));
         let more = if nodes.len() > LISTED { ", …" } else { "" };
         let offsets = offsets.collect::<Vec<_>>().join(", ") + more;
         text += &format!(": {} of {} blocks removed: {offsets}", nodes.len(), blocks.len());
     }
-    (part(graph, blocks.map(NodeId)), text)
+    (part(graph, blocks), text)
 }
 
 /// The part of a section that nodes, which are adjacent, make up.
-fn part(graph: &Graph, nodes: impl Iterator<Item = NodeId> + Clone) -> Part {
-    let starts = nodes.clone().map(|node| graph.node(node).offset);
-    let ends = nodes.clone().map(|node| graph.node(node).offset + graph.input_size(node).max(1));
-    let section = nodes.clone().next().map(|node| graph.node(node).section).expect("there is one");
-    Part { section, range: starts.min().unwrap_or(0)..ends.max().unwrap_or(0) }
+fn part(graph: &Graph, nodes: &[NodeId]) -> Part {
+    let origins = || nodes.iter().filter_map(|&node| graph.node(node).origin());
+    let section = origins().next().map(|origin| origin.section).expect("what is removed was in the input");
+    let start = origins().map(|origin| origin.offset).min().unwrap_or(0);
+    let end = origins().map(|origin| origin.offset + origin.size.max(1)).max().unwrap_or(0);
+    Part { section, range: start..end }
+}
+
+/// Offset in bytes of a node in its input section.
+fn offset(graph: &Graph, node: NodeId) -> u32 {
+    graph.node(node).origin().map_or(0, |origin| origin.offset)
 }
 
 /// The function or symbols that a node begins or holds, and its place.
 fn named(graph: &Graph, node: NodeId) -> String {
-    let place = format!("{}+{:#x}", place(graph, node), graph.node(node).offset);
+    let place = format!("{}+{:#x}", place(graph, node), offset(graph, node));
     let name = match graph.block(node) {
         Some(block) => graph.functions[block.function.get()].name.clone(),
         None => graph.names_in(node).take(4).collect::<Vec<_>>().join(", "),

@@ -64,8 +64,7 @@ fn is_frame_pointer(graph: &Graph, node: NodeId, reg: Reg) -> bool {
     if function.name.contains(".cold") {
         return true;
     }
-    let mut blocks = function.blocks.clone();
-    blocks.any(|block| graph.effects(NodeId(block)).iter().flatten().any(copies))
+    function.blocks.iter().any(|&block| graph.effects(block).iter().flatten().any(copies))
 }
 
 struct Search<'g> {
@@ -199,7 +198,7 @@ impl Search<'_> {
         };
         let function = &graph.functions[block.function.get()];
         let same = graph.block(node).is_some_and(|from| from.function == block.function);
-        let entry = function.blocks.start == to.0;
+        let entry = function.entry() == to;
         if same || !entry || function.name.contains(".cold") {
             go(to, held);
             return Some(());

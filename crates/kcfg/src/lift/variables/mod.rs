@@ -34,7 +34,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::nodes::{Cut, Cuts};
 use crate::graph::{Graph, Life, SymbolPlace, Target};
-use crate::index::{NodeId, SectionId};
+use crate::index::{InputId, NodeId};
 use crate::special::Rule;
 
 pub(super) use claims::Claim;
@@ -44,10 +44,9 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
     let mut sections = candidates(graph);
     let prover = claims::Prover::of(graph);
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
-        let from = graph.node(node);
         for reference in graph.refs_of(node) {
             let Target::Node(to) = reference.target else { continue };
-            let to = graph.node(to);
+            let Some(to) = graph.node(to).origin() else { continue };
             // Once lost, a section needs no more proofs.
             let Some(variables) = sections.get_mut(&to.section).filter(|variables| !variables.lost) else {
                 continue;
@@ -56,8 +55,9 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
                 Claim::Access(range) => variables.add_access(range),
                 Claim::Pointer(at) if graph.block(node).is_some() => variables.add_entry(at),
                 Claim::Pointer(at) => {
-                    let holder = i64::from(from.offset) + i64::from(reference.offset);
-                    variables.add_initializer(at, Some(holder).filter(|_| from.section == to.section));
+                    let from = graph.node(node).origin().filter(|from| from.section == to.section);
+                    let holder = from.map(|from| i64::from(from.offset) + i64::from(reference.offset));
+                    variables.add_initializer(at, holder);
                 }
                 Claim::Unknown => variables.lost = true,
             }
@@ -68,33 +68,36 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
 }
 
 /// The sections with more than one variable in them.
-fn candidates(graph: &Graph) -> FxHashMap<SectionId, Variables> {
-    let mut found: FxHashMap<SectionId, Vec<Range<u32>>> = FxHashMap::default();
+fn candidates(graph: &Graph) -> FxHashMap<InputId, Variables> {
+    let mut found: FxHashMap<InputId, Vec<Range<u32>>> = FxHashMap::default();
     for symbol in &graph.symbols {
         if let SymbolPlace::Node(node, offset) = symbol.place
             && matches!(symbol.kind, STT_OBJECT | STT_NOTYPE)
             && symbol.size > 0
             && is_candidate(graph, node)
+            && let Some(origin) = graph.node(node).origin()
         {
-            let start = graph.node(node).offset + offset;
-            let end =
-                u64::from(start).saturating_add(symbol.size).min(graph.section_of(node).size.into()) as u32;
+            let start = origin.offset + offset;
+            let section_size = graph.inputs[origin.section.get()].size;
+            let end = u64::from(start).saturating_add(symbol.size).min(section_size.into()) as u32;
             if start < end {
-                found.entry(graph.node(node).section).or_default().push(start..end);
+                found.entry(origin.section).or_default().push(start..end);
             }
         }
     }
     // Labels of `asm` have no size, and code may compute with the distances between them.
     for symbol in graph.symbols.iter().filter(|symbol| symbol.size == 0 && symbol.kind == STT_NOTYPE) {
-        if let SymbolPlace::Node(node, _) = symbol.place {
-            found.remove(&graph.node(node).section);
+        if let SymbolPlace::Node(node, _) = symbol.place
+            && let Some(origin) = graph.node(node).origin()
+        {
+            found.remove(&origin.section);
         }
     }
     let variables = found
         .into_iter()
-        .map(|(id, ranges)| (id, Variables::new(ranges, graph.sections[id.get()].size)))
+        .map(|(id, ranges)| (id, Variables::new(ranges, graph.inputs[id.get()].size)))
         .filter(|(_, variables)| variables.pieces.len() > 1);
-    let mut variables: FxHashMap<SectionId, Variables> = variables.collect();
+    let mut variables: FxHashMap<InputId, Variables> = variables.collect();
     find_heads(graph, &mut variables);
     variables
 }
@@ -113,14 +116,15 @@ fn is_candidate(graph: &Graph, node: NodeId) -> bool {
 const MAX_HEAD: u32 = 16;
 
 /// Finds the variables that may be the head of such a list: zero until the program sets them up, or made of pointers.
-fn find_heads(graph: &Graph, variables: &mut FxHashMap<SectionId, Variables>) {
+fn find_heads(graph: &Graph, variables: &mut FxHashMap<InputId, Variables>) {
     let words = 2 * u32::from(graph.machine.word_size());
-    let mut pointers: FxHashSet<(SectionId, u32)> = FxHashSet::default();
-    for node in graph.node_ids().map(|node| (node, graph.node(node))).filter(|(_, node)| node.live) {
-        if variables.contains_key(&node.1.section) {
-            pointers.extend(
-                graph.refs_of(node.0).iter().map(|held| (node.1.section, node.1.offset + held.offset)),
-            );
+    let mut pointers: FxHashSet<(InputId, u32)> = FxHashSet::default();
+    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+        if let Some(origin) = graph.node(node).origin()
+            && variables.contains_key(&origin.section)
+        {
+            let held = graph.refs_of(node).iter();
+            pointers.extend(held.map(|held| (origin.section, origin.offset + held.offset)));
         }
     }
     for (id, variables) in variables {

@@ -4,7 +4,7 @@ use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::edges::for_each_successor;
-use crate::graph::{Graph, SymbolPlace};
+use crate::graph::{Graph, Role, SymbolPlace};
 use crate::index::NodeId;
 
 /// How many blocks to look at before giving up.
@@ -27,7 +27,9 @@ impl Ways {
             if let Some(block) = graph.block(node) {
                 for_each_successor(graph, &block.end, |to| ways.from.entry(to).or_default().push(node));
             }
-            for reference in graph.refs_of(node).iter().filter(|reference| reference.slot_of.is_none()) {
+            for reference in
+                graph.refs_of(node).iter().filter(|reference| !matches!(reference.role, Role::Slot(_)))
+            {
                 ways.named.extend(graph.resolve_node(reference.target).map(NodeId::get));
             }
         }

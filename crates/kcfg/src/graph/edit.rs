@@ -1,0 +1,409 @@
+/*!
+Changing a graph.
+
+An [`Editor`] adds, splits and rewrites nodes for one pass. Places within nodes move by that: bytes are put in
+front of others, the end of a block becomes a block of its own. The editor notes how, and when it is done
+([`Editor::finish`]), everything that names a place that moved (references, branches, symbols, roots, jump tables)
+is turned to where it is now, in one walk over the graph. So an edit costs what it touches, and one walk serves
+all edits of a pass.
+
+What an edit may not do is for [`Graph::verify`] to find, which says it in the terms of the graph.
+*/
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Block, Chunk, Dest, Function, Graph, Life, Node, NodeKind, Origin, Provenance, Ref, Role, Section,
+    Symbol, SymbolPlace, Target, Terminator,
+};
+use crate::index::{FunctionId, NodeId, SectionId, SymbolId};
+use crate::special::TableKind;
+
+/// Bytes, and the references in them in ascending order of offset.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Contents {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The references.
+    pub refs: Vec<Ref>,
+}
+
+/// Changes a graph for one pass; nothing of it is complete before [`Editor::finish`].
+pub struct Editor<'g> {
+    graph: &'g mut Graph,
+    pass: &'static str,
+    /// How places in nodes move, in the order of the edits.
+    moves: FxHashMap<NodeId, Vec<Move>>,
+    /// Nodes to come directly in front of others, in their order.
+    in_front: FxHashMap<NodeId, Vec<NodeId>>,
+    /// Nodes to come directly behind others, the nearest last.
+    behind: FxHashMap<NodeId, Vec<NodeId>>,
+}
+
+/// How places in a node move.
+enum Move {
+    /// What began at the first offset in bytes begins at the second, with all up to the next pair.
+    Within(Vec<(u32, u32)>),
+    /// What begins at this offset in bytes, or behind it, is in another node now.
+    Split(u32, NodeId),
+    /// Who means the first byte means another node now, but for that node itself.
+    Start(NodeId),
+}
+
+/// Who names a place.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    from: Option<NodeId>,
+    /// It means the instruction there, and not whatever control that comes there has to go through first.
+    instruction: bool,
+}
+
+impl<'g> Editor<'g> {
+    /// Edits of a pass, by its name.
+    pub fn new(graph: &'g mut Graph, pass: &'static str) -> Editor<'g> {
+        Editor {
+            graph,
+            pass,
+            moves: FxHashMap::default(),
+            in_front: FxHashMap::default(),
+            behind: FxHashMap::default(),
+        }
+    }
+
+    /// The graph, in which uses of what moved are not turned yet.
+    pub fn graph(&self) -> &Graph {
+        self.graph
+    }
+
+    /// Adds a section behind all others; its nodes are none yet.
+    pub fn add_section(&mut self, section: Section) -> SectionId {
+        self.graph.sections.push(Section { nodes: Vec::new(), ..section });
+        SectionId::from(self.graph.sections.len() - 1)
+    }
+
+    /// Adds a symbol.
+    pub fn add_symbol(&mut self, symbol: Symbol) -> SymbolId {
+        self.graph.symbols.push(symbol);
+        SymbolId::from(self.graph.symbols.len() - 1)
+    }
+
+    /// Adds data to the end of a section.
+    pub fn add_data(&mut self, section: SectionId, contents: Contents, align: u32) -> NodeId {
+        let size = contents.bytes.len() as u32;
+        let id = self.add_chunk(section, size, align);
+        self.set_contents(id, contents);
+        id
+    }
+
+    /// Adds `size` bytes of zeros to the end of a section that has no bytes in the file (`SHT_NOBITS`).
+    pub fn add_zeros(&mut self, section: SectionId, size: u32, align: u32) -> NodeId {
+        self.add_chunk(section, size, align)
+    }
+
+    /// Adds a block directly in front of another one, in its section and its function. It takes over the alignment,
+    /// and control gets to it only by what its users are told ([`Editor::replace_uses`]). The other one must not be
+    /// glued to what is in front of it.
+    pub fn add_block(&mut self, in_front_of: NodeId, contents: Contents, end: Terminator) -> NodeId {
+        let size = contents.bytes.len() as u32;
+        let neighbour = &mut self.graph.nodes[in_front_of.get()];
+        let padding = std::mem::replace(&mut neighbour.padding, 0..0);
+        let align = std::mem::replace(&mut neighbour.align, 1);
+        let (section, NodeKind::Block(block)) = (neighbour.section, &neighbour.kind) else {
+            unreachable!("a block comes in front of a block")
+        };
+        let kind = NodeKind::Block(Block { function: block.function, end, fixed: false });
+        let id = self.push(Node { padding, ..self.made(section, size, align, kind) });
+        self.set_contents(id, contents);
+        self.in_front.entry(in_front_of).or_default().push(id);
+        id
+    }
+
+    /// Splits a block in two at an instruction, given by its offset in bytes. Returns the second part, into which the
+    /// first runs, and which ends as the block did. The block must not be one that is kept as it is
+    /// ([`Block::fixed`]).
+    pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
+        let node = self.graph.node(id).clone();
+        let NodeKind::Block(Block { function, end, fixed }) = node.kind.clone() else {
+            unreachable!("only blocks are split")
+        };
+        debug_assert!(!fixed && 0 < at && at < node.size, "a block is split between two of its instructions");
+        let origin = node.origin().copied();
+        let half = |part: Range<u32>, branch_len: u32| {
+            let half = |origin: Origin| Origin {
+                offset: origin.offset + part.start.min(origin.size),
+                size: part.end.min(origin.size).saturating_sub(part.start),
+                branch_len,
+                ..origin
+            };
+            origin.map_or(node.provenance, |origin| Provenance::Input(half(origin)))
+        };
+        let (first, second) = match origin {
+            Some(origin) => (half(0..at, 0), half(at..origin.size, origin.branch_len)),
+            None => (node.provenance, node.provenance),
+        };
+        let behind = self.graph.refs_of(id).partition_point(|reference| reference.offset < at) as u32;
+        let cut = node.refs.start + behind;
+        for reference in &mut self.graph.refs[cut as usize..node.refs.end as usize] {
+            reference.offset -= at;
+        }
+        let rest = self.push(Node {
+            provenance: second,
+            section: node.section,
+            size: node.size - at,
+            bytes: node.bytes.start + at..node.bytes.end,
+            refs: cut..node.refs.end,
+            padding: 0..0,
+            align: 1,
+            glued_to: None,
+            kind: NodeKind::Block(Block { function, end, fixed: false }),
+            live: node.live,
+        });
+        let node = &mut self.graph.nodes[id.get()];
+        node.provenance = first;
+        node.size = at;
+        node.bytes.end = node.bytes.start + at;
+        node.refs.end = cut;
+        if let NodeKind::Block(block) = &mut node.kind {
+            block.end = Terminator::FallThrough(rest);
+        }
+        self.behind.entry(id).or_default().push(rest);
+        self.moves.entry(id).or_default().push(Move::Split(at, rest));
+        rest
+    }
+
+    /// Gives a block other contents. `moved` says where its old instructions are now: what began at the first offset
+    /// in bytes begins at the second, with all up to the next pair. Who names the block itself names its first byte.
+    pub fn edit_block(&mut self, id: NodeId, contents: Contents, moved: &[(u32, u32)]) {
+        self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
+        self.set_contents(id, contents);
+        self.moves.entry(id).or_default().push(Move::Within(moved.to_vec()));
+    }
+
+    /// Turns whatever names the first byte of a node to another one, but for that one itself: branches, references and
+    /// symbols. Entries of tables about an instruction stay with it.
+    pub fn replace_uses(&mut self, of: NodeId, by: NodeId) {
+        self.moves.entry(of).or_default().push(Move::Start(by));
+    }
+
+    /// Moves nodes behind all others of a section, in this order. What is glued together moves together.
+    pub fn place(&mut self, nodes: &[NodeId], section: SectionId) {
+        let mut left: Vec<SectionId> = nodes.iter().map(|&id| self.graph.node(id).section).collect();
+        left.sort_unstable();
+        left.dedup();
+        let none = SectionId(u32::MAX);
+        for id in nodes {
+            self.graph.nodes[id.get()].section = none;
+        }
+        let Graph { nodes: all, sections, .. } = &mut *self.graph;
+        for left in left {
+            sections[left.get()].nodes.retain(|id| all[id.get()].section != none);
+        }
+        for id in nodes {
+            all[id.get()].section = section;
+        }
+        sections[section.get()].nodes.extend(nodes);
+    }
+
+    /// Completes the edits: puts the new nodes into their order, and turns what names places that moved.
+    pub fn finish(mut self) {
+        self.insert();
+        if !self.moves.is_empty() {
+            self.turn_uses();
+        }
+    }
+
+    fn made(&self, section: SectionId, size: u32, align: u32, kind: NodeKind) -> Node {
+        Node {
+            provenance: Provenance::Made(self.pass),
+            section,
+            size,
+            bytes: 0..0,
+            refs: 0..0,
+            padding: 0..0,
+            align,
+            glued_to: None,
+            kind,
+            live: true,
+        }
+    }
+
+    fn add_chunk(&mut self, section: SectionId, size: u32, align: u32) -> NodeId {
+        let kind = NodeKind::Chunk(Chunk { code: false, life: Life::Referenced });
+        let id = self.push(self.made(section, size, align, kind));
+        self.graph.sections[section.get()].nodes.push(id);
+        id
+    }
+
+    fn push(&mut self, node: Node) -> NodeId {
+        self.graph.nodes.push(node);
+        NodeId::from(self.graph.nodes.len() - 1)
+    }
+
+    fn set_contents(&mut self, id: NodeId, contents: Contents) {
+        let Graph { nodes, bytes, refs, .. } = &mut *self.graph;
+        let (first_byte, first_ref) = (bytes.len() as u32, refs.len() as u32);
+        bytes.extend(contents.bytes);
+        refs.extend(contents.refs);
+        let node = &mut nodes[id.get()];
+        node.bytes = first_byte..bytes.len() as u32;
+        node.refs = first_ref..refs.len() as u32;
+    }
+
+    /// Puts the new blocks into the lists of their sections and functions.
+    fn insert(&mut self) {
+        let (in_front, behind) = (std::mem::take(&mut self.in_front), std::mem::take(&mut self.behind));
+        let new = in_front.values().chain(behind.values()).flatten();
+        let (mut sections, mut functions): (Vec<SectionId>, Vec<Option<FunctionId>>) =
+            new.map(|&id| (self.graph.node(id).section, self.graph.function_of(id))).unzip();
+        sections.sort_unstable();
+        sections.dedup();
+        functions.sort_unstable();
+        functions.dedup();
+        let around = Around { in_front, behind };
+        for section in sections {
+            let nodes = &mut self.graph.sections[section.get()].nodes;
+            *nodes = around.insert(nodes);
+        }
+        for function in functions.into_iter().flatten() {
+            let Function { blocks, .. } = &mut self.graph.functions[function.get()];
+            *blocks = around.insert(blocks);
+        }
+    }
+
+    fn turn_uses(&mut self) {
+        for i in 0..self.graph.nodes.len() {
+            let id = NodeId::from(i);
+            self.turn_end(id);
+            let instruction = self.graph.chunk(id).is_some_and(|chunk| is_about_instruction(chunk.life));
+            for at in self.graph.node(id).refs.clone() {
+                let reference = self.graph.refs[at as usize];
+                let instruction = instruction && reference.role == Role::Site;
+                let by = Use { from: Some(id), instruction };
+                let (target, addend) = self.target(reference.target, reference.addend, by);
+                let reference = &mut self.graph.refs[at as usize];
+                (reference.target, reference.addend) = (target, addend);
+            }
+        }
+        for i in 0..self.graph.symbols.len() {
+            if let SymbolPlace::Node(node, offset) = self.graph.symbols[i].place {
+                let (node, offset) = self.place_of(node, offset.into(), Use::default());
+                self.graph.symbols[i].place = SymbolPlace::Node(node, offset as u32);
+            }
+        }
+        for i in 0..self.graph.roots.len() {
+            let root = &self.graph.roots[i];
+            let (node, start) = self.place_of(root.node, root.range.start.into(), Use::default());
+            let root = &mut self.graph.roots[i];
+            root.range = start as u32..start as u32 + root.range.len() as u32;
+            root.node = node;
+        }
+    }
+
+    /// Turns the successors of a block.
+    fn turn_end(&mut self, id: NodeId) {
+        let NodeKind::Block(block) = &self.graph.node(id).kind else { return };
+        let by = Use { from: Some(id), instruction: false };
+        let next = |next: NodeId| self.place_of(next, 0, by).0;
+        let dest = |dest: Dest| {
+            let (target, offset) = self.target(dest.target, dest.offset, by);
+            Dest { target, offset }
+        };
+        let end = match block.end {
+            Terminator::FallThrough(to) => Terminator::FallThrough(next(to)),
+            Terminator::Jump(to) => Terminator::Jump(dest(to)),
+            Terminator::Branch { branch, taken, next: behind } => {
+                Terminator::Branch { branch, taken: dest(taken), next: next(behind) }
+            }
+            Terminator::Call { next: behind } => Terminator::Call { next: behind.map(next) },
+            Terminator::IndirectCall { next: behind } => Terminator::IndirectCall { next: behind.map(next) },
+            Terminator::Trap { next: behind } => Terminator::Trap { next: behind.map(next) },
+            Terminator::Patched { next: behind } => Terminator::Patched { next: behind.map(next) },
+            Terminator::Switch(table) => Terminator::Switch(table),
+            Terminator::IndirectJump => Terminator::IndirectJump,
+            Terminator::Return => Terminator::Return,
+            Terminator::Unreachable => Terminator::Unreachable,
+        };
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+            block.end = end;
+        }
+    }
+
+    /// Where a target and an offset in bytes from it are now. A symbol moves by itself.
+    fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
+        match target {
+            Target::Node(node) => {
+                let (node, offset) = self.place_of(node, addend, by);
+                (Target::Node(node), offset)
+            }
+            Target::Symbol(symbol) => {
+                let SymbolPlace::Node(node, inside) = self.graph.symbols[symbol.get()].place else {
+                    return (target, addend);
+                };
+                let start = self.place_of(node, inside.into(), Use::default());
+                let point = self.place_of(node, i64::from(inside) + addend, by);
+                if start.0 == point.0 {
+                    (target, point.1 - start.1)
+                } else {
+                    (Target::Node(point.0), point.1)
+                }
+            }
+        }
+    }
+
+    /// Where a place within a node is now.
+    fn place_of(&self, node: NodeId, offset: i64, by: Use) -> (NodeId, i64) {
+        let (mut node, mut offset) = (node, offset);
+        let mut moves = self.moves.get(&node).map_or(&[][..], Vec::as_slice);
+        while let Some((first, rest)) = moves.split_first() {
+            moves = rest;
+            let to = match first {
+                Move::Within(pairs) => {
+                    let before = pairs.partition_point(|&(old, _)| i64::from(old) <= offset);
+                    if (offset > 0 || by.instruction) && before > 0 {
+                        let (old, new) = pairs[before - 1];
+                        offset += i64::from(new) - i64::from(old);
+                    }
+                    continue;
+                }
+                Move::Split(at, rest) if offset >= i64::from(*at) => {
+                    offset -= i64::from(*at);
+                    *rest
+                }
+                Move::Start(to) if offset == 0 && !by.instruction && by.from != Some(*to) => *to,
+                Move::Split(..) | Move::Start(_) => continue,
+            };
+            node = to;
+            moves = self.moves.get(&node).map_or(&[][..], Vec::as_slice);
+        }
+        (node, offset)
+    }
+}
+
+/// New nodes, by the node that they come in front of or behind.
+struct Around {
+    in_front: FxHashMap<NodeId, Vec<NodeId>>,
+    behind: FxHashMap<NodeId, Vec<NodeId>>,
+}
+
+impl Around {
+    /// The list with the new nodes in it.
+    fn insert(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let mut all = Vec::with_capacity(nodes.len());
+        nodes.iter().for_each(|&node| self.add(node, &mut all));
+        all
+    }
+
+    fn add(&self, node: NodeId, all: &mut Vec<NodeId>) {
+        self.in_front.get(&node).into_iter().flatten().for_each(|&new| self.add(new, all));
+        all.push(node);
+        self.behind.get(&node).into_iter().flatten().rev().for_each(|&new| self.add(new, all));
+    }
+}
+
+/// Whether entries of a table name one instruction, and not a function.
+fn is_about_instruction(life: Life) -> bool {
+    let is_function = |kind| matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection);
+    matches!(life, Life::Site(kind) if !is_function(kind))
+}

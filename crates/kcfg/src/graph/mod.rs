@@ -1,0 +1,320 @@
+/*!
+The augmented whole-program control-flow graph (Chanet et al. 2007, section 2.2), as data.
+
+Nodes are basic blocks and chunks of data. What a node *contains* is the only truth: its bytes, the
+relocations in them ([`Ref`]), and for a block the [`Terminator`] that says how control leaves it. Edges
+are not stored; [`crate::edges`] derives them from the contents, so that a pass that changes a node can
+never leave a stale edge behind.
+
+The bytes and references of all nodes lie in two arenas of the graph. A pass that rewrites a node appends
+to the arenas and moves the node's ranges.
+*/
+
+mod edit;
+mod node;
+mod program;
+mod verify;
+
+use std::ops::Range;
+
+use goblin::elf::reloc::R_386_GOTPC;
+use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
+use kelf::{Machine, RelocClass};
+use kisa::{Effect, Reg, Rewritable, Value};
+use rustc_hash::FxHashMap;
+
+use crate::index::{FunctionId, NodeId, TableId};
+use crate::special::World;
+
+pub use edit::{Contents, Editor};
+pub use node::{Block, Chunk, Dest, Life, Node, NodeKind, Origin, Provenance, Ref, Role, Target, Terminator};
+pub use program::{
+    CodeName, Counters, Function, InputSection, JumpTable, Opaque, Root, Section, StackNote, Symbol,
+    SymbolPlace,
+};
+pub use verify::Broken;
+
+/// A program as one graph.
+pub struct Graph {
+    /// The machine of every object in it.
+    pub machine: Machine,
+    /// What the names of its sections mean.
+    pub world: World,
+    /// All nodes. Which of them make a section or a function, and in which order, those say.
+    pub nodes: Vec<Node>,
+    /// The input sections that are part of the program, in link order.
+    pub inputs: Vec<InputSection>,
+    /// The sections, in the order in which they are lowered.
+    pub sections: Vec<Section>,
+    /// The functions of compiler-made code, in the order of their first blocks.
+    pub functions: Vec<Function>,
+    /// Symbols: every defined one, and the undefined ones that something names.
+    pub symbols: Vec<Symbol>,
+    /// Jump tables that are resolved.
+    pub tables: Vec<JumpTable>,
+    /// The array in which the blocks note that they ran, if a pass has made them do so.
+    pub counters: Option<Counters>,
+    /// Nodes that are alive by themselves.
+    pub roots: Vec<Root>,
+    /// Code that could not be taken apart, by reason.
+    pub opaque: Vec<Opaque>,
+    /// What the objects say of the stack.
+    pub stack: StackNote,
+    /// Bytes of all nodes.
+    pub(crate) bytes: Vec<u8>,
+    /// References of all nodes.
+    pub(crate) refs: Vec<Ref>,
+}
+
+impl Graph {
+    /// The node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.get()]
+    }
+
+    /// Every node's number.
+    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len()).map(NodeId::from)
+    }
+
+    /// Size in bytes in the input, with the branch that ends a block and any padding behind it; 0 for what a pass made.
+    pub fn input_size(&self, id: NodeId) -> u32 {
+        self.node(id).origin().map_or(0, |origin| origin.size)
+    }
+
+    /// Length in bytes in the input of the branch that ends a block and is not among its bytes; 0 if there is none.
+    pub fn branch_len(&self, id: NodeId) -> u32 {
+        self.node(id).origin().map_or(0, |origin| origin.branch_len)
+    }
+
+    /// Whether one node comes directly behind another in the input.
+    pub fn are_neighbours_in_input(&self, before: NodeId, behind: NodeId) -> bool {
+        let (before, behind) = (self.node(before).origin(), self.node(behind).origin());
+        before
+            .zip(behind)
+            .is_some_and(|(before, behind)| before.section == behind.section && before.end() == behind.offset)
+    }
+
+    /// The section that the node lies in.
+    pub fn section_of(&self, id: NodeId) -> &Section {
+        &self.sections[self.node(id).section.get()]
+    }
+
+    /// The input section that the node comes from; `None` if a pass made it.
+    pub fn input_of(&self, id: NodeId) -> Option<&InputSection> {
+        self.node(id).origin().map(|origin| &self.inputs[origin.section.get()])
+    }
+
+    /// The function.
+    pub fn function(&self, id: FunctionId) -> &Function {
+        &self.functions[id.get()]
+    }
+
+    /// The function of a block; `None` for a chunk.
+    pub fn function_of(&self, id: NodeId) -> Option<FunctionId> {
+        self.block(id).map(|block| block.function)
+    }
+
+    /// The block, unless the node is a chunk.
+    pub fn block(&self, id: NodeId) -> Option<&Block> {
+        match &self.node(id).kind {
+            NodeKind::Block(block) => Some(block),
+            NodeKind::Chunk(_) => None,
+        }
+    }
+
+    /// The chunk, unless the node is a block.
+    pub fn chunk(&self, id: NodeId) -> Option<&Chunk> {
+        match &self.node(id).kind {
+            NodeKind::Chunk(chunk) => Some(chunk),
+            NodeKind::Block(_) => None,
+        }
+    }
+
+    /// Whether the node is a piece of a data section that was cut at its variables.
+    pub fn is_cut_variable(&self, id: NodeId) -> bool {
+        let section = self.section_of(id);
+        section.nodes.len() > 1
+            && section.flags & u64::from(SHF_MERGE) == 0
+            && self.chunk(id).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced)
+    }
+
+    /// The node's bytes.
+    pub fn bytes_of(&self, id: NodeId) -> &[u8] {
+        let range = &self.node(id).bytes;
+        &self.bytes[range.start as usize..range.end as usize]
+    }
+
+    /// The node's references.
+    pub fn refs_of(&self, id: NodeId) -> &[Ref] {
+        let range = &self.node(id).refs;
+        &self.refs[range.start as usize..range.end as usize]
+    }
+
+    /// The node's references, to turn them elsewhere; their offsets stay as they are.
+    pub fn refs_of_mut(&mut self, id: NodeId) -> &mut [Ref] {
+        let range = &self.nodes[id.get()].refs;
+        &mut self.refs[range.start as usize..range.end as usize]
+    }
+
+    /// The slots of a jump table, to turn them elsewhere.
+    pub fn slots_mut(&mut self, table: TableId) -> &mut [Ref] {
+        let slots = self.slot_indices(table);
+        &mut self.refs[slots]
+    }
+
+    /// The slots of a jump table.
+    pub fn slots(&self, table: TableId) -> &[Ref] {
+        &self.refs[self.slot_indices(table)]
+    }
+
+    /// Where in the references of all nodes the slots of a jump table are.
+    pub(crate) fn slot_indices(&self, table: TableId) -> Range<usize> {
+        let JumpTable { chunk, range } = &self.tables[table.get()];
+        let (refs, first) = (self.refs_of(*chunk), self.node(*chunk).refs.start as usize);
+        let before = |end: u32| first + refs.partition_point(|slot| slot.offset < end);
+        before(range.start)..before(range.end)
+    }
+
+    /// The node that a target names, and the offset in bytes of the target in it; `None` if it is not
+    /// part of the program.
+    pub fn resolve(&self, target: Target) -> Option<(NodeId, u32)> {
+        match target {
+            Target::Node(node) => Some((node, 0)),
+            Target::Symbol(symbol) => match self.symbols[symbol.get()].place {
+                SymbolPlace::Node(node, offset) => Some((node, offset)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The node that a target names.
+    pub fn resolve_node(&self, target: Target) -> Option<NodeId> {
+        self.resolve(target).map(|(node, _)| node)
+    }
+
+    /// The reference that names the callee of a block that ends in a direct call.
+    pub fn callee(&self, id: NodeId) -> Option<&Ref> {
+        self.block(id)?;
+        self.refs_of(id).iter().find(|reference| reference.role == Role::Callee)
+    }
+
+    /// The reference of an entry of a weak table that names what the entry is about.
+    pub fn site(&self, entry: NodeId) -> Option<&Ref> {
+        self.refs_of(entry).iter().find(|reference| reference.role == Role::Site)
+    }
+
+    /// Whether a block computes with the distance from its own place to another, which code does that has found out
+    /// its address from a call (position-independent code of i386: `call` a thunk, add `_GLOBAL_OFFSET_TABLE_`).
+    /// The bytes between the call and the reference then count.
+    pub fn knows_own_address(&self, id: NodeId) -> bool {
+        let counts_from_itself = |reference: &Ref| match reference.class {
+            RelocClass::Relative => reference.bias == 0,
+            RelocClass::Got => self.machine == Machine::I386 && reference.r_type == R_386_GOTPC,
+            _ => false,
+        };
+        self.block(id).is_some() && self.refs_of(id).iter().any(counts_from_itself)
+    }
+
+    /// The instruction set.
+    pub fn isa(&self) -> &'static dyn Rewritable {
+        kisa::rewritable(self.machine).expect("lifting needed it already")
+    }
+
+    /// The node's bytes with a number of its own in every relocated field, so that no two fields, and no
+    /// field and a constant, look alike.
+    pub fn masked_bytes(&self, id: NodeId) -> Vec<u8> {
+        let mut bytes = self.bytes_of(id).to_vec();
+        let first = self.node(id).refs.start;
+        for (i, reference) in self.refs_of(id).iter().enumerate() {
+            let mark = (0x6000_0000 + first + i as u32).to_le_bytes();
+            let start = reference.offset as usize;
+            let width = usize::from(reference.width).min(mark.len());
+            if let Some(field) = bytes.get_mut(start..start + width) {
+                field.copy_from_slice(&mark[..width]);
+            }
+        }
+        bytes
+    }
+
+    /// What each instruction of a node computes; empty if the node holds something else than instructions.
+    pub fn effects(&self, id: NodeId) -> Vec<Vec<Effect>> {
+        let (isa, bytes) = (self.isa(), &self.masked_bytes(id));
+        let mut all = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(insn) = isa.decode(&bytes[at..], at as u64) else { return Vec::new() };
+            let mut effects = Vec::new();
+            isa.effects(&bytes[at..], at as u64, &mut effects);
+            all.push(effects);
+            at += usize::from(insn.len);
+        }
+        all
+    }
+
+    /// The register that indexes the table, if the block ends with a jump through a table of addresses
+    /// (`jmp *table(, index, word size)`).
+    pub fn table_index(&self, id: NodeId) -> Option<Reg> {
+        let last = self.effects(id).pop()?;
+        let address = last.iter().find_map(|effect| match effect {
+            Effect::Transfer(Value::Load { from, .. }) => Some(*from),
+            _ => None,
+        })?;
+        let (index, scale) = address.index?;
+        let plain = address.base.is_none() && !address.segment && scale == self.machine.word_size();
+        plain.then_some(index)
+    }
+
+    /// The symbols of code, in the order of the link.
+    pub fn code_names(&self) -> impl Iterator<Item = CodeName<'_>> {
+        let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
+        self.symbols.iter().filter_map(move |symbol| {
+            let SymbolPlace::Node(node, offset) = symbol.place else { return None };
+            if self.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0 {
+                return None;
+            }
+            let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
+            let nth = *count;
+            *count += 1;
+            Some(CodeName { symbol, nth, node, offset })
+        })
+    }
+
+    /// The symbols that lie in a node.
+    pub fn names_in(&self, id: NodeId) -> impl Iterator<Item = &str> {
+        let inside = move |symbol: &&Symbol| matches!(symbol.place, SymbolPlace::Node(node, _) if node == id);
+        self.symbols.iter().filter(inside).map(|symbol| symbol.name.as_str())
+    }
+
+    /// A node's name for people: function or symbol, else `object:section`, with an offset.
+    pub fn name_of(&self, id: NodeId) -> String {
+        let node = self.node(id);
+        let origin = match node.provenance {
+            Provenance::Input(origin) => origin,
+            Provenance::Made(pass) => return self.name_of_made(id, pass),
+        };
+        if let NodeKind::Block(block) = &node.kind {
+            let function = self.function(block.function);
+            let start = self.start_of(block.function).map_or(origin.offset, |start| start.offset);
+            return with_offset(&function.name, origin.offset.saturating_sub(start));
+        }
+        let input = &self.inputs[origin.section.get()];
+        with_offset(&format!("{}:{}", input.object, input.name), origin.offset)
+    }
+
+    /// The place in the input at which a function begins: that of its first block that comes from there.
+    pub fn start_of(&self, function: FunctionId) -> Option<&Origin> {
+        self.function(function).blocks.iter().find_map(|&block| self.node(block).origin())
+    }
+
+    fn name_of_made(&self, id: NodeId, pass: &str) -> String {
+        match self.function_of(id) {
+            Some(function) => format!("{} (made by {pass})", self.function(function).name),
+            None => format!("{} (made by {pass})", self.section_of(id).name),
+        }
+    }
+}
+
+fn with_offset(name: &str, offset: u32) -> String {
+    if offset == 0 { name.to_owned() } else { format!("{name}+{offset:#x}") }
+}

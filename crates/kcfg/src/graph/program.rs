@@ -1,0 +1,158 @@
+//! What a program has besides nodes: sections, functions, symbols, jump tables, roots.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kelf::ObjectIndex;
+
+use crate::index::{NodeId, SymbolId};
+use crate::special::RootReason;
+
+/// An input section: what nodes come from.
+#[derive(Clone, Debug)]
+pub struct InputSection {
+    /// Name in the object.
+    pub name: Arc<str>,
+    /// The object: a path, or `archive(member)`.
+    pub object: Arc<str>,
+    /// Which object of the program that is.
+    pub object_index: ObjectIndex,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// A section of the program as it is lowered.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Name, by which the linker script places it ([`World::output_name`](crate::special::World::output_name)).
+    pub name: Arc<str>,
+    /// `sh_type`.
+    pub kind: u32,
+    /// `sh_flags`.
+    pub flags: u64,
+    /// Alignment in bytes in the input.
+    pub align: u32,
+    /// Size of an entry in bytes, or 0.
+    pub entsize: u64,
+    /// The signature of the COMDAT group that it belongs to.
+    pub group: Option<SymbolId>,
+    /// Whether it is data that is not cut at its variables: hand-written, or with a label of `asm`.
+    pub whole: bool,
+    /// Its nodes in their order.
+    pub nodes: Vec<NodeId>,
+}
+
+/// A function of compiler-made code.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Name, of the symbol that defines it, or `section+offset` where there is none.
+    pub name: String,
+    /// Its blocks, in the order of the input; the first is the entry.
+    pub blocks: Vec<NodeId>,
+}
+
+impl Function {
+    /// Its first block.
+    pub fn entry(&self) -> NodeId {
+        self.blocks[0]
+    }
+}
+
+/// An array of one byte for each instrumented block: 0 until the block has run.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// The symbol at its first byte.
+    pub symbol: SymbolId,
+    /// The block of each byte.
+    pub blocks: Vec<NodeId>,
+}
+
+/// A symbol.
+#[derive(Clone, Debug)]
+pub struct Symbol {
+    /// Name.
+    pub name: String,
+    /// For a local symbol, the source file that its object names (`STT_FILE`), or the object's own name.
+    pub file: Option<Arc<str>>,
+    /// `STB_*`.
+    pub binding: u8,
+    /// `STT_*`.
+    pub kind: u8,
+    /// `st_other`.
+    pub other: u8,
+    /// Size in bytes in the input.
+    pub size: u64,
+    /// Where it is.
+    pub place: SymbolPlace,
+    /// A weak definition that another one overrides: it is known here by its name, and in the link by none.
+    pub overridden: bool,
+}
+
+/// A symbol of code. Name, file and number say which function it is in every link of the same objects.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeName<'g> {
+    /// The symbol.
+    pub symbol: &'g Symbol,
+    /// How many symbols of code of the same name and file come before it.
+    pub nth: u32,
+    /// The node that it lies in.
+    pub node: NodeId,
+    /// Its offset in bytes there.
+    pub offset: u32,
+}
+
+/// Where a symbol is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymbolPlace {
+    /// Outside of the program: the linker script, an object linked beside, or nowhere.
+    Undefined,
+    /// Wherever the linker makes room for it (`SHN_COMMON`), with this alignment in bytes.
+    Common(u64),
+    /// A number.
+    Absolute(u64),
+    /// So many bytes into a node; at a node's size, behind its end.
+    Node(NodeId, u32),
+}
+
+/// A resolved jump table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JumpTable {
+    /// The chunk that holds it.
+    pub chunk: NodeId,
+    /// Its slots, in bytes from the start of the chunk: each is one reference.
+    pub range: Range<u32>,
+}
+
+/// What the section `.note.GNU-stack` of the objects says of the program's stack. The linker takes the least strict of
+/// them (GNU ld, option `-z execstack`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StackNote {
+    /// Every object has one: nothing needs an executable stack.
+    NotExecutable,
+    /// An object has none; what that means is the linker's choice.
+    Missing,
+    /// An object needs an executable stack: it makes trampolines for nested functions.
+    Executable,
+}
+
+/// A node that is alive by itself.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// Which node.
+    pub node: NodeId,
+    /// What of it is meant, in bytes from its start.
+    pub range: Range<u32>,
+    /// Why.
+    pub reason: RootReason,
+}
+
+/// Code that is carried as it is.
+#[derive(Clone, Debug)]
+pub struct Opaque {
+    /// The chunk that holds it.
+    pub node: NodeId,
+    /// Function, or section of hand-written code.
+    pub name: String,
+    /// Why, in a few words.
+    pub reason: &'static str,
+}

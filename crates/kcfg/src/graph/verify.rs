@@ -1,0 +1,255 @@
+/*!
+What holds in every graph, before and after every pass.
+
+[`Graph::verify`] states it in one place, a function for each kind of thing, and names the node, what is wrong with it,
+and whose node it is, so that the pass that broke a rule can be found by running it alone.
+*/
+
+use std::fmt;
+
+use kisa::Flow;
+
+use super::{Block, Graph, Life, Node, NodeKind, Provenance, Ref, Role, SymbolPlace, Terminator};
+use crate::edges::for_each_successor;
+use crate::index::{NodeId, TableId};
+
+/// A rule that a graph breaks. This is a defect of kshrink.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} (node {node}): {problem}", node = node.0)]
+pub struct Broken {
+    /// The node.
+    pub node: NodeId,
+    /// Its name for people.
+    pub name: String,
+    /// Which rule it breaks.
+    pub problem: String,
+}
+
+impl Graph {
+    /// Checks what has to hold in every graph.
+    ///
+    /// # Errors
+    /// The first node that breaks a rule.
+    pub fn verify(&self) -> Result<(), Broken> {
+        let verifier = Verifier { graph: self };
+        verifier.order()?;
+        verifier.tables()?;
+        for id in self.node_ids() {
+            verifier.contents(id)?;
+            verifier.references(id)?;
+            match &self.node(id).kind {
+                NodeKind::Block(block) => verifier.block(id, block)?,
+                NodeKind::Chunk(chunk) if matches!(chunk.life, Life::Site(_)) => verifier.entry(id)?,
+                NodeKind::Chunk(_) => {}
+            }
+        }
+        verifier.symbols()?;
+        verifier.roots()
+    }
+}
+
+struct Verifier<'g> {
+    graph: &'g Graph,
+}
+
+type Verdict = Result<(), Broken>;
+
+impl Verifier<'_> {
+    /// Every node lies in one section and every block in one function, once; those list no others; nodes that are glued
+    /// together are neighbours.
+    fn order(&self) -> Verdict {
+        let graph = self.graph;
+        let mut listed = vec![false; graph.nodes.len()];
+        for (i, section) in graph.sections.iter().enumerate() {
+            let mut before = None;
+            for &id in &section.nodes {
+                let node = graph.node(id);
+                self.check(id, node.section.get() == i, || format!("{} lists it", section.name))?;
+                self.check(id, !std::mem::replace(&mut listed[id.get()], true), || "listed twice")?;
+                let glued = node.glued_to.filter(|&other| node.live && graph.node(other).live);
+                self.check(
+                    id,
+                    glued.is_none() || glued == before,
+                    || "glued to a node that does not lie in front of it",
+                )?;
+                before = if node.live { Some(id) } else { before };
+            }
+        }
+        let unlisted = listed.iter().position(|listed| !listed).map(NodeId::from);
+        unlisted.map_or(Ok(()), |id| self.check(id, false, || "no section lists it"))?;
+        let mut listed = vec![false; graph.nodes.len()];
+        for (i, function) in graph.functions.iter().enumerate() {
+            for &id in &function.blocks {
+                let own = graph.function_of(id).is_some_and(|id| id.get() == i);
+                self.check(id, own, || format!("function {} lists it", function.name))?;
+                self.check(id, !std::mem::replace(&mut listed[id.get()], true), || "listed twice")?;
+            }
+        }
+        let is_missing = |&id: &NodeId| graph.block(id).is_some() && !listed[id.get()];
+        graph
+            .node_ids()
+            .find(is_missing)
+            .map_or(Ok(()), |id| self.check(id, false, || "no function lists it"))
+    }
+
+    /// Slots of jump tables lie within their chunks and fill their ranges.
+    fn tables(&self) -> Verdict {
+        for (i, table) in self.graph.tables.iter().enumerate() {
+            let slots = self.graph.slots(TableId::from(i));
+            let size: u32 = slots.iter().map(|slot| u32::from(slot.width)).sum();
+            let whole = size == table.range.len() as u32 && !slots.is_empty();
+            self.check(table.chunk, whole && table.range.end <= self.graph.node(table.chunk).size, || {
+                format!("jump table {i} at {:?} is not made of slots", table.range)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Bytes and references fit the size; what is kept as it is has the contents that it came with.
+    fn contents(&self, id: NodeId) -> Verdict {
+        let node = self.graph.node(id);
+        let bytes = node.bytes.len() as u32;
+        self.check(id, bytes == node.size || bytes == 0 && self.is_zero_initialized(node), || {
+            format!("{bytes} bytes for a size of {}", node.size)
+        })?;
+        self.check(id, node.align.is_power_of_two() || node.align == 0, || {
+            format!("alignment {}", node.align)
+        })?;
+        let refs = self.graph.refs_of(id);
+        let end = |reference: &Ref| reference.offset + u32::from(reference.width);
+        self.check(
+            id,
+            refs.iter().all(|reference| end(reference) <= node.size),
+            || "a reference behind its end",
+        )?;
+        self.check(id, refs.is_sorted_by_key(|reference| reference.offset), || "references out of order")
+    }
+
+    fn is_zero_initialized(&self, node: &Node) -> bool {
+        let section = &self.graph.sections[node.section.get()];
+        section.kind == goblin::elf::section_header::SHT_NOBITS
+    }
+
+    /// Who is alive refers to what is alive, except by slots of tables whose jump is gone.
+    fn references(&self, id: NodeId) -> Verdict {
+        let graph = self.graph;
+        for reference in graph.refs_of(id) {
+            if let Role::Slot(table) = reference.role {
+                let own = graph
+                    .tables
+                    .get(table.get())
+                    .is_some_and(|table| table.chunk == id && table.range.contains(&reference.offset));
+                self.check(id, own, || {
+                    format!("the reference at {} is no slot of its table", reference.offset)
+                })?;
+                continue;
+            }
+            let Some(to) = graph.resolve_node(reference.target) else { continue };
+            self.check(id, !graph.node(id).live || graph.node(to).live, || {
+                format!("refers to {}, which was removed", graph.name_of(to))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Successors are alive, and the bytes of the block are what its terminator says.
+    fn block(&self, id: NodeId, block: &Block) -> Verdict {
+        let graph = self.graph;
+        if !graph.node(id).live {
+            return Ok(());
+        }
+        let mut dead = None;
+        for_each_successor(graph, &block.end, |to| dead = dead.or((!graph.node(to).live).then_some(to)));
+        self.check(id, dead.is_none(), || {
+            format!("leads to {}, which was removed", dead.map_or_else(String::new, |to| graph.name_of(to)))
+        })?;
+        let calls = graph.refs_of(id).iter().filter(|reference| reference.role == Role::Callee).count();
+        let expected = usize::from(matches!(block.end, Terminator::Call { .. }));
+        self.check(id, calls == expected, || format!("{calls} callees, ends with {:?}", block.end))?;
+        if block.fixed {
+            let own = matches!(graph.node(id).provenance, Provenance::Input(_));
+            return self.check(id, own, || "made by a pass, and kept as it is");
+        }
+        let starts = instruction_starts(graph, id);
+        let last = starts.as_ref().map(|(_, last)| *last);
+        self.check(id, starts.is_some(), || "its bytes are no instructions")?;
+        let fits = match &block.end {
+            Terminator::Call { .. } => matches!(last, Some(Some(Flow::Direct { .. }))),
+            Terminator::IndirectCall { .. } => last == Some(Some(Flow::IndirectCall)),
+            Terminator::Switch(_) | Terminator::IndirectJump => last == Some(Some(Flow::IndirectJump)),
+            Terminator::Return => last == Some(Some(Flow::Return)),
+            Terminator::Trap { .. } => last == Some(Some(Flow::Trap)),
+            Terminator::FallThrough(_)
+            | Terminator::Jump(_)
+            | Terminator::Branch { .. }
+            | Terminator::Unreachable => matches!(last, Some(None | Some(Flow::Next))),
+            Terminator::Patched { .. } => true,
+        };
+        self.check(id, fits, || format!("ends with {last:?}, which is not {:?}", block.end))
+    }
+
+    /// An entry of a weak table is alive only with its site, which is an instruction.
+    fn entry(&self, id: NodeId) -> Verdict {
+        let graph = self.graph;
+        let Some(site) = graph.site(id).filter(|_| graph.node(id).live) else { return Ok(()) };
+        let Some((to, inside)) = graph.resolve(site.target) else { return Ok(()) };
+        let offset = i64::from(inside) + site.addend;
+        let Some(block) = graph.block(to).filter(|block| !block.fixed) else { return Ok(()) };
+        let mut starts = instruction_starts(graph, to).map(|(starts, _)| starts).unwrap_or_default();
+        // The branch that ends it is not among its bytes.
+        if matches!(block.end, Terminator::Jump(_) | Terminator::Branch { .. }) {
+            starts.push(graph.node(to).size);
+        }
+        let is_start = u32::try_from(offset).is_ok_and(|at| starts.contains(&at) || at == 0);
+        self.check(id, is_start, || {
+            format!("is about byte {offset} of {}, where no instruction begins", graph.name_of(to))
+        })
+    }
+
+    /// Symbols lie within their nodes, or behind their ends.
+    fn symbols(&self) -> Verdict {
+        for symbol in &self.graph.symbols {
+            if let SymbolPlace::Node(id, offset) = symbol.place {
+                let known = id.get() < self.graph.nodes.len();
+                let node = known.then(|| self.graph.node(id));
+                let end =
+                    node.map(|node| node.origin().map_or(node.size, |origin| node.size.max(origin.size)));
+                let id = if known { id } else { NodeId(0) };
+                self.check(id, end.is_some_and(|end| offset <= end), || {
+                    format!("symbol {} lies {offset} bytes into it", symbol.name)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Roots are alive.
+    fn roots(&self) -> Verdict {
+        for root in &self.graph.roots {
+            let live = self.graph.node(root.node).live;
+            self.check(root.node, live, || format!("removed, although it is a root ({:?})", root.reason))?;
+        }
+        Ok(())
+    }
+
+    fn check<P: fmt::Display>(&self, node: NodeId, holds: bool, problem: impl FnOnce() -> P) -> Verdict {
+        if holds {
+            return Ok(());
+        }
+        Err(Broken { node, name: self.graph.name_of(node), problem: problem().to_string() })
+    }
+}
+
+/// Where the instructions of a block begin, in bytes, and where control goes after the last of them; `None` if it does
+/// not decode.
+fn instruction_starts(graph: &Graph, id: NodeId) -> Option<(Vec<u32>, Option<Flow>)> {
+    let (isa, bytes) = (graph.isa(), graph.bytes_of(id));
+    let (mut starts, mut last, mut at) = (Vec::new(), None, 0);
+    while at < bytes.len() {
+        let insn = isa.decode(&bytes[at..], at as u64)?;
+        starts.push(at as u32);
+        last = Some(insn.flow);
+        at += usize::from(insn.len);
+    }
+    Some((starts, last))
+}

@@ -1,0 +1,152 @@
+/*!
+Pass `exercise`: every kind of edit, everywhere, and the program does what it did. For whoever works on kshrink.
+
+- Every block is split behind its first instruction.
+- Every function gets a block in front of its entry. For every third function that stores 1 to a byte in a data
+  section of its own, and for the others it does nothing.
+- Every third function moves to a section of its own, of the same name.
+
+Left alone is what another pass has to leave alone as well: patch sites, entries glued to what is in front of them,
+and for the store and the move what pass [`instrument`](crate::instrument) says of code before paging.
+*/
+
+use fixedbitset::FixedBitSet;
+use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_PROGBITS};
+use kcfg::graph::{Contents, Editor, Graph, Ref, Role, Section, Target, Terminator};
+use kcfg::index::{FunctionId, NodeId};
+use kisa::Rewritable;
+
+use crate::instrument;
+use crate::report::PassReport;
+
+/// Of how many functions one moves.
+const EVERY: usize = 3;
+
+/// Size in bytes of what is executed in front of functions that do not move.
+const NOPS: usize = 3;
+
+/// Edits everything.
+pub fn run(graph: &mut Graph) -> PassReport {
+    let mut report = PassReport::new("exercise");
+    let early = instrument::early_code(graph);
+    report.count("blocks split", split_blocks(graph));
+    let functions: Vec<FunctionId> = (0..graph.functions.len())
+        .map(FunctionId::from)
+        .filter(|&id| can_begin_otherwise(graph, id))
+        .collect();
+    let (moving, staying): (Vec<_>, Vec<_>) = functions
+        .into_iter()
+        .partition(|&id| id.get() % EVERY == 0 && !early.contains(id.get()) && can_move(graph, id));
+    report.count("blocks added", (moving.len() + staying.len()) as u64);
+    report.count("functions moved", moving.len() as u64);
+    add_blocks(graph, &moving, &staying);
+    move_functions(graph, &moving);
+    report
+}
+
+/// Splits blocks behind their first instructions; says how many.
+fn split_blocks(graph: &mut Graph) -> u64 {
+    let isa = graph.isa();
+    let mut at = Vec::new();
+    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+        let first = isa.decode(graph.bytes_of(id), 0).map_or(0, |insn| u32::from(insn.len));
+        let can = graph.block(id).is_some_and(|block| !block.fixed);
+        if can && first < graph.node(id).size {
+            at.push((id, first));
+        }
+    }
+    let mut editor = Editor::new(graph, "exercise");
+    for &(id, first) in &at {
+        editor.split_block(id, first);
+    }
+    editor.finish();
+    at.len() as u64
+}
+
+/// Whether a block may come in front of a function.
+fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
+    let entry = graph.node(graph.function(id).entry());
+    entry.live && entry.glued_to.is_none()
+}
+
+/// Whether all of a function can go elsewhere: nothing ties it to what is around it.
+fn can_move(graph: &Graph, id: FunctionId) -> bool {
+    let function = graph.function(id);
+    let section = graph.node(function.entry()).section;
+    let mut own = FixedBitSet::with_capacity(graph.nodes.len());
+    own.extend(function.blocks.iter().map(|block| block.get()));
+    let tied = |&id: &NodeId| {
+        graph.node(id).glued_to.is_some_and(|other| own.contains(other.get()) != own.contains(id.get()))
+    };
+    graph.sections[section.get()].group.is_none()
+        && function
+            .blocks
+            .iter()
+            .all(|&block| graph.node(block).section == section && !graph.knows_own_address(block))
+        && !graph.sections[section.get()].nodes.iter().any(tied)
+}
+
+/// Adds the blocks in front of functions.
+fn add_blocks(graph: &mut Graph, moving: &[FunctionId], staying: &[FunctionId]) {
+    let isa = graph.isa();
+    let mut editor = Editor::new(graph, "exercise");
+    for &id in staying {
+        let mut bytes = Vec::new();
+        isa.encode_nops(NOPS, &mut bytes);
+        add_block(&mut editor, id, Contents { bytes, refs: Vec::new() });
+    }
+    for &id in moving {
+        let section = editor.add_section(data_section());
+        let byte = editor.add_data(section, Contents { bytes: vec![0], refs: Vec::new() }, 1);
+        add_block(&mut editor, id, store(isa, byte));
+    }
+    editor.finish();
+}
+
+fn add_block(editor: &mut Editor<'_>, function: FunctionId, contents: Contents) {
+    let entry = editor.graph().function(function).entry();
+    let block = editor.add_block(entry, contents, Terminator::FallThrough(entry));
+    editor.replace_uses(entry, block);
+}
+
+/// A store of 1 to a byte.
+fn store(isa: &dyn Rewritable, byte: NodeId) -> Contents {
+    let mut bytes = Vec::new();
+    let field = isa.encode_store_one(&mut bytes);
+    let store = Ref {
+        offset: u32::from(field.offset),
+        r_type: field.r_type,
+        class: field.class,
+        width: field.width,
+        bias: field.bias,
+        target: Target::Node(byte),
+        addend: 0,
+        role: Role::Address,
+    };
+    Contents { bytes, refs: vec![store] }
+}
+
+fn data_section() -> Section {
+    Section {
+        name: ".data".into(),
+        kind: SHT_PROGBITS,
+        flags: u64::from(SHF_ALLOC | SHF_WRITE),
+        align: 1,
+        entsize: 0,
+        group: None,
+        whole: false,
+        nodes: Vec::new(),
+    }
+}
+
+/// Puts each function into a section of its own.
+fn move_functions(graph: &mut Graph, functions: &[FunctionId]) {
+    let mut editor = Editor::new(graph, "exercise");
+    for &id in functions {
+        let blocks = editor.graph().function(id).blocks.clone();
+        let old = editor.graph().section_of(blocks[0]);
+        let section = editor.add_section(Section { nodes: Vec::new(), ..old.clone() });
+        editor.place(&blocks, section);
+    }
+    editor.finish();
+}
