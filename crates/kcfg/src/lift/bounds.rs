@@ -185,7 +185,8 @@ impl Walk {
     /// Whether a store of `width` bytes leaves the index in memory alone: it goes to other bytes of the same
     /// object, or one of the two is in the frame and the other at a fixed address.
     fn apart(&self, index: Address, store: Address, width: u8) -> bool {
-        let same = (index.base, index.index, index.segment) == (store.base, store.index, store.segment);
+        let varying = |address: Address| Address { displacement: 0, ..address };
+        let same = varying(index) == varying(store);
         let (index_end, store_end) =
             (index.displacement + i64::from(self.width), store.displacement + i64::from(width));
         if same {

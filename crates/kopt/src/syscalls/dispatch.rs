@@ -13,7 +13,8 @@ calls a handler, where each arrives.
 
 use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
 use kcfg::index::{NodeId, TableId};
-use kisa::{BinaryOp, Effect, Reg, Rewritable, Value};
+use kcfg::instructions::Instruction;
+use kisa::{Effect, Reg, RelocatedField, Rewritable, Value, low_bytes};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NO_CALL, NUMBERS, is_ni_syscall};
@@ -89,8 +90,8 @@ enum Way {
     Slot(u32),
 }
 
-/// The bytes of the instructions that ran, without comparisons: equal histories make equal states.
-type History = Vec<u8>;
+/// The instructions that ran, without comparisons, as bytes and relocated fields: equal histories make equal states.
+type History = Vec<(Vec<u8>, Vec<RelocatedField>)>;
 
 struct Users {
     used: bool,
@@ -164,12 +165,8 @@ impl Walker<'_> {
             // The function tracer's call comes back with everything as it was.
             return next.filter(|_| entry).map(|next| (Way::Only, next));
         }
-        let masked = graph.masked_bytes(node);
-        let mut bytes = masked.as_slice();
-        while !bytes.is_empty() {
-            let insn = self.isa.decode(bytes, 0)?;
-            self.instruction(&bytes[..usize::from(insn.len)]);
-            bytes = &bytes[usize::from(insn.len)..];
+        for instruction in &graph.instructions(node)? {
+            self.instruction(instruction);
         }
         let same_function =
             |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
@@ -202,16 +199,15 @@ impl Walker<'_> {
         u32::try_from(*self.registers.get(&index)?).ok()
     }
 
-    fn instruction(&mut self, bytes: &[u8]) {
-        let mut effects = Vec::new();
-        self.isa.effects(bytes, 0, &mut effects);
+    fn instruction(&mut self, instruction: &Instruction) {
+        let effects = &instruction.effects;
         let compares = |effect: &Effect| {
             matches!(effect, Effect::Compare { .. } | Effect::ClobberFlags | Effect::Transfer(_))
         };
         if !effects.iter().all(compares) {
-            self.history.extend_from_slice(bytes);
+            self.history.push((instruction.bytes.to_vec(), instruction.fields.to_vec()));
         }
-        for effect in &effects {
+        for effect in effects {
             self.effect(effect);
         }
     }
@@ -228,14 +224,10 @@ impl Walker<'_> {
                 self.set(dst, value, width);
             }
             Effect::Binary { op, dst, left, right, width } => {
-                let value = self.value(left).zip(self.value(right)).and_then(|(left, right)| match op {
-                    BinaryOp::Add => Some(left.wrapping_add(right)),
-                    BinaryOp::Sub => Some(left.wrapping_sub(right)),
-                    BinaryOp::And => Some(left & right),
-                    BinaryOp::Or => Some(left | right),
-                    BinaryOp::Xor => Some(left ^ right),
-                    BinaryOp::Shl | BinaryOp::Shr => None,
-                });
+                let value = self
+                    .value(left)
+                    .zip(self.value(right))
+                    .and_then(|(left, right)| op.compute(left, right, width));
                 self.set(dst, value, width);
             }
             Effect::MaybeSet { dst, .. } | Effect::SetSigned { dst, .. } | Effect::Clobber(dst) => {
@@ -251,7 +243,7 @@ impl Walker<'_> {
 
     fn set(&mut self, dst: Reg, value: Option<u64>, width: u8) {
         match value {
-            Some(value) if width >= 4 => drop(self.registers.insert(dst, truncate(value, width))),
+            Some(value) if width >= 4 => drop(self.registers.insert(dst, low_bytes(value, width))),
             _ => drop(self.registers.remove(&dst)),
         }
     }
@@ -259,8 +251,8 @@ impl Walker<'_> {
     fn value(&self, value: Value) -> Option<u64> {
         match value {
             Value::Const(value) => Some(value),
-            Value::Reg { reg, width } => self.registers.get(&reg).map(|&value| truncate(value, width)),
-            Value::Address(address) if !address.segment => {
+            Value::Reg { reg, width } => self.registers.get(&reg).map(|&value| low_bytes(value, width)),
+            Value::Address(address) if !address.segment && address.symbol.is_none() => {
                 let base = address.base.map_or(Some(0), |base| self.registers.get(&base).copied())?;
                 let index = match address.index {
                     Some((reg, scale)) => self.registers.get(&reg)?.wrapping_mul(u64::from(scale)),
@@ -271,10 +263,6 @@ impl Walker<'_> {
             _ => None,
         }
     }
-}
-
-fn truncate(value: u64, width: u8) -> u64 {
-    if width >= 8 { value } else { value & ((1 << (8 * width)) - 1) }
 }
 
 /// The handler that a leaf calls or jumps to.

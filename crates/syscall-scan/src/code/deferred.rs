@@ -433,7 +433,7 @@ impl Comparison {
                 return Some((Until::Never, from));
             }
         }
-        let Value::Load { from: Address { base: None, index: None, displacement, segment: true }, width } =
+        let Value::Load { from: Address { base: None, index: None, displacement, segment: true, .. }, width } =
             left
         else {
             return None;

@@ -384,7 +384,7 @@ impl<'a> Code<'a> {
     fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
         let word = effects.iter().find_map(|effect| match *effect {
             Effect::Transfer(Value::Load {
-                from: Address { base: None, index: None, displacement, segment: false },
+                from: Address { base: None, index: None, displacement, segment: false, .. },
                 ..
             }) => Some(Addr(self.image.wrap(displacement as u64))),
             _ => None,

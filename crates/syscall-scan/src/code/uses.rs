@@ -352,7 +352,7 @@ impl Walk<'_, '_> {
     /// What an operand is. What is read on the way counts as accessed.
     fn value(&mut self, value: Value, registers: &Registers) -> Content {
         match value {
-            Value::Const(_) | Value::Unknown => Content::Other,
+            Value::Const(_) | Value::Symbol { .. } | Value::Unknown => Content::Other,
             Value::Reg { reg, width } => {
                 let content = self.content(reg, registers);
                 if self.is_whole(width) { content } else { content.computed() }

@@ -1,11 +1,10 @@
 //! Walking over a run with what is known in front of it, see [`super::constants`].
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask, sign_extend};
 use smallvec::SmallVec;
 
 use super::known::{Content, Known, Learnt, Numbers};
 use crate::abi;
-use crate::flow::{self, low_mask, sign_extend};
 use crate::image::{Addr, Image};
 
 /// What the flags compare.
@@ -252,7 +251,7 @@ impl Walk {
                 }
             },
             Value::Address(address) => self.address(image, &address),
-            Value::Unknown => None,
+            Value::Symbol { .. } | Value::Unknown => None,
         }
     }
 
@@ -292,7 +291,7 @@ impl Walk {
                 // Processors take a count of bits beyond the width for another one.
                 let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
                 let bits = 8 * u64::from(width);
-                let compute = |a, b| if shifts && b >= bits { None } else { flow::compute(op, a, b, width) };
+                let compute = |a, b| if shifts && b >= bits { None } else { op.compute(a, b, width) };
                 match (a.filter(plain), b.filter(plain)) {
                     (Some(a), Some(b)) => a.pairs(&b, compute).map(Content::Numbers),
                     _ => None,

@@ -12,12 +12,12 @@
 
 mod look;
 
-use kisa::{Effect, Value as Operand};
+use kisa::{Effect, Value as Operand, sign_extend};
 use rustc_hash::FxHashSet;
 
 use self::look::{Look, PassedOn, read_by};
 use crate::code::{ExitId, Reference, References};
-use crate::flow::{Flows, Visit, constant_address, sign_extend};
+use crate::flow::{Flows, Visit, constant_address};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Value, When};
 

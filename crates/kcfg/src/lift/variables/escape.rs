@@ -14,6 +14,7 @@ use rustc_hash::FxHashSet;
 
 use crate::graph::{Dest, Graph, Target, Terminator};
 use crate::index::NodeId;
+use crate::instructions::Instruction;
 use kisa::{Address, Effect, Reg, Rewritable, Value};
 
 /// How many blocks to follow an address through.
@@ -78,23 +79,17 @@ impl Search<'_> {
     /// Follows the address through a block, from instruction `from` on; gives the registers that hold it at
     /// the end.
     fn block(&mut self, node: NodeId, from: usize, mut held: u64) -> Option<u64> {
-        let graph = self.graph;
-        let bytes = &graph.masked_bytes(node);
-        let (mut at, mut number) = (0, 0);
-        while at < bytes.len() && held != 0 {
-            let len = usize::from(self.isa.decode(&bytes[at..], 0)?.len);
-            if number >= from {
-                held = self.instruction(node, &bytes[at..at + len], held)?;
+        for instruction in self.graph.instructions(node)?.iter().skip(from) {
+            if held == 0 {
+                break;
             }
-            at += len;
-            number += 1;
+            held = self.instruction(node, instruction, held)?;
         }
         Some(held)
     }
 
-    fn instruction(&mut self, node: NodeId, bytes: &[u8], held: u64) -> Option<u64> {
-        let mut effects = Vec::new();
-        self.isa.effects(bytes, 0, &mut effects);
+    fn instruction(&mut self, node: NodeId, instruction: &Instruction, held: u64) -> Option<u64> {
+        let Instruction { bytes, effects, fields, .. } = instruction;
         // A string instruction reaches memory there, unless it is told to do so no times.
         if self.isa.string_registers(bytes) & held != 0 {
             return Some(0);
@@ -104,14 +99,15 @@ impl Search<'_> {
         if let Some(operand) = self.isa.memory_operand(bytes, 0)
             && operand.address.base.is_some_and(|base| held >> base.0 & 1 != 0)
         {
-            if operand.address.index.is_some() || operand.width == 0 {
+            let is_relocated = fields.iter().any(|field| Some(field.offset) == operand.displacement_offset);
+            if operand.address.index.is_some() || operand.width == 0 || is_relocated {
                 return None;
             }
             let start = operand.address.displacement;
             self.accesses.push(start..start + i64::from(operand.width));
             return Some(0);
         }
-        for effect in &effects {
+        for effect in effects {
             let holds = |value: Value| match value {
                 Value::Reg { reg, width } => held >> reg.0 & 1 != 0 && width >= 4,
                 _ => false,
@@ -134,7 +130,7 @@ impl Search<'_> {
                 Effect::Store { to, value, width }
                     if holds(value) && width == self.graph.machine.word_size() =>
                 {
-                    if !leaves_frame(self.graph, node, &to, &effects) {
+                    if !leaves_frame(self.graph, node, &to, effects) {
                         return None;
                     }
                     read &= !source(value);
