@@ -17,11 +17,12 @@
 use std::cmp::Ordering;
 
 use kelf::Machine;
+use kflow::BlockIndex;
 use kisa::{Address, BinaryOp, Effect, Flow as Control, Reg, Value as Operand, sign_extend};
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
-use crate::code::{Block, BlockIndex, Code, Entry, ExitId, ExitKind, Function};
+use crate::code::{Block, Code, Entry, ExitId, ExitKind, Function};
 use crate::flow::{Flow, Flows, State, constant_address};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Atom, Origin, Value};

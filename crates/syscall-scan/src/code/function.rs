@@ -1,6 +1,7 @@
 //! Functions as views of runs: basic blocks and the edges between them.
 
 use fixedbitset::FixedBitSet;
+use kflow::BlockIndex;
 use kisa::Effect;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -16,17 +17,6 @@ const MAX_CHAIN: usize = 6;
 
 /// Instructions, one behind the other, with their effects.
 pub type StraightInstructions = Vec<(Addr, Vec<Effect>)>;
-
-/// The number of a block in its function; 0 is the entry block.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BlockIndex(pub u32);
-
-impl BlockIndex {
-    /// The index as a `usize`, to index a slice.
-    pub fn get(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A basic block.
 #[derive(Clone, Debug)]

@@ -46,7 +46,7 @@ use crate::image::{Addr, Image};
 use marks::{Entries, Marks, RunId};
 
 pub use changes::Changed;
-pub use function::{Block, BlockIndex, Function, StraightInstructions};
+pub use function::{Block, Function, StraightInstructions};
 pub use instructions::Reader;
 pub use references::{Reference, References};
 pub use shape::Shape;

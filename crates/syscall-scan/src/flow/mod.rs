@@ -19,7 +19,6 @@ mod frame;
 mod in_frame;
 mod local;
 mod memory;
-mod order;
 mod ranges;
 mod registers;
 mod solve;
