@@ -16,6 +16,7 @@ mod cfg;
 mod order;
 mod solve;
 mod transfer;
+pub mod values;
 
 pub use cfg::{BlockIndex, Cfg};
 pub use solve::{Analysis, Head, States, solve};
