@@ -10,17 +10,6 @@ use kcfg::edges::EdgeKind;
 const IN_ORDER: &[&str] = &["-Os", "-fno-toplevel-reorder"];
 
 #[test]
-fn variables_up_to_the_head_of_a_list_stay_together() {
-    let dir = Dir::new();
-    let graph = lift(&[dir.compile("heads.c", IN_ORDER)]);
-    let view = View::of(&graph);
-    let node = |name| view.symbol(name).0;
-    assert_eq!(node("before_small"), node("small"));
-    assert_ne!(node("behind_small"), node("small"));
-    assert_ne!(node("before_large"), node("large"));
-}
-
-#[test]
 fn an_address_is_followed_into_a_cold_part() {
     let dir = Dir::new();
     let graph = lift(&[dir.compile("cold.c", IN_ORDER)]);

@@ -58,14 +58,6 @@ pub const ALL: &[Assumption] = &[
         applies: |graph, _| cuts_data(graph),
     },
     Assumption {
-        name: "list-heads-are-small",
-        says: "A variable of which code computes the entry that it would lie in (`list_entry(&head, …)`) has at most \
-               16 bytes, and is zero at first or begins with a pointer.",
-        applied_in: "crates/kcfg/src/lift/variables/mod.rs",
-        guards: &["crates/kcfg/tests/assumptions.rs: variables_up_to_the_head_of_a_list_stay_together"],
-        applies: |graph, _| cuts_data(graph),
-    },
-    Assumption {
         name: "cold-parts-are-named",
         says: "A part of a function that the compiler has moved away, and that shares its frame, has a name with \
                `.cold` in it.",
