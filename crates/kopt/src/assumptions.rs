@@ -44,7 +44,8 @@ pub const ALL: &[Assumption] = &[
     Assumption {
         name: "pointers-stay-in-their-objects",
         says: "A pointer that code stores, returns or passes on points into its object or just behind the last byte \
-               of it (C11 6.5.6p8).",
+               of it (C11 6.5.6p8). An integer made of an address and a number (`(uintptr_t)&a + 8`) is not just where \
+               another variable begins, but for the one behind it.",
         applied_in: "crates/kcfg/src/lift/variables/mod.rs",
         guards: &[DATA_CUTS, "crates/kcfg/tests/sound.rs: ends_of_variables", FEATURES],
         applies: |graph, _| cuts_data(graph),
@@ -121,6 +122,14 @@ pub const ALL: &[Assumption] = &[
             "crates/kcfg/tests/sound.rs: a_symbol_and_a_distance",
             "crates/kcfg/tests/sound.rs: differences_of_labels",
         ],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "numbers-in-function-addresses-are-small",
+        says: "An integer made of the address of a local function and a number (`(uintptr_t)f + tag`) is not where another \
+               function begins, or in one with a computed goto, unless that is at most 8 bytes behind f.",
+        applied_in: "crates/kcfg/src/lift/tags.rs",
+        guards: &["crates/kcfg/tests/assumptions.rs: functions_as_short_as_a_tag", FEATURES],
         applies: |_, _| true,
     },
     Assumption {

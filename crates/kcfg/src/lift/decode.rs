@@ -26,6 +26,10 @@ pub(super) struct CodeSection {
     /// Instructions by which a function names a place in itself other than as the target of a branch, by their
     /// offsets.
     pub names_itself: Vec<u32>,
+    /// Places that data or code names by their distance from the beginning of the section.
+    pub named_by_distance: Vec<u32>,
+    /// Whether the object says itself what of it was carried whole.
+    pub says_carried: bool,
     /// Offsets of jumps to a thunk that jumps where a register says.
     thunk_jumps: Vec<u32>,
     /// These are trampolines of static calls, each by itself: a `jmp` or `ret`, and a mark that never runs.
@@ -61,21 +65,23 @@ pub(super) struct Span {
 }
 
 impl CodeSection {
-    /// Decodes a section of compiler-made code, but for those parts that were carried whole.
+    /// Decodes a section of compiler-made code, but for those parts that were carried whole, if the object says so.
     pub fn decode(
         isa: &dyn Rewritable,
         object: &Object<'_>,
         names: &SectionNames<'_>,
         index: SectionIndex,
-        carried: &[Carried],
+        carried: Option<&[Carried]>,
     ) -> CodeSection {
         let section = object.section(index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
-            spans: spans(isa, section, names.symbols(index), carried),
+            spans: spans(isa, section, names.symbols(index), carried.unwrap_or_default()),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             names_itself: Vec::new(),
+            named_by_distance: Vec::new(),
+            says_carried: carried.is_some(),
             thunk_jumps: Vec::new(),
             // The kernel writes a jump over each of these at run time.
             trampolines: section.name == ".static_call.text",
@@ -123,14 +129,14 @@ impl CodeSection {
         self.insns[..after].last().filter(|placed| offset < placed.end())
     }
 
-    /// The direct call whose displacement is the field at `offset`.
-    pub fn call_at(&self, offset: u32) -> Option<u32> {
+    /// The direct branch whose displacement is the field at `offset`: where it begins, and of what kind it is.
+    pub fn branch_at(&self, offset: u32) -> Option<(u32, BranchKind)> {
         let placed = self.insn_containing(offset)?;
         match placed.insn.flow {
             Flow::Direct { branch, field_offset, .. }
-                if branch.kind == BranchKind::Call && placed.offset + u32::from(field_offset) == offset =>
+                if placed.offset + u32::from(field_offset) == offset =>
             {
-                Some(placed.offset)
+                Some((placed.offset, branch.kind))
             }
             _ => None,
         }
@@ -201,7 +207,7 @@ impl CodeSection {
     }
 
     /// Makes one opaque span of those from `first` to `last`.
-    fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
+    pub(super) fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
         let end = self.spans[last].end;
         let align = self.spans[first..=last].iter().map(|span| span.align).max();
         let merged = &mut self.spans[first];
