@@ -10,7 +10,7 @@ use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 use super::alignment;
 use super::names::SectionNames;
 use crate::carried::Carried;
-use crate::isa::{BranchKind, Flow, Insn, Rewritable};
+use crate::isa::{BranchKind, Effect, Flow, Insn, Rewritable};
 use crate::special::is_retpoline;
 
 /// A code section, cut into functions and instructions.
@@ -30,8 +30,9 @@ pub(super) struct CodeSection {
     pub named_by_distance: Vec<u32>,
     /// Whether the object says itself what of it was carried whole.
     pub says_carried: bool,
-    /// Offsets of jumps to a thunk that jumps where a register says.
-    thunk_jumps: Vec<u32>,
+    /// Offsets of branches that go where a register or the stack says, without being indirect jumps: to a thunk, or by a
+    /// return to an address that was put on the stack.
+    computed_jumps: Vec<u32>,
     /// These are trampolines of static calls, each by itself: a `jmp` or `ret`, and a mark that never runs.
     trampolines: bool,
     /// Why the section has to stay whole, if it has to.
@@ -82,7 +83,7 @@ impl CodeSection {
             names_itself: Vec::new(),
             named_by_distance: Vec::new(),
             says_carried: carried.is_some(),
-            thunk_jumps: Vec::new(),
+            computed_jumps: Vec::new(),
             // The kernel writes a jump over each of these at run time.
             trampolines: section.name == ".static_call.text",
             opaque: None,
@@ -100,7 +101,7 @@ impl CodeSection {
         }
         code.check_fields(isa, section);
         code.collect_branches(&section.relocs);
-        code.collect_thunk_jumps(object, &section.relocs);
+        code.collect_computed_jumps(isa, object, section);
         for symbol in names.symbols(index).filter(|symbol| !symbol.name.is_empty()) {
             code.add_reference(symbol.value as u32);
             code.add_label(symbol);
@@ -289,9 +290,9 @@ impl CodeSection {
 
     fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
         let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump;
-        let from = self.thunk_jumps.partition_point(|&offset| offset < span.start);
-        let thunk = self.thunk_jumps.get(from).is_some_and(|&offset| offset < span.end);
-        thunk || self.insns_of(span).iter().any(jumps)
+        let from = self.computed_jumps.partition_point(|&offset| offset < span.start);
+        let computed = self.computed_jumps.get(from).is_some_and(|&offset| offset < span.end);
+        computed || self.insns_of(span).iter().any(jumps)
     }
 
     fn collect_branches(&mut self, relocs: &[Reloc]) {
@@ -333,19 +334,56 @@ impl CodeSection {
         }
     }
 
-    /// Finds the jumps to retpolines, which compilers write for computed jumps.
-    fn collect_thunk_jumps(&mut self, object: &Object<'_>, relocs: &[Reloc]) {
-        for placed in &self.insns {
-            let Flow::Direct { field_offset, branch, .. } = placed.insn.flow else { continue };
-            if branch.kind == BranchKind::Call {
-                continue;
-            }
-            let Some(reloc) = reloc_at(relocs, placed.offset + u32::from(field_offset)) else { continue };
-            if is_retpoline(object.symbols[reloc.symbol.get()].name) {
-                self.thunk_jumps.push(placed.offset);
+    /// Finds the jumps to retpolines, which compilers write for computed jumps, and the returns that `asm` makes of an
+    /// address that it has put on the stack.
+    fn collect_computed_jumps(
+        &mut self,
+        isa: &dyn Rewritable,
+        object: &Object<'_>,
+        section: &kelf::Section<'_>,
+    ) {
+        for (i, placed) in self.insns.iter().enumerate() {
+            let computed = match placed.insn.flow {
+                Flow::Direct { branch, .. } if branch.kind == BranchKind::Call => false,
+                Flow::Direct { field_offset, .. } => {
+                    let reloc = reloc_at(&section.relocs, placed.offset + u32::from(field_offset));
+                    reloc.is_some_and(|reloc| is_retpoline(object.symbols[reloc.symbol.get()].name))
+                }
+                Flow::Return => puts_return_address(isa, &section.data, &self.insns[..=i]),
+                _ => false,
+            };
+            if computed {
+                self.computed_jumps.push(placed.offset);
             }
         }
     }
+}
+
+/// Whether the instructions in front of the last, a return, put on the stack where it goes. A compiler has no use for
+/// that: what it pushes it takes off again.
+fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) -> bool {
+    let stack = isa.stack_pointer();
+    let mut effects = Vec::new();
+    for pair in insns.windows(2).rev() {
+        if pair[0].insn.flow != Flow::Next || pair[0].end() != pair[1].offset {
+            return false;
+        }
+        effects.clear();
+        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], 0, &mut effects);
+        let moves = effects.iter().any(|effect| effect.registers_written() >> stack.0 & 1 != 0);
+        let top = if moves { -i64::from(isa.machine().word_size()) } else { 0 };
+        let puts = |effect: &Effect| match effect {
+            Effect::Store { to, .. } => (to.base, to.index, to.displacement) == (Some(stack), None, top),
+            _ => false,
+        };
+        if effects.iter().any(puts) {
+            return true;
+        }
+        if moves {
+            return false;
+        }
+    }
+    false
 }
 
 /// Why the code of a file stays whole that may compute with the distances between labels.
