@@ -108,9 +108,10 @@ pub const ALL: &[Assumption] = &[
     Assumption {
         name: "inline-asm-shows-where-it-goes",
         says: "`asm` in a function goes where relocations, branches and table entries say, unless it has labels, calls \
-               into the middle of a function, or has branches that compilers do not make.",
+               into the middle of a function, has branches that compilers do not make, or has the entry of the function \
+               and a distance from there side by side in a section of its own.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
-        guards: &["crates/kcfg/tests/sound.rs: transactions", OPAQUE],
+        guards: &["crates/kcfg/tests/sound.rs: transactions", OPAQUE, FEATURES],
         applies: |_, _| true,
     },
     Assumption {

@@ -176,14 +176,34 @@ impl CodeSection {
         }
     }
 
+    /// Data that `asm` made names the entry of a function and holds these numbers beside it. One that tells how far
+    /// it is to another instruction there may be a distance that the assembler computed, as in `struct rseq_cs` (of the
+    /// kernel's `include/uapi/linux/rseq.h`).
+    pub fn add_numbers(&mut self, entry: u32, numbers: &[u32]) {
+        let Some(span) = self.span_containing(entry).filter(|&span| self.spans[span].start == entry) else {
+            return;
+        };
+        let rest = self.spans[span].end - entry;
+        let is_distance = |&number: &u32| {
+            let behind = entry.saturating_add(number);
+            number == rest
+                || self.insn_containing(behind).is_some_and(|placed| placed.offset == behind) && number < rest
+        };
+        if numbers.iter().any(is_distance) {
+            self.make_opaque(span, "a distance beside its address");
+        }
+    }
+
     /// Something calls the code at `offset`. Compilers call functions; what calls into the middle of one is `asm`
     /// that takes its return address off the stack and computes with it, or writes over it (the inline form of
     /// a retpoline).
     /// `caller` is the call, if it is in this section.
     pub fn add_call(&mut self, caller: Option<u32>, offset: u32) {
         self.add_reference(offset);
-        let Some(callee) = self.span_containing(offset).filter(|&span| self.spans[span].start != offset)
-        else {
+        // Functions may have been carried together; of what calls into one of those, the object says itself what was
+        // carried.
+        let into_middle = |span: &Span| span.start != offset && !span.carried;
+        let Some(callee) = self.span_containing(offset).filter(|&span| into_middle(&self.spans[span])) else {
             return;
         };
         const REASON: &str = "a call into the middle of a function";

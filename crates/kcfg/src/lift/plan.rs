@@ -36,7 +36,7 @@ pub(super) enum SectionPlan {
     },
     /// Blocks.
     Code {
-        code: CodeSection,
+        code: Box<CodeSection>,
         regions: Vec<FixedRegion>,
         /// Where there are traps behind which nothing resumes.
         fatal_traps: Vec<u32>,
@@ -132,7 +132,13 @@ fn plan_section(
         Rule::Code if section.kind == SHT_NOBITS => one(true, None, Some("code without content")),
         Rule::Code if whole.code(object, index).is_some() => one(true, None, whole.code(object, index)),
         Rule::Code => SectionPlan::Code {
-            code: CodeSection::decode(isa, object, names, index, whole.says.then(|| whole.carried(index))),
+            code: Box::new(CodeSection::decode(
+                isa,
+                object,
+                names,
+                index,
+                whole.says.then(|| whole.carried(index)),
+            )),
             regions: Vec::new(),
             fatal_traps: Vec::new(),
             tied: Vec::new(),
@@ -235,6 +241,8 @@ struct NamedPlace {
     by_name: bool,
     /// What names it.
     user: User,
+    /// The numbers beside the address, where no compiler made the data that holds it.
+    numbers: Vec<u32>,
 }
 
 /// What names a place.
@@ -306,6 +314,7 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
                 }
                 (Some(offset), User::Code | User::Data) => {
                     code.add_reference(offset);
+                    code.add_numbers(offset, &place.numbers);
                     if !place.by_name {
                         code.named_by_distance.push(offset);
                     }
@@ -366,9 +375,26 @@ fn named_place(
         None if is_code(section) => User::Code,
         None => User::Data,
     };
-    let Place::Section(section) = symbol.place else { return None };
+    let (from_section, Place::Section(section)) = (section, symbol.place) else { return None };
     let by_name = matches!(resolved, Resolved::Global(_)) || symbol.kind != STT_SECTION && addend == 0;
-    Some(NamedPlace { object, section, offset: symbol.value as i64 + addend, by_name, user })
+    let own = matches!(plan, SectionPlan::Chunks { code: false, root: Some(_), .. });
+    let numbers = if own && !by_name { numbers_beside(from_section, from, reloc.width) } else { Vec::new() };
+    Some(NamedPlace { object, section, offset: symbol.value as i64 + addend, by_name, user, numbers })
+}
+
+/// The words without a relocation in front of an address and behind it, two on each side, that are not 0.
+fn numbers_beside(section: &Section<'_>, address: u32, width: u8) -> Vec<u32> {
+    let behind = address as usize + usize::from(width);
+    let in_front = (1..=2).filter_map(|i| (address as usize).checked_sub(4 * i));
+    let words = in_front.chain([behind, behind + 4]);
+    let number = |at: usize| {
+        let bytes: [u8; 4] = section.data.get(at..at + 4)?.try_into().ok()?;
+        let first =
+            section.relocs.partition_point(|reloc| reloc.offset + u64::from(reloc.width) <= at as u64);
+        let relocated = section.relocs.get(first).is_some_and(|reloc| reloc.offset < at as u64 + 4);
+        (!relocated).then(|| u32::from_le_bytes(bytes)).filter(|&number| number != 0)
+    };
+    words.filter_map(number).collect()
 }
 
 /// Fixes patch sites and decides what stays whole.
