@@ -25,6 +25,7 @@ mod pointers;
 mod references;
 mod sites;
 mod switches;
+mod tags;
 mod variables;
 
 use std::ops::Range;
