@@ -181,7 +181,7 @@ impl Printer<'_> {
         }
     }
 
-    fn roots_of(&self, node: NodeId) -> &[RootReason] {
+    pub(super) fn roots_of(&self, node: NodeId) -> &[RootReason] {
         self.roots.get(&node).map_or(&[], Vec::as_slice)
     }
 }
