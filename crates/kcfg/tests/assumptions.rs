@@ -43,11 +43,11 @@ fn functions_as_short_as_a_tag() {
     // `named_by_data` may be `one_byte + 1`.
     let (short, entry) = (view.symbol("one_byte").0, view.symbol("named_by_data").0);
     assert!(graph.block(short).is_none() && graph.block(entry).is_some());
-    assert!(graph.node(entry).follows && entry.0 == short.0 + 1);
+    assert!(graph.node(entry).glued_to == Some(short));
     assert!(view.to(table, EdgeKind::Data).contains(&short));
     // A call means what it goes to, and no tag is as long as the function in front of `behind_long`.
     assert!(graph.block(view.symbol("another_byte").0).is_some());
     for function in ["named_by_call", "behind_long"] {
-        assert!(!graph.node(view.symbol(function).0).follows, "{function}");
+        assert!(graph.node(view.symbol(function).0).glued_to.is_none(), "{function}");
     }
 }
