@@ -184,11 +184,12 @@ impl BranchMaker<'_> {
         match &block.end {
             Terminator::FallThrough(next) => run_on(*next).into_iter().collect(),
             Terminator::Jump(dest) => {
-                let to = graph.resolve_node(dest.target).filter(|_| dest.offset == 0);
+                let begins = |&(_, inside): &(NodeId, u32)| inside == 0 && dest.offset == 0;
+                let to = graph.resolve(dest.target).filter(begins).map(|(to, _)| to);
                 // A jump to the next instruction in the input is there for its effect on the processor
                 // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
                 let useless = to.is_some() && to == behind && to != Some(NodeId(node.0 + 1));
-                let useless = useless && self.relax == Relax::Shortest;
+                let useless = useless && self.relax == Relax::Shortest && self.is_local(from, dest);
                 if useless { Vec::new() } else { vec![self.branch(node, jump, *dest)] }
             }
             Terminator::Branch { branch, taken, next } => {
