@@ -57,8 +57,7 @@ pub fn write(printer: &Printer<'_>, selection: &Selection, out: &mut impl Write)
 
 /// A section's name, and the objects that its nodes are from.
 fn heading(graph: &Graph, section: &Section, live: &[NodeId]) -> String {
-    let objects: IndexSet<&str> =
-        live.iter().filter_map(|&id| Some(&*graph.input_of(id)?.object)).collect();
+    let objects: IndexSet<&str> = live.iter().filter_map(|&id| Some(&*graph.input_of(id)?.object)).collect();
     let objects: Vec<&str> = objects.into_iter().collect();
     let mut heading = section.name.to_string();
     if !objects.is_empty() {
