@@ -123,7 +123,7 @@ fn plan_section(
             chunks(data_starts(section), code, Life::Referenced, Some(reason), opaque)
         }
         Rule::Weak(kind) => {
-            let entry = sites::layout(object, index, kind).expect("the sites were read").size;
+            let entry = sites::layout(object, index, kind, &options.world).expect("the sites were read").size;
             let starts = (0..section.size as u32).step_by(entry as usize).collect();
             chunks(starts, false, Life::Site(kind), None, None)
         }
