@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 
 use kelf::Machine;
-use kisa::{Address, Value as Operand};
+use kisa::{Address, Value};
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
@@ -303,12 +303,11 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<
             let displacement = i64::from(word) * (argument as i64 + i64::from(pushed));
             let from =
                 Address { base: Some(convention.stack_pointer), index: None, displacement, segment: false };
-            Operand::Load { from, width: word }
+            Value::Load { from, width: word }
         }
-        _ => Operand::Reg {
-            reg: *convention.arguments.get(argument).ok_or("too many arguments")?,
-            width: word,
-        },
+        _ => {
+            Value::Reg { reg: *convention.arguments.get(argument).ok_or("too many arguments")?, width: word }
+        }
     };
     let pointers = resolver
         .operand(at, operand)

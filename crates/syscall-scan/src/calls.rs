@@ -22,7 +22,7 @@ use crate::constants;
 use crate::flow::State;
 use crate::image::{Addr, Image};
 use crate::resolve::{MAX_DEPTH, Reason, Resolver};
-use crate::values::{Atom, Origin, Value, When};
+use crate::values::{Atom, Origin, ValueSet, When};
 
 /// How many ways into one site are looked at one by one. With more, its arguments count as unknown.
 const MAX_WAYS: usize = 4096;
@@ -63,7 +63,7 @@ struct Way {
     state: Rc<State>,
     /// The instruction that `state` is in front of, or a call that it is behind.
     at: Addr,
-    words: Vec<Value>,
+    words: Vec<ValueSet>,
     /// The calls from here to the site, outermost first.
     chain: Vec<Addr>,
 }
@@ -89,7 +89,7 @@ fn search(
     lenient: bool,
 ) -> Result<BTreeMap<u32, SiteCall>, Reason> {
     let mut search =
-        Search { resolver, abi, number, lenient, ways: 0, open: Vec::new(), calls: BTreeMap::new() };
+        SiteSearch { resolver, abi, number, lenient, ways: 0, open: Vec::new(), calls: BTreeMap::new() };
     match search.site(at) {
         Ok(()) => Ok(search.calls),
         Err(Stop::Unknown(reason)) => Err(reason),
@@ -120,7 +120,7 @@ impl From<Reason> for Stop {
     }
 }
 
-struct Search<'r, 'f, 'c> {
+struct SiteSearch<'r, 'f, 'c> {
     resolver: &'r mut Resolver<'f, 'c>,
     abi: Abi,
     /// The number, if the instruction has it.
@@ -130,11 +130,11 @@ struct Search<'r, 'f, 'c> {
     /// How many ways have been looked at.
     ways: usize,
     /// The ways that are being looked at, from the site outwards.
-    open: Vec<(Addr, Vec<Value>)>,
+    open: Vec<(Addr, Vec<ValueSet>)>,
     calls: BTreeMap<u32, SiteCall>,
 }
 
-impl Search<'_, '_, '_> {
+impl SiteSearch<'_, '_, '_> {
     fn site(&mut self, at: Addr) -> Result<(), Stop> {
         let functions = self.resolver.code().functions_of(at);
         if functions.is_empty() {
@@ -150,13 +150,13 @@ impl Search<'_, '_, '_> {
     }
 
     /// The number, the arguments, and what the second argument points to.
-    fn words(&mut self, state: &State) -> Vec<Value> {
+    fn words(&mut self, state: &State) -> Vec<ValueSet> {
         let mut words = vec![match self.number {
-            Some(number) => Value::number(number.into()),
+            Some(number) => ValueSet::number(number.into()),
             None => state.register(abi::number_register(self.abi)).clone(),
         }];
         words.extend(abi::argument_registers(self.abi).iter().map(|&reg| state.register(reg).clone()));
-        words.resize(BLOCK, Value::Any);
+        words.resize(BLOCK, ValueSet::Any);
         if matches!(self.abi, Abi::I386 | Abi::Arm) {
             let block = words[ARGUMENT + 1].clone();
             words.extend((0..MAX_ARGUMENTS).map(|index| self.pointed_to(state, &block, 4 * index as u64)));
@@ -165,16 +165,16 @@ impl Search<'_, '_, '_> {
     }
 
     /// The word at a distance behind a pointer, in front of the site.
-    fn pointed_to(&mut self, state: &State, pointer: &Value, distance: u64) -> Value {
-        let Some(pointer) = pointer.single() else { return Value::Any };
+    fn pointed_to(&mut self, state: &State, pointer: &ValueSet, distance: u64) -> ValueSet {
+        let Some(pointer) = pointer.single() else { return ValueSet::Any };
         let domain = self.resolver.domain();
         let at = domain.plus(pointer, distance);
         if let Some(place) = domain.place(at) {
-            return state.frame.load(place, 4, domain).unwrap_or(Value::Any);
+            return state.frame.load(place, 4, domain).unwrap_or(ValueSet::Any);
         }
         let given = matches!(domain.origins.get(domain.origins.root(at.origin)), Origin::Register(_));
         if !given || state.dirty {
-            return Value::Any;
+            return ValueSet::Any;
         }
         domain.value(Origin::Memory { at, width: 4, when: When::Entry })
     }
@@ -187,16 +187,16 @@ impl Search<'_, '_, '_> {
         found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let atoms = match &way.words[word] {
-            Value::Any if self.lenient => return Ok(()),
-            Value::Any => return Err(Reason::Computed(way.at).into()),
+            ValueSet::Any if self.lenient => return Ok(()),
+            ValueSet::Any => return Err(Reason::Computed(way.at).into()),
             value => value.atoms().to_vec(),
         };
         for atom in atoms {
             let mut way = way.clone();
-            way.words[word] = Value::One(atom);
+            way.words[word] = ValueSet::One(atom);
             if let Some(numbers) = self.resolver.range(&way.state, atom) {
                 for number in numbers {
-                    way.words[word] = Value::number(number);
+                    way.words[word] = ValueSet::number(number);
                     self.count()?;
                     found(self, &way, number)?;
                 }
@@ -209,7 +209,7 @@ impl Search<'_, '_, '_> {
                     false => self.resolver.value(*function, state, &words[word], *at)?,
                 };
                 for number in numbers {
-                    way.words[word] = Value::number(number);
+                    way.words[word] = ValueSet::number(number);
                     self.count()?;
                     found(self, &way, number)?;
                 }
@@ -270,7 +270,7 @@ impl Search<'_, '_, '_> {
         if let Some((_, earlier)) = earlier {
             for (own, earlier) in way.words.iter_mut().zip(earlier) {
                 if own != earlier {
-                    *own = Value::Any;
+                    *own = ValueSet::Any;
                 }
             }
         }
@@ -278,16 +278,16 @@ impl Search<'_, '_, '_> {
     }
 
     /// What a value is to a caller, `state` being the caller's when the function begins.
-    fn in_caller(&mut self, way: &Way, value: &Value, state: &State, at: Addr) -> Value {
-        let parts: Vec<Value> = value
+    fn in_caller(&mut self, way: &Way, value: &ValueSet, state: &State, at: Addr) -> ValueSet {
+        let parts: Vec<ValueSet> = value
             .atoms()
             .iter()
             .map(|&atom| match self.resolver.range(&way.state, atom) {
-                Some(numbers) => Value::of(numbers.map(Atom::number).collect()),
+                Some(numbers) => ValueSet::of(numbers.map(Atom::number).collect()),
                 None => self.resolver.translate(atom, state, at),
             })
             .collect();
-        parts.into_iter().reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+        parts.into_iter().reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
     }
 
     /// Notes one way to make one call.
@@ -309,7 +309,7 @@ impl Search<'_, '_, '_> {
     }
 
     /// What the words of a call can be.
-    fn arguments(&mut self, way: &Way, words: &[Value], prototype: Prototype) -> KnownArguments {
+    fn arguments(&mut self, way: &Way, words: &[ValueSet], prototype: Prototype) -> KnownArguments {
         let mut arguments = KnownArguments::default();
         for (index, (argument, word)) in arguments.iter_mut().zip(words).enumerate() {
             if prototype.bits(index) > 0 {
@@ -322,7 +322,7 @@ impl Search<'_, '_, '_> {
     fn argument(
         &mut self,
         way: &Way,
-        word: &Value,
+        word: &ValueSet,
         prototype: Prototype,
         index: usize,
     ) -> Option<BTreeSet<u64>> {

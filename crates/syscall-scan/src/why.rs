@@ -57,12 +57,12 @@ pub struct Chain {
 }
 
 /// The shortest way to every function.
-struct Ways {
+struct ShortestWays {
     reached: FxHashMap<Addr, (Option<Addr>, By)>,
 }
 
-impl Ways {
-    fn new(code: &Code) -> Ways {
+impl ShortestWays {
+    fn new(code: &Code) -> ShortestWays {
         let mut taken: Vec<(Addr, Addr)> = Vec::new();
         let mut roots: Vec<(usize, Addr, By)> = Vec::new();
         for (function, entry) in code.entries() {
@@ -78,7 +78,7 @@ impl Ways {
         }
         taken.sort_unstable();
         roots.sort_unstable_by_key(|&(rank, function, _)| (rank, function));
-        let mut ways = Ways { reached: FxHashMap::default() };
+        let mut ways = ShortestWays { reached: FxHashMap::default() };
         // What the start leads to goes first, and only then what nothing but data leads to.
         for (_, function, by) in roots {
             ways.explore(code, &taken, function, by);
@@ -144,12 +144,12 @@ impl Chain {
     /// The shortest chain to one of the sites that makes a call, which is given by name or number. `None` if no
     /// site does.
     pub fn to(code: &Code, sites: &[(Addr, Abi, Calls)], call: &str) -> Option<Chain> {
-        let mut ways: Option<Ways> = None;
+        let mut ways: Option<ShortestWays> = None;
         let mut best: Option<Chain> = None;
         for (site, abi, calls) in sites {
             let Some(number) = call.parse().ok().or_else(|| abi::number(*abi, call)) else { continue };
             let Some(made) = calls.known.get(&number) else { continue };
-            let ways = ways.get_or_insert_with(|| Ways::new(code));
+            let ways = ways.get_or_insert_with(|| ShortestWays::new(code));
             let outermost = made.chain.first().copied().unwrap_or(*site);
             let Some(mut links) = ways.to(code, outermost) else { continue };
             for (index, &at) in made.chain.iter().enumerate() {

@@ -2,7 +2,7 @@
 //! whole program, while it is explored.
 //!
 //! What its callers pass to a function decides branches in it: those of `sysconf`, of flags, of a null pointer for
-//! what is optional. So what registers and words of the frame are known to hold ([`Known`]) is carried from run to
+//! what is optional. So what registers and words of the frame are known to hold ([`Facts`]) is carried from run to
 //! run, into callees as what they are called with, and back behind calls as far as calls leave it alone. A way
 //! that no known content leads to is not explored, until another content arrives. Whoever enters code in
 //! another way than by a call or jump that is followed (its address is taken, it is looked up by name, the unwinder
@@ -19,9 +19,9 @@ use kelf::Machine;
 use kisa::{Effect, Reg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::known::{Known, Learnt};
+use super::known::{BranchFact, Facts};
 use super::marks::RunId;
-use super::walk::Walk;
+use super::walk::RunWalk;
 use super::{Code, Exit, ExitId, ExitKind, Returns};
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
@@ -36,9 +36,9 @@ pub(super) struct Constants {
     /// The stack pointer, if frames are followed.
     frame: Option<Reg>,
     /// What is known where anybody may have come from.
-    nothing: Arc<Known>,
+    nothing: Arc<Facts>,
     /// All that is known in some place: many places have the same.
-    all: FxHashSet<Arc<Known>>,
+    all: FxHashSet<Arc<Facts>>,
     /// In front of runs, once somebody has come there.
     starts: Vec<Option<Start>>,
     /// Behind exits; of calls, where the callee begins, as its caller sees it.
@@ -53,14 +53,14 @@ pub(super) struct Constants {
 
 /// What is known behind an exit.
 struct Behind {
-    known: Arc<Known>,
+    known: Arc<Facts>,
     /// What a conditional branch tells.
-    learnt: Option<Learnt>,
+    learnt: Option<BranchFact>,
 }
 
 /// What is known in front of a run.
 struct Start {
-    known: Arc<Known>,
+    known: Arc<Facts>,
     visits: u8,
     is_changed: bool,
 }
@@ -71,7 +71,7 @@ impl Constants {
         let convention = Convention::of(image.machine).filter(|convention| convention.link.is_none())?;
         // Functions of i386 may take their arguments off the stack, so that frames are not known behind calls.
         let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
-        let nothing = Arc::new(Known::nothing());
+        let nothing = Arc::new(Facts::nothing());
         Some(Constants {
             convention,
             frame,
@@ -90,7 +90,7 @@ impl Constants {
     }
 
     /// One copy for all places.
-    fn shared(&mut self, known: Known) -> Arc<Known> {
+    fn shared(&mut self, known: Facts) -> Arc<Facts> {
         if known.is_nothing() {
             return Arc::clone(&self.nothing);
         }
@@ -113,7 +113,7 @@ impl Constants {
 
     /// Something arrives in front of a run, which may not have been decoded so far, or be on the way: it may end
     /// where another one has ended before, and so pass on to itself what it has brought there.
-    fn arrive(&mut self, run: RunId, known: &Arc<Known>) {
+    fn arrive(&mut self, run: RunId, known: &Arc<Facts>) {
         if self.starts.len() <= run.get() {
             self.starts.resize_with(run.get() + 1, || None);
         }
@@ -229,10 +229,10 @@ impl Code<'_> {
     }
 
     /// Begins to walk over a run.
-    pub(super) fn walk_from(&self, run: RunId) -> Option<Walk> {
+    pub(super) fn walk_from(&self, run: RunId) -> Option<RunWalk> {
         let constants = self.constants.as_ref()?;
         let known = constants.start(run).map_or(&constants.nothing, |start| &start.known);
-        Some(Walk::new(Known::clone(known), constants.convention.stack_pointer))
+        Some(RunWalk::new(Facts::clone(known), constants.convention.stack_pointer))
     }
 
     /// Constants do not let a conditional branch go there so far.
@@ -243,7 +243,7 @@ impl Code<'_> {
     }
 
     /// The targets of a computed jump, if constants say them.
-    pub(super) fn constant_targets(&self, walk: &Walk, effects: &[Effect]) -> Option<Vec<Addr>> {
+    pub(super) fn constant_targets(&self, walk: &RunWalk, effects: &[Effect]) -> Option<Vec<Addr>> {
         let targets = walk.targets(self.image, effects)?;
         targets.iter().all(|&target| self.image.is_code(target)).then_some(targets)
     }
@@ -256,7 +256,7 @@ impl Code<'_> {
     }
 
     /// Control comes to the end of a run.
-    pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<Walk>, effects: &[Effect]) {
+    pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<RunWalk>, effects: &[Effect]) {
         let Some(mut walk) = walk else { return };
         self.open_more(exit, &walk, effects);
         let is_call = matches!(self.exit(exit).kind, ExitKind::Call(_) | ExitKind::IndirectCall);
@@ -268,8 +268,8 @@ impl Code<'_> {
         let Some(constants) = &mut self.constants else { return };
         match is_call {
             true => {}
-            false if is_tail_call => walk.known.give(constants.convention),
-            false => walk.known.keep_given(),
+            false if is_tail_call => walk.known.enter_by_jump(constants.convention),
+            false => walk.known.keep_from_caller(),
         }
         let index = exit.0 as usize;
         if constants.exits.len() <= index {
@@ -314,7 +314,7 @@ impl Code<'_> {
     }
 
     /// Opens the ways of a branch that has been there before.
-    fn open_more(&mut self, exit: ExitId, walk: &Walk, effects: &[Effect]) {
+    fn open_more(&mut self, exit: ExitId, walk: &RunWalk, effects: &[Effect]) {
         let Some(constants) = &mut self.constants else { return };
         if let Some(&closed) = constants.closed.get(&exit) {
             let is_next = self.exits[exit.0 as usize].next == closed;

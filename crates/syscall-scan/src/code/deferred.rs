@@ -141,11 +141,11 @@ pub(super) struct Deferred {
     /// What waits.
     work: Vec<(Until, Work)>,
     /// The branches that go one way so far.
-    branches: FxHashMap<ExitId, Branch>,
+    branches: FxHashMap<ExitId, DeferredBranch>,
 }
 
 /// A conditional branch that goes one way.
-struct Branch {
+struct DeferredBranch {
     /// The first instruction of those that say so.
     from: Addr,
     until: Until,
@@ -317,7 +317,7 @@ impl Code<'_> {
         };
         let other = other.filter(|&(until, ..)| next != target && !self.counts(until));
         if let Some((until, from, other)) = other {
-            self.deferred.branches.insert(exit, Branch { from, until, other });
+            self.deferred.branches.insert(exit, DeferredBranch { from, until, other });
         }
         for (way, is_open) in ways {
             if other.is_some_and(|(_, _, other)| other == way) {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::changes::Changes;
 use super::constants::Constants;
 use super::deferred::{Comparison, Deferred};
-use super::walk::Walk;
+use super::walk::RunWalk;
 use super::{
     Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references,
     taken, thunks,
@@ -297,7 +297,7 @@ impl<'a> Code<'a> {
         insn: Insn,
         effects: &[Effect],
         comparison: &Comparison,
-        walk: Option<&Walk>,
+        walk: Option<&RunWalk>,
     ) -> Option<ExitId> {
         let exit = match insn.flow {
             Flow::Next => return None,
@@ -359,7 +359,7 @@ impl<'a> Code<'a> {
     }
 
     /// Makes an exit of a computed jump.
-    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect], walk: Option<&Walk>) -> ExitId {
+    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect], walk: Option<&RunWalk>) -> ExitId {
         let targets = self.linked_to_several(at, effects);
         if !targets.is_empty() {
             let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);

@@ -12,7 +12,7 @@ use crate::image::{Addr, Image};
 /// What is known about each byte of code: whether an instruction starts there and how long it is, whether it is
 /// an exit, whether a run begins there, or a function may.
 pub(super) struct Marks {
-    ranges: Vec<Range>,
+    ranges: Vec<MarkedRange>,
     runs: Vec<Run>,
     /// The runs where control runs out of the code, which are nothing but their exits.
     outside: FxHashMap<Addr, RunId>,
@@ -39,7 +39,7 @@ pub(super) struct Run {
 }
 
 /// The marks of one range of code.
-struct Range {
+struct MarkedRange {
     start: u64,
     marks: Vec<u8>,
     /// Where a run begins, its number; at other exits, theirs. Pages of code that is not reached stay untouched.
@@ -64,7 +64,7 @@ impl Marks {
     pub(super) fn new(image: &Image) -> Marks {
         let range = |range: &std::ops::Range<u64>| {
             let size = (image.bytes(Addr(range.start)).len() as u64).min(range.end - range.start) as usize;
-            Range { start: range.start, marks: vec![0; size], numbers: vec![0; size] }
+            MarkedRange { start: range.start, marks: vec![0; size], numbers: vec![0; size] }
         };
         let ranges = image.code().iter().map(range).collect();
         Marks { ranges, runs: Vec::new(), outside: FxHashMap::default() }
@@ -98,7 +98,7 @@ impl Marks {
             self.runs[run.get()].exit = Some(exit);
             return;
         };
-        let Range { marks, numbers, .. } = &mut self.ranges[range];
+        let MarkedRange { marks, numbers, .. } = &mut self.ranges[range];
         marks[offset] |= EXIT;
         match marks[offset] & RUN {
             0 => numbers[offset] = exit.0,
@@ -112,7 +112,7 @@ impl Marks {
         let mut run = Run { start, incoming: SmallVec::new(), exit: None, is_decoded: false };
         match self.place(start) {
             Some((range, offset)) => {
-                let Range { marks, numbers, .. } = &mut self.ranges[range];
+                let MarkedRange { marks, numbers, .. } = &mut self.ranges[range];
                 if marks[offset] & RUN != 0 {
                     return RunId(numbers[offset]);
                 }
@@ -132,7 +132,7 @@ impl Marks {
     /// The run that begins at an address, if one does.
     pub(super) fn run_at(&self, start: Addr) -> Option<RunId> {
         let Some((range, offset)) = self.place(start) else { return self.outside.get(&start).copied() };
-        let Range { marks, numbers, .. } = &self.ranges[range];
+        let MarkedRange { marks, numbers, .. } = &self.ranges[range];
         (marks[offset] & RUN != 0).then(|| RunId(numbers[offset]))
     }
 
@@ -169,7 +169,7 @@ impl Marks {
         let Some((range, offset)) = self.place(at) else {
             return self.outside.get(&at).and_then(|&run| self.run(run).exit);
         };
-        let Range { marks, numbers, .. } = &self.ranges[range];
+        let MarkedRange { marks, numbers, .. } = &self.ranges[range];
         match marks[offset] & (EXIT | RUN) {
             EXIT => Some(ExitId(numbers[offset])),
             0 | RUN => None,

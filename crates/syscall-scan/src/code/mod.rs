@@ -22,6 +22,7 @@ mod constants;
 mod contexts;
 mod deferred;
 mod explore;
+mod fingerprint;
 mod function;
 mod held;
 mod instructions;
@@ -31,7 +32,6 @@ mod marks;
 mod pointers;
 mod priorities;
 mod references;
-mod shape;
 mod taken;
 mod thunks;
 mod uses;
@@ -45,11 +45,11 @@ use crate::image::{Addr, Image};
 
 use marks::{Entries, Marks, RunId};
 
-pub use changes::Changed;
+pub use changes::ChangedFunctions;
+pub use fingerprint::Fingerprint;
 pub use function::{Block, BlockIndex, Function, StraightInstructions};
 pub use instructions::Reader;
 pub use references::{Reference, References};
-pub use shape::Shape;
 
 /// The number of an [`Exit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

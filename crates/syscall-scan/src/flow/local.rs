@@ -7,7 +7,7 @@ use kisa::{Effect, Reg};
 
 use super::{Flows, State};
 use crate::code::ExitId;
-use crate::values::{Atom, Value};
+use crate::values::{Atom, ValueSet};
 
 /// A state behind an exit, in which everything from before the last run is unknown.
 pub struct Local {
@@ -25,7 +25,7 @@ impl Flows<'_> {
         let end = self.code.exit(exit).at;
         let stack_pointer = self.convention.stack_pointer;
         let mut state = State::nothing_known(self.domain.registers);
-        state.set_register(stack_pointer, Value::One(Atom::of(self.domain.frame)));
+        state.set_register(stack_pointer, ValueSet::One(Atom::of(self.domain.frame)));
         let mut keeps_frame = true;
         let mut effects = Vec::new();
         while at <= end {

@@ -185,14 +185,14 @@ struct Linker<'p> {
     numbers: FxHashSet<Addr>,
     computed: FxHashSet<Addr>,
     pointed_to: Vec<Addr>,
-    found: Vec<Found>,
+    found: Vec<MemberWords>,
     /// What references bind to, which several relocations may ask.
     bound: FxHashMap<(MemberIndex, u32, u8), Arc<Bound<'p>>>,
 }
 
 /// What relocating an object has found.
 #[derive(Clone, Default)]
-struct Found {
+struct MemberWords {
     pointers: Vec<(Addr, Addr)>,
     slots: Vec<(Addr, Addr)>,
     data: Vec<(Addr, Addr)>,
@@ -234,7 +234,7 @@ impl<'p> Linker<'p> {
             numbers: FxHashSet::default(),
             computed: FxHashSet::default(),
             pointed_to: Vec::new(),
-            found: vec![Found::default(); process.members.len()],
+            found: vec![MemberWords::default(); process.members.len()],
             bound: FxHashMap::default(),
         }
     }
