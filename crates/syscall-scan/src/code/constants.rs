@@ -1,10 +1,10 @@
-//! Which ways branches go that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the
+//! Which way branches go that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the
 //! whole program, while it is explored.
 //!
 //! What its callers pass to a function decides branches in it: those of `sysconf`, of flags, of a null pointer for
 //! what is optional. So what registers and words of the frame are known to hold ([`Facts`]) is carried from run to
 //! run, into callees as what they are called with, and back behind calls as far as calls leave it alone. A way
-//! that no known content leads to is not explored, until another content arrives. Whoever enters code in
+//! that no known constant leads to is not explored, until other facts arrive. Whoever enters code in
 //! another way than by a call or jump that is followed (its address is taken, it is looked up by name, the unwinder
 //! jumps there) brings along that nothing is known. What is known only ever becomes less, so that in the end it holds
 //! for every way to get there, as it has to.
@@ -37,28 +37,28 @@ pub(super) struct Constants {
     frame: Option<Reg>,
     /// What is known where anybody may have come from.
     nothing: Arc<Facts>,
-    /// All that is known in some place: many places have the same.
+    /// The facts of all places, each kept once: many places have the same.
     all: FxHashSet<Arc<Facts>>,
-    /// In front of runs, once somebody has come there.
+    /// By run, the facts in front of it, once an edge has reached it.
     starts: Vec<Option<Start>>,
-    /// Behind exits; of calls, where the callee begins, as its caller sees it.
+    /// By exit, the facts behind it; behind a call, those where the callee begins, in terms of the caller's frame.
     exits: Vec<Option<Behind>>,
-    /// Runs in front of which something has changed.
+    /// The worklist: runs in front of which facts have changed.
     changed: Vec<RunId>,
-    /// The ways that conditional branches do not go so far.
+    /// By conditional branch, the successor that is not feasible so far.
     closed: FxHashMap<ExitId, Addr>,
     /// The computed jumps whose targets are constants so far.
     decided: FxHashSet<ExitId>,
 }
 
-/// What is known behind an exit.
+/// The facts behind an exit.
 struct Behind {
     known: Arc<Facts>,
     /// What a conditional branch tells.
     learnt: Option<BranchFact>,
 }
 
-/// What is known in front of a run.
+/// The facts in front of a run.
 struct Start {
     known: Arc<Facts>,
     visits: u8,
@@ -89,7 +89,7 @@ impl Constants {
         self.exits.get(exit.0 as usize)?.as_ref()
     }
 
-    /// One copy for all places.
+    /// The same facts, in the one copy that all places share.
     fn shared(&mut self, known: Facts) -> Arc<Facts> {
         if known.is_nothing() {
             return Arc::clone(&self.nothing);
@@ -111,8 +111,8 @@ impl Constants {
         self.start(run).is_some_and(|start| start.known.is_nothing())
     }
 
-    /// Something arrives in front of a run, which may not have been decoded so far, or be on the way: it may end
-    /// where another one has ended before, and so pass on to itself what it has brought there.
+    /// Joins facts into those in front of a run. The run may not have been decoded so far, or may be the very one that
+    /// is being decoded: where it ends at an exit that is known, it may lead to its own beginning.
     fn arrive(&mut self, run: RunId, known: &Arc<Facts>) {
         if self.starts.len() <= run.get() {
             self.starts.resize_with(run.get() + 1, || None);
@@ -235,7 +235,7 @@ impl Code<'_> {
         Some(RunWalk::new(Facts::clone(known), constants.convention.stack_pointer))
     }
 
-    /// Constants do not let a conditional branch go there so far.
+    /// Notes a successor of a conditional branch that is not feasible so far.
     pub(super) fn close(&mut self, branch: ExitId, way: Addr) {
         self.constants.iter_mut().for_each(|constants| {
             constants.closed.insert(branch, way);
@@ -313,7 +313,7 @@ impl Code<'_> {
         }
     }
 
-    /// Opens the ways of a branch that has been there before.
+    /// Adds the successors of a branch that have become feasible.
     fn open_more(&mut self, exit: ExitId, walk: &RunWalk, effects: &[Effect]) {
         let Some(constants) = &mut self.constants else { return };
         if let Some(&closed) = constants.closed.get(&exit) {

@@ -1,4 +1,4 @@
-//! What is known at one point of a program while it is explored: the constants in registers and in the words of the
+//! The dataflow facts at one point of a program while it is explored: the constants in registers and in the words of the
 //! frame, see [`super::constants`].
 
 use kisa::{Condition, Reg};
@@ -18,8 +18,8 @@ const MAX_WORDS: usize = 12;
 pub(super) struct NumberSet {
     /// Sorted; never empty.
     list: SmallVec<[u64; 2]>,
-    /// Whether they are made of what the function was called with. Other constants are not remembered from run
-    /// to run: compilers have decided the branches that these decide.
+    /// Whether any of them was computed from what the caller passed. Only those are kept at the end of a run:
+    /// compilers have folded the branches on a function's own constants.
     pub(super) from_caller: bool,
 }
 
@@ -57,7 +57,7 @@ impl NumberSet {
         NumberSet::of(self.iter().chain(other.iter()).collect(), self.from_caller || other.from_caller)
     }
 
-    /// What comes out of every pair; `None` if that is too much.
+    /// `f` of every pair; `None` if it fails for one, or there are too many.
     pub(super) fn pairs(&self, other: &NumberSet, f: impl Fn(u64, u64) -> Option<u64>) -> Option<NumberSet> {
         if self.list.len() * other.list.len() > MAX_NUMBERS {
             return None;
@@ -94,7 +94,7 @@ impl Word {
     }
 }
 
-/// What is known.
+/// Dataflow facts. What is not listed is unknown.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Facts {
     /// By register.
@@ -133,7 +133,7 @@ impl Facts {
         self.registers.is_empty() && self.frame.is_empty() && self.exposed == i64::MIN
     }
 
-    /// Without numbers, nobody asks where in the frame there may be any.
+    /// Addresses in the frame are of use only beside numbers: without any of these, forgets everything.
     fn simplify(&mut self) {
         if !self.has_numbers() && !self.has_frame() {
             *self = Facts::nothing();
@@ -153,7 +153,7 @@ impl Facts {
         known
     }
 
-    /// Another function begins, with what is in the registers for arguments.
+    /// A tail call: what is in the registers for arguments comes from the caller from here on.
     pub(super) fn enter_by_jump(&mut self, convention: &Convention) {
         for (register, content) in &mut self.registers {
             if let (Constant::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
@@ -163,7 +163,7 @@ impl Facts {
         self.keep_from_caller();
     }
 
-    /// Forgets what is not remembered from run to run.
+    /// Drops what is not kept at the end of a run, see [`NumberSet::from_caller`].
     pub(super) fn keep_from_caller(&mut self) {
         self.registers.retain(|(_, content)| match content {
             Constant::Numbers(numbers) => numbers.from_caller,
@@ -172,7 +172,7 @@ impl Facts {
         self.simplify();
     }
 
-    /// Takes it that a branch goes to its target, or does not.
+    /// Narrows the facts to a branch that was taken, or was not.
     pub(super) fn learn(&mut self, learnt: &BranchFact, taken: bool) {
         let &BranchFact { register, right, width, condition } = learnt;
         let condition = if taken { condition } else { condition.inverse() };
@@ -252,7 +252,7 @@ impl Facts {
         Some(word.numbers.each(|number| number & low_mask(width)))
     }
 
-    /// Whether a state that is joined with this one changes nothing.
+    /// Whether joining `other` into these facts would change nothing.
     pub(super) fn covers(&self, other: &Facts) -> bool {
         self.exposed <= other.exposed
             && self.registers.iter().all(|(register, mine)| match (mine, other.register(*register)) {
@@ -266,7 +266,7 @@ impl Facts {
             })
     }
 
-    /// Keeps what holds of both. With `widen`, what differs is forgotten at once.
+    /// Joins with the facts on another edge. With `widen`, what differs is forgotten at once.
     pub(super) fn join(&mut self, other: &Facts, widen: bool) {
         let mut lost: SmallVec<[i64; 2]> = smallvec![other.exposed];
         let kept = |mine: &mut NumberSet, theirs: &NumberSet| {

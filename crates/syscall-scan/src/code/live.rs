@@ -239,7 +239,7 @@ impl Code<'_> {
         matches!(self.image.machine, Machine::Arm | Machine::Aarch64)
     }
 
-    /// Says that the variable at an address, or what is there in its place, can be read.
+    /// Says that code which can run may read the variable at an address, or whatever lies there.
     pub fn open(&mut self, address: Addr) {
         self.live.named.push((address, address, How::Stored));
     }

@@ -30,13 +30,13 @@ pub(super) struct Uses {
     pub(super) escapes: bool,
     /// Something that is not known is added to it, and what comes out is used.
     pub(super) indexed: bool,
-    /// It is counted down from, so that it may be the end of a variable.
+    /// Something is subtracted from it, so that it may be the end of a variable.
     pub(super) descends: bool,
     /// The branches that go there, if it is the address of code.
     pub(super) transfers: FxHashSet<Addr>,
 }
 
-/// What a register holds.
+/// How the content of a register derives from the address that is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Derivation {
     /// Nothing that has to do with the address.

@@ -1,4 +1,4 @@
-//! Walking over a run with what is known in front of it, see [`super::constants`].
+//! The transfer function of [`super::constants`]: what the instructions of a run do to the facts in front of it.
 
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
 use smallvec::SmallVec;
@@ -30,7 +30,7 @@ impl ComparedSets {
     }
 }
 
-/// A walk over a run.
+/// The facts at one point of a run, while its instructions are applied one by one.
 #[derive(Clone)]
 pub(super) struct RunWalk {
     pub(super) known: Facts,
@@ -43,7 +43,7 @@ impl RunWalk {
         RunWalk { known, stack_pointer, compared: None }
     }
 
-    /// Whether a conditional branch may go on, and whether it may go to its target.
+    /// Whether a conditional branch may fall through, and whether it may be taken.
     pub(super) fn ways(&self, image: &Image, effects: &[Effect]) -> [bool; 2] {
         let branch = effects.iter().find_map(|effect| match *effect {
             Effect::BranchIf(condition) => Some((self.compared.clone()?, condition)),
@@ -101,7 +101,7 @@ impl RunWalk {
         self.known.put(TEMPORARY, None);
     }
 
-    /// Something happens, or not.
+    /// An effect happens on a condition: what it writes to is unknown behind it.
     fn forget_written(&mut self, effect: &Effect) {
         let written = effect.registers_written();
         for register in (0..64).filter(|register| written >> register & 1 != 0) {

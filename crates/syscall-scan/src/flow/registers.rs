@@ -1,4 +1,5 @@
-//! The numbers that registers hold, as far as plain arithmetic tells: what most tables of jumps are found with.
+//! Constant propagation through registers alone, with additions and subtractions: it finds the addresses of most jump
+//! tables.
 //!
 //! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
 //! offset table in a register. Both are found without looking at memory, which is most of the work of [`super`].

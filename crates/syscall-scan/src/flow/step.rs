@@ -1,4 +1,4 @@
-//! One instruction: its effects applied to a state.
+//! The transfer function of one instruction: its effects applied to a state.
 
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
@@ -9,12 +9,12 @@ use super::state::{Partial, State};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet};
 
-/// The results of one instruction are told apart by slots: registers that it writes have their own numbers,
-/// registers that it reads follow from here,
+/// An instruction gives value ids to what it writes and reads: the id is made of its address and a slot. Registers that
+/// it writes have their own numbers as slots, registers that it reads have slots from here,
 const SLOT_READ: u8 = 64;
-/// what it loads from here,
+/// loads from here,
 const SLOT_LOADED: u8 = 128;
-/// an index that has no name from here,
+/// an index that has no value id from here,
 pub(super) const SLOT_INDEX: u8 = 192;
 /// and one that was multiplied from here.
 pub(super) const SLOT_SCALED: u8 = 200;
@@ -141,8 +141,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// A register as a whole. An unknown without a name gets one, so that its copies are known to be
-    /// equal.
+    /// A register as a whole. One that may hold anything gets a value id, so that its copies are known to be equal.
     pub(super) fn read(&mut self, reg: Reg) -> ValueSet {
         match self.state.register(reg) {
             ValueSet::Any => {
@@ -154,8 +153,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Makes one unknown of a register that may hold one of several, so that something can be learnt
-    /// about it.
+    /// Gives a register that holds one of several unknowns a value id of its own, so that a range can be learnt for it.
     pub(super) fn unite(&mut self, reg: Reg) {
         let value = self.state.register(reg).clone();
         if !self.is_mixed(&value) {
@@ -180,7 +178,8 @@ impl<'a> Step<'a> {
         self.name(Origin::Made { at: self.at, slot })
     }
 
-    /// A value of this origin. If it is a new one under an old name, what the name stood for is forgotten.
+    /// A value of this origin. Value ids are reused each time an instruction runs: what the id stood for before is
+    /// forgotten.
     pub(super) fn name(&mut self, origin: Origin) -> ValueSet {
         let Some((id, new)) = self.domain.origins.add(origin) else { return ValueSet::Any };
         if !new && self.domain.origins.root(id) == id {
@@ -251,7 +250,7 @@ impl<'a> Step<'a> {
         Some(Compared { left: left.single()?, right: right.as_number()?, width, equality })
     }
 
-    /// Makes one unknown of what is added to the address of a table.
+    /// Gives what is added to the address of a table a value id, see [`Step::unite`].
     fn unite_index(&mut self, index: Value, table: Value) {
         let Value::Reg { reg, .. } = index else { return };
         let table = self.value(table).as_number();

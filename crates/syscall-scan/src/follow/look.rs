@@ -23,13 +23,14 @@ pub(super) enum PassedOn {
     Result { call: Addr, offset: u64 },
 }
 
-/// A look at what one function does with the pointer.
+/// The search for uses of the pointer in one function.
 pub(super) struct Look<'a> {
     pub(super) function: &'a Function,
     pub(super) pointer: OriginId,
     pub(super) bytes: Bytes,
     pub(super) word: u8,
     pub(super) passed_on: Vec<PassedOn>,
+    /// See [`super::Unwritten::arguments`].
     pub(super) arguments: usize,
     /// The returns that may return the pointer, and what is added to it.
     pub(super) results: Vec<(Addr, u64)>,

@@ -24,7 +24,7 @@ use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 /// The widest store in bytes.
 const MAX_STORE: u64 = 64;
 
-/// The slot of the name that the address of a variable gets, see `Step`. No instruction uses it.
+/// The slot of the value id that the address of a variable gets, see `Step`. No instruction uses it.
 const SLOT_ADDRESS: u8 = 207;
 
 /// How many functions are looked at before giving up, each as often as a pointer comes to it in another way. Where
@@ -226,7 +226,7 @@ impl Search<'_, '_> {
         self.read(by, &effects, reads)
     }
 
-    /// Notes a call through the bytes. `reads` tells whether an operand is in them.
+    /// Notes a call through the bytes. `reads` tells whether an operand reads them.
     fn read(&mut self, at: Addr, effects: &[Effect], reads: impl Fn(Value) -> bool) -> Result<(), Lost> {
         let calls = read_by(self.flows.code, at, effects, reads)?;
         self.calls.iter_mut().for_each(|known| known.extend(calls));
