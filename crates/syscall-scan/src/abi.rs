@@ -70,13 +70,13 @@ const fn scratch() -> [Reg; 20] {
 }
 
 impl Convention {
-    /// The convention of a machine, if it is known.
-    pub fn of(machine: Machine) -> Option<&'static Convention> {
+    /// The convention of a machine.
+    pub fn of(machine: Machine) -> &'static Convention {
         match machine {
-            Machine::I386 => Some(&I386),
-            Machine::X86_64 => Some(&X86_64),
-            Machine::Arm => Some(&ARM),
-            Machine::Aarch64 => Some(&AARCH64),
+            Machine::I386 => &I386,
+            Machine::X86_64 => &X86_64,
+            Machine::Arm => &ARM,
+            Machine::Aarch64 => &AARCH64,
         }
     }
 

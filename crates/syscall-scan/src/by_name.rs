@@ -101,7 +101,7 @@ impl<'a> ByName<'a> {
         let references = References::new(code);
         let mut names = Vec::new();
         {
-            let Some(mut resolver) = Resolver::new(code, &references) else { return any };
+            let mut resolver = Resolver::new(code, &references);
             for (at, argument, what) in calls {
                 // Who takes the address of such a function may call it with anything.
                 let found = if code.entry(at).is_some_and(|entry| !entry.taken.is_empty()) {
@@ -294,7 +294,7 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<
     let code = resolver.code();
     let image = code.image;
     let word = image.machine.word_size();
-    let convention = Convention::of(image.machine).ok_or("of a machine that is not known")?;
+    let convention = Convention::of(image.machine);
     let operand = match image.machine {
         Machine::I386 => {
             // A call has not pushed its return address yet; a jump finds that of its function's caller.

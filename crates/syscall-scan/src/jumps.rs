@@ -91,7 +91,7 @@ impl Jumps {
         let is_unknown = |found: &JumpResult| found.targets == Targets::Unknown;
         let unknown: Vec<ExitId> =
             found.iter().filter(|(_, found)| is_unknown(found)).map(|(&id, _)| id).collect();
-        let keeping = || Flows::new(code).map(Flows::keeping_constants);
+        let keeping = || Flows::new(code).keeping_constants();
         found.extend(self.look(&unknown, keeping, |flows, id| self.look_for(flows, id)));
         pending.sort_unstable_by_key(|&id| code.exit(id).at);
         let mut any = false;
@@ -228,7 +228,7 @@ impl Jumps {
     fn look<'c, F: Send>(
         &self,
         jumps: &[ExitId],
-        flows: impl Fn() -> Option<Flows<'c>> + Sync,
+        flows: impl Fn() -> Flows<'c> + Sync,
         look: impl Fn(&mut Flows<'c>, ExitId) -> F + Sync,
     ) -> FxHashMap<ExitId, F> {
         let mut groups: FxHashMap<&[Addr], Vec<ExitId>> = FxHashMap::default();
@@ -238,8 +238,7 @@ impl Jumps {
         let mut groups: Vec<(&[Addr], Vec<ExitId>)> = groups.into_iter().collect();
         groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.blocks(jumps[0])), *functions));
         let found = share(&groups, flows, |flows, (_, jumps)| {
-            let look = |&id: &ExitId| Some((id, look(flows.as_mut()?, id)));
-            jumps.iter().filter_map(look).collect::<Vec<_>>()
+            jumps.iter().map(|&id| (id, look(flows, id))).collect::<Vec<_>>()
         });
         found.into_iter().flatten().collect()
     }
@@ -299,8 +298,8 @@ mod tests {
             let root = recipe("package.sh", &["busybox-static", machine]);
             let object = Object::read(&std::fs::read(root.join("bin/busybox")).unwrap()).unwrap();
             let image = Image::link(&Process::single(object, "busybox")).unwrap();
-            let code = reach(&image).unwrap().code;
-            let mut flows = Flows::new(&code).unwrap();
+            let code = reach(&image).code;
+            let mut flows = Flows::new(&code);
             let mut told = 0;
             for entry in code.functions_that_jump() {
                 for own in Members::of(&code, entry).jumps {

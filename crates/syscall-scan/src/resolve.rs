@@ -82,10 +82,10 @@ struct CachedResult {
 }
 
 impl<'f, 'c> Resolver<'f, 'c> {
-    /// Nothing resolved so far. `None` if nothing is known about the machine's conventions.
-    pub fn new(code: &'c Code<'c>, references: &'f References) -> Option<Resolver<'f, 'c>> {
-        Some(Resolver {
-            flows: Flows::new(code)?,
+    /// Nothing resolved so far.
+    pub fn new(code: &'c Code<'c>, references: &'f References) -> Resolver<'f, 'c> {
+        Resolver {
+            flows: Flows::new(code),
             references,
             open: Vec::new(),
             followed: Vec::new(),
@@ -94,7 +94,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             known: FxHashMap::default(),
             lenient: false,
             known_otherwise: FxHashMap::default(),
-        })
+        }
     }
 
     /// The code.

@@ -408,7 +408,7 @@ impl Lookup {
             let lookup = Lookup::reading(jump, transfer, None)?;
             return (lookup.width == word).then(|| vec![lookup]);
         };
-        let scratch = Convention::of(code.image.machine)?.scratch;
+        let scratch = Convention::of(code.image.machine).scratch;
         let mut ways = LookupSearch { code, flow, scratch, seen: FxHashSet::default(), found: Vec::new() };
         let block = flow.function.block_at(jump)?;
         (width == word && ways.search(block, jump, wanted, None).is_some()).then_some(ways.found)

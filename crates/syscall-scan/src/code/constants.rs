@@ -68,7 +68,8 @@ struct Start {
 impl Constants {
     /// Nothing known so far. `None` for machines on which it is not seen how often a function's address is taken.
     pub(super) fn new(image: &Image) -> Option<Constants> {
-        let convention = Convention::of(image.machine).filter(|convention| convention.link.is_none())?;
+        let convention =
+            Some(Convention::of(image.machine)).filter(|convention| convention.link.is_none())?;
         // Functions of i386 may take their arguments off the stack, so that frames are not known behind calls.
         let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
         let nothing = Arc::new(Facts::nothing());

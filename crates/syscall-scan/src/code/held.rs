@@ -56,7 +56,8 @@ pub(super) struct Tracker {
 impl Tracker {
     /// One for a machine that needs it.
     pub(super) fn new(image: &Image) -> Option<Tracker> {
-        let convention = Convention::of(image.machine).filter(|convention| convention.link.is_some())?;
+        let convention =
+            Some(Convention::of(image.machine)).filter(|convention| convention.link.is_some())?;
         let (start, end) = image.memory();
         // Position-independent code of ARM reads distances from its pools, which may be any number. The C library
         // of a static program at a fixed address may be such code.

@@ -249,7 +249,7 @@ impl Code<'_> {
         if self.is_blind() {
             return self.take_pointers();
         }
-        let Some(convention) = Convention::of(self.image.machine) else { return self.take_pointers() };
+        let convention = Convention::of(self.image.machine);
         let before = self.work.len();
         let mut ranges = Vec::new();
         self.place_distances(&mut ranges);

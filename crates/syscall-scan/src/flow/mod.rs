@@ -118,14 +118,14 @@ pub struct After {
 }
 
 impl<'c> Flows<'c> {
-    /// Nothing analysed so far. `None` if nothing is known about the machine's conventions.
-    pub fn new(code: &'c Code<'c>) -> Option<Flows<'c>> {
-        let convention = Convention::of(code.image.machine)?;
+    /// Nothing analysed so far.
+    pub fn new(code: &'c Code<'c>) -> Flows<'c> {
+        let convention = Convention::of(code.image.machine);
         let word = code.image.machine.word_size();
         let mut domain = Domain::new(word, convention.stack_pointer, code.registers());
         domain.global_offset_tables = code.global_offset_tables().map(|table| table.0).collect();
         domain.code = code.image.code().to_vec();
-        Some(Flows {
+        Flows {
             code,
             domain,
             convention,
@@ -136,7 +136,7 @@ impl<'c> Flows<'c> {
             callees: FxHashMap::default(),
             effects: Vec::new(),
             decoded: Decoded::default(),
-        })
+        }
     }
 
     /// The same, under the assumption that others leave alone what holds an address of constant memory, or the
