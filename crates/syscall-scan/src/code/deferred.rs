@@ -22,6 +22,7 @@
 //! turns out that control may come into the middle of that piece, it counts.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use kelf::Machine;
 use kisa::{Address, Condition, Effect, Flow, MemoryOperand, Reg, Value};
@@ -34,72 +35,19 @@ use super::{Code, Exit, ExitId, Taken};
 use crate::image::{Addr, Image, Loaded};
 
 /// The functions of services (glibc's `nss/function.def`).
-const SERVICE_FUNCTIONS: [&str; 64] = [
-    "endaliasent",
-    "endetherent",
-    "endgrent",
-    "endhostent",
-    "endnetent",
-    "endnetgrent",
-    "endprotoent",
-    "endpwent",
-    "endrpcent",
-    "endservent",
-    "endsgent",
-    "endspent",
-    "getaliasbyname_r",
-    "getaliasent_r",
-    "getcanonname_r",
-    "getetherent_r",
-    "getgrent_r",
-    "getgrgid_r",
-    "getgrnam_r",
-    "gethostbyaddr2_r",
-    "gethostbyaddr_r",
-    "gethostbyname2_r",
-    "gethostbyname3_r",
-    "gethostbyname4_r",
-    "gethostbyname_r",
-    "gethostent_r",
-    "gethostton_r",
-    "getnetbyaddr_r",
-    "getnetbyname_r",
-    "getnetent_r",
-    "getnetgrent_r",
-    "getntohost_r",
-    "getprotobyname_r",
-    "getprotobynumber_r",
-    "getprotoent_r",
-    "getpublickey",
-    "getpwent_r",
-    "getpwnam_r",
-    "getpwuid_r",
-    "getrpcbyname_r",
-    "getrpcbynumber_r",
-    "getrpcent_r",
-    "getsecretkey",
-    "getservbyname_r",
-    "getservbyport_r",
-    "getservent_r",
-    "getsgent_r",
-    "getsgnam_r",
-    "getspent_r",
-    "getspnam_r",
-    "initgroups_dyn",
-    "netname2user",
-    "setaliasent",
-    "setetherent",
-    "setgrent",
-    "sethostent",
-    "setnetent",
-    "setnetgrent",
-    "setprotoent",
-    "setpwent",
-    "setrpcent",
-    "setservent",
-    "setsgent",
-    "setspent",
-];
+static SERVICE_FUNCTIONS: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
+    "endaliasent endetherent endgrent endhostent endnetent endnetgrent endprotoent endpwent endrpcent \
+     endservent endsgent endspent getaliasbyname_r getaliasent_r getcanonname_r getetherent_r \
+     getgrent_r getgrgid_r getgrnam_r gethostbyaddr2_r gethostbyaddr_r gethostbyname2_r \
+     gethostbyname3_r gethostbyname4_r gethostbyname_r gethostent_r gethostton_r getnetbyaddr_r \
+     getnetbyname_r getnetent_r getnetgrent_r getntohost_r getprotobyname_r getprotobynumber_r \
+     getprotoent_r getpublickey getpwent_r getpwnam_r getpwuid_r getrpcbyname_r getrpcbynumber_r \
+     getrpcent_r getsecretkey getservbyname_r getservbyport_r getservent_r getsgent_r getsgnam_r \
+     getspent_r getspnam_r initgroups_dyn netname2user setaliasent setetherent setgrent sethostent \
+     setnetent setnetgrent setprotoent setpwent setrpcent setservent setsgent setspent"
+        .split(' ')
+        .collect()
+});
 
 /// What only the C library of GNU has.
 const GNU: &str = "gnu_get_libc_version";
@@ -194,8 +142,7 @@ impl Deferred {
     /// Notes that a string is named.
     fn name(&mut self, image: &Image, string: Addr) {
         let name = image.string(string).and_then(|name| std::str::from_utf8(name).ok());
-        let known = name.and_then(|name| SERVICE_FUNCTIONS.binary_search(&name).ok());
-        self.named.extend(known.map(|index| SERVICE_FUNCTIONS[index]));
+        self.named.extend(name.and_then(|name| SERVICE_FUNCTIONS.get(name)));
     }
 
     /// What a piece of work waits for, if it does.
@@ -454,7 +401,7 @@ pub(super) fn is_service(loaded: &Loaded) -> bool {
 fn service_function(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok()?.strip_prefix("_nss_")?;
     let (_, function) = name.split_once('_')?;
-    SERVICE_FUNCTIONS.binary_search(&function).ok().map(|index| SERVICE_FUNCTIONS[index])
+    SERVICE_FUNCTIONS.get(function).copied()
 }
 
 /// All functions that an object exports.
