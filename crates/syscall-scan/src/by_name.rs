@@ -138,9 +138,7 @@ impl<'a> ByName<'a> {
             any |= self.load(code, index, image.entry);
             let Some(library) = named.library else { continue };
             let loaded = &image.objects[library.get()];
-            let exported =
-                loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
-            let exported = exported.map(|symbol| loaded.address(symbol.value));
+            let exported = loaded.object.exported_functions().map(|symbol| loaded.address(symbol.value));
             any |= self.take(code, exported.filter(|&address| image.is_code(address)).collect(), image.entry);
         }
         any
@@ -248,8 +246,10 @@ fn functions_of<'a>(
     name: &'a [u8],
 ) -> impl Iterator<Item = Addr> + 'a {
     let loaded = &image.objects[object.get()];
-    let symbols = loaded.object.dynamic.iter().flat_map(move |dynamic| dynamic.symbols.named(name));
-    let found = symbols.filter(|symbol| !symbol.absolute && symbol.kind != SymbolKind::ThreadLocal);
+    let found = loaded
+        .object
+        .exports(name)
+        .filter(|symbol| !symbol.absolute && symbol.kind != SymbolKind::ThreadLocal);
     found.filter_map(|symbol| {
         let address = loaded.address(symbol.value);
         (symbol.kind == SymbolKind::Object || image.is_code(address)).then_some(address)

@@ -182,9 +182,8 @@ impl Loader {
             if object.may_enter_kernel() {
                 conversions.suspicious.push(path);
             }
-            let symbols = object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.iter());
-            imports
-                .extend(symbols.filter(|s| !s.defined && s.kind.is_code()).map(|symbol| symbol.name.clone()));
+            let called = object.dynamic_symbols().filter(|symbol| !symbol.defined && symbol.kind.is_code());
+            imports.extend(called.map(|symbol| symbol.name.clone()));
         }
         conversions.imports = imports.into_iter().collect();
         conversions.imports.sort_unstable();

@@ -124,8 +124,7 @@ impl Deferred {
             Machine::Arm | Machine::Aarch64 => return deferred,
         };
         for loaded in image.objects.iter().filter(|loaded| is_service(loaded)) {
-            let functions = loaded.object.dynamic.iter().flat_map(|d| d.symbols.exported_functions());
-            for symbol in functions {
+            for symbol in loaded.object.exported_functions() {
                 if let Some(name) = service_function(&symbol.name) {
                     deferred.services.insert(loaded.address(symbol.value), name);
                 }
@@ -406,12 +405,11 @@ fn service_function(name: &[u8]) -> Option<&'static str> {
 
 /// All functions that an object exports.
 pub(super) fn all_exports(loaded: &Loaded) -> impl Iterator<Item = Addr> {
-    let symbols = loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
-    symbols.map(|symbol| loaded.address(symbol.value))
+    loaded.object.exported_functions().map(|symbol| loaded.address(symbol.value))
 }
 
 /// The functions of this name that an object exports.
 pub(super) fn exports(loaded: &Loaded, name: &'static str) -> impl Iterator<Item = Addr> {
-    let symbols = loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.named(name.as_bytes()));
-    symbols.filter(|symbol| symbol.kind.is_code()).map(|symbol| loaded.address(symbol.value))
+    let symbols = loaded.object.exports(name.as_bytes()).filter(|symbol| symbol.kind.is_code());
+    symbols.map(|symbol| loaded.address(symbol.value))
 }

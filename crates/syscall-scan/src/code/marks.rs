@@ -63,7 +63,7 @@ impl Marks {
     /// Nothing known so far.
     pub(super) fn new(image: &Image) -> Marks {
         let range = |range: &std::ops::Range<u64>| {
-            let size = (image.bytes(Addr(range.start)).len() as u64).min(range.end - range.start) as usize;
+            let size = image.bytes_in(range).len();
             MarkedRange { start: range.start, marks: vec![0; size], numbers: vec![0; size] }
         };
         let ranges = image.code().iter().map(range).collect();

@@ -210,6 +210,11 @@ impl Image {
         bytes_at(&self.segments, address.0)
     }
 
+    /// The bytes in a range of addresses, as far as one segment has them.
+    pub fn bytes_in(&self, range: &Range<u64>) -> &[u8] {
+        object::bytes_in(&self.segments, range)
+    }
+
     /// The bytes of code from an instruction's address to the end of its segment; empty outside of any.
     pub fn code_bytes(&self, instruction: Addr) -> &[u8] {
         self.bytes(self.first_byte(instruction))

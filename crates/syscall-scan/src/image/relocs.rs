@@ -8,7 +8,7 @@ use goblin::elf::section_header::{SHT_REL, SHT_RELA};
 use kelf::Machine;
 
 use super::dynamic::Dynamic;
-use super::object::{Parts, Segment, bytes_at, file_range};
+use super::object::{Parts, Segment, bytes_in, file_range};
 
 /// The packed table of relative relocations, and its size in bytes: newer than goblin's constants.
 const DT_RELR: u64 = 36;
@@ -177,9 +177,9 @@ fn tables<'a>(
     let is_rela = parts.machine.is_rela();
     let kinds = [(DT_RELA, DT_RELASZ, true), (DT_REL, DT_RELSZ, false), (DT_JMPREL, DT_PLTRELSZ, is_rela)];
     let tables = kinds.into_iter().filter_map(|(start, size, is_rela)| {
-        let bytes = bytes_at(segments, dynamic.value(start)?);
-        let size = usize::try_from(dynamic.value(size)?).unwrap_or(usize::MAX);
-        table(&bytes[..size.min(bytes.len())], is_rela, parts.ctx)
+        let start = dynamic.value(start)?;
+        let range = start..start.saturating_add(dynamic.value(size)?);
+        table(bytes_in(segments, &range), is_rela, parts.ctx)
     });
     tables.collect()
 }
@@ -200,13 +200,12 @@ impl Reloc {
 fn packed(parts: &Parts, segments: &[Segment], dynamic: &Dynamic, relocs: &mut Vec<Reloc>) {
     let (Some(start), Some(size)) = (dynamic.value(DT_RELR), dynamic.value(DT_RELRSZ)) else { return };
     let word = parts.machine.word_size();
-    let bytes = bytes_at(segments, start);
-    let size = usize::try_from(size).unwrap_or(usize::MAX).min(bytes.len());
+    let bytes = bytes_in(segments, &(start..start.saturating_add(size)));
     let mut add = |place| {
         relocs.push(Reloc { place, kind: RelocKind::Relative, symbol: 0, addend: None });
     };
     let mut next = 0u64;
-    for entry in bytes[..size].chunks_exact(word.into()) {
+    for entry in bytes.chunks_exact(word.into()) {
         let entry = number(entry);
         let word = u64::from(word);
         if entry & 1 == 0 {
