@@ -194,25 +194,20 @@ impl SiteSearch<'_, '_, '_> {
         for atom in atoms {
             let mut way = way.clone();
             way.words[word] = ValueSet::One(atom);
-            if let Some(numbers) = self.resolver.range(&way.state, atom) {
-                for number in numbers {
-                    way.words[word] = ValueSet::number(number);
-                    self.count()?;
-                    found(self, &way, number)?;
+            let Way { function, state, words, at, .. } = &way;
+            let numbers = match self.resolver.range(state, atom) {
+                Some(numbers) => numbers.collect(),
+                None if self.resolver.depends_on_caller(atom) => {
+                    self.callers(&way, word, found)?;
+                    continue;
                 }
-            } else if self.resolver.depends_on_caller(atom) {
-                self.callers(&way, word, found)?;
-            } else {
-                let Way { function, state, words, at, .. } = &way;
-                let numbers = match self.lenient {
-                    true => self.resolver.some_values(*function, state, &words[word], *at),
-                    false => self.resolver.value(*function, state, &words[word], *at)?,
-                };
-                for number in numbers {
-                    way.words[word] = ValueSet::number(number);
-                    self.count()?;
-                    found(self, &way, number)?;
-                }
+                None if self.lenient => self.resolver.some_values(*function, state, &words[word], *at),
+                None => self.resolver.value(*function, state, &words[word], *at)?,
+            };
+            for number in numbers {
+                way.words[word] = ValueSet::number(number);
+                self.count()?;
+                found(self, &way, number)?;
             }
         }
         Ok(())

@@ -132,8 +132,7 @@ fn by_abi((at, abi, calls): (Addr, Abi, Calls)) -> Vec<(Addr, Abi, Calls)> {
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.
 fn gate(code: &Code, at: Addr) -> (bool, Option<u32>) {
-    let mut effects = Vec::new();
-    code.effects(at, &mut effects);
+    let effects = code.effects_at(at);
     let gate = effects.iter().find_map(|effect| match *effect {
         Effect::SystemCall { compat, number } => Some((compat, number)),
         _ => None,

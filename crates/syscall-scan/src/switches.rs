@@ -62,16 +62,20 @@ pub(crate) enum Targets {
 }
 
 impl Targets {
+    /// These targets.
+    fn of(mut targets: Vec<Addr>, table: bool) -> Targets {
+        targets.sort_unstable();
+        targets.dedup();
+        Targets::Known { targets, table }
+    }
+
     /// The targets of a jump that is in several functions, of some of which these are known, and those of others.
     pub(crate) fn join(self, other: Targets) -> Targets {
         match (self, other) {
             (Targets::Unknown, _) | (_, Targets::Unknown) => Targets::Unknown,
             (Targets::Leaves, targets) | (targets, Targets::Leaves) => targets,
             (Targets::Known { targets, table }, Targets::Known { targets: more, table: of_more }) => {
-                let mut targets = [targets, more].concat();
-                targets.sort_unstable();
-                targets.dedup();
-                Targets::Known { targets, table: table || of_more }
+                Targets::of([targets, more].concat(), table || of_more)
             }
         }
     }
@@ -87,7 +91,7 @@ pub(crate) fn targets_along(
     numbers: &[(Reg, u64)],
 ) -> Option<Targets> {
     let target = flows.after_chain(chain, numbers)?.target.filter(ValueSet::is_numbers)?;
-    let (mut targets, _) = resolve(flows, at, &target, None)?;
+    let (targets, _) = resolve(flows, at, &target, None)?;
     let code = flows.code;
     // The chain does not know where the stack pointer is, and so not whether this is a tail call through a table of
     // functions. Where nothing says how far functions go, such a table has words of data that point to its targets.
@@ -97,9 +101,7 @@ pub(crate) fn targets_along(
         return None;
     }
     let table = targets.len() > 1;
-    targets.sort_unstable();
-    targets.dedup();
-    Some(Targets::Known { targets, table })
+    Some(Targets::of(targets, table))
 }
 
 /// Where a computed jump goes, over functions that it is in.
@@ -130,9 +132,7 @@ pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Target
             None => {}
         }
     }
-    all.sort_unstable();
-    all.dedup();
-    if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
+    if leaves { Targets::Leaves } else { Targets::of(all, table) }
 }
 
 /// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was
@@ -165,8 +165,7 @@ fn is_known_beginning(code: &Code, address: Addr) -> bool {
 
 /// Whether an instruction adds a number to another one that is half a word and has been sign-extended.
 fn adds_distance(flows: &mut Flows, flow: &FunctionStates, at: Addr) -> bool {
-    let mut effects = Vec::new();
-    flows.code.effects(at, &mut effects);
+    let effects = flows.code.effects_at(at);
     let parts = effects.iter().flat_map(|effect| match *effect {
         Effect::Binary { op: BinaryOp::Add, left: Value::Reg { reg: a, .. }, right, .. } => match right {
             Value::Reg { reg: b, .. } => [Some(a), Some(b)],
@@ -183,9 +182,7 @@ fn adds_distance(flows: &mut Flows, flow: &FunctionStates, at: Addr) -> bool {
     let is_distance = |origin| match origins.get(origin) {
         Origin::Element { .. } | Origin::Signed { .. } => true,
         Origin::Made { at, .. } => {
-            let mut effects = Vec::new();
-            code.effects(at, &mut effects);
-            effects.iter().any(|effect| matches!(effect, Effect::SetSigned { .. }))
+            code.effects_at(at).iter().any(|effect| matches!(effect, Effect::SetSigned { .. }))
         }
         _ => false,
     };
@@ -340,9 +337,7 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
             }
         }
     }
-    all.sort_unstable();
-    all.dedup();
-    if all.is_empty() { Targets::Unknown } else { Targets::Known { targets: all, table: true } }
+    if all.is_empty() { Targets::Unknown } else { Targets::of(all, true) }
 }
 
 /// The addresses of constant data that instructions between two addresses make.
@@ -398,8 +393,7 @@ impl Lookup {
     /// Those of a jump, one for each way to it; `None` if there is a way without one.
     fn of(code: &Code, flow: &FunctionStates, jump: Addr) -> Option<Vec<Lookup>> {
         let word = code.image.machine.word_size();
-        let mut effects = Vec::new();
-        code.effects(jump, &mut effects);
+        let effects = code.effects_at(jump);
         let transfer = effects.iter().find_map(|effect| match *effect {
             Effect::Transfer(value) => Some(value),
             _ => None,
@@ -470,9 +464,7 @@ impl LookupSearch<'_, '_> {
         let mut instructions = Vec::new();
         let mut at = blocks[block.get()].start;
         while at < end {
-            let mut effects = Vec::new();
-            code.effects(at, &mut effects);
-            instructions.push((at, effects));
+            instructions.push((at, code.effects_at(at)));
             at = at.plus(code.length(at)?);
         }
         for (at, effects) in instructions.into_iter().rev() {

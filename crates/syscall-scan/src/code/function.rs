@@ -190,9 +190,7 @@ impl Code<'_> {
         let mut at = function;
         let mut instructions = Vec::new();
         while instructions.len() < MAX_STRAIGHT {
-            let mut effects = Vec::new();
-            self.effects(at, &mut effects);
-            instructions.push((at, effects));
+            instructions.push((at, self.effects_at(at)));
             if let Some(exit) = self.exit_at(at) {
                 let returns = self.exit(exit).kind == ExitKind::Return;
                 return returns.then_some(instructions);

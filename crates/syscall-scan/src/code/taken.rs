@@ -268,8 +268,7 @@ impl Code<'_> {
 
     /// Whether a function is `mov (%esp),%ebx; ret` or the like.
     fn reads_program_counter(&self, function: Addr) -> bool {
-        let mut effects = Vec::new();
-        self.effects(function, &mut effects);
+        let effects = self.effects_at(function);
         let reads = matches!(
             effects[..],
             [Effect::Set { value: Value::Load { from, .. }, .. }]

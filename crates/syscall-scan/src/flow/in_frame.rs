@@ -59,8 +59,7 @@ impl Flows<'_> {
     }
 
     fn writes(&self, at: Addr, register: Reg) -> bool {
-        let mut effects = Vec::new();
-        self.code.effects(at, &mut effects);
+        let effects = self.code.effects_at(at);
         effects.iter().any(|effect| effect.registers_written() >> register.0 & 1 != 0)
     }
 }

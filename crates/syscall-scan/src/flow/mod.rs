@@ -203,8 +203,7 @@ impl<'c> Flows<'c> {
             here = next;
         }
         if state.is_split() {
-            let mut effects = Vec::new();
-            self.code.effects(at, &mut effects);
+            let effects = self.code.effects_at(at);
             self.arrive(&mut state, &effects);
         }
         Some(state)

@@ -72,12 +72,8 @@ impl State {
         State {
             registers: (0..domain.registers as u8).map(|n| domain.value(Origin::Register(Reg(n)))).collect(),
             frame: Frame::new(),
-            ranges: Ranges::default(),
             dirty: false,
-            loaded: Rc::default(),
-            partial: None,
-            compared: None,
-            split: None,
+            ..State::nothing_known(0)
         }
     }
 

@@ -22,6 +22,7 @@ use goblin::elf::program_header::{
 use goblin::elf::section_header::{
     SHF_ALLOC, SHF_EXECINSTR, SHT_DYNAMIC, SHT_DYNSYM, SHT_NOBITS, SHT_NOTE, SHT_REL, SHT_RELA, SectionHeader,
 };
+use goblin::elf::sym::Symtab;
 use kelf::Machine;
 
 use super::dynamic::Dynamic;
@@ -296,7 +297,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(bytes: &[u8]) -> Result<Parts<'_>, Error> {
+    pub(super) fn of(bytes: &[u8]) -> Result<Parts<'_>, Error> {
         if bytes.starts_with(b"#!") {
             return Err(Error::Script);
         }
@@ -338,6 +339,13 @@ impl<'a> Parts<'a> {
         let name = names.get(section.sh_name..).unwrap_or(&[]);
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
         std::str::from_utf8(&name[..end]).unwrap_or("")
+    }
+
+    /// The symbols of a symbol table.
+    pub(super) fn symbols(&self, table: &SectionHeader) -> Option<Symtab<'a>> {
+        let range = file_range(self.bytes, table.sh_offset, table.sh_size)?;
+        let size = usize::try_from(table.sh_entsize).ok().filter(|&size| size > 0)?;
+        Symtab::parse(self.bytes, range.start, range.len() / size, self.ctx).ok()
     }
 
     /// The sections that are loaded.

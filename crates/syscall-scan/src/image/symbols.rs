@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
-use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Symtab};
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use kelf::Machine;
 
 use super::object::{Parts, file_range};
@@ -72,13 +72,11 @@ impl Symbols {
 fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)>> {
     let table = parts.sections.iter().find(|section| section.sh_type == SHT_SYMTAB)?;
     let strings = parts.sections.get(usize::try_from(table.sh_link).ok()?)?;
-    if strings.sh_type != SHT_STRTAB || table.sh_entsize == 0 {
+    if strings.sh_type != SHT_STRTAB {
         return None;
     }
     let strings = &parts.bytes[file_range(parts.bytes, strings.sh_offset, strings.sh_size)?];
-    let range = file_range(parts.bytes, table.sh_offset, table.sh_size)?;
-    let count = range.len() / usize::try_from(table.sh_entsize).ok()?;
-    let symbols = Symtab::parse(parts.bytes, range.start, count, parts.ctx).ok()?;
+    let symbols = parts.symbols(table)?;
     let functions = symbols
         .iter()
         .filter(|symbol| {
