@@ -24,10 +24,10 @@ use crate::image::{Addr, Image};
 use crate::resolve::{MAX_DEPTH, Reason, Resolver};
 use crate::values::{Atom, Origin, ValueSet, When};
 
-/// How many ways into one site are looked at one by one. With more, its arguments count as unknown.
+/// How many paths into one site are looked at one by one. With more, its arguments count as unknown.
 const MAX_WAYS: usize = 4096;
 
-/// The place of the number among the words of a [`Way`]; the arguments follow, and then the words of the
+/// The place of the number among the words of a [`CallPath`]; the arguments follow, and then the words of the
 /// block that an argument points to.
 const NUMBER: usize = 0;
 const ARGUMENT: usize = 1;
@@ -56,9 +56,9 @@ pub struct SiteCall {
 /// What arguments can be, as the kernel sees them; `None` is anything.
 pub type KnownArguments = [Option<BTreeSet<u64>>; MAX_ARGUMENTS];
 
-/// One way into a site: what the words of the call are in terms of a function on the way.
+/// A path of calls into a site: what the words of the call are in terms of a function on the path.
 #[derive(Clone)]
-struct Way {
+struct CallPath {
     function: Addr,
     state: Rc<State>,
     /// The instruction that `state` is in front of, or a call that it is behind.
@@ -125,11 +125,11 @@ struct SiteSearch<'r, 'f, 'c> {
     abi: Abi,
     /// The number, if the instruction has it.
     number: Option<u32>,
-    /// Whether ways on which the number is not known are left out.
+    /// Whether paths on which the number is not known are left out.
     lenient: bool,
-    /// How many ways have been looked at.
+    /// How many paths have been looked at.
     ways: usize,
-    /// The ways that are being looked at, from the site outwards.
+    /// The functions of the path that is being looked at, from the site outwards.
     open: Vec<(Addr, Vec<ValueSet>)>,
     calls: BTreeMap<u32, SiteCall>,
 }
@@ -143,7 +143,7 @@ impl SiteSearch<'_, '_, '_> {
         for function in functions {
             let Some(state) = self.resolver.before(function, at) else { continue };
             let words = self.words(&state);
-            let way = Way { function, state: Rc::new(state), at, words, chain: Vec::new() };
+            let way = CallPath { function, state: Rc::new(state), at, words, chain: Vec::new() };
             self.split(&way, NUMBER, &mut |search, way, number| search.call(way, number as u32))?;
         }
         Ok(())
@@ -179,12 +179,12 @@ impl SiteSearch<'_, '_, '_> {
         domain.value(Origin::Memory { at, width: 4, when: When::Entry })
     }
 
-    /// Goes from a way to those in which one of its words is one number, and hands each of these on.
+    /// Splits a path into those in which one of its words is one number, and hands each of these on.
     fn split(
         &mut self,
-        way: &Way,
+        way: &CallPath,
         word: usize,
-        found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
+        found: &mut dyn FnMut(&mut Self, &CallPath, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let atoms = match &way.words[word] {
             ValueSet::Any if self.lenient => return Ok(()),
@@ -194,7 +194,7 @@ impl SiteSearch<'_, '_, '_> {
         for atom in atoms {
             let mut way = way.clone();
             way.words[word] = ValueSet::One(atom);
-            let Way { function, state, words, at, .. } = &way;
+            let CallPath { function, state, words, at, .. } = &way;
             let numbers = match self.resolver.range(state, atom) {
                 Some(numbers) => numbers.collect(),
                 None if self.resolver.depends_on_caller(atom) => {
@@ -218,12 +218,12 @@ impl SiteSearch<'_, '_, '_> {
         if self.ways > MAX_WAYS { Err(Stop::TooMany) } else { Ok(()) }
     }
 
-    /// The same for the callers of a way's function.
+    /// The same for the callers of a path's function.
     fn callers(
         &mut self,
-        way: &Way,
+        way: &CallPath,
         word: usize,
-        found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
+        found: &mut dyn FnMut(&mut Self, &CallPath, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         self.count()?;
         let way = &self.widened(way, word);
@@ -248,16 +248,16 @@ impl SiteSearch<'_, '_, '_> {
             let Some(state) = self.resolver.after(caller, at) else { continue };
             let words = way.words.iter().map(|value| self.in_caller(way, value, &state, at)).collect();
             let chain = [&[at], &way.chain[..]].concat();
-            let way = Way { function: caller, state: Rc::new(state), at, words, chain };
+            let way = CallPath { function: caller, state: Rc::new(state), at, words, chain };
             self.split(&way, word, found)?;
         }
         self.open.pop();
         Ok(())
     }
 
-    /// A way, but if it comes back to a function that calls itself, words that are others in every round are
+    /// A path, widened where it comes back to a function that calls itself: words that differ in every round are
     /// anything.
-    fn widened(&self, way: &Way, word: usize) -> Way {
+    fn widened(&self, way: &CallPath, word: usize) -> CallPath {
         let mut way = way.clone();
         let mut open = self.open.iter().rev();
         let earlier =
@@ -273,7 +273,7 @@ impl SiteSearch<'_, '_, '_> {
     }
 
     /// What a value is to a caller, `state` being the caller's when the function begins.
-    fn in_caller(&mut self, way: &Way, value: &ValueSet, state: &State, at: Addr) -> ValueSet {
+    fn in_caller(&mut self, way: &CallPath, value: &ValueSet, state: &State, at: Addr) -> ValueSet {
         let parts: Vec<ValueSet> = value
             .atoms()
             .iter()
@@ -285,8 +285,8 @@ impl SiteSearch<'_, '_, '_> {
         parts.into_iter().reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
     }
 
-    /// Notes one way to make one call.
-    fn call(&mut self, way: &Way, number: u32) -> Result<(), Stop> {
+    /// Notes one call at the end of a path.
+    fn call(&mut self, way: &CallPath, number: u32) -> Result<(), Stop> {
         let (abi, own) = abi::split(self.abi, number);
         let prototype = Prototype::of(abi, own.into());
         let arguments = match prototype {
@@ -304,7 +304,7 @@ impl SiteSearch<'_, '_, '_> {
     }
 
     /// What the words of a call can be.
-    fn arguments(&mut self, way: &Way, words: &[ValueSet], prototype: Prototype) -> KnownArguments {
+    fn arguments(&mut self, way: &CallPath, words: &[ValueSet], prototype: Prototype) -> KnownArguments {
         let mut arguments = KnownArguments::default();
         for (index, (argument, word)) in arguments.iter_mut().zip(words).enumerate() {
             if prototype.bits(index) > 0 {
@@ -316,7 +316,7 @@ impl SiteSearch<'_, '_, '_> {
 
     fn argument(
         &mut self,
-        way: &Way,
+        way: &CallPath,
         word: &ValueSet,
         prototype: Prototype,
         index: usize,
@@ -332,7 +332,11 @@ impl SiteSearch<'_, '_, '_> {
     }
 
     /// The operations of a call that is several in one.
-    fn operations(&mut self, way: &Way, number: u32) -> Result<Option<BTreeMap<u64, KnownArguments>>, Stop> {
+    fn operations(
+        &mut self,
+        way: &CallPath,
+        number: u32,
+    ) -> Result<Option<BTreeMap<u64, KnownArguments>>, Stop> {
         let (abi, call) = (self.abi, abi::name(self.abi, number).unwrap_or_default());
         let block = call == "socketcall" && way.words.len() > BLOCK;
         if !block && call != "ipc" {

@@ -33,14 +33,15 @@ pub(crate) struct Jumps {
 struct Jump {
     /// The functions that it is in, by rising address.
     functions: Vec<Addr>,
-    /// What its targets followed from when they were looked for last.
-    looked: Option<Basis>,
-    /// The fingerprint of its functions when they were looked for by what the jump is made of.
+    /// What its targets were derived from last.
+    basis: Option<Basis>,
+    /// The fingerprint of its functions when its targets were last looked for among their own tables.
     tried_own_tables: Option<Fingerprint>,
+    /// Whether its targets are not known.
     lost: bool,
 }
 
-/// What is known of a jump follows from code that has this fingerprint.
+/// The code that targets were derived from, by its fingerprint: while that is the same, so are the targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Basis {
     /// The chains of blocks in front of it.
@@ -66,38 +67,29 @@ struct OwnJump {
     fingerprint: Fingerprint,
 }
 
-/// What has been found out about a jump.
-struct JumpResult {
-    targets: Targets,
-    /// Whether the chains in front of it tell by themselves.
-    by_chains: bool,
-}
-
 impl Jumps {
     /// The jumps whose targets are not known.
     pub(crate) fn lost(&self) -> impl Iterator<Item = ExitId> {
         self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id)
     }
 
-    /// Finds the targets of computed jumps where what they followed from is not as it was. Returns whether any are new.
+    /// Finds the targets of computed jumps whose code has changed since the last time. Returns whether any are new.
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
-        pending.retain(|&id| match self.jumps[&id].looked {
+        pending.retain(|&id| match self.jumps[&id].basis {
             Some(Basis::Chains(fingerprint)) => fingerprint != self.chains(id),
             Some(Basis::Functions(fingerprint)) => fingerprint != self.fingerprint(id),
             None => true,
         });
         let mut found = self.look(&pending, || Flows::new(code), |flows, id| self.look_for(flows, id));
-        let is_unknown = |found: &JumpResult| found.targets == Targets::Unknown;
-        let unknown: Vec<ExitId> =
-            found.iter().filter(|(_, found)| is_unknown(found)).map(|(&id, _)| id).collect();
+        let unknown = found.iter().filter(|(_, (targets, _))| *targets == Targets::Unknown);
+        let unknown: Vec<ExitId> = unknown.map(|(&id, _)| id).collect();
         let keeping = || Flows::new(code).keeping_constants();
         found.extend(self.look(&unknown, keeping, |flows, id| self.look_for(flows, id)));
         pending.sort_unstable_by_key(|&id| code.exit(id).at);
         let mut any = false;
         for id in pending {
-            let nothing = JumpResult { targets: Targets::Unknown, by_chains: false };
-            let JumpResult { targets, by_chains } = found.remove(&id).unwrap_or(nothing);
+            let (targets, by_chains) = found.remove(&id).unwrap_or((Targets::Unknown, false));
             let basis = if by_chains {
                 Basis::Chains(self.chains(id))
             } else {
@@ -105,14 +97,15 @@ impl Jumps {
             };
             let jump = self.jumps.entry(id).or_default();
             // One that constants decide may do so no longer at any time.
-            jump.looked = (!code.is_decided(id)).then_some(basis);
+            jump.basis = (!code.is_decided(id)).then_some(basis);
             jump.tried_own_tables = None;
             any |= self.note(code, id, targets);
         }
         any
     }
 
-    /// Finds targets of the jumps that are lost by what they are made of. Returns whether any are new.
+    /// Looks for the targets of jumps that are lost among the tables of their own functions ([`among_own_tables`]).
+    /// Returns whether any are new.
     pub(crate) fn follow_lost(&mut self, code: &mut Code) -> bool {
         let mut lost: Vec<ExitId> =
             self.lost().filter(|id| Some(self.fingerprint(*id)) != self.jumps[id].tried_own_tables).collect();
@@ -204,9 +197,10 @@ impl Jumps {
         })
     }
 
-    /// Looks for the targets of a jump. In each of its functions, the chain in front of it may tell, by itself or with
-    /// the numbers that registers hold there; else the flow of values through the whole function does.
-    fn look_for(&self, flows: &mut Flows, id: ExitId) -> JumpResult {
+    /// Looks for the targets of a jump, and tells whether the chains in front of it gave them by themselves. In each of its
+    /// functions, the chain may do so, by itself or with the numbers that registers hold in front of it; else the flow of
+    /// values through the whole function does.
+    fn look_for(&self, flows: &mut Flows, id: ExitId) -> (Targets, bool) {
         let at = flows.code.exit(id).at;
         let (mut along, mut open, mut by_chains) = (Targets::Leaves, Vec::new(), true);
         for (entry, own) in self.own(id) {
@@ -220,8 +214,7 @@ impl Jumps {
                 None => open.push(entry),
             }
         }
-        let targets = along.join(targets(flows, at, &open));
-        JumpResult { targets, by_chains }
+        (along.join(targets(flows, at, &open)), by_chains)
     }
 
     /// Looks at jumps with `look`, those of the same functions on the same thread.

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
-use crate::flow::{Domain, Flows, Local, State, low_mask, sign_extend};
+use crate::flow::{Domain, Flows, State, low_mask, sign_extend};
 use crate::follow::{Lost, Stored, calls_through, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
@@ -62,22 +62,22 @@ pub struct Resolver<'f, 'c> {
     /// The variables whose pointers are being followed, from the outermost: one that holds what it is moved on to
     /// (`p++`, `p = p->next`) has no end.
     followed: Vec<Addr>,
-    /// How many were open at most, and the outermost of them that was come back to, since the innermost
-    /// began.
-    deepest: usize,
-    outermost: usize,
-    /// What has been resolved, as long as it does not depend on what was open then.
+    /// Bookkeeping of the depth-first search, since the innermost value of `open` began: how long `open` was at most,
+    /// and the least index in it that a cycle led back to (Tarjan's low link).
+    max_depth: usize,
+    low_link: usize,
+    /// What has been resolved. A value that a cycle leads through is kept once the whole cycle is resolved.
     known: FxHashMap<(Addr, Atom), CachedResult>,
     /// Whether what is not known is left out, see [`Resolver::some_values`].
     lenient: bool,
-    /// What has been resolved while [`Resolver::lenient`] was the other way.
+    /// The same for the other value of [`Resolver::lenient`].
     known_otherwise: FxHashMap<(Addr, Atom), CachedResult>,
 }
 
 /// What was found out about a value.
 struct CachedResult {
     numbers: Resolved,
-    /// How many values were open for it.
+    /// How many values its resolution added to [`Resolver::open`] at most.
     depth: usize,
 }
 
@@ -89,8 +89,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
             references,
             open: Vec::new(),
             followed: Vec::new(),
-            deepest: 0,
-            outermost: usize::MAX,
+            max_depth: 0,
+            low_link: usize::MAX,
             known: FxHashMap::default(),
             lenient: false,
             known_otherwise: FxHashMap::default(),
@@ -215,32 +215,32 @@ impl<'f, 'c> Resolver<'f, 'c> {
             if self.open.len() + known.depth > MAX_DEPTH {
                 return Err(Reason::Deep);
             }
-            self.deepest = self.deepest.max(self.open.len() + known.depth);
+            self.max_depth = self.max_depth.max(self.open.len() + known.depth);
             return known.numbers.clone();
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(Reason::Deep);
         }
         if let Some(place) = self.open.iter().position(|open| *open == key) {
-            self.outermost = self.outermost.min(place);
+            self.low_link = self.low_link.min(place);
             return Ok(BTreeSet::new());
         }
         let own = self.open.len();
-        let before = (self.deepest, self.outermost);
-        (self.deepest, self.outermost) = (own + 1, usize::MAX);
+        let before = (self.max_depth, self.low_link);
+        (self.max_depth, self.low_link) = (own + 1, usize::MAX);
         self.open.push(key);
         let numbers = self.of_origin(function, atom);
         self.open.pop();
-        // What comes back to a value that is still open is a part of that one's numbers only.
-        if self.outermost >= own {
-            self.outermost = usize::MAX;
+        // In a cycle that leads back to a value which is still open, these are not all numbers yet.
+        if self.low_link >= own {
+            self.low_link = usize::MAX;
             if numbers != Err(Reason::Deep) {
-                let depth = self.deepest - own;
+                let depth = self.max_depth - own;
                 self.known.insert(key, CachedResult { numbers: numbers.clone(), depth });
             }
         }
-        self.deepest = self.deepest.max(before.0);
-        self.outermost = self.outermost.min(before.1);
+        self.max_depth = self.max_depth.max(before.0);
+        self.low_link = self.low_link.min(before.1);
         numbers
     }
 
@@ -302,7 +302,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
 
     /// The numbers that an argument of a callee is, where the straight code in front of the call makes them.
     fn passed(&mut self, call: ExitId, atom: Atom) -> Option<Vec<u64>> {
-        let Local { state, keeps_frame } = self.flows.after_run(call)?;
+        let (state, keeps_frame) = self.flows.after_run(call)?;
         if !keeps_frame && !self.is_in_register(atom.origin) {
             return None;
         }

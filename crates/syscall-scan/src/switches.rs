@@ -39,7 +39,7 @@ const MAX_PIECES: u64 = 256;
 /// bound.
 const MAX_BOUNDED: u64 = 0xff;
 
-/// How many blocks are looked at for what a jump is made of.
+/// How many blocks are searched backwards for the instructions that make the target of a jump.
 const MAX_WAYS: usize = 200;
 
 /// The most tables of a function that are tried for a jump.
@@ -390,7 +390,7 @@ struct Lookup {
 }
 
 impl Lookup {
-    /// Those of a jump, one for each way to it; `None` if there is a way without one.
+    /// Those of a jump, one for each path to it; `None` if there is a path without one.
     fn of(code: &Code, flow: &FunctionStates, jump: Addr) -> Option<Vec<Lookup>> {
         let word = code.image.machine.word_size();
         let effects = code.effects_at(jump);

@@ -43,7 +43,8 @@ impl Code<'_> {
         if self.entry(at).is_none() {
             self.changes.entry(at);
         }
-        self.entries.at(&mut self.marks, at)
+        self.marks.set_entry(at);
+        self.entries.entry(at).or_default()
     }
 
     /// The functions that have changed since the last time.

@@ -9,8 +9,8 @@ use super::constants::Constants;
 use super::deferred::{Comparison, Deferred};
 use super::walk::RunWalk;
 use super::{
-    Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references,
-    taken, thunks,
+    Activity, Code, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references, taken,
+    thunks,
 };
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
@@ -44,7 +44,7 @@ impl<'a> Code<'a> {
             sites: Vec::new(),
             exits: Vec::with_capacity((bytes_of_code / BYTES_PER_EXIT) as usize),
             computed_jumps: Vec::new(),
-            entries: Entries::default(),
+            entries: FxHashMap::default(),
             marks: Marks::new(image),
             work: Vec::new(),
             taken: taken::Candidates::new(image),
@@ -114,7 +114,7 @@ impl<'a> Code<'a> {
     /// points to callable from anywhere.
     pub fn claim(&mut self, word: Addr, target: Addr) {
         if self.claimed.insert(word) {
-            if let Some(entry) = self.entries.get_mut(target) {
+            if let Some(entry) = self.entries.get_mut(&target) {
                 entry.taken.retain(|&taken| taken != Taken::Data(word));
                 self.changes.entry(target);
             }

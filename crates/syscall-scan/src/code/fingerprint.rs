@@ -1,4 +1,4 @@
-//! What functions look like, as hashes that tell whether something has changed.
+//! Fingerprints of functions: hashes of their control-flow graphs, which tell whether something has changed.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,7 +6,7 @@ use rustc_hash::FxHasher;
 
 use super::{Block, Code, ExitKind, Function};
 
-/// A hash of blocks and of the ways between them.
+/// A hash of blocks and of the edges between them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fingerprint(u64);
 

@@ -6,7 +6,7 @@ use std::collections::hash_map;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Entry, ExitId};
+use super::ExitId;
 use crate::image::{Addr, Image};
 
 /// What is known about each byte of code: whether an instruction starts there and how long it is, whether it is
@@ -84,6 +84,16 @@ impl Marks {
         if let Some((range, offset)) = self.place(at) {
             self.ranges[range].marks[offset] |= mark;
         }
+    }
+
+    /// Notes that a function may begin at an address.
+    pub(super) fn set_entry(&mut self, at: Addr) {
+        self.set(at, ENTRY);
+    }
+
+    /// Whether a function may begin at an address; any may outside of the code.
+    pub(super) fn may_be_entry(&self, at: Addr) -> bool {
+        self.find(at).is_none_or(|mark| mark & ENTRY != 0)
     }
 
     /// Notes an instruction of so many bytes.
@@ -217,36 +227,5 @@ impl Marks {
     pub(super) fn count(&self) -> usize {
         let instructions = |marks: &Vec<u8>| marks.iter().filter(|&&m| m & LENGTH != 0).count();
         self.ranges.iter().map(|range| instructions(&range.marks)).sum()
-    }
-}
-
-/// The places where functions begin, see [`super::Code::entry`].
-#[derive(Default)]
-pub(super) struct Entries {
-    entries: FxHashMap<Addr, Entry>,
-}
-
-impl Entries {
-    /// What is known about an address, to add to it.
-    pub(super) fn at(&mut self, marks: &mut Marks, at: Addr) -> &mut Entry {
-        marks.set(at, ENTRY);
-        self.entries.entry(at).or_default()
-    }
-
-    /// The same where something is known.
-    pub(super) fn get_mut(&mut self, at: Addr) -> Option<&mut Entry> {
-        self.entries.get_mut(&at)
-    }
-
-    /// What is known about an address, if anything is.
-    pub(super) fn get(&self, marks: &Marks, at: Addr) -> Option<&Entry> {
-        // At most addresses nothing begins, which the mark tells sooner.
-        let marked = marks.find(at).is_none_or(|mark| mark & ENTRY != 0);
-        marked.then(|| self.entries.get(&at)).flatten()
-    }
-
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Addr, &Entry)> {
-        self.entries.iter().map(|(&at, entry)| (at, entry))
     }
 }

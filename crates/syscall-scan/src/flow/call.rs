@@ -10,7 +10,7 @@ use crate::code::StraightInstructions;
 use crate::image::Addr;
 use crate::values::ValueSet;
 
-/// What matters of a function where it is called.
+/// The summary of a function for its callers.
 #[derive(Clone)]
 pub(super) enum Callee {
     /// It is a few straight instructions, which are followed.
@@ -84,7 +84,7 @@ impl Flows<'_> {
         state.set_register(stack_pointer, after);
     }
 
-    /// What matters of a function where it is called.
+    /// The summary of a function.
     fn callee(&mut self, entry: Addr) -> Callee {
         if let Some(known) = self.callees.get(&entry) {
             return known.clone();

@@ -30,7 +30,7 @@ pub struct Domain {
     pub(super) kept: Vec<Range<u64>>,
     /// Where code lies.
     pub code: Vec<Range<u64>>,
-    /// An unknown to keep an eye on, with whatever is added to it, see [`crate::follow`].
+    /// The pointer that is followed through the function, see [`crate::follow`].
     pub watched: Option<OriginId>,
     /// An instruction that makes the address of a variable, and an unknown to stand for the address, so that it can
     /// be watched.
@@ -77,7 +77,7 @@ impl Domain {
         self.lost.get()
     }
 
-    /// A value that stands for any of some others, and still tells if it may be the watched one.
+    /// A value id that replaces other values, joined with the watched pointer if one of them may be that.
     pub(super) fn blend<'v>(
         &self,
         name: ValueSet,
@@ -99,7 +99,7 @@ impl Domain {
         name.join(&ValueSet::of(parts))
     }
 
-    /// A value becomes part of something unknown.
+    /// A value goes into an unknown one: if it may be the watched pointer, that is lost here.
     pub(super) fn lose(&self, value: &ValueSet) {
         if value.atoms().iter().any(|atom| Some(atom.origin) == self.watched) {
             self.lost.set(Some(self.at));

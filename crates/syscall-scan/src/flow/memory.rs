@@ -304,7 +304,7 @@ impl Step<'_> {
         }
     }
 
-    /// Makes one unknown of a variable in the frame, as [`Step::unite`] does of a register.
+    /// Gives a variable in the frame a value id, as [`Step::unite`] does to a register.
     pub(super) fn unite_cell(&mut self, at: &Address, width: u8) {
         let Pointer::Known(address) = self.pointer(at) else { return };
         let Some(place) = address.single().and_then(|atom| self.domain.place(atom)) else { return };

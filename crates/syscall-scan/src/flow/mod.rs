@@ -41,7 +41,6 @@ use call::Callee;
 pub use domain::Domain;
 pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
-pub use local::Local;
 use ranges::Compared;
 pub use ranges::Span;
 pub use registers::RegisterNumbers;
@@ -65,7 +64,7 @@ pub struct Flows<'c> {
     numbers: FxHashMap<Addr, Vec<Option<RegisterNumbers>>>,
     /// Those while one of their unknowns is watched.
     watched: FxHashMap<(Addr, OriginId), Result<Rc<FunctionStates>, Addr>>,
-    /// What matters of functions where they are called.
+    /// The summaries of callees.
     callees: FxHashMap<Addr, Callee>,
     /// A buffer for the effects of one instruction, and one for the instructions of a function.
     effects: Vec<Effect>,

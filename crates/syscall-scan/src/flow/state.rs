@@ -28,12 +28,11 @@ pub struct State {
     pub(super) partial: Option<Partial>,
     /// What the flags compare.
     pub(super) compared: Option<Compared>,
-    /// The machine's state if the instructions in front did not happen, of which the last ones happened on a
-    /// condition only.
+    /// Behind predicated instructions: the state if they were skipped.
     split: Option<Box<ConditionalSplit>>,
 }
 
-/// One of two ways through instructions that happen on a condition (ARM's).
+/// The state behind predicated instructions (ARM's) that were skipped, beside that where they were executed.
 #[derive(Clone, PartialEq, Debug)]
 struct ConditionalSplit {
     /// They happened if this holds of the last comparison; [`Condition::Other`] if that is no longer what the
@@ -172,19 +171,19 @@ impl State {
         self.split.is_some()
     }
 
-    /// Brings the two ways together.
+    /// Joins the states in which the last instructions were executed and were skipped.
     pub(super) fn settle(&mut self, domain: &mut Domain) {
         self.settle_for(&[], domain);
     }
 
-    /// Leaves the way on which the last instructions happened. Returns the state on the other one, if that is
+    /// Leaves the state in which the last instructions were executed. Returns that in which they were skipped, if that is
     /// possible.
     pub(super) fn skipped(&mut self) -> Option<State> {
         self.split.take().filter(|split| split.may_skip).map(|split| split.skipped)
     }
 
-    /// An instruction makes new values under old names: the values of its last execution, wherever they still
-    /// are, become nameless.
+    /// Value ids are reused each time an instruction runs: what still holds the values that they stood for the last time
+    /// becomes unknown.
     pub(super) fn forget_origins(&mut self, origins: &[OriginId], domain: &Domain) {
         if origins.is_empty() {
             return;
@@ -213,7 +212,7 @@ impl State {
     /// Makes this state hold for `other` too.
     ///
     /// `widen` is the head of a loop, where what differs becomes unknown at once, so that loops come to an
-    /// end. A register that does gets a name, being one and the same value throughout a round.
+    /// end. A register that does gets a value id, since it holds one value throughout an iteration.
     pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) {
         debug_assert!(self.split.is_none() && other.split.is_none());
         let widens = widen.is_some();
@@ -268,7 +267,7 @@ impl State {
         }
     }
 
-    /// Names registers that hold something else in every round of a loop that begins at `at`.
+    /// Gives value ids to registers that differ between the iterations of a loop which begins at `at`.
     fn name_joined(&mut self, at: Addr, named: &[(usize, u8)], domain: &mut Domain) {
         let names = named.iter().filter_map(|&(register, width)| {
             let made = Origin::Made { at, slot: SLOT_JOINED + register as u8 };
@@ -284,5 +283,5 @@ impl State {
     }
 }
 
-/// The slots of names that loops give, see `Step`. No instruction uses them.
+/// The slots of the value ids that heads of loops give, see `Step`. No instruction uses them.
 const SLOT_JOINED: u8 = 208;
