@@ -9,11 +9,11 @@
 //!   name's place in the table). Such a function counts once live code of the library or of a service's module
 //!   names the string that it is picked by, or any word of their data points to the string: who only asks for
 //!   users does not look for hosts. A direct call counts at once, as does asking for the whole name.
-//! - *Mutexes that change the priority of their owner*, see [`super::priorities`].
 //! - *Several threads.* The thread's own descriptor says whether there is more than one (`header.multiple_threads`);
 //!   it is 0 at first, and only what creates a thread writes to it. Where it is compared with 0, the way for
 //!   other values counts once any live instruction writes to that place of the descriptor.
-//! - *Attributes* of threads and of programs that are started, see [`super::attributes`].
+//! - *What somebody has to ask for*: attributes of threads and of programs that are started, mutexes that change
+//!   priorities, see [`super::rules`].
 //! - *The interpreter as a program.* The dynamic linker compares where the program starts, which the kernel tells
 //!   it, with its own entry. In a process that has a program and an interpreter, these are not the same, and what
 //!   is only for the other case never counts.
@@ -28,9 +28,8 @@ use kelf::Machine;
 use kisa::{Address, Condition, Effect, Flow, MemoryOperand, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::attributes::{Attribute, Attributes};
 use super::explore::Work;
-use super::priorities::Priorities;
+use super::rules::{Rule, Rules};
 use super::{Code, Exit, ExitId, Taken};
 use crate::image::{Addr, Image, Loaded};
 
@@ -53,18 +52,16 @@ static SERVICE_FUNCTIONS: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
 const GNU: &str = "gnu_get_libc_version";
 
 /// What is waited for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Until {
     /// Nothing: it never counts.
     Never,
     /// The name is asked for.
     Named(&'static str),
-    /// There may be mutexes that change priorities.
-    Protocols,
     /// There may be several threads.
     Threads,
-    /// Somebody may set an attribute.
-    Attribute(&'static Attribute),
+    /// A condition of the rule may hold.
+    Rule(&'static Rule),
 }
 
 /// What is deferred.
@@ -76,14 +73,12 @@ pub(super) struct Deferred {
     named: FxHashSet<&'static str>,
     /// How many strings of the C library have been looked at.
     strings: usize,
-    /// What is for mutexes that change priorities.
-    priorities: Priorities,
     /// Where the descriptor says how many threads there are, from the segment's beginning on.
     threads: Option<Range<u64>>,
     /// Whether something writes there.
     has_threads: bool,
-    /// What the C library calls only if an attribute says so.
-    attributes: Attributes,
+    /// What the C library calls only if somebody asks for it.
+    rules: Rules,
     /// The interpreter's entry.
     entry: Option<Addr>,
     /// What waits.
@@ -114,7 +109,7 @@ impl Deferred {
     pub(super) fn new(image: &Image) -> Deferred {
         let mut deferred =
             Deferred { entry: image.interpreter().map(|_| image.entry), ..Deferred::default() };
-        let is_gnu = |loaded: &Loaded| exports(loaded, GNU).next().is_some();
+        let is_gnu = |loaded: &Loaded| loaded.functions_named(GNU).next().is_some();
         if !image.objects.iter().any(is_gnu) {
             return deferred;
         }
@@ -133,8 +128,6 @@ impl Deferred {
                 deferred.name(image, string);
             }
         }
-        deferred.attributes = Attributes::of(image);
-        deferred.priorities = Priorities::of(image);
         deferred
     }
 
@@ -143,39 +136,23 @@ impl Deferred {
         let name = image.string(string).and_then(|name| std::str::from_utf8(name).ok());
         self.named.extend(name.and_then(|name| SERVICE_FUNCTIONS.get(name)));
     }
-
-    /// What a piece of work waits for, if it does.
-    fn awaited(&self, work: &Work) -> Option<Until> {
-        match *work {
-            Work::Taken(target, Taken::Start | Taken::Code(_) | Taken::Data(_)) => {
-                let name = self.services.get(&target)?;
-                Some(Until::Named(name))
-            }
-            Work::Call(_, target) | Work::Edge(_, target) if self.priorities.is_deferred(target) => {
-                Some(Until::Protocols)
-            }
-            _ => None,
-        }
-    }
 }
 
 impl Code<'_> {
-    pub(super) fn attributes(&self) -> &Attributes {
-        &self.deferred.attributes
-    }
-
-    pub(super) fn priorities(&self) -> &Priorities {
-        &self.deferred.priorities
-    }
-
     /// Puts a piece of work aside, if it waits for something. Returns it if not.
     pub(super) fn defer(&mut self, work: Work) -> Option<Work> {
-        let attribute = match work {
-            Work::Call(from, target) | Work::Edge(from, target) => self.attribute_of_call(from, target),
-            Work::Site(at, Some(number)) => self.attribute_of_site(at, number),
+        let Deferred { rules, services, .. } = &self.deferred;
+        let until = match work {
+            Work::Call(from, target) | Work::Edge(from, target) => {
+                self.rule_for_call(rules, from, target).map(Until::Rule)
+            }
+            Work::Site(at, Some(number)) => self.rule_for_site(rules, at, number).map(Until::Rule),
+            Work::Taken(target, Taken::Start | Taken::Code(_) | Taken::Data(_)) => {
+                services.get(&target).map(|name| Until::Named(name))
+            }
             _ => None,
         };
-        match attribute.map(Until::Attribute).or_else(|| self.deferred.awaited(&work)) {
+        match until {
             Some(until) if !self.counts(until) => {
                 self.deferred.work.push((until, work));
                 None
@@ -189,9 +166,8 @@ impl Code<'_> {
         match until {
             Until::Never => false,
             Until::Named(name) => self.deferred.named.contains(name),
-            Until::Protocols => self.may_change_priorities(),
             Until::Threads => self.deferred.has_threads,
-            Until::Attribute(attribute) => self.is_set(attribute),
+            Until::Rule(rule) => self.is_met(rule),
         }
     }
 
@@ -314,10 +290,10 @@ impl Code<'_> {
         self.deferred.has_threads |= !apart && !effects.iter().all(reads);
     }
 
-    /// Says which functions are for mutexes that change priorities.
-    pub(super) fn find_priorities(&mut self) {
+    /// Finds what the rules for the C library of GNU are about, if it is there.
+    pub(super) fn find_rules(&mut self) {
         if self.deferred.threads.is_some() {
-            self.deferred.priorities.functions = self.functions_for_priorities();
+            self.deferred.rules = self.rules();
         }
     }
 
@@ -401,15 +377,4 @@ fn service_function(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok()?.strip_prefix("_nss_")?;
     let (_, function) = name.split_once('_')?;
     SERVICE_FUNCTIONS.get(function).copied()
-}
-
-/// All functions that an object exports.
-pub(super) fn all_exports(loaded: &Loaded) -> impl Iterator<Item = Addr> {
-    loaded.object.exported_functions().map(|symbol| loaded.address(symbol.value))
-}
-
-/// The functions of this name that an object exports.
-pub(super) fn exports(loaded: &Loaded, name: &'static str) -> impl Iterator<Item = Addr> {
-    let symbols = loaded.object.exports(name.as_bytes()).filter(|symbol| symbol.kind.is_code());
-    symbols.map(|symbol| loaded.address(symbol.value))
 }

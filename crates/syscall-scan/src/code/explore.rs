@@ -61,7 +61,7 @@ impl<'a> Code<'a> {
             deferred: Deferred::new(image),
             constants: Constants::new(image),
         };
-        code.find_priorities();
+        code.find_rules();
         if image.is_code(image.entry) {
             code.take(image.entry, Taken::Start);
         }

@@ -16,7 +16,6 @@
 //! and some code is reached only once something else is that has nothing to do with it on the face of it
 //! (`deferred`).
 
-mod attributes;
 mod changes;
 mod constants;
 mod contexts;
@@ -30,8 +29,8 @@ mod known;
 mod live;
 mod marks;
 mod pointers;
-mod priorities;
 mod references;
+mod rules;
 mod taken;
 mod thunks;
 mod uses;

@@ -155,6 +155,17 @@ impl Loaded {
         Addr(own.wrapping_add(self.base))
     }
 
+    /// The functions that others can call, in no order.
+    pub fn exported_functions(&self) -> impl Iterator<Item = Addr> {
+        self.object.exported_functions().map(|symbol| self.address(symbol.value))
+    }
+
+    /// The functions of a name that others can call.
+    pub fn functions_named(&self, name: &str) -> impl Iterator<Item = Addr> {
+        let symbols = self.object.exports(name.as_bytes()).filter(|symbol| symbol.kind.is_code());
+        symbols.map(|symbol| self.address(symbol.value))
+    }
+
     /// The range in the process of a range of the object's own.
     fn range(&self, own: &Range<u64>) -> Range<u64> {
         self.address(own.start).0..self.address(own.end).0
