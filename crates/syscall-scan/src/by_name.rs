@@ -99,19 +99,16 @@ impl<'a> ByName<'a> {
             return any;
         }
         let references = References::new(code);
-        let mut names = Vec::new();
-        {
-            let mut resolver = Resolver::new(code, &references);
-            for (at, argument, what) in calls {
-                // Who takes the address of such a function may call it with anything.
-                let found = if code.entry(at).is_some_and(|entry| !entry.taken.is_empty()) {
-                    Err("it may be called from anywhere".to_owned())
-                } else {
-                    find_names(&mut resolver, at, argument)
-                };
-                names.push((at, what, found));
-            }
-        }
+        let mut resolver = Resolver::new(code, &references);
+        let names = calls.into_iter().map(|(at, argument, what)| {
+            // Who takes the address of such a function may call it with anything.
+            let is_taken = code.entry(at).is_some_and(|entry| !entry.taken.is_empty());
+            let anywhere = || Err("it may be called from anywhere".to_owned());
+            let found = if is_taken { anywhere() } else { find_names(&mut resolver, at, argument) };
+            (at, what, found)
+        });
+        let names: Vec<_> = names.collect();
+        drop(resolver);
         for (at, what, found) in names {
             match found {
                 Ok(found) => {
@@ -138,7 +135,7 @@ impl<'a> ByName<'a> {
             any |= self.load(code, index, image.entry);
             let Some(library) = named.library else { continue };
             let loaded = &image.objects[library.get()];
-            let exported = loaded.object.exported_functions().map(|symbol| loaded.address(symbol.value));
+            let exported = loaded.exported_functions();
             any |= self.take(code, exported.filter(|&address| image.is_code(address)).collect(), image.entry);
         }
         any

@@ -342,24 +342,14 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
 
 /// The addresses of constant data that instructions between two addresses make.
 fn constants(code: &Code, start: Addr, end: Addr) -> Vec<Addr> {
-    let mut constants = Vec::new();
-    let mut effects = Vec::new();
-    let mut at = start;
-    while at < end {
-        effects.clear();
-        code.effects(at, &mut effects);
-        for effect in &effects {
-            let Effect::Set { value, .. } = *effect else { continue };
-            let Some(address) = constant_address(value) else { continue };
-            let address = Addr(code.image.wrap(address));
-            if code.image.constant(address, 4).is_some() && !code.image.is_code(address) {
-                constants.push(address);
-            }
-        }
-        let Some(length) = code.length(at) else { break };
-        at = at.plus(length);
-    }
-    constants
+    let instructions = code.instructions_from(start).take_while(|&at| at < end);
+    let made = instructions.flat_map(|at| code.effects_at(at)).filter_map(|effect| match effect {
+        Effect::Set { value, .. } => Some(Addr(code.image.wrap(constant_address(value)?))),
+        _ => None,
+    });
+    let is_data =
+        |address: &Addr| code.image.constant(*address, 4).is_some() && !code.image.is_code(*address);
+    made.filter(is_data).collect()
 }
 
 /// The instructions of the function of a jump that words of data point to. Its beginning is no label.
@@ -461,13 +451,10 @@ impl LookupSearch<'_, '_> {
         let code = self.code;
         let word = code.image.machine.word_size();
         let blocks = &self.flow.function.blocks;
-        let mut instructions = Vec::new();
-        let mut at = blocks[block.get()].start;
-        while at < end {
-            instructions.push((at, code.effects_at(at)));
-            at = at.plus(code.length(at)?);
-        }
-        for (at, effects) in instructions.into_iter().rev() {
+        let start = blocks[block.get()].start;
+        let instructions: Vec<Addr> = code.instructions_from(start).take_while(|&at| at < end).collect();
+        for at in instructions.into_iter().rev() {
+            let effects = code.effects_at(at);
             let writes = |reg: Reg| effects.iter().any(|effect| effect.registers_written() >> reg.0 & 1 != 0);
             if !writes(wanted) {
                 if added.is_some_and(writes) {

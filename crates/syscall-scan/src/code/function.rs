@@ -187,15 +187,12 @@ impl Code<'_> {
 
     /// The instructions of a function, with their effects, that is a few straight ones and a return.
     pub fn straight_instructions(&self, function: Addr) -> Option<StraightInstructions> {
-        let mut at = function;
         let mut instructions = Vec::new();
-        while instructions.len() < MAX_STRAIGHT {
+        for at in self.instructions_from(function).take(MAX_STRAIGHT) {
             instructions.push((at, self.effects_at(at)));
             if let Some(exit) = self.exit_at(at) {
-                let returns = self.exit(exit).kind == ExitKind::Return;
-                return returns.then_some(instructions);
+                return (self.exit(exit).kind == ExitKind::Return).then_some(instructions);
             }
-            at = at.plus(self.length(at)?);
         }
         None
     }

@@ -339,24 +339,17 @@ impl Step<'_> {
         let value = if width <= 8 { self.low(value, width) } else { ValueSet::Any };
         match self.pointer(to) {
             Pointer::Known(addresses) => {
-                let places: Option<Vec<Place>> =
-                    addresses.atoms().iter().map(|&atom| self.domain.place(atom)).collect();
-                match places.as_deref() {
-                    Some(&[place]) => return self.state.frame.store(place, width, value, self.domain),
-                    Some(places) => {
-                        for &place in places {
-                            self.state.frame.store(place, width, ValueSet::Any, self.domain);
-                        }
-                        self.state.frame.expose_value(&value, self.domain);
-                        return;
-                    }
-                    None => {
-                        for &atom in addresses.atoms() {
-                            if let Some(place) = self.domain.place(atom) {
-                                self.state.frame.store(place, width, ValueSet::Any, self.domain);
-                            }
-                        }
-                    }
+                let places = addresses.atoms().iter().filter_map(|&atom| self.domain.place(atom));
+                let places: Vec<Place> = places.collect();
+                let all_in_frame = places.len() == addresses.atoms().len();
+                if let (true, &[place]) = (all_in_frame, &places[..]) {
+                    return self.state.frame.store(place, width, value, self.domain);
+                }
+                for place in places {
+                    self.state.frame.store(place, width, ValueSet::Any, self.domain);
+                }
+                if all_in_frame {
+                    return self.state.frame.expose_value(&value, self.domain);
                 }
             }
             Pointer::Within(place) => {

@@ -142,16 +142,10 @@ impl ValueSet {
             (ValueSet::One(left), _) => other.map(|right| f(*left, right)),
             _ if self.atoms().len() * other.atoms().len() > MAX_NUMBERS => ValueSet::Any,
             _ => {
-                let mut atoms = Vec::new();
-                for &left in self.atoms() {
-                    for &right in other.atoms() {
-                        match f(left, right) {
-                            Some(atom) => atoms.push(atom),
-                            None => return ValueSet::Any,
-                        }
-                    }
-                }
-                ValueSet::of(atoms)
+                let pairs = |&left| other.atoms().iter().map(move |&right| (left, right));
+                let atoms: Option<Vec<Atom>> =
+                    self.atoms().iter().flat_map(pairs).map(|(left, right)| f(left, right)).collect();
+                atoms.map_or(ValueSet::Any, ValueSet::of)
             }
         }
     }
