@@ -9,9 +9,8 @@ use kplan::{Block, BlockMap};
 use ktext::KernelText;
 
 /// Adds to `ran`, a flag for each block, the ones without a counter that count as run. Returns how many these are.
-/// On machines whose code cannot be decoded, none.
 pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [bool]) -> u64 {
-    let Some(isa) = isa(kernel.linked.machine) else { return 0 };
+    let isa = isa(kernel.linked.machine);
     let mut pending: Vec<usize> = (0..ran.len()).filter(|&block| ran[block]).collect();
     let mut added = 0;
     let mut reach = |address: u64, pending: &mut Vec<usize>, ran: &mut [bool]| {

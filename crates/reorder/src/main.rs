@@ -51,7 +51,7 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
         page_size: arguments.page_size,
     };
     let calls = match arguments.algorithm {
-        Algorithm::CallChain => call_graph(&kernel, &hot, &coverage, vmlinux)?,
+        Algorithm::CallChain => call_graph(&kernel, &hot, &coverage),
         _ => Vec::new(),
     };
     let order = hot.order(choice, &calls, &traces(&hot, &runs));
@@ -153,24 +153,11 @@ fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotC
 }
 
 /// The calls for [`Algorithm::CallChain`].
-fn call_graph(
-    kernel: &Kernel,
-    hot: &HotCode,
-    coverage: &Coverage,
-    vmlinux: &Path,
-) -> Result<Vec<Call>, Failure> {
+fn call_graph(kernel: &Kernel, hot: &HotCode, coverage: &Coverage) -> Vec<Call> {
     if !coverage.calls.is_empty() {
-        return Ok(calls::traced(hot, coverage));
+        return calls::traced(hot, coverage);
     }
-    let machine = kernel.text.linked.machine;
-    let isa = kisa::isa(machine).ok_or_else(|| {
-        Failure::bad_input(format!(
-            "{}: the coverage has no calls, and those of {machine} code cannot be read from the kernel; make \
-             the coverage from a trace with callers (`coverage ftrace`)",
-            vmlinux.display()
-        ))
-    })?;
-    Ok(calls::decoded(hot, isa, &kernel.text.linked))
+    calls::decoded(hot, kisa::isa(kernel.text.linked.machine), &kernel.text.linked)
 }
 
 /// The functions of each run by first execution, as indices into the hot functions.

@@ -30,7 +30,7 @@ const MAX_AVERAGE: usize = 40;
 /// How many blocks a function may have. The largest interpreters have a tenth of it.
 const MAX_BLOCKS: usize = 50_000;
 
-/// The states in front of the blocks, and whether every return was reached as it should be.
+/// The states in front of the blocks, and whether every return was reached with the stack pointer at the return address.
 type Solution = (Vec<Option<Rc<State>>>, bool);
 
 impl Flows<'_> {
@@ -69,14 +69,14 @@ impl Flows<'_> {
         let mut behind: Vec<Option<Rc<State>>> = vec![None; order.edges()];
         let mut visits = vec![0u32; order.nodes()];
         let mut pending = BinaryHeap::from([Reverse(order.first())]);
-        // When it is the turn of the nodes that are pending.
+        // The priorities of the nodes on the worklist.
         let mut turns = vec![None; order.nodes()];
         turns[order.first().node.get()] = Some(order.first());
         let mut unbalanced = BTreeSet::new();
         while let Some(Reverse(turn)) = pending.pop() {
             let node = turn.node;
             if turns[node.get()] != Some(turn) {
-                continue; // it came sooner
+                continue; // it was visited with a higher priority since
             }
             turns[node.get()] = None;
             visits[node.get()] += 1;
