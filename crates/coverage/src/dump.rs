@@ -15,8 +15,8 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{EI_CLASS, EI_DATA, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, Header};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 use kplan::{Block, Counters, Run};
+use ktext::{KernelText, Place};
 
-use crate::code::{Code, Place};
 use crate::error::{Error, Result};
 use crate::neighbours;
 use crate::recorder::Recorder;
@@ -58,34 +58,39 @@ struct Stored {
 ///
 /// # Errors
 /// If the dump cannot be read, does not hold the counters, or is of another kernel.
-pub fn read(path: &Path, base: Option<u64>, code: &Code, recorder: &mut Recorder<'_>) -> Result<Dump> {
+pub fn read(
+    path: &Path,
+    base: Option<u64>,
+    kernel: &KernelText,
+    recorder: &mut Recorder<'_>,
+) -> Result<Dump> {
     let name = path.display().to_string();
     let refuse = |name: &str, problem: String, expected: &str| Error::NotATrace {
         name: name.into(),
         problem,
         expected: expected.into(),
     };
-    let map = code.block_map();
+    let map = kernel.block_map();
     let Some((map, counters)) = map.and_then(|map| Some((map, map.counters.as_ref()?))) else {
         let problem = "its map of blocks has no counters".into();
-        return Err(refuse(&code.kernel, problem, "a kernel that was rewritten with the pass instrument"));
+        return Err(refuse(&kernel.path, problem, "a kernel that was rewritten with the pass instrument"));
     };
     let Counters { symbol, blocks } = counters;
-    let Some(address) = code.linked.address_of(symbol) else {
+    let Some(address) = kernel.linked.address_of(symbol) else {
         let problem = format!("it has no symbol {symbol}");
-        return Err(refuse(&code.kernel, problem, "the vmlinux that the map of blocks was written for"));
+        return Err(refuse(&kernel.path, problem, "the vmlinux that the map of blocks was written for"));
     };
     let mut memory = Memory::open(path, &name, base)?;
-    memory.check_code(code)?;
+    memory.check_code(kernel)?;
     let mut bytes = vec![0; blocks.len()];
-    if !memory.read(address, code.physical_address(address), &mut bytes)? {
+    if !memory.read(address, kernel.physical_address(address), &mut bytes)? {
         let problem = format!("it does not hold the {} counters at {address:#x} ({symbol})", blocks.len());
         return Err(refuse(&name, problem, "the whole memory of the machine"));
     }
     let mut dump = Dump { counters: blocks.len() as u64, ..Dump::default() };
     if let Some((number, value)) = bytes.iter().enumerate().find(|(_, value)| **value > 1) {
         let problem = format!("counter {number} is {value}; expected 0 or 1");
-        return Err(Error::OtherKernel { name, kernel: code.kernel.clone(), problem });
+        return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
     }
     let mut is_counted = vec![false; map.blocks.len()];
     let mut has_run = vec![false; map.blocks.len()];
@@ -97,19 +102,19 @@ pub fn read(path: &Path, base: Option<u64>, code: &Code, recorder: &mut Recorder
     dump.uncounted = is_counted.iter().filter(|counted| !**counted).count() as u64;
     if dump.set == 0 {
         let problem = format!("none of its {} counters is set", dump.counters);
-        return Err(Error::OtherKernel { name, kernel: code.kernel.clone(), problem });
+        return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
     }
-    dump.assumed = neighbours::add(code, map, &is_counted, &mut has_run);
+    dump.assumed = neighbours::add(kernel, map, &is_counted, &mut has_run);
     for (block, _) in map.blocks.iter().zip(has_run).filter(|(_, has_run)| *has_run) {
-        recorder.ran(&place(code, block), None);
+        recorder.ran(&place(kernel, block), None);
     }
     Ok(dump)
 }
 
 /// The whole of a block.
-fn place(code: &Code, block: &Block) -> Place {
+fn place(kernel: &KernelText, block: &Block) -> Place {
     let offsets = block.original_offset..block.original_offset + block.original_size;
-    let sections = code.linked.sections.iter();
+    let sections = kernel.linked.sections.iter();
     let section = sections.take_while(|section| section.address <= block.address).count().saturating_sub(1);
     Place { function: block.function, section, offsets }
 }
@@ -130,12 +135,12 @@ impl Dump {
 }
 
 /// The section's entry for a dump.
-pub fn run(trace: &str, code: &Code) -> Run {
+pub fn run(trace: &str, kernel: &KernelText) -> Run {
     Run {
         source: "kcore".into(),
         trace: trace.into(),
-        kernel: code.kernel.clone(),
-        build_id: code.linked.build_id.clone(),
+        kernel: kernel.path.clone(),
+        build_id: kernel.linked.build_id.clone(),
         unknown: 0,
         unordered: true,
     }
@@ -180,15 +185,15 @@ impl Memory {
 
     /// Compares the kernel's code in the dump, as far as it is there, with the kernel. A kernel patches some
     /// of its code, and frees the memory of its init sections.
-    fn check_code(&mut self, code: &Code) -> Result<()> {
-        let Some(text) = code.linked.sections.iter().max_by_key(|section| section.bytes.len()) else {
+    fn check_code(&mut self, kernel: &KernelText) -> Result<()> {
+        let Some(text) = kernel.linked.sections.iter().max_by_key(|section| section.bytes.len()) else {
             return Ok(());
         };
         let (mut compared, mut same) = (0, 0);
         let mut address = text.address;
         for bytes in text.bytes.chunks(CHUNK) {
             let mut dumped = vec![0; bytes.len()];
-            if self.read(address, code.physical_address(address), &mut dumped)? {
+            if self.read(address, kernel.physical_address(address), &mut dumped)? {
                 compared += bytes.len();
                 same += bytes.iter().zip(&dumped).filter(|(one, other)| one == other).count();
             }
@@ -196,7 +201,7 @@ impl Memory {
         }
         if same * 2 < compared {
             let problem = format!("{same} of {compared} bytes of {} are the same", text.name);
-            let (name, kernel) = (self.name.clone(), code.kernel.clone());
+            let (name, kernel) = (self.name.clone(), kernel.path.clone());
             return Err(Error::OtherKernel { name, kernel, problem });
         }
         Ok(())

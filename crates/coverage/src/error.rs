@@ -17,12 +17,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The kernel cannot be used.
+    /// The kernel, or the map of its blocks, cannot be used.
     #[error(transparent)]
-    Kernel(#[from] kelf::Error),
-    /// A document cannot be used.
-    #[error(transparent)]
-    Document(#[from] kplan::Error),
+    Kernel(#[from] ktext::Error),
     /// The file is no trace of this kind.
     #[error("{name}: {problem}; expected {expected}")]
     NotATrace {
@@ -49,7 +46,7 @@ impl Error {
     /// Whether the input is at fault, so that the same call on the same files cannot succeed.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Error::Read { .. } | Error::Document(kplan::Error::Read { .. }) => false,
+            Error::Read { .. } => false,
             Error::Kernel(error) => error.is_bad_input(),
             _ => true,
         }

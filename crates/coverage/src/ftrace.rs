@@ -16,10 +16,10 @@
 //! were is said; what a caller of an ambiguous name called is left out.
 
 use kelf::FunctionIndex;
-use kplan::{CallEdge, Coverage, CoveredFunction, FunctionName, Run};
+use kplan::{CallEdge, Coverage, CoveredFunction, Run};
+use ktext::{KernelText, function_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::code::Code;
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 
@@ -77,7 +77,7 @@ enum Line<'a> {
 /// Takes note of functions and calls.
 #[derive(Debug)]
 pub struct Calls<'a> {
-    code: &'a Code,
+    kernel: &'a KernelText,
     functions: FxHashMap<FunctionIndex, Entered>,
     calls: FxHashMap<(FunctionIndex, FunctionIndex), u64>,
     /// For each processor, the functions of a graph that have not come back.
@@ -93,10 +93,10 @@ struct Entered {
 }
 
 impl<'a> Calls<'a> {
-    /// For a trace of `code`.
-    pub fn new(code: &'a Code) -> Calls<'a> {
+    /// For a trace of `kernel`.
+    pub fn new(kernel: &'a KernelText) -> Calls<'a> {
         let (functions, calls, stacks) = Default::default();
-        Calls { code, functions, calls, stacks }
+        Calls { kernel, functions, calls, stacks }
     }
 
     /// Feeds a trace.
@@ -109,7 +109,7 @@ impl<'a> Calls<'a> {
             self.note(line, &mut trace);
         }
         trace.is_cut = lines.is_cut();
-        trace.check(&lines.name, self.code)?;
+        trace.check(&lines.name, self.kernel)?;
         Ok(trace)
     }
 
@@ -181,8 +181,8 @@ impl<'a> Calls<'a> {
         if symbol.module.is_some() {
             return Vec::new();
         }
-        let named = self.code.linked.named(name);
-        let at = symbol.address.and_then(|address| self.code.linked.at(address));
+        let named = self.kernel.linked.named(name);
+        let at = symbol.address.and_then(|address| self.kernel.linked.at(address));
         match at {
             Some((function, _)) if named.contains(&function) => vec![function],
             _ => named,
@@ -204,14 +204,10 @@ impl<'a> Calls<'a> {
         let places: FxHashMap<_, _> =
             entered.iter().enumerate().map(|(place, &(function, _))| (function, place)).collect();
         let functions = entered.iter().map(|(index, entered)| {
-            let function = self.code.linked.function(*index);
+            let function = self.kernel.linked.function(*index);
             CoveredFunction {
-                function: FunctionName {
-                    name: function.name.clone(),
-                    file: function.file.clone(),
-                    nth: function.nth,
-                },
-                section: self.code.linked.section_of(function).name.clone(),
+                function: function_name(function),
+                section: self.kernel.linked.section_of(function).name.clone(),
                 size: function.size,
                 first: entered.first,
                 count: entered.count,
@@ -230,7 +226,7 @@ impl<'a> Calls<'a> {
 }
 
 impl Trace {
-    fn check(&self, name: &str, code: &Code) -> Result<()> {
+    fn check(&self, name: &str, kernel: &KernelText) -> Result<()> {
         let name = name.to_owned();
         if self.events == 0 {
             let problem = "no line of it names a function".into();
@@ -239,7 +235,7 @@ impl Trace {
         }
         if self.matched == 0 {
             let problem = format!("it has none of the functions in {} events", self.events);
-            return Err(Error::OtherKernel { name, kernel: code.kernel.clone(), problem });
+            return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
         }
         Ok(())
     }
@@ -279,12 +275,12 @@ impl Trace {
 }
 
 /// The section's entry for a trace.
-pub fn run(trace: &Trace, name: &str, code: &Code) -> Run {
+pub fn run(trace: &Trace, name: &str, kernel: &KernelText) -> Run {
     Run {
         source: "ftrace".into(),
         trace: name.into(),
-        kernel: code.kernel.clone(),
-        build_id: code.linked.build_id.clone(),
+        kernel: kernel.path.clone(),
+        build_id: kernel.linked.build_id.clone(),
         unknown: trace.unknown.values().sum(),
         unordered: false,
     }

@@ -9,10 +9,9 @@ use std::fmt::{self, Display, Write as _};
 
 use kcli::human;
 use kplan::Coverage;
+use ktext::{FunctionPart, KernelText, PAGE_SIZE, Page, PageMap, SectionPages};
 use serde_json::json;
 
-use crate::code::Code;
-use crate::pages::{Map, PAGE_SIZE, Page, SectionMap};
 use crate::summary::share;
 
 const STYLE: &str = include_str!("html/page.css");
@@ -29,15 +28,18 @@ const NAMED: usize = 3;
 
 /// A kernel and what ran of it.
 struct View<'a> {
-    code: &'a Code,
+    kernel: &'a KernelText,
     coverage: &'a Coverage,
-    map: Map,
+    map: PageMap,
 }
 
 /// The page for some kernels, beside one another.
-pub fn page(shown: &[(Coverage, Code)]) -> String {
-    let views: Vec<View<'_>> =
-        shown.iter().map(|(coverage, code)| View { code, coverage, map: Map::of(code, coverage) }).collect();
+pub fn page(shown: &[(Coverage, KernelText)]) -> String {
+    let views = shown.iter().map(|(coverage, kernel)| {
+        let map = kernel.pages(&kernel.ran(coverage).addresses, PAGE_SIZE);
+        View { kernel, coverage, map }
+    });
+    let views: Vec<View<'_>> = views.collect();
     let mut page = String::new();
     // Writing to a string does not fail.
     let _ = write_page(&mut page, &views);
@@ -73,7 +75,7 @@ fn write_page(out: &mut String, views: &[View<'_>]) -> fmt::Result {
 }
 
 fn write_view(out: &mut String, number: usize, view: &View<'_>) -> fmt::Result {
-    writeln!(out, "<section class=\"view\">\n<h2>{}</h2>", Escaped(&view.code.kernel))?;
+    writeln!(out, "<section class=\"view\">\n<h2>{}</h2>", Escaped(&view.kernel.path))?;
     let runs = view.coverage.runs.iter().map(|run| format!("{} ({})", run.trace, run.source));
     let runs = runs.collect::<Vec<_>>().join(", ");
     writeln!(out, "<p class=\"faint\">Traces: {}</p>", Escaped(&runs))?;
@@ -85,11 +87,11 @@ fn write_view(out: &mut String, number: usize, view: &View<'_>) -> fmt::Result {
 }
 
 /// The sections of which something ran, with their numbers.
-fn shown(map: &Map) -> impl Iterator<Item = (usize, &SectionMap)> {
+fn shown(map: &PageMap) -> impl Iterator<Item = (usize, &SectionPages)> {
     map.sections.iter().enumerate().filter(|(_, section)| section.ran > 0)
 }
 
-fn write_section(out: &mut String, view: usize, index: usize, section: &SectionMap) -> fmt::Result {
+fn write_section(out: &mut String, view: usize, index: usize, section: &SectionPages) -> fmt::Result {
     let name = Escaped(&section.name);
     let pages = |bytes: u64| human(bytes.div_ceil(PAGE_SIZE));
     write!(
@@ -106,9 +108,9 @@ fn write_section(out: &mut String, view: usize, index: usize, section: &SectionM
         human(section.ran),
         human(section.size),
         share(section.ran, section.size),
-        human(section.function_count as u64),
-        human(section.function_total as u64),
-        pages(section.functions),
+        human(section.functions_run as u64),
+        human(section.functions as u64),
+        pages(section.function_bytes),
         pages(section.ran),
         section.pages.len(),
         section.touched(),
@@ -158,9 +160,9 @@ fn write_emptiest(out: &mut String, number: usize, view: &View<'_>) -> fmt::Resu
          <tbody>\n"
     )?;
     for (index, at, page) in touched.into_iter().take(EMPTIEST) {
-        let mut ran: Vec<_> = page.functions.iter().filter(|on_page| on_page.ran > 0).collect();
-        ran.sort_by_key(|on_page| Reverse(on_page.ran));
-        let names = ran.iter().take(NAMED).map(|on_page| &*view.code.linked.functions[on_page.function].name);
+        let mut ran: Vec<_> = page.functions.iter().filter(|part| part.ran > 0).collect();
+        ran.sort_by_key(|part| Reverse(part.ran));
+        let names = ran.iter().take(NAMED).map(|part| &*view.kernel.linked.functions[part.function].name);
         let names = names.collect::<Vec<_>>().join(", ");
         writeln!(
             out,
@@ -177,9 +179,9 @@ fn write_emptiest(out: &mut String, number: usize, view: &View<'_>) -> fmt::Resu
 
 /// What the script shows: of each section its pages, of each page address, size, bytes that ran, and functions.
 fn data(view: &View<'_>) -> serde_json::Value {
-    let function = |on_page: &crate::pages::OnPage| {
-        let name = &view.code.linked.functions[on_page.function].name;
-        json!([name, on_page.size, on_page.ran])
+    let function = |part: &FunctionPart| {
+        let name = &view.kernel.linked.functions[part.function].name;
+        json!([name, part.size, part.ran])
     };
     let page = |page: &Page| {
         let functions: Vec<_> = page.functions.iter().map(function).collect();

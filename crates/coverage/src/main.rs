@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use coverage::ftrace::Calls;
 use coverage::lines::Lines;
-use coverage::{Code, Error, Recorder, dump, ftrace, html, qemu, summary};
-use kcli::{Failure, Output, is_piped_stdin, read_input};
+use coverage::{Error, Recorder, dump, ftrace, html, qemu, summary};
+use kcli::{Failure, Output, is_piped_stdin, read_piped_plan, read_plan};
 use kplan::{Coverage, Plan};
+use ktext::KernelText;
 
 mod options;
 
@@ -21,51 +22,51 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Qemu { traces, blocks, load } => {
-            let mut code = read_code(&traces.vmlinux, blocks.blocks.as_deref())?;
+            let mut kernel = read_kernel(&traces.vmlinux, blocks.blocks.as_deref())?;
             if let Some(address) = load.load_address {
-                code.loaded_at(address);
+                kernel.set_load_address(address);
             }
             record(&traces, |path| {
-                let mut recorder = Recorder::new(&code);
+                let mut recorder = Recorder::new(&kernel);
                 let mut lines = Lines::open(path)?;
-                let log = qemu::read(&mut lines, &code, &mut recorder)?;
+                let log = qemu::read(&mut lines, &kernel, &mut recorder)?;
                 warn(&lines.name, &log.remarks());
-                Ok(recorder.finish(qemu::run(&log, &lines.name, &code)))
+                Ok(recorder.finish(qemu::run(&log, &lines.name, &kernel)))
             })
         }
         Command::Ftrace { traces } => {
-            let code = read_code(&traces.vmlinux, None)?;
+            let kernel = read_kernel(&traces.vmlinux, None)?;
             record(&traces, |path| {
-                let mut calls = Calls::new(&code);
+                let mut calls = Calls::new(&kernel);
                 let mut lines = Lines::open(path)?;
                 let trace = calls.read(&mut lines)?;
                 warn(&lines.name, &trace.remarks());
-                Ok(calls.finish(ftrace::run(&trace, &lines.name, &code)))
+                Ok(calls.finish(ftrace::run(&trace, &lines.name, &kernel)))
             })
         }
         Command::Kcore { traces, blocks, base, load } => {
-            let mut code = read_code(&traces.vmlinux, Some(&blocks))?;
+            let mut kernel = read_kernel(&traces.vmlinux, Some(&blocks))?;
             if let Some(address) = load.load_address {
-                code.loaded_at(address);
+                kernel.set_load_address(address);
             }
             record(&traces, |path| {
-                let mut recorder = Recorder::new(&code);
-                let dump = dump::read(path, base, &code, &mut recorder)?;
+                let mut recorder = Recorder::new(&kernel);
+                let dump = dump::read(path, base, &kernel, &mut recorder)?;
                 let name = path.display().to_string();
                 warn(&name, &dump.remarks());
-                Ok(recorder.finish(dump::run(&name, &code)))
+                Ok(recorder.finish(dump::run(&name, &kernel)))
             })
         }
         Command::Merge { plans, output } => merge(&plans, &output.output),
         Command::Summary { plan, kernel, blocks, output } => {
             let coverage = read_coverage(&plan)?;
-            let code = kernel.map(|kernel| read_code(&kernel, blocks.blocks.as_deref())).transpose()?;
-            write(&output.output, summary::text(&coverage, code.as_ref()).as_bytes())
+            let kernel = kernel.map(|kernel| read_kernel(&kernel, blocks.blocks.as_deref())).transpose()?;
+            write(&output.output, summary::text(&coverage, kernel.as_ref()).as_bytes())
         }
         Command::Html { plan, vmlinux, blocks, after, after_blocks, output } => {
-            let mut shown = vec![(read_coverage(&plan)?, read_code(&vmlinux, blocks.blocks.as_deref())?)];
+            let mut shown = vec![(read_coverage(&plan)?, read_kernel(&vmlinux, blocks.blocks.as_deref())?)];
             if let Some([plan, vmlinux]) = after.as_deref() {
-                shown.push((read_coverage(plan)?, read_code(vmlinux, after_blocks.as_deref())?));
+                shown.push((read_coverage(plan)?, read_kernel(vmlinux, after_blocks.as_deref())?));
             }
             write(&output.output, html::page(&shown).as_bytes())
         }
@@ -79,7 +80,7 @@ fn record(traces: &Traces, mut read: impl FnMut(&Path) -> Result<Coverage, Error
     let is_trace = traces.traces.iter().any(|path| path == Path::new("-"));
     let mut plan = match is_trace || !is_piped_stdin() {
         true => Plan::default(),
-        false => Plan::read_piped(std::io::stdin().lock(), "standard input").map_err(document)?,
+        false => read_piped_plan()?,
     };
     for path in &traces.traces {
         let found = read(path).map_err(failure)?;
@@ -111,13 +112,8 @@ fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     Ok(output.commit()?)
 }
 
-fn read_code(vmlinux: &Path, blocks: Option<&Path>) -> Result<Code, Failure> {
-    Code::read(vmlinux, blocks).map_err(failure)
-}
-
-fn read_plan(path: &Path) -> Result<Plan, Failure> {
-    let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
-    Plan::read(read_input(path)?.as_slice(), &name).map_err(document)
+fn read_kernel(vmlinux: &Path, blocks: Option<&Path>) -> Result<KernelText, Failure> {
+    KernelText::read(vmlinux, blocks).map_err(|error| failure(error.into()))
 }
 
 /// The coverage of the plan at `path`.
@@ -134,10 +130,6 @@ fn warn(name: &str, remarks: &[String]) {
     for remark in remarks {
         eprintln!("coverage: warning: {name}: {remark}");
     }
-}
-
-fn document(error: kplan::Error) -> Failure {
-    failure(Error::from(error))
 }
 
 fn failure(error: Error) -> Failure {

@@ -6,13 +6,11 @@
 
 use kisa::{BranchKind, Flow, Isa, isa};
 use kplan::{Block, BlockMap};
-
-use crate::code::Code;
+use ktext::KernelText;
 
 /// Adds to `ran`, a flag for each block, the ones without a counter that count as run. Returns how many these are.
-/// On machines whose code cannot be decoded, none.
-pub fn add(code: &Code, map: &BlockMap, is_counted: &[bool], ran: &mut [bool]) -> u64 {
-    let Some(isa) = isa(code.linked.machine) else { return 0 };
+pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [bool]) -> u64 {
+    let isa = isa(kernel.linked.machine);
     let mut pending: Vec<usize> = (0..ran.len()).filter(|&block| ran[block]).collect();
     let mut added = 0;
     let mut reach = |address: u64, pending: &mut Vec<usize>, ran: &mut [bool]| {
@@ -23,9 +21,9 @@ pub fn add(code: &Code, map: &BlockMap, is_counted: &[bool], ran: &mut [bool]) -
             pending.push(block);
         }
     };
-    reach(code.entry_address(), &mut pending, ran);
+    reach(kernel.entry_address(), &mut pending, ran);
     while let Some(block) = pending.pop() {
-        for address in successors(code, isa, &map.blocks[block]) {
+        for address in successors(kernel, isa, &map.blocks[block]) {
             reach(address, &mut pending, ran);
         }
     }
@@ -33,14 +31,15 @@ pub fn add(code: &Code, map: &BlockMap, is_counted: &[bool], ran: &mut [bool]) -
 }
 
 /// Where control can go from a block, calls included, as far as that is written in its instructions.
-fn successors(code: &Code, isa: &dyn Isa, block: &Block) -> Vec<u64> {
+fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
     let mut successors = Vec::new();
     let end = block.address + block.size;
     let mut address = block.address;
     while address < end {
         let left = usize::try_from(end - address).unwrap_or(0);
         // Data among hand-written code ends what can be told.
-        let Some(insn) = code.bytes_at(address, left).and_then(|bytes| isa.decode(bytes, address)) else {
+        let Some(insn) = kernel.linked.bytes_at(address, left).and_then(|bytes| isa.decode(bytes, address))
+        else {
             return successors;
         };
         address += u64::from(insn.len);

@@ -17,8 +17,8 @@
 //! program.
 
 use kplan::Run;
+use ktext::KernelText;
 
-use crate::code::Code;
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::recorder::Recorder;
@@ -71,7 +71,7 @@ impl Instruction {
 ///
 /// # Errors
 /// If the log cannot be read, is no such log, or is of another kernel.
-pub fn read(lines: &mut Lines, code: &Code, recorder: &mut Recorder<'_>) -> Result<Log> {
+pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<Log> {
     let mut log = Log::default();
     let mut in_block = 0;
     while let Some(line) = lines.read_line()? {
@@ -85,28 +85,28 @@ pub fn read(lines: &mut Lines, code: &Code, recorder: &mut Recorder<'_>) -> Resu
         };
         in_block += u64::from(!instruction.is_bare);
         log.long_blocks += u64::from(in_block == 2 && instruction.count.is_none());
-        log.note(&instruction, code, recorder);
+        log.note(&instruction, kernel, recorder);
     }
     log.is_cut = lines.is_cut();
-    log.check(&lines.name, code)?;
+    log.check(&lines.name, kernel)?;
     Ok(log)
 }
 
 impl Log {
-    fn note(&mut self, instruction: &Instruction, code: &Code, recorder: &mut Recorder<'_>) {
+    fn note(&mut self, instruction: &Instruction, kernel: &KernelText, recorder: &mut Recorder<'_>) {
         self.instructions += 1;
         let bytes = instruction.bytes();
         let size = bytes.len() as u64;
-        let is_physical = !code.is_kernel_address(instruction.address);
+        let is_physical = !kernel.is_kernel_address(instruction.address);
         let address = match is_physical {
-            true => code.address_of_physical(instruction.address, bytes),
+            true => kernel.address_of_physical(instruction.address, bytes),
             false => Some(instruction.address),
         };
         let Some(address) = address else {
             self.elsewhere += 1;
             return;
         };
-        let Some(place) = code.place(address, size) else {
+        let Some(place) = kernel.place(address, size) else {
             // The firmware of a PC runs below 4 GB, before the kernel does.
             let is_firmware = self.matched == 0;
             let other = if is_firmware { &mut self.elsewhere } else { &mut self.unknown };
@@ -115,11 +115,11 @@ impl Log {
         };
         self.matched += 1;
         self.physical += u64::from(is_physical);
-        self.patched += u64::from(code.bytes_at(address, bytes.len()) != Some(bytes));
+        self.patched += u64::from(kernel.linked.bytes_at(address, bytes.len()) != Some(bytes));
         recorder.ran(&place, instruction.count);
     }
 
-    fn check(&self, name: &str, code: &Code) -> Result<()> {
+    fn check(&self, name: &str, kernel: &KernelText) -> Result<()> {
         let expected = "a log of QEMU's -d in_asm (`coverage qemu --help` says how to make one)";
         let name = name.to_owned();
         if self.instructions == 0 {
@@ -129,7 +129,7 @@ impl Log {
             };
             return Err(Error::NotATrace { name, problem, expected: expected.into() });
         }
-        let kernel = code.kernel.clone();
+        let kernel = kernel.path.clone();
         if self.matched == 0 {
             let problem = format!(
                 "none of its {} instructions is at an address of the kernel's code (a kernel that chooses its own \
@@ -177,12 +177,12 @@ impl Log {
 }
 
 /// The section's entry for a log.
-pub fn run(log: &Log, trace: &str, code: &Code) -> Run {
+pub fn run(log: &Log, trace: &str, kernel: &KernelText) -> Run {
     Run {
         source: "qemu".into(),
         trace: trace.into(),
-        kernel: code.kernel.clone(),
-        build_id: code.linked.build_id.clone(),
+        kernel: kernel.path.clone(),
+        build_id: kernel.linked.build_id.clone(),
         unknown: log.unknown,
         unordered: false,
     }

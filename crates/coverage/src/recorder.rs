@@ -1,14 +1,13 @@
 //! Takes note of what ran, and makes the section `coverage` of it.
 
 use kplan::{Coverage, CoveredFunction, RanRange, Run};
-
-use crate::code::{Code, Place};
+use ktext::{KernelText, Place};
 
 /// Notes which bytes of which functions ran, and when first.
 #[derive(Debug)]
 pub struct Recorder<'a> {
-    code: &'a Code,
-    /// By the numbers of [`Code`].
+    kernel: &'a KernelText,
+    /// By the numbers of [`KernelText`].
     functions: Vec<Option<Seen>>,
     /// The number of the last event that showed something new, from 1.
     clock: u64,
@@ -25,16 +24,16 @@ struct Seen {
 }
 
 impl<'a> Recorder<'a> {
-    /// A recorder for traces of `code`.
-    pub fn new(code: &'a Code) -> Recorder<'a> {
-        let functions = std::iter::repeat_with(|| None).take(code.function_count()).collect();
-        Recorder { code, functions, clock: 0 }
+    /// A recorder for traces of `kernel`.
+    pub fn new(kernel: &'a KernelText) -> Recorder<'a> {
+        let functions = std::iter::repeat_with(|| None).take(kernel.function_count()).collect();
+        Recorder { kernel, functions, clock: 0 }
     }
 
     /// Notes that the bytes of `place` ran now, and how often, where the trace counts.
     pub fn ran(&mut self, place: &Place, count: Option<u64>) {
         // Functions are smaller than the memory of this process, which holds their kernel.
-        let size = usize::try_from(self.code.size(place.function)).unwrap_or(usize::MAX);
+        let size = usize::try_from(self.kernel.size(place.function)).unwrap_or(usize::MAX);
         let (start, end) = (place.offsets.start as usize, (place.offsets.end as usize).min(size));
         let seen = self.functions[place.function].get_or_insert_with(|| Seen {
             section: place.section,
@@ -63,16 +62,16 @@ impl<'a> Recorder<'a> {
 
     /// The section, of one run.
     pub fn finish(self, run: Run) -> Coverage {
-        let code = self.code;
+        let kernel = self.kernel;
         let functions = self.functions.into_iter().enumerate();
-        let functions = functions.filter_map(|(number, seen)| covered(code, number, seen?)).collect();
+        let functions = functions.filter_map(|(number, seen)| covered(kernel, number, seen?)).collect();
         let mut coverage = Coverage { runs: vec![run], functions, calls: Vec::new() };
         coverage.normalise();
         coverage
     }
 }
 
-fn covered(code: &Code, number: usize, seen: Seen) -> Option<CoveredFunction> {
+fn covered(kernel: &KernelText, number: usize, seen: Seen) -> Option<CoveredFunction> {
     let mut ran: Vec<RanRange> = Vec::new();
     for (offset, &first) in seen.first.iter().enumerate().filter(|&(_, &first)| first != 0) {
         let count = seen.counts.get(offset).copied();
@@ -86,9 +85,9 @@ fn covered(code: &Code, number: usize, seen: Seen) -> Option<CoveredFunction> {
         }
     }
     Some(CoveredFunction {
-        function: code.name(number),
-        section: code.linked.sections[seen.section].name.clone(),
-        size: code.size(number),
+        function: kernel.name(number),
+        section: kernel.linked.sections[seen.section].name.clone(),
+        size: kernel.size(number),
         first: ran.iter().map(|range| range.first).min()?,
         count: seen.counts.first().copied(),
         ran: Some(ran),

@@ -5,16 +5,14 @@ use std::fmt::Write as _;
 
 use kcli::{Table, human};
 use kplan::{Coverage, CoveredFunction};
-
-use crate::code::Code;
-use crate::pages::Map;
+use ktext::{KernelText, PAGE_SIZE, PageMap};
 
 /// How many functions of each section are named.
 const TOP: usize = 10;
 
 /// The tables: the runs, each section, and its largest functions. With the kernel, shares of the whole and
 /// pages.
-pub fn text(coverage: &Coverage, code: Option<&Code>) -> String {
+pub fn text(coverage: &Coverage, kernel: Option<&KernelText>) -> String {
     let mut text = String::new();
     let mut runs = Table::new(["run", "kind", "kernel", "not matched"]);
     for run in &coverage.runs {
@@ -22,11 +20,12 @@ pub fn text(coverage: &Coverage, code: Option<&Code>) -> String {
     }
     // Writing to a string does not fail.
     let _ = write!(text, "{runs}\n{}", sections(coverage));
-    if let Some(code) = code {
-        let map = Map::of(code, coverage);
+    if let Some(kernel) = kernel {
+        let ran = kernel.ran(coverage);
+        let map = kernel.pages(&ran.addresses, PAGE_SIZE);
         let _ = write!(text, "\n{}", shares(&map));
-        if map.missing > 0 {
-            let _ = writeln!(text, "\n{} functions are not in {}", human(map.missing as u64), code.kernel);
+        if ran.missing > 0 {
+            let _ = writeln!(text, "\n{} functions are not in {}", human(ran.missing as u64), kernel.path);
         }
     }
     for (name, functions) in by_section(coverage) {
@@ -63,7 +62,7 @@ fn sections(coverage: &Coverage) -> Table {
 }
 
 /// What ran of each section of a kernel, and on how many pages.
-fn shares(map: &Map) -> Table {
+fn shares(map: &PageMap) -> Table {
     let heading = [
         "section of the kernel",
         "bytes",
@@ -83,12 +82,12 @@ fn shares(map: &Map) -> Table {
             human(section.size),
             human(section.ran),
             share(section.ran, section.size),
-            human(section.functions),
-            share(section.functions, section.size),
+            human(section.function_bytes),
+            share(section.function_bytes, section.size),
             human(section.pages.len() as u64),
             human(section.touched() as u64),
-            human(section.function_total as u64),
-            human(section.function_count as u64),
+            human(section.functions as u64),
+            human(section.functions_run as u64),
         ]);
     }
     table

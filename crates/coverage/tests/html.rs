@@ -7,9 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Traced, refused, text};
-use coverage::Code;
-use coverage::pages::{Map, SectionMap};
 use kplan::Plan;
+use ktext::{KernelText, PAGE_SIZE, PageMap, SectionPages};
 
 /// Does with the page what a person does, and leaves what is seen in attributes of its body.
 const VISITOR: &str = r##"<script>
@@ -62,10 +61,11 @@ fn page(traced: &Traced, after: bool) -> String {
     text(&output.stdout).to_owned()
 }
 
-fn map(traced: &Traced, kernel: &str) -> Map {
+fn map(traced: &Traced, kernel: &str) -> PageMap {
     let plan = fs::read_to_string(traced.path("plan.json")).unwrap();
     let plan = Plan::parse(&plan, "plan.json").unwrap();
-    Map::of(&Code::read(&traced.path(kernel), None).unwrap(), &plan.coverage.unwrap())
+    let kernel = KernelText::read(&traced.path(kernel), None).unwrap();
+    kernel.pages(&kernel.ran(&plan.coverage.unwrap()).addresses, PAGE_SIZE)
 }
 
 #[test]
@@ -80,9 +80,10 @@ fn a_browser_shows_the_figures_of_the_plan() {
         value.split('"').next().unwrap().to_owned()
     };
     let (before, after) = (map(&traced, "vmlinux"), map(&traced, "relinked"));
-    let shown = |map: &Map| {
-        let section =
-            |section: &SectionMap| format!("{} {} {}", section.name, section.pages.len(), section.touched());
+    let shown = |map: &PageMap| {
+        let section = |section: &SectionPages| {
+            format!("{} {} {}", section.name, section.pages.len(), section.touched())
+        };
         map.sections.iter().filter(|section| section.ran > 0).map(section).collect::<Vec<_>>().join(", ")
     };
     assert_eq!(noted("maps"), format!("{}, {}", shown(&before), shown(&after)));

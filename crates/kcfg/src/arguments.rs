@@ -33,8 +33,12 @@ pub struct Arguments {
     pub function: Vec<String>,
 
     /// Add the text of the instructions
-    #[arg(long, conflicts_with_all = ["dot", "summary", "opaque"])]
+    #[arg(long, conflicts_with_all = ["listing", "dot", "summary", "opaque"])]
     pub instructions: bool,
+
+    /// Print a text for people: sections, the instructions of their blocks, and what their data names
+    #[arg(long, group = "view")]
+    pub listing: bool,
 
     /// Print Graphviz input for people, with the text of the instructions; a whole kernel makes a file of
     /// 50 MB that no viewer will draw, so name functions
@@ -50,7 +54,7 @@ pub struct Arguments {
     pub opaque: bool,
 
     /// Print the counts or the list as JSON, too
-    #[arg(long, conflicts_with = "dot")]
+    #[arg(long, conflicts_with_all = ["listing", "dot"])]
     pub json: bool,
 
     /// Write to FILE instead of standard output
@@ -63,6 +67,8 @@ pub struct Arguments {
 pub enum View {
     /// The graph as a document.
     Graph,
+    /// The graph as a text.
+    Listing,
     /// The graph as a drawing.
     Dot,
     /// Counts.
@@ -74,9 +80,10 @@ pub enum View {
 impl Arguments {
     /// The view that the user asked for.
     pub fn view(&self) -> View {
-        match (self.dot, self.summary, self.opaque) {
-            (true, ..) => View::Dot,
-            (_, true, _) => View::Summary,
+        match (self.listing, self.dot, self.summary, self.opaque) {
+            (true, ..) => View::Listing,
+            (_, true, ..) => View::Dot,
+            (_, _, true, _) => View::Summary,
             (.., true) => View::Opaque,
             _ => View::Graph,
         }
@@ -94,6 +101,8 @@ Examples:
       one function is one line
   kcfg build/vmlinux --function vfs_read --instructions | jq '.functions[].blocks[].text'
       its instructions, block by block
+  kcfg build/vmlinux --function vfs_read --listing
+      the same to read
   kcfg build/vmlinux --function vfs_read --dot | dot -Tsvg > vfs_read.svg
       a drawing of it
   kcfg build/vmlinux --summary

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use kcfg::graph::Graph;
 use kcfg::lift::{self, Lifter};
-use kcfg::print::{Printer, Selection, dot, json};
+use kcfg::print::{Printer, Selection, dot, json, listing};
 use kcfg::summary::Summary;
 use kcli::{Failure, OrBadInput, Output, Progress, Table, human};
 use kelf::{InputFiles, KernelBuild, Program};
@@ -59,6 +59,7 @@ fn print(arguments: &Arguments, graph: &Graph) -> Result<(), Failure> {
     let mut out = Output::create(&arguments.output)?;
     match arguments.view() {
         View::Graph => json::write(&printer, &header, &selection, &mut out)?,
+        View::Listing => listing::write(&printer, &selection, &mut out)?,
         View::Dot => dot::write(&printer, &selection, &mut out)?,
         View::Opaque if arguments.json => json::write_opaque(graph, &header, &mut out)?,
         View::Opaque => {

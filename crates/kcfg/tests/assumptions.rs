@@ -10,17 +10,6 @@ use kcfg::edges::EdgeKind;
 const IN_ORDER: &[&str] = &["-Os", "-fno-toplevel-reorder"];
 
 #[test]
-fn variables_up_to_the_head_of_a_list_stay_together() {
-    let dir = Dir::new();
-    let graph = lift(&[dir.compile("heads.c", IN_ORDER)]);
-    let view = View::of(&graph);
-    let node = |name| view.symbol(name).0;
-    assert_eq!(node("before_small"), node("small"));
-    assert_ne!(node("behind_small"), node("small"));
-    assert_ne!(node("before_large"), node("large"));
-}
-
-#[test]
 fn an_address_is_followed_into_a_cold_part() {
     let dir = Dir::new();
     let graph = lift(&[dir.compile("cold.c", IN_ORDER)]);
@@ -43,4 +32,22 @@ fn ends_of_functions() {
     assert_eq!(last("calls_before_another"), [(EdgeKind::Call, outside), next]);
     assert_eq!(last("ends"), []);
     assert_eq!(last("runs_on"), [(EdgeKind::FallThrough, "behind_end".to_owned())]);
+}
+
+#[test]
+fn functions_as_short_as_a_tag() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile("tags.c", IN_ORDER)]);
+    let view = View::of(&graph);
+    let table = view.symbol("table").0;
+    // `named_by_data` may be `one_byte + 1`.
+    let (short, entry) = (view.symbol("one_byte").0, view.symbol("named_by_data").0);
+    assert!(graph.block(short).is_none() && graph.block(entry).is_some());
+    assert!(graph.node(entry).glued_to == Some(short));
+    assert!(view.to(table, EdgeKind::Data).contains(&short));
+    // A call means what it goes to, and no tag is as long as the function in front of `behind_long`.
+    assert!(graph.block(view.symbol("another_byte").0).is_some());
+    for function in ["named_by_call", "behind_long"] {
+        assert!(graph.node(view.symbol(function).0).glued_to.is_none(), "{function}");
+    }
 }

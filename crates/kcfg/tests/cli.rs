@@ -171,6 +171,39 @@ fn instructions_name_what_they_refer_to() {
     assert!(spins.to_string().contains("# flag"), "{spins}");
 }
 
+/// Who wants to know how the parts of a listing look finds them here; what passes make of programs is in
+/// `crates/kopt/tests/filetests`.
+#[test]
+fn listings_show_what_is_where() {
+    let dir = Dir::new();
+    let object = dir.compile("example.S", &[]);
+    let path = object.display().to_string();
+    let text = format!(
+        "\
+.text ({path})
+hello:  # global
+    push %ebx
+    mov %eax,%ebx
+hello+0x3:
+    dec %ebx
+    js hello+0x12
+hello+0x6:
+    mov $0,%eax  # \"hello\"
+    call puts
+hello+0x10:
+    jmp hello+0x3
+hello+0x12:
+    xor %eax,%eax
+    pop %ebx
+    ret
+"
+    );
+    let strings = format!(".rodata.str1.1 ({path})\n\"hello\":  # 6 bytes\n");
+    let objects = [object];
+    assert_eq!(on_objects(&objects, &["--listing"]), format!("{text}{strings}"));
+    assert_eq!(on_objects(&objects, &["--listing", "--function", "hello"]), text);
+}
+
 #[test]
 fn drawings_are_graphviz() {
     let dir = Dir::new();

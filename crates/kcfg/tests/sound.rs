@@ -209,3 +209,16 @@ fn symbols_that_are_only_declared_stay_declared() {
     let plugin = object.symbols.iter().find(|symbol| symbol.name == "plugin").expect("it is declared");
     assert_eq!((plugin.place, plugin.binding), (kelf::Place::Undefined, goblin::elf::sym::STB_GLOBAL));
 }
+
+#[test]
+fn variables_up_to_the_head_of_a_list_stay_together() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile("heads.c", &["-Os", "-fno-toplevel-reorder"])]);
+    let view = View::of(&graph);
+    let node = |name| view.symbol(name).0;
+    assert_eq!(node("before_small"), node("small"));
+    assert_ne!(node("in_front"), node("small"));
+    assert_eq!(node("before_large"), node("large"));
+    // What cannot be written to holds no head.
+    assert_ne!(node("constant"), node("other_constant"));
+}

@@ -121,6 +121,8 @@ fn options_that_contradict_are_refused() {
         &["vmlinux", "--dot", "--summary"][..],
         &["vmlinux", "--summary", "--function", "main"],
         &["vmlinux", "--dot", "--json"],
+        &["vmlinux", "--listing", "--json"],
+        &["vmlinux", "--listing", "--dot"],
         &["vmlinux", "--entry", "main"],
         &["vmlinux", "--objects", "main.o"],
         &[],

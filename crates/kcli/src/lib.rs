@@ -4,6 +4,7 @@
 //! - [`with_arguments`]: parses its command line, from which man pages and completions are made as well;
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes, `-` being standard input or
 //!   output;
+//! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most of them read;
 //! - [`Progress`]: a spinner or bar for people, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns.
 //!
@@ -14,12 +15,14 @@
 
 mod install;
 mod output;
+mod plan;
 mod progress;
 mod run;
 mod table;
 
 pub use install::with_arguments;
 pub use output::{Output, is_piped_stdin, read_input};
+pub use plan::{input_name, named_or_piped, read_piped_plan, read_plan};
 pub use progress::Progress;
 pub use run::{Failure, OrBadInput, main};
 pub use table::{Table, human, percent};

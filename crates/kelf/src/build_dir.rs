@@ -6,8 +6,8 @@
 //! libraries of `.vmlinux.o.cmd` as far as they are needed, and the few objects that the final link
 //! makes itself. Kernels from 6.1 on work so.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use rustc_hash::FxHashMap;
 
@@ -36,7 +36,36 @@ pub struct KernelBuild {
     pub beside: Vec<PathBuf>,
     /// The preprocessed linker script, `arch/*/kernel/vmlinux.lds`.
     pub linker_script: PathBuf,
+    /// The version of Linux, as `include/config/kernel.release` says it; `None` if it does not.
+    pub version: Option<KernelVersion>,
     config: FxHashMap<String, String>,
+}
+
+/// A version of Linux, without its patch level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelVersion {
+    major: u32,
+    minor: u32,
+}
+
+impl KernelVersion {
+    /// Linux `major.minor`.
+    pub const fn new(major: u32, minor: u32) -> KernelVersion {
+        KernelVersion { major, minor }
+    }
+
+    /// The version in a release such as `6.12.117` or `6.1.0-37-686`.
+    pub fn of_release(release: &str) -> Option<KernelVersion> {
+        let (major, rest) = release.split_once('.')?;
+        let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        Some(KernelVersion { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+}
+
+impl fmt::Display for KernelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
 }
 
 impl KernelBuild {
@@ -67,7 +96,9 @@ impl KernelBuild {
         }
         beside.push(existing(&dir, "init/version-timestamp.o")?);
         let linker_script = find_linker_script(&dir)?;
-        Ok(KernelBuild { dir, vmlinux, machine, archive, libraries, beside, linker_script, config })
+        let release = fs::read_to_string(dir.join("include/config/kernel.release")).ok();
+        let version = release.and_then(|release| KernelVersion::of_release(&release));
+        Ok(KernelBuild { dir, vmlinux, machine, archive, libraries, beside, linker_script, version, config })
     }
 
     /// The value of a configuration option, as `CONFIG_MODULES`: `y`, `m`, a number or a string
@@ -166,5 +197,20 @@ fn find_linker_script(dir: &Path) -> Result<PathBuf> {
                      another architecture was built there before"
                 .into(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_name_a_version() {
+        let version = |release| KernelVersion::of_release(release).map(|version| version.to_string());
+        assert_eq!(version("6.12.117\n").as_deref(), Some("6.12"));
+        assert_eq!(version("6.1.0-37-686").as_deref(), Some("6.1"));
+        assert_eq!(version("6.13-rc1").as_deref(), Some("6.13"));
+        assert_eq!((version(""), version("6"), version("next.2")), (None, None, None));
+        assert!(KernelVersion::new(6, 2) < KernelVersion::new(6, 12));
     }
 }

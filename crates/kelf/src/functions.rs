@@ -15,6 +15,7 @@
 //!   belongs to none.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHN_LORESERVE, SHT_NOTE};
@@ -206,6 +207,22 @@ impl Functions {
         self.sections.iter().find(|section| section.addresses().contains(&address))
     }
 
+    /// The `size` bytes that the file has at an address of its code.
+    pub fn bytes_at(&self, address: u64, size: usize) -> Option<&[u8]> {
+        let section = self.section_at(address)?;
+        let offset = usize::try_from(address - section.address).ok()?;
+        section.bytes.get(offset..offset.checked_add(size)?)
+    }
+
+    /// The addresses of what is freed after boot, between `__init_begin` and `__init_end`; none in a program, which
+    /// has no such symbols.
+    pub fn init_addresses(&self) -> Range<u64> {
+        match (self.address_of("__init_begin"), self.address_of("__init_end")) {
+            (Some(begin), Some(end)) => begin..end,
+            _ => 0..0,
+        }
+    }
+
     /// Cuts the sections into functions, and says for each candidate what it means.
     fn place(&mut self, mut candidates: Vec<Candidate<'_>>) {
         // Stable, so that symbols of one address stay in the order of the table.
@@ -259,9 +276,16 @@ impl Functions {
     }
 }
 
+impl Function {
+    /// The addresses of its bytes.
+    pub fn addresses(&self) -> Range<u64> {
+        self.address..self.address + self.size
+    }
+}
+
 impl CodeSection {
     /// The addresses at which it runs.
-    pub fn addresses(&self) -> std::ops::Range<u64> {
+    pub fn addresses(&self) -> Range<u64> {
         self.address..self.address + self.size
     }
 }

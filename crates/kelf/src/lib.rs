@@ -39,7 +39,7 @@ mod resolve;
 mod segments;
 
 pub use bases::section_bases;
-pub use build_dir::KernelBuild;
+pub use build_dir::{KernelBuild, KernelVersion};
 pub use error::{Error, Result};
 pub use functions::{Function, Functions};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};

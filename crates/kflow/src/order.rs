@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{BlockIndex, Cfg};
 
-/// How many loops within each other are told apart. Where control comes into one at many places, there are nearly as
-/// many as blocks.
+/// How deep loops may be nested. Irreducible loops, with many entries, would make nearly as many levels as there are
+/// blocks.
 const MAX_DEPTH: usize = 32;
 
 /// The number of a node: a block, or one of the hubs, which come behind all blocks.
@@ -36,7 +36,7 @@ impl EdgeIndex {
     }
 }
 
-/// When it is a node's turn; the least comes first.
+/// The priority of a node on the worklist; the least is visited first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Turn {
     /// The place of the node in the order, or of the last node of the loop that has to be done first.
@@ -114,13 +114,13 @@ impl Order {
         self.end[node.get()].is_some()
     }
 
-    /// The turn of the block where the function begins.
+    /// The priority of the block where the function begins.
     pub(crate) fn first(&self) -> Turn {
         Turn { place: 0, again: None, node: NodeIndex(0) }
     }
 
-    /// When it is the turn of the nodes behind this one, something new having arrived there: that of a loop's head,
-    /// after all of the loop that is to be visited.
+    /// The priorities of the successors of a node whose state has changed. The head of a loop comes back to the worklist
+    /// behind all nodes of the loop that are on it.
     pub(crate) fn next(&self, node: NodeIndex) -> impl Iterator<Item = Turn> {
         let here = self.place[node.get()];
         self.graph.targets[self.edges_from(node)].iter().map(move |&next| {
@@ -209,15 +209,16 @@ fn same_targets(cfg: &impl Cfg) -> Vec<Vec<BlockIndex>> {
     groups
 }
 
-/// The nodes of a graph being put in order (F. Bourdoncle, Efficient chaotic iteration strategies with widenings).
+/// The depth-first search that finds the weak topological order (F. Bourdoncle, Efficient chaotic iteration strategies
+/// with widenings): strongly connected components, and those within them without their heads.
 struct Arranging<'g> {
     graph: &'g Graph,
-    /// When a node was found; 0 if it was not, [`Arranging::DONE`] if it has its place.
+    /// By node, its number in the order of discovery; 0 before, [`Arranging::DONE`] once it has its place.
     found: Vec<u32>,
     count: u32,
-    /// The nodes that have been found and have no place, as they were found.
+    /// The nodes that have been discovered and have no place yet, in that order: Tarjan's stack.
     stack: Vec<NodeIndex>,
-    /// What is being visited, from the outermost.
+    /// The path of the search, from the root.
     open: Vec<Open>,
     depth: usize,
     /// The nodes that have their places, the last one first.
@@ -226,14 +227,14 @@ struct Arranging<'g> {
     behind: Vec<Option<u32>>,
 }
 
-/// A node being visited.
+/// A node on the path of the search.
 struct Open {
     node: NodeIndex,
     /// Its next edge.
     edge: usize,
-    /// The first node found that control comes back to.
+    /// Tarjan's low link: the least number of discovery that can be reached from here.
     head: u32,
-    /// Whether it comes back at all.
+    /// Whether an edge leads back there.
     in_loop: bool,
     /// If the loop that the node is the head of is being put in order, how many nodes come behind that.
     behind: Option<u32>,
@@ -326,7 +327,7 @@ impl<'g> Arranging<'g> {
 }
 
 impl Open {
-    /// Control can go on to a node that was found at this time and has no place so far.
+    /// An edge leads to a node with this number of discovery.
     fn reach(&mut self, found: u32) {
         if found <= self.head {
             (self.head, self.in_loop) = (found, true);

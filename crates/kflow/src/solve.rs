@@ -88,13 +88,13 @@ fn solve_within<A: Analysis>(
     let mut behind: States<A::State> = vec![None; order.edges()];
     let mut visits = vec![0u32; order.nodes()];
     let mut pending = BinaryHeap::from([Reverse(order.first())]);
-    // When it is the turn of the nodes that are pending.
+    // The priorities of the nodes on the worklist.
     let mut turns = vec![None; order.nodes()];
     turns[order.first().node.get()] = Some(order.first());
     while let Some(Reverse(turn)) = pending.pop() {
         let node = turn.node;
         if turns[node.get()] != Some(turn) {
-            continue; // it came sooner
+            continue; // it was visited with a higher priority since
         }
         turns[node.get()] = None;
         visits[node.get()] += 1;

@@ -142,13 +142,13 @@ pub trait Rewritable: Isa {
     fn format(&self, bytes: &[u8], address: u64) -> String;
 }
 
-/// The instruction set of a machine, if kshrink can decode it.
-pub fn isa(machine: Machine) -> Option<&'static dyn Isa> {
+/// The instruction set of a machine.
+pub fn isa(machine: Machine) -> &'static dyn Isa {
     match machine {
-        Machine::I386 => Some(&x86::I386),
-        Machine::X86_64 => Some(&x86::X86_64),
-        Machine::Arm => Some(&arm::Arm),
-        Machine::Aarch64 => Some(&aarch64::Aarch64),
+        Machine::I386 => &x86::I386,
+        Machine::X86_64 => &x86::X86_64,
+        Machine::Arm => &arm::Arm,
+        Machine::Aarch64 => &aarch64::Aarch64,
     }
 }
 

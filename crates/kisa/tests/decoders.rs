@@ -113,7 +113,7 @@ impl Encoding {
             return None;
         }
         let text = format!("{mnemonic} {}", theirs.op_str().unwrap_or(""));
-        let isa = isa(self.machine).unwrap();
+        let isa = isa(self.machine);
         let Some(ours) = isa.decode(bytes, address | self.state) else {
             if self.state == 1 && is_any(&NOT_THUMB) && bytes[1] & 0xee != 0xee {
                 return None;

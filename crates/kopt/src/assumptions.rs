@@ -44,7 +44,8 @@ pub const ALL: &[Assumption] = &[
     Assumption {
         name: "pointers-stay-in-their-objects",
         says: "A pointer that code stores, returns or passes on points into its object or just behind the last byte \
-               of it (C11 6.5.6p8).",
+               of it (C11 6.5.6p8). An integer made of an address and a number (`(uintptr_t)&a + 8`) is not just where \
+               another variable begins, but for the one behind it.",
         applied_in: "crates/kcfg/src/lift/variables/mod.rs",
         guards: &[DATA_CUTS, "crates/kcfg/tests/sound.rs: ends_of_variables", FEATURES],
         applies: |graph, _| cuts_data(graph),
@@ -55,14 +56,6 @@ pub const ALL: &[Assumption] = &[
                the variable that is meant.",
         applied_in: "crates/kcfg/src/lift/variables/claims.rs",
         guards: &[DATA_CUTS, FEATURES],
-        applies: |graph, _| cuts_data(graph),
-    },
-    Assumption {
-        name: "list-heads-are-small",
-        says: "A variable of which code computes the entry that it would lie in (`list_entry(&head, …)`) has at most \
-               16 bytes, and is zero at first or begins with a pointer.",
-        applied_in: "crates/kcfg/src/lift/variables/mod.rs",
-        guards: &["crates/kcfg/tests/assumptions.rs: variables_up_to_the_head_of_a_list_stay_together"],
         applies: |graph, _| cuts_data(graph),
     },
     Assumption {
@@ -115,9 +108,10 @@ pub const ALL: &[Assumption] = &[
     Assumption {
         name: "inline-asm-shows-where-it-goes",
         says: "`asm` in a function goes where relocations, branches and table entries say, unless it has labels, calls \
-               into the middle of a function, or has branches that compilers do not make.",
+               into the middle of a function, has branches that compilers do not make, or has the entry of the function \
+               and a distance from there side by side in a section of its own.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
-        guards: &["crates/kcfg/tests/sound.rs: transactions", OPAQUE],
+        guards: &["crates/kcfg/tests/sound.rs: transactions", OPAQUE, FEATURES],
         applies: |_, _| true,
     },
     Assumption {
@@ -129,6 +123,14 @@ pub const ALL: &[Assumption] = &[
             "crates/kcfg/tests/sound.rs: a_symbol_and_a_distance",
             "crates/kcfg/tests/sound.rs: differences_of_labels",
         ],
+        applies: |_, _| true,
+    },
+    Assumption {
+        name: "numbers-in-function-addresses-are-small",
+        says: "An integer made of the address of a local function and a number (`(uintptr_t)f + tag`) is not where another \
+               function begins, or in one with a computed goto, unless that is at most 8 bytes behind f.",
+        applied_in: "crates/kcfg/src/lift/tags.rs",
+        guards: &["crates/kcfg/tests/assumptions.rs: functions_as_short_as_a_tag", FEATURES],
         applies: |_, _| true,
     },
     Assumption {

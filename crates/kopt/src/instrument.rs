@@ -11,14 +11,17 @@ Not instrumented, and reported:
 - functions that compute with their own address (position-independent code of i386);
 - patch sites, which are found by address or compared byte by byte at run time;
 - code that runs before paging is on, where the array is not at its address: what the hand-written code of the
-  boot section calls directly, and what that calls. (The kernel proper is entered from there through a
-  pointer.)
+  boot section calls directly, and what that calls, jumps to or runs on into. (The kernel proper is entered from
+  there through a pointer.)
 */
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS};
 use goblin::elf::sym::{STB_GLOBAL, STT_OBJECT};
-use kcfg::graph::{Contents, Counters, Editor, Graph, Ref, Role, Section, Symbol, SymbolPlace, Target};
+use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::graph::{
+    Contents, Counters, Editor, Graph, NodeKind, Ref, Role, Section, Symbol, SymbolPlace, Target,
+};
 use kcfg::index::{FunctionId, NodeId, SymbolId};
 use kisa::Rewritable;
 
@@ -94,24 +97,35 @@ fn named_functions(graph: &Graph) -> FixedBitSet {
     named
 }
 
-/// The functions that the code which starts the kernel calls directly, and those that they call, as a set of
-/// bits by function.
+/// The functions that the code which starts the kernel calls directly, and those to which control gets from there other
+/// than through a pointer, as a set of bits by function.
 pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
+    let edges = Edges::of(graph);
     let mut early = FixedBitSet::with_capacity(graph.functions.len());
     let is_boot = |&node: &NodeId| {
         let code = graph.chunk(node).is_some_and(|chunk| chunk.code);
         code && *graph.section_of(node).name == *BOOT_SECTION
     };
     let mut pending: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
+    let mut chunks = FixedBitSet::with_capacity(graph.nodes.len());
     while let Some(node) = pending.pop() {
-        for reference in graph.refs_of(node) {
-            let direct = matches!(reference.class, kelf::RelocClass::Branch | kelf::RelocClass::Relative);
-            let Some(to) = graph.resolve_node(reference.target).filter(|_| direct) else { continue };
-            let Some(block) = graph.block(to) else { continue };
-            if !early.put(block.function.get()) {
+        let mut enter = |to: NodeId| match &graph.node(to).kind {
+            NodeKind::Block(block) if !early.put(block.function.get()) => {
                 pending.extend(&graph.function(block.function).blocks);
             }
+            NodeKind::Chunk(chunk) if chunk.code && !chunks.put(to.get()) => pending.push(to),
+            _ => {}
+        };
+        // Of code that is carried whole, and of patch sites, references say where they branch to.
+        for reference in graph.refs_of(node) {
+            let direct = matches!(reference.class, kelf::RelocClass::Branch | kelf::RelocClass::Relative);
+            graph.resolve_node(reference.target).filter(|_| direct).into_iter().for_each(&mut enter);
         }
+        edges.for_each(node, |edge| match (edge.kind, edge.to) {
+            (EdgeKind::Data | EdgeKind::Site, _) => {}
+            (_, Destination::Node(to)) => enter(to),
+            _ => {}
+        });
     }
     early
 }

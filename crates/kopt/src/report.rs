@@ -1,5 +1,7 @@
 //! What a pass says of its work.
 
+use std::fmt;
+
 use indexmap::IndexMap;
 use serde::Serialize;
 
@@ -66,6 +68,12 @@ impl PassReport {
     /// Adds something that was kept.
     pub fn keep(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.kept.push(Kept { what: what.into(), why: why.into() });
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kept {}: {}", self.what, self.why)
     }
 }
 

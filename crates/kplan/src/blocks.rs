@@ -12,7 +12,9 @@
 //! # Ok::<(), kplan::Error>(())
 //! ```
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +88,18 @@ pub struct Counters {
 }
 
 impl BlockMap {
+    /// Reads the map in the file at `path`.
+    ///
+    /// # Errors
+    /// As for [`BlockMap::read`].
+    pub fn open(path: &Path) -> Result<BlockMap, Error> {
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => BlockMap::read(file, &name),
+            Err(error) => Err(Error::Read { name, error }),
+        }
+    }
+
     /// Reads a map to the end of `reader`. `name` is what messages call it.
     ///
     /// # Errors

@@ -87,6 +87,17 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the document is at fault, so that reading the same one again cannot succeed. Otherwise the operating
+    /// system would not give it.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Error::Read { error, .. } => error.kind() == io::ErrorKind::InvalidData,
+            _ => true,
+        }
+    }
+}
+
 /// `what` without its article.
 fn noun(what: &str) -> &str {
     what.split_once(' ').map_or(what, |(_, noun)| noun)

@@ -13,7 +13,7 @@ mod write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use kcli::{Failure, OrBadInput, Output, Progress, is_piped_stdin, read_input};
+use kcli::{Failure, Output, Progress, input_name, named_or_piped, read_plan};
 use kplan::Plan;
 
 use arguments::{Arguments, Task};
@@ -28,7 +28,9 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
-    let (plan, plan_name) = read_plan(arguments.plan.as_deref())?;
+    let plan_path = named_or_piped(arguments.plan.as_deref());
+    // An empty pipe is the end of a pipeline that failed, and says so itself.
+    let plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
     let selected = arguments.passes(&plan);
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
@@ -43,7 +45,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     }
     let program = input.link()?;
-    check_plan(&plan, &plan_name, &input)?;
+    check_plan(&plan, plan_path, &input)?;
     if let Task::Bisect(command) = task {
         drop(phases);
         let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
@@ -78,29 +80,16 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The plan, and what to call it in messages.
-fn read_plan(path: Option<&Path>) -> Result<(Plan, String), Failure> {
-    let path = match path {
-        Some(path) => path,
-        None if is_piped_stdin() => Path::new("-"),
-        None => return Ok((Plan::default(), String::new())),
-    };
-    let bytes = read_input(path)?;
-    let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
-    // An empty pipe is the end of a pipeline that failed, and says so itself.
-    let plan = Plan::read(bytes.as_slice(), &name).or_bad_input()?;
-    Ok((plan, name))
-}
-
 /// A plan that says something of system calls, but nothing of this kernel's, was made for another one.
-fn check_plan(plan: &Plan, name: &str, input: &Input) -> Result<(), Failure> {
+fn check_plan(plan: &Plan, path: Option<&Path>, input: &Input) -> Result<(), Failure> {
     let (Input::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
     let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();
     if found.is_empty() || found.contains(&build.machine.to_string()) {
         return Ok(());
     }
     Err(Failure::bad_input(format!(
-        "{name}: the plan has the system calls of {}, but the kernel is for {}; scan the programs that run on it",
+        "{}: the plan has the system calls of {}, but the kernel is for {}; scan the programs that run on it",
+        path.map(input_name).unwrap_or_default(),
         found.join(", "),
         build.machine
     )))

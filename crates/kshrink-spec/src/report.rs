@@ -135,7 +135,7 @@ impl fmt::Display for Report {
         }
         for pass in self.passes.iter().filter(|pass| pass.pass != "reach") {
             for kept in pass.kept.iter().take(SHOWN) {
-                writeln!(f, "{}: kept {}: {}", pass.pass, kept.what, kept.why)?;
+                writeln!(f, "{}: {kept}", pass.pass)?;
             }
             if pass.kept.len() > SHOWN {
                 writeln!(f, "{}: kept {} more; see report.json", pass.pass, pass.kept.len() - SHOWN)?;

@@ -4,11 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kplan::Granularity;
+use ktext::PAGE_SIZE;
 use reorder::algorithm::Algorithm;
 use reorder::format::Format;
-
-/// Size of a page of x86 and, as most kernels are configured, ARM.
-const DEFAULT_PAGE_SIZE: u64 = 4096;
 
 /// Decides in which order the code of a kernel shall lie, so that it touches few pages
 ///
@@ -58,7 +56,7 @@ pub struct OrderArguments {
     pub algorithm: Algorithm,
 
     /// Size of a page in bytes, a power of two
-    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_PAGE_SIZE, value_parser = page_size)]
+    #[arg(long, value_name = "BYTES", default_value_t = PAGE_SIZE, value_parser = page_size)]
     pub page_size: u64,
 
     /// Write to FILE instead of standard output
@@ -100,7 +98,7 @@ pub enum Look {
         plan: Option<PathBuf>,
 
         /// Size of a page in bytes, a power of two
-        #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_PAGE_SIZE, value_parser = page_size)]
+        #[arg(long, value_name = "BYTES", default_value_t = PAGE_SIZE, value_parser = page_size)]
         page_size: u64,
 
         /// How many of the emptiest pages to list

@@ -3,6 +3,7 @@
 //! Without a trace of calls the weight of a call is how often its caller was entered, or 1. Only direct calls
 //! and jumps to the first byte of another function are seen; a call through a pointer is not.
 
+use kelf::Functions;
 use kisa::{Flow, Isa};
 use kplan::Coverage;
 use rustc_hash::FxHashMap;
@@ -20,8 +21,8 @@ pub fn traced(hot: &HotCode, coverage: &Coverage) -> Vec<Call> {
     calls.collect()
 }
 
-/// The direct calls in the code that ran. `code` gives the bytes of the kernel at an address.
-pub fn decoded<'a>(hot: &HotCode, isa: &dyn Isa, code: impl Fn(u64, u64) -> Option<&'a [u8]>) -> Vec<Call> {
+/// The direct calls in the code of a kernel that ran.
+pub fn decoded(hot: &HotCode, isa: &dyn Isa, kernel: &Functions) -> Vec<Call> {
     let entries: FxHashMap<u64, usize> =
         hot.functions.iter().enumerate().map(|(index, function)| (function.address, index)).collect();
     let mut calls = Vec::new();
@@ -29,7 +30,8 @@ pub fn decoded<'a>(hot: &HotCode, isa: &dyn Isa, code: impl Fn(u64, u64) -> Opti
         let weight = function.count.unwrap_or(1).max(1);
         for range in &function.ran {
             let start = function.address + range.start;
-            let Some(bytes) = code(start, range.end - range.start) else { continue };
+            let size = usize::try_from(range.end - range.start).ok();
+            let Some(bytes) = size.and_then(|size| kernel.bytes_at(start, size)) else { continue };
             let mut at = 0;
             while let Some(insn) = isa.decode(&bytes[at..], start + at as u64) {
                 if let Flow::Direct { target, .. } = insn.flow

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use kelf::Function;
 use kplan::{Coverage, FunctionName, Granularity, HotFunction, HotRange, Order};
+use rangemap::RangeSet;
 use rustc_hash::FxHashMap;
 
 use crate::algorithm::{Algorithm, Call, Unit, balanced, call_chain, first_use, packed};
-use crate::text::Text;
+use crate::regions::{Region, region_at};
 
 /// A function that ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub struct Hot {
     pub count: Option<u64>,
     /// What of it ran: all, where the coverage does not say.
     pub ran: Vec<Range<u64>>,
-    /// Its region, as an index into [`Text::regions`].
+    /// Its region, as an index into [`HotCode::regions`].
     pub region: usize,
     /// Its index in the coverage.
     pub covered: usize,
@@ -32,8 +34,8 @@ pub struct Hot {
 /// The hot code of a kernel.
 #[derive(Clone, Debug)]
 pub struct HotCode {
-    /// Its text.
-    pub text: Text,
+    /// The regions of the kernel, by rising address.
+    pub regions: Vec<Region>,
     /// The functions that ran, in the order of the coverage.
     pub functions: Vec<Hot>,
     /// How many functions of the coverage the kernel does not have.
@@ -54,16 +56,17 @@ pub struct Choice {
 }
 
 impl HotCode {
-    /// Finds the functions of a coverage. `find` gives address and size of a function of the kernel.
-    pub fn new(
-        text: Text,
+    /// Finds the functions of a coverage in a kernel with these regions. `find` gives the function of the kernel that
+    /// has a name.
+    pub fn new<'k>(
+        regions: Vec<Region>,
         coverage: &Coverage,
-        find: impl Fn(&FunctionName) -> Option<(u64, u64)>,
+        find: impl Fn(&FunctionName) -> Option<&'k Function>,
     ) -> HotCode {
         let mut functions = Vec::new();
         let (mut unmatched, mut resized) = (0, 0);
         for (index, covered) in coverage.functions.iter().enumerate() {
-            let Some((address, size)) = find(&covered.function) else {
+            let Some(&Function { address, size, .. }) = find(&covered.function) else {
                 unmatched += 1;
                 continue;
             };
@@ -74,14 +77,22 @@ impl HotCode {
                 Some(ran) => ran.iter().map(|range| range.offsets()).collect(),
                 None => std::iter::once(0..size).collect(),
             };
-            let Some(region) = text.region_at(address).filter(|_| size > 0 && !ran.is_empty()) else {
+            let Some(region) = region_at(&regions, address).filter(|_| size > 0 && !ran.is_empty()) else {
                 unmatched += 1;
                 continue;
             };
             let (function, first, count) = (covered.function.clone(), covered.first, covered.count);
             functions.push(Hot { function, address, size, first, count, ran, region, covered: index });
         }
-        HotCode { text, functions, unmatched, resized }
+        HotCode { regions, functions, unmatched, resized }
+    }
+
+    /// The addresses of the bytes that ran.
+    pub fn addresses(&self) -> RangeSet<u64> {
+        let ranges = self.functions.iter().flat_map(|function| {
+            function.ran.iter().map(|range| function.address + range.start..function.address + range.end)
+        });
+        ranges.filter(|range| !range.is_empty()).collect()
     }
 
     /// Where each function is among [`HotCode::functions`].
@@ -95,7 +106,7 @@ impl HotCode {
         let mut functions = Vec::new();
         let mut seen = vec![0; self.functions.len()];
         traces.iter().flatten().for_each(|&hot| seen[hot] += 1);
-        for region in 0..self.text.regions.len() {
+        for region in 0..self.regions.len() {
             let members: Vec<usize> =
                 (0..self.functions.len()).filter(|&hot| self.functions[hot].region == region).collect();
             let units: Vec<Unit> = members
@@ -116,7 +127,7 @@ impl HotCode {
                     balanced(&units, &traces.map(Iterator::collect).collect::<Vec<_>>())
                 }
                 Algorithm::Packed => {
-                    let start = self.text.regions[region].addresses.start % choice.page_size;
+                    let start = self.regions[region].addresses.start % choice.page_size;
                     packed(&units, choice.page_size, start)
                 }
             };

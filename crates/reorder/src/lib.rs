@@ -1,8 +1,8 @@
 /*!
 In which order the code of a kernel shall lie, so that it touches as few pages as there can be.
 
-The way through: [`Kernel::read`](kernel::Kernel::read) cuts the text of a linked kernel into regions
-([`text`]); [`HotCode`](hot::HotCode) finds the functions of a coverage there; an algorithm orders those of
+The way through: [`Kernel::read`](kernel::Kernel::read) cuts the code of a linked kernel into regions
+([`regions`]); [`HotCode`](hot::HotCode) finds the functions of a coverage there; an algorithm orders those of
 each region ([`algorithm`]); and the order goes into a plan, or into the words of a linker ([`format`](mod@format)).
 [`pages`] counts what a layout touches.
 
@@ -18,4 +18,4 @@ pub mod hot;
 pub mod kernel;
 pub mod map;
 pub mod pages;
-pub mod text;
+pub mod regions;

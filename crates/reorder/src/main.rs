@@ -3,10 +3,10 @@
 mod arguments;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
+use kcli::{Failure, Output, input_name, named_or_piped, read_input, read_plan};
 use kplan::{Coverage, FunctionName, Plan};
 use reorder::algorithm::{Algorithm, Call};
 use reorder::calls;
@@ -14,7 +14,6 @@ use reorder::format::{self, Format, Formatted};
 use reorder::hot::{Choice, Hot, HotCode};
 use reorder::kernel::Kernel;
 use reorder::map::{InputSection, LinkMap};
-use reorder::pages::Pages;
 
 use arguments::{Arguments, Look, OrderArguments};
 
@@ -36,11 +35,12 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
         Some((first, further)) => (Some(first.as_path()), further),
         None => (None, &[][..]),
     };
+    let first = plan_path(first)?;
     let mut plan = read_plan(first)?;
     let mut coverage = take_coverage(&plan, first)?;
     let mut runs = vec![coverage.clone()];
     for path in further {
-        let more = take_coverage(&read_plan(Some(path))?, Some(path))?;
+        let more = take_coverage(&read_plan(path)?, path)?;
         runs.push(more.clone());
         coverage.merge(more);
     }
@@ -51,7 +51,7 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
         page_size: arguments.page_size,
     };
     let calls = match arguments.algorithm {
-        Algorithm::CallChain => call_graph(&kernel, &hot, &coverage, vmlinux)?,
+        Algorithm::CallChain => call_graph(&kernel, &hot, &coverage),
         _ => Vec::new(),
     };
     let order = hot.order(choice, &calls, &traces(&hot, &runs));
@@ -76,10 +76,10 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
 
 /// The input section of a function that may be moved: what the map says, or what its name tells.
 fn input_section(hot: &HotCode, function: &Hot, map: Option<&LinkMap>) -> Option<InputSection> {
-    let region = &hot.text.regions[function.region];
+    let region = &hot.regions[function.region];
     match map {
         Some(map) => {
-            let moves = !region.marked && hot.text.sections[region.section].name == ".text";
+            let moves = !region.marked && region.section == ".text";
             map.section_at(function.address).filter(|_| moves).cloned()
         }
         None => region.splits.then(|| format::named_section(&function.function)),
@@ -88,7 +88,7 @@ fn input_section(hot: &HotCode, function: &Hot, map: Option<&LinkMap>) -> Option
 
 fn read_map(path: &Path) -> Result<LinkMap, Failure> {
     let bytes = read_input(path)?;
-    let name = name(Some(path));
+    let name = input_name(path);
     let text =
         String::from_utf8(bytes).map_err(|_| Failure::bad_input(format!("{name}: expected a text")))?;
     LinkMap::parse(&text, &name)
@@ -116,9 +116,10 @@ fn pages(
     json: bool,
 ) -> Result<(), Failure> {
     let kernel = Kernel::read(vmlinux)?;
+    let plan = plan_path(plan)?;
     let coverage = take_coverage(&read_plan(plan)?, plan)?;
     let hot = hot_code(&kernel, &coverage, vmlinux)?;
-    let pages = Pages::count(&hot, &kernel.all_functions(), page_size);
+    let pages = kernel.page_report(&hot, page_size);
     let mut output = Output::stdout();
     if json {
         serde_json::to_writer_pretty(&mut output, &pages)?;
@@ -152,24 +153,11 @@ fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotC
 }
 
 /// The calls for [`Algorithm::CallChain`].
-fn call_graph(
-    kernel: &Kernel,
-    hot: &HotCode,
-    coverage: &Coverage,
-    vmlinux: &Path,
-) -> Result<Vec<Call>, Failure> {
+fn call_graph(kernel: &Kernel, hot: &HotCode, coverage: &Coverage) -> Vec<Call> {
     if !coverage.calls.is_empty() {
-        return Ok(calls::traced(hot, coverage));
+        return calls::traced(hot, coverage);
     }
-    let machine = kernel.machine();
-    let isa = kisa::isa(machine).ok_or_else(|| {
-        Failure::bad_input(format!(
-            "{}: the coverage has no calls, and those of {machine} code cannot be read from the kernel; make \
-             the coverage from a trace with callers (`coverage ftrace`)",
-            vmlinux.display()
-        ))
-    })?;
-    Ok(calls::decoded(hot, isa, |address, size| kernel.code(address, size)))
+    calls::decoded(hot, kisa::isa(kernel.text.linked.machine), &kernel.text.linked)
 }
 
 /// The functions of each run by first execution, as indices into the hot functions.
@@ -183,33 +171,20 @@ fn traces(hot: &HotCode, runs: &[Coverage]) -> Vec<Vec<usize>> {
     runs.iter().map(trace).collect()
 }
 
-/// The plan of a file, or of standard input.
-fn read_plan(path: Option<&Path>) -> Result<Plan, Failure> {
-    let path = match path {
-        Some(path) => path,
-        None if is_piped_stdin() => Path::new("-"),
-        None => {
-            let message = "no plan: name a file with the section `coverage`, or pipe it in; see --help";
-            return Err(Failure::bad_input(message));
-        }
-    };
-    Plan::read(read_input(path)?.as_slice(), &name(Some(path))).or_bad_input()
+/// The path of the plan: what is named, or `-` if something is piped in.
+fn plan_path(named: Option<&Path>) -> Result<&Path, Failure> {
+    named_or_piped(named).ok_or_else(|| {
+        Failure::bad_input("no plan: name a file with the section `coverage`, or pipe it in; see --help")
+    })
 }
 
 /// The coverage of a plan, which has to be there.
-fn take_coverage(plan: &Plan, path: Option<&Path>) -> Result<Coverage, Failure> {
+fn take_coverage(plan: &Plan, path: &Path) -> Result<Coverage, Failure> {
     let coverage = plan.coverage.clone().filter(|coverage| !coverage.functions.is_empty());
     coverage.ok_or_else(|| {
         Failure::bad_input(format!(
             "{}: no section `coverage` with functions in it; add it with the command `coverage`",
-            name(path)
+            input_name(path)
         ))
     })
-}
-
-fn name(path: Option<&Path>) -> String {
-    match path {
-        Some(path) if path != Path::new("-") => PathBuf::from(path).display().to_string(),
-        _ => "standard input".into(),
-    }
 }

@@ -70,13 +70,13 @@ const fn scratch() -> [Reg; 20] {
 }
 
 impl Convention {
-    /// The convention of a machine, if it is known.
-    pub fn of(machine: Machine) -> Option<&'static Convention> {
+    /// The convention of a machine.
+    pub fn of(machine: Machine) -> &'static Convention {
         match machine {
-            Machine::I386 => Some(&I386),
-            Machine::X86_64 => Some(&X86_64),
-            Machine::Arm => Some(&ARM),
-            Machine::Aarch64 => Some(&AARCH64),
+            Machine::I386 => &I386,
+            Machine::X86_64 => &X86_64,
+            Machine::Arm => &ARM,
+            Machine::Aarch64 => &AARCH64,
         }
     }
 
@@ -104,44 +104,12 @@ const X32_BIT: u32 = 1 << 30;
 /// The first of the calls that x32 has for itself, and their names, as in `syscall_64.tbl`. The others are those of
 /// x86-64.
 const X32_OWN: usize = 512;
-const X32_NAMES: [&str; 36] = [
-    "rt_sigaction",
-    "rt_sigreturn",
-    "ioctl",
-    "readv",
-    "writev",
-    "recvfrom",
-    "sendmsg",
-    "recvmsg",
-    "execve",
-    "ptrace",
-    "rt_sigpending",
-    "rt_sigtimedwait",
-    "rt_sigqueueinfo",
-    "sigaltstack",
-    "timer_create",
-    "mq_notify",
-    "kexec_load",
-    "waitid",
-    "set_robust_list",
-    "get_robust_list",
-    "vmsplice",
-    "move_pages",
-    "preadv",
-    "pwritev",
-    "rt_tgsigqueueinfo",
-    "recvmmsg",
-    "sendmmsg",
-    "process_vm_readv",
-    "process_vm_writev",
-    "setsockopt",
-    "getsockopt",
-    "io_setup",
-    "io_submit",
-    "execveat",
-    "preadv2",
-    "pwritev2",
-];
+const X32_NAMES: &str = "\
+    rt_sigaction rt_sigreturn ioctl readv writev recvfrom sendmsg recvmsg execve ptrace rt_sigpending \
+    rt_sigtimedwait rt_sigqueueinfo sigaltstack timer_create mq_notify kexec_load waitid \
+    set_robust_list get_robust_list vmsplice move_pages preadv pwritev rt_tgsigqueueinfo recvmmsg \
+    sendmmsg process_vm_readv process_vm_writev setsockopt getsockopt io_setup io_submit execveat \
+    preadv2 pwritev2";
 
 /// The first of the calls that ARM has for itself (`__ARM_NR_BASE + 1`), and their names, as `libseccomp` has them.
 const ARM_OWN: usize = 0xf_0001;
@@ -181,7 +149,7 @@ pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
         Abi::I386 => syscalls::x86::Sysno::new(number).map(|call| call.name()),
         Abi::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
         Abi::X32 => match number.checked_sub(X32_OWN) {
-            Some(own) => X32_NAMES.get(own).copied(),
+            Some(own) => X32_NAMES.split(' ').nth(own),
             None => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
         },
         Abi::Arm => match number.checked_sub(ARM_OWN) {
@@ -194,6 +162,15 @@ pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
     name.map(|name| match name {
         "fstatat" => "newfstatat",
         name => name.trim_start_matches("r#"),
+    })
+}
+
+/// What a line of a table says about an ABI: the first of its words that is `ABI=WORD` for it, or for all (`WORD`).
+pub(crate) fn of_abi<'w>(mut words: impl Iterator<Item = &'w str>, abi: Abi) -> Option<&'w str> {
+    let abi = abi.to_string();
+    words.find_map(|word| match word.split_once('=') {
+        Some((own, rest)) => (own == abi).then_some(rest),
+        None => Some(word),
     })
 }
 

@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 
 use kelf::Machine;
-use kisa::{Address, Value as Operand};
+use kisa::{Address, Value};
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
@@ -99,19 +99,16 @@ impl<'a> ByName<'a> {
             return any;
         }
         let references = References::new(code);
-        let mut names = Vec::new();
-        {
-            let Some(mut resolver) = Resolver::new(code, &references) else { return any };
-            for (at, argument, what) in calls {
-                // Who takes the address of such a function may call it with anything.
-                let found = if code.entry(at).is_some_and(|entry| !entry.taken.is_empty()) {
-                    Err("it may be called from anywhere".to_owned())
-                } else {
-                    find_names(&mut resolver, at, argument)
-                };
-                names.push((at, what, found));
-            }
-        }
+        let mut resolver = Resolver::new(code, &references);
+        let names = calls.into_iter().map(|(at, argument, what)| {
+            // Who takes the address of such a function may call it with anything.
+            let is_taken = code.entry(at).is_some_and(|entry| !entry.taken.is_empty());
+            let anywhere = || Err("it may be called from anywhere".to_owned());
+            let found = if is_taken { anywhere() } else { find_names(&mut resolver, at, argument) };
+            (at, what, found)
+        });
+        let names: Vec<_> = names.collect();
+        drop(resolver);
         for (at, what, found) in names {
             match found {
                 Ok(found) => {
@@ -138,9 +135,7 @@ impl<'a> ByName<'a> {
             any |= self.load(code, index, image.entry);
             let Some(library) = named.library else { continue };
             let loaded = &image.objects[library.get()];
-            let exported =
-                loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
-            let exported = exported.map(|symbol| loaded.address(symbol.value));
+            let exported = loaded.exported_functions();
             any |= self.take(code, exported.filter(|&address| image.is_code(address)).collect(), image.entry);
         }
         any
@@ -248,8 +243,10 @@ fn functions_of<'a>(
     name: &'a [u8],
 ) -> impl Iterator<Item = Addr> + 'a {
     let loaded = &image.objects[object.get()];
-    let symbols = loaded.object.dynamic.iter().flat_map(move |dynamic| dynamic.symbols.named(name));
-    let found = symbols.filter(|symbol| !symbol.absolute && symbol.kind != SymbolKind::ThreadLocal);
+    let found = loaded
+        .object
+        .exports(name)
+        .filter(|symbol| !symbol.absolute && symbol.kind != SymbolKind::ThreadLocal);
     found.filter_map(|symbol| {
         let address = loaded.address(symbol.value);
         (symbol.kind == SymbolKind::Object || image.is_code(address)).then_some(address)
@@ -294,7 +291,7 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<
     let code = resolver.code();
     let image = code.image;
     let word = image.machine.word_size();
-    let convention = Convention::of(image.machine).ok_or("of a machine that is not known")?;
+    let convention = Convention::of(image.machine);
     let operand = match image.machine {
         Machine::I386 => {
             // A call has not pushed its return address yet; a jump finds that of its function's caller.
@@ -302,12 +299,11 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<
             let pushed = !matches!(exit, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
             let displacement = i64::from(word) * (argument as i64 + i64::from(pushed));
             let from = Address { base: Some(convention.stack_pointer), displacement, ..Address::default() };
-            Operand::Load { from, width: word }
+            Value::Load { from, width: word }
         }
-        _ => Operand::Reg {
-            reg: *convention.arguments.get(argument).ok_or("too many arguments")?,
-            width: word,
-        },
+        _ => {
+            Value::Reg { reg: *convention.arguments.get(argument).ok_or("too many arguments")?, width: word }
+        }
     };
     let pointers = resolver
         .operand(at, operand)

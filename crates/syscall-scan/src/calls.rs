@@ -22,12 +22,12 @@ use crate::constants;
 use crate::flow::State;
 use crate::image::{Addr, Image};
 use crate::resolve::{MAX_DEPTH, Reason, Resolver};
-use crate::values::{Atom, Origin, Value, When};
+use crate::values::{Atom, Origin, ValueSet, When};
 
-/// How many ways into one site are looked at one by one. With more, its arguments count as unknown.
+/// How many paths into one site are looked at one by one. With more, its arguments count as unknown.
 const MAX_WAYS: usize = 4096;
 
-/// The place of the number among the words of a [`Way`]; the arguments follow, and then the words of the
+/// The place of the number among the words of a [`CallPath`]; the arguments follow, and then the words of the
 /// block that an argument points to.
 const NUMBER: usize = 0;
 const ARGUMENT: usize = 1;
@@ -56,14 +56,14 @@ pub struct SiteCall {
 /// What arguments can be, as the kernel sees them; `None` is anything.
 pub type KnownArguments = [Option<BTreeSet<u64>>; MAX_ARGUMENTS];
 
-/// One way into a site: what the words of the call are in terms of a function on the way.
+/// A path of calls into a site: what the words of the call are in terms of a function on the path.
 #[derive(Clone)]
-struct Way {
+struct CallPath {
     function: Addr,
     state: Rc<State>,
     /// The instruction that `state` is in front of, or a call that it is behind.
     at: Addr,
-    words: Vec<Value>,
+    words: Vec<ValueSet>,
     /// The calls from here to the site, outermost first.
     chain: Vec<Addr>,
 }
@@ -89,7 +89,7 @@ fn search(
     lenient: bool,
 ) -> Result<BTreeMap<u32, SiteCall>, Reason> {
     let mut search =
-        Search { resolver, abi, number, lenient, ways: 0, open: Vec::new(), calls: BTreeMap::new() };
+        SiteSearch { resolver, abi, number, lenient, ways: 0, open: Vec::new(), calls: BTreeMap::new() };
     match search.site(at) {
         Ok(()) => Ok(search.calls),
         Err(Stop::Unknown(reason)) => Err(reason),
@@ -120,21 +120,21 @@ impl From<Reason> for Stop {
     }
 }
 
-struct Search<'r, 'f, 'c> {
+struct SiteSearch<'r, 'f, 'c> {
     resolver: &'r mut Resolver<'f, 'c>,
     abi: Abi,
     /// The number, if the instruction has it.
     number: Option<u32>,
-    /// Whether ways on which the number is not known are left out.
+    /// Whether paths on which the number is not known are left out.
     lenient: bool,
-    /// How many ways have been looked at.
+    /// How many paths have been looked at.
     ways: usize,
-    /// The ways that are being looked at, from the site outwards.
-    open: Vec<(Addr, Vec<Value>)>,
+    /// The functions of the path that is being looked at, from the site outwards.
+    open: Vec<(Addr, Vec<ValueSet>)>,
     calls: BTreeMap<u32, SiteCall>,
 }
 
-impl Search<'_, '_, '_> {
+impl SiteSearch<'_, '_, '_> {
     fn site(&mut self, at: Addr) -> Result<(), Stop> {
         let functions = self.resolver.code().functions_of(at);
         if functions.is_empty() {
@@ -143,20 +143,20 @@ impl Search<'_, '_, '_> {
         for function in functions {
             let Some(state) = self.resolver.before(function, at) else { continue };
             let words = self.words(&state);
-            let way = Way { function, state: Rc::new(state), at, words, chain: Vec::new() };
+            let way = CallPath { function, state: Rc::new(state), at, words, chain: Vec::new() };
             self.split(&way, NUMBER, &mut |search, way, number| search.call(way, number as u32))?;
         }
         Ok(())
     }
 
     /// The number, the arguments, and what the second argument points to.
-    fn words(&mut self, state: &State) -> Vec<Value> {
+    fn words(&mut self, state: &State) -> Vec<ValueSet> {
         let mut words = vec![match self.number {
-            Some(number) => Value::number(number.into()),
+            Some(number) => ValueSet::number(number.into()),
             None => state.register(abi::number_register(self.abi)).clone(),
         }];
         words.extend(abi::argument_registers(self.abi).iter().map(|&reg| state.register(reg).clone()));
-        words.resize(BLOCK, Value::Any);
+        words.resize(BLOCK, ValueSet::Any);
         if matches!(self.abi, Abi::I386 | Abi::Arm) {
             let block = words[ARGUMENT + 1].clone();
             words.extend((0..MAX_ARGUMENTS).map(|index| self.pointed_to(state, &block, 4 * index as u64)));
@@ -165,54 +165,49 @@ impl Search<'_, '_, '_> {
     }
 
     /// The word at a distance behind a pointer, in front of the site.
-    fn pointed_to(&mut self, state: &State, pointer: &Value, distance: u64) -> Value {
-        let Some(pointer) = pointer.single() else { return Value::Any };
+    fn pointed_to(&mut self, state: &State, pointer: &ValueSet, distance: u64) -> ValueSet {
+        let Some(pointer) = pointer.single() else { return ValueSet::Any };
         let domain = self.resolver.domain();
         let at = domain.plus(pointer, distance);
         if let Some(place) = domain.place(at) {
-            return state.frame.load(place, 4, domain).unwrap_or(Value::Any);
+            return state.frame.load(place, 4, domain).unwrap_or(ValueSet::Any);
         }
         let given = matches!(domain.origins.get(domain.origins.root(at.origin)), Origin::Register(_));
         if !given || state.dirty {
-            return Value::Any;
+            return ValueSet::Any;
         }
         domain.value(Origin::Memory { at, width: 4, when: When::Entry })
     }
 
-    /// Goes from a way to those in which one of its words is one number, and hands each of these on.
+    /// Splits a path into those in which one of its words is one number, and hands each of these on.
     fn split(
         &mut self,
-        way: &Way,
+        way: &CallPath,
         word: usize,
-        found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
+        found: &mut dyn FnMut(&mut Self, &CallPath, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let atoms = match &way.words[word] {
-            Value::Any if self.lenient => return Ok(()),
-            Value::Any => return Err(Reason::Computed(way.at).into()),
+            ValueSet::Any if self.lenient => return Ok(()),
+            ValueSet::Any => return Err(Reason::Computed(way.at).into()),
             value => value.atoms().to_vec(),
         };
         for atom in atoms {
             let mut way = way.clone();
-            way.words[word] = Value::One(atom);
-            if let Some(numbers) = self.resolver.range(&way.state, atom) {
-                for number in numbers {
-                    way.words[word] = Value::number(number);
-                    self.count()?;
-                    found(self, &way, number)?;
+            way.words[word] = ValueSet::One(atom);
+            let CallPath { function, state, words, at, .. } = &way;
+            let numbers = match self.resolver.range(state, atom) {
+                Some(numbers) => numbers.collect(),
+                None if self.resolver.depends_on_caller(atom) => {
+                    self.callers(&way, word, found)?;
+                    continue;
                 }
-            } else if self.resolver.depends_on_caller(atom) {
-                self.callers(&way, word, found)?;
-            } else {
-                let Way { function, state, words, at, .. } = &way;
-                let numbers = match self.lenient {
-                    true => self.resolver.some_values(*function, state, &words[word], *at),
-                    false => self.resolver.value(*function, state, &words[word], *at)?,
-                };
-                for number in numbers {
-                    way.words[word] = Value::number(number);
-                    self.count()?;
-                    found(self, &way, number)?;
-                }
+                None if self.lenient => self.resolver.some_values(*function, state, &words[word], *at),
+                None => self.resolver.value(*function, state, &words[word], *at)?,
+            };
+            for number in numbers {
+                way.words[word] = ValueSet::number(number);
+                self.count()?;
+                found(self, &way, number)?;
             }
         }
         Ok(())
@@ -223,12 +218,12 @@ impl Search<'_, '_, '_> {
         if self.ways > MAX_WAYS { Err(Stop::TooMany) } else { Ok(()) }
     }
 
-    /// The same for the callers of a way's function.
+    /// The same for the callers of a path's function.
     fn callers(
         &mut self,
-        way: &Way,
+        way: &CallPath,
         word: usize,
-        found: &mut dyn FnMut(&mut Self, &Way, u64) -> Result<(), Stop>,
+        found: &mut dyn FnMut(&mut Self, &CallPath, u64) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         self.count()?;
         let way = &self.widened(way, word);
@@ -253,16 +248,16 @@ impl Search<'_, '_, '_> {
             let Some(state) = self.resolver.after(caller, at) else { continue };
             let words = way.words.iter().map(|value| self.in_caller(way, value, &state, at)).collect();
             let chain = [&[at], &way.chain[..]].concat();
-            let way = Way { function: caller, state: Rc::new(state), at, words, chain };
+            let way = CallPath { function: caller, state: Rc::new(state), at, words, chain };
             self.split(&way, word, found)?;
         }
         self.open.pop();
         Ok(())
     }
 
-    /// A way, but if it comes back to a function that calls itself, words that are others in every round are
+    /// A path, widened where it comes back to a function that calls itself: words that differ in every round are
     /// anything.
-    fn widened(&self, way: &Way, word: usize) -> Way {
+    fn widened(&self, way: &CallPath, word: usize) -> CallPath {
         let mut way = way.clone();
         let mut open = self.open.iter().rev();
         let earlier =
@@ -270,7 +265,7 @@ impl Search<'_, '_, '_> {
         if let Some((_, earlier)) = earlier {
             for (own, earlier) in way.words.iter_mut().zip(earlier) {
                 if own != earlier {
-                    *own = Value::Any;
+                    *own = ValueSet::Any;
                 }
             }
         }
@@ -278,20 +273,20 @@ impl Search<'_, '_, '_> {
     }
 
     /// What a value is to a caller, `state` being the caller's when the function begins.
-    fn in_caller(&mut self, way: &Way, value: &Value, state: &State, at: Addr) -> Value {
-        let parts: Vec<Value> = value
+    fn in_caller(&mut self, way: &CallPath, value: &ValueSet, state: &State, at: Addr) -> ValueSet {
+        let parts: Vec<ValueSet> = value
             .atoms()
             .iter()
             .map(|&atom| match self.resolver.range(&way.state, atom) {
-                Some(numbers) => Value::of(numbers.map(Atom::number).collect()),
+                Some(numbers) => ValueSet::of(numbers.map(Atom::number).collect()),
                 None => self.resolver.translate(atom, state, at),
             })
             .collect();
-        parts.into_iter().reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+        parts.into_iter().reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
     }
 
-    /// Notes one way to make one call.
-    fn call(&mut self, way: &Way, number: u32) -> Result<(), Stop> {
+    /// Notes one call at the end of a path.
+    fn call(&mut self, way: &CallPath, number: u32) -> Result<(), Stop> {
         let (abi, own) = abi::split(self.abi, number);
         let prototype = Prototype::of(abi, own.into());
         let arguments = match prototype {
@@ -309,7 +304,7 @@ impl Search<'_, '_, '_> {
     }
 
     /// What the words of a call can be.
-    fn arguments(&mut self, way: &Way, words: &[Value], prototype: Prototype) -> KnownArguments {
+    fn arguments(&mut self, way: &CallPath, words: &[ValueSet], prototype: Prototype) -> KnownArguments {
         let mut arguments = KnownArguments::default();
         for (index, (argument, word)) in arguments.iter_mut().zip(words).enumerate() {
             if prototype.bits(index) > 0 {
@@ -321,8 +316,8 @@ impl Search<'_, '_, '_> {
 
     fn argument(
         &mut self,
-        way: &Way,
-        word: &Value,
+        way: &CallPath,
+        word: &ValueSet,
         prototype: Prototype,
         index: usize,
     ) -> Option<BTreeSet<u64>> {
@@ -337,7 +332,11 @@ impl Search<'_, '_, '_> {
     }
 
     /// The operations of a call that is several in one.
-    fn operations(&mut self, way: &Way, number: u32) -> Result<Option<BTreeMap<u64, KnownArguments>>, Stop> {
+    fn operations(
+        &mut self,
+        way: &CallPath,
+        number: u32,
+    ) -> Result<Option<BTreeMap<u64, KnownArguments>>, Stop> {
         let (abi, call) = (self.abi, abi::name(self.abi, number).unwrap_or_default());
         let block = call == "socketcall" && way.words.len() > BLOCK;
         if !block && call != "ipc" {

@@ -22,7 +22,7 @@ pub struct AbiDifference {
     /// The calls that only the first plan has.
     pub removed: Vec<Call>,
     /// The calls of both whose arguments differ.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<ChangedCall>,
     /// Whether the first plan is complete and whether the second one is, if that differs; `None` for a plan
     /// that does not have the ABI.
     pub complete: Option<[Option<bool>; 2]>,
@@ -30,7 +30,7 @@ pub struct AbiDifference {
 
 /// A call whose arguments differ.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Changed {
+pub struct ChangedCall {
     /// Its number.
     pub nr: u32,
     /// Its name.
@@ -133,7 +133,7 @@ impl AbiDifference {
         let mut difference = AbiDifference { complete, ..AbiDifference::default() };
         for (nr, call) in before {
             match after.remove(&nr) {
-                Some(other) => difference.changed.extend(Changed::of(&call, &other)),
+                Some(other) => difference.changed.extend(ChangedCall::of(&call, &other)),
                 None => difference.removed.push(call),
             }
         }
@@ -142,8 +142,8 @@ impl AbiDifference {
     }
 }
 
-impl Changed {
-    fn of(before: &Call, after: &Call) -> Option<Changed> {
+impl ChangedCall {
+    fn of(before: &Call, after: &Call) -> Option<ChangedCall> {
         let (mut before_all, mut after_all) = (all_arguments(before), all_arguments(after));
         let names: BTreeSet<String> = before_all.keys().chain(after_all.keys()).cloned().collect();
         let arguments: BTreeMap<_, _> = names
@@ -156,7 +156,7 @@ impl Changed {
             .filter(|(_, [before, after])| numbers(before) != numbers(after))
             .collect();
         let name = before.name.clone().or_else(|| after.name.clone());
-        (!arguments.is_empty()).then_some(Changed { nr: before.nr, name, arguments })
+        (!arguments.is_empty()).then_some(ChangedCall { nr: before.nr, name, arguments })
     }
 }
 

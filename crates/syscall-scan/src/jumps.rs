@@ -15,7 +15,7 @@ use kflow::BlockIndex;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::code::{Block, Code, ExitId, ExitKind, Function, Shape};
+use crate::code::{Block, Code, ExitId, ExitKind, Fingerprint, Function};
 use crate::flow::Flows;
 use crate::image::Addr;
 use crate::parallel::share;
@@ -34,27 +34,28 @@ pub(crate) struct Jumps {
 struct Jump {
     /// The functions that it is in, by rising address.
     functions: Vec<Addr>,
-    /// What its targets followed from when they were looked for last.
-    looked: Option<Basis>,
-    /// The shape of its functions when they were looked for by what the jump is made of.
-    tried: Option<Shape>,
+    /// What its targets were derived from last.
+    basis: Option<Basis>,
+    /// The fingerprint of its functions when its targets were last looked for among their own tables.
+    tried_own_tables: Option<Fingerprint>,
+    /// Whether its targets are not known.
     lost: bool,
 }
 
-/// What is known of a jump follows from code that has this shape.
+/// The code that targets were derived from, by its fingerprint: while that is the same, so are the targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Basis {
     /// The chains of blocks in front of it.
-    Chains(Shape),
+    Chains(Fingerprint),
     /// All blocks of its functions.
-    Functions(Shape),
+    Functions(Fingerprint),
 }
 
 /// What is known of a function with computed jumps.
 struct Members {
     /// How many blocks it has.
     blocks: usize,
-    shape: Shape,
+    fingerprint: Fingerprint,
     /// Its jumps, by their numbers.
     jumps: Vec<OwnJump>,
 }
@@ -62,16 +63,9 @@ struct Members {
 /// A jump in one of its functions.
 struct OwnJump {
     id: ExitId,
-    /// The blocks in front of it, see [`Function::chain_to`], and their shape.
+    /// The blocks in front of it, see [`Function::chain_to`], and their fingerprint.
     chain: Function,
-    shape: Shape,
-}
-
-/// What has been found out about a jump.
-struct Found {
-    targets: Targets,
-    /// Whether the chains in front of it tell by themselves.
-    by_chains: bool,
+    fingerprint: Fingerprint,
 }
 
 impl Jumps {
@@ -80,46 +74,48 @@ impl Jumps {
         self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id)
     }
 
-    /// Finds the targets of computed jumps where what they followed from is not as it was. Returns whether any are new.
+    /// Finds the targets of computed jumps whose code has changed since the last time. Returns whether any are new.
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
-        pending.retain(|&id| match self.jumps[&id].looked {
-            Some(Basis::Chains(shape)) => shape != self.chains(id),
-            Some(Basis::Functions(shape)) => shape != self.shape(id),
+        pending.retain(|&id| match self.jumps[&id].basis {
+            Some(Basis::Chains(fingerprint)) => fingerprint != self.chains(id),
+            Some(Basis::Functions(fingerprint)) => fingerprint != self.fingerprint(id),
             None => true,
         });
         let mut found = self.look(&pending, || Flows::new(code), |flows, id| self.look_for(flows, id));
-        let is_unknown = |found: &Found| found.targets == Targets::Unknown;
-        let unknown: Vec<ExitId> =
-            found.iter().filter(|(_, found)| is_unknown(found)).map(|(&id, _)| id).collect();
-        let keeping = || Flows::new(code).map(Flows::keeping_constants);
+        let unknown = found.iter().filter(|(_, (targets, _))| *targets == Targets::Unknown);
+        let unknown: Vec<ExitId> = unknown.map(|(&id, _)| id).collect();
+        let keeping = || Flows::new(code).keeping_constants();
         found.extend(self.look(&unknown, keeping, |flows, id| self.look_for(flows, id)));
         pending.sort_unstable_by_key(|&id| code.exit(id).at);
         let mut any = false;
         for id in pending {
-            let nothing = Found { targets: Targets::Unknown, by_chains: false };
-            let Found { targets, by_chains } = found.remove(&id).unwrap_or(nothing);
-            let basis =
-                if by_chains { Basis::Chains(self.chains(id)) } else { Basis::Functions(self.shape(id)) };
+            let (targets, by_chains) = found.remove(&id).unwrap_or((Targets::Unknown, false));
+            let basis = if by_chains {
+                Basis::Chains(self.chains(id))
+            } else {
+                Basis::Functions(self.fingerprint(id))
+            };
             let jump = self.jumps.entry(id).or_default();
             // One that constants decide may do so no longer at any time.
-            jump.looked = (!code.is_decided(id)).then_some(basis);
-            jump.tried = None;
+            jump.basis = (!code.is_decided(id)).then_some(basis);
+            jump.tried_own_tables = None;
             any |= self.note(code, id, targets);
         }
         any
     }
 
-    /// Finds targets of the jumps that are lost by what they are made of. Returns whether any are new.
+    /// Looks for the targets of jumps that are lost among the tables of their own functions ([`among_own_tables`]).
+    /// Returns whether any are new.
     pub(crate) fn follow_lost(&mut self, code: &mut Code) -> bool {
         let mut lost: Vec<ExitId> =
-            self.lost().filter(|id| Some(self.shape(*id)) != self.jumps[id].tried).collect();
+            self.lost().filter(|id| Some(self.fingerprint(*id)) != self.jumps[id].tried_own_tables).collect();
         lost.sort_unstable();
         let mut found = self.look(&lost, || Flows::new(code), among_own_tables);
         let mut any = false;
         for id in lost {
-            let shape = self.shape(id);
-            self.jumps.entry(id).or_default().tried = Some(shape);
+            let fingerprint = self.fingerprint(id);
+            self.jumps.entry(id).or_default().tried_own_tables = Some(fingerprint);
             any |= self.note(code, id, found.remove(&id).unwrap_or(Targets::Unknown));
         }
         any
@@ -130,14 +126,14 @@ impl Jumps {
         self.members(id).map(|known| known.blocks).sum()
     }
 
-    /// The shape of the functions of a jump.
-    fn shape(&self, id: ExitId) -> Shape {
-        Shape::of_all(self.members(id).map(|known| known.shape))
+    /// The fingerprint of the functions of a jump.
+    fn fingerprint(&self, id: ExitId) -> Fingerprint {
+        Fingerprint::of_all(self.members(id).map(|known| known.fingerprint))
     }
 
-    /// The shape of the chains in front of a jump in its functions.
-    fn chains(&self, id: ExitId) -> Shape {
-        Shape::of_all(self.own(id).map(|(_, own)| own.shape))
+    /// The fingerprint of the chains in front of a jump in its functions.
+    fn chains(&self, id: ExitId) -> Fingerprint {
+        Fingerprint::of_all(self.own(id).map(|(_, own)| own.fingerprint))
     }
 
     /// A jump as its functions have it: once in each, unless instructions there lie within others.
@@ -194,15 +190,18 @@ impl Jumps {
         entries.all(|entry| {
             let now = Members::of(code, entry);
             match self.functions.get(&entry) {
-                Some(known) => known.shape == now.shape && known.shapes().eq(now.shapes()),
+                Some(known) => {
+                    known.fingerprint == now.fingerprint && known.fingerprints().eq(now.fingerprints())
+                }
                 None => now.jumps.is_empty(),
             }
         })
     }
 
-    /// Looks for the targets of a jump. In each of its functions, the chain in front of it may tell, by itself or with
-    /// the numbers that registers hold there; else the flow of values through the whole function does.
-    fn look_for(&self, flows: &mut Flows, id: ExitId) -> Found {
+    /// Looks for the targets of a jump, and tells whether the chains in front of it gave them by themselves. In each of its
+    /// functions, the chain may do so, by itself or with the numbers that registers hold in front of it; else the flow of
+    /// values through the whole function does.
+    fn look_for(&self, flows: &mut Flows, id: ExitId) -> (Targets, bool) {
         let at = flows.code.exit(id).at;
         let (mut along, mut open, mut by_chains) = (Targets::Leaves, Vec::new(), true);
         for (entry, own) in self.own(id) {
@@ -216,15 +215,14 @@ impl Jumps {
                 None => open.push(entry),
             }
         }
-        let targets = along.join(targets(flows, at, &open));
-        Found { targets, by_chains }
+        (along.join(targets(flows, at, &open)), by_chains)
     }
 
     /// Looks at jumps with `look`, those of the same functions on the same thread.
     fn look<'c, F: Send>(
         &self,
         jumps: &[ExitId],
-        flows: impl Fn() -> Option<Flows<'c>> + Sync,
+        flows: impl Fn() -> Flows<'c> + Sync,
         look: impl Fn(&mut Flows<'c>, ExitId) -> F + Sync,
     ) -> FxHashMap<ExitId, F> {
         let mut groups: FxHashMap<&[Addr], Vec<ExitId>> = FxHashMap::default();
@@ -234,8 +232,7 @@ impl Jumps {
         let mut groups: Vec<(&[Addr], Vec<ExitId>)> = groups.into_iter().collect();
         groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.blocks(jumps[0])), *functions));
         let found = share(&groups, flows, |flows, (_, jumps)| {
-            let look = |&id: &ExitId| Some((id, look(flows.as_mut()?, id)));
-            jumps.iter().filter_map(look).collect::<Vec<_>>()
+            jumps.iter().map(|&id| (id, look(flows, id))).collect::<Vec<_>>()
         });
         found.into_iter().flatten().collect()
     }
@@ -267,16 +264,16 @@ impl Members {
         let own = |(index, block): (usize, &Block)| {
             let id = block.exit.filter(|&id| code.exit(id).kind == ExitKind::IndirectJump)?;
             let chain = function.chain_to(BlockIndex(index as u32), &predecessors);
-            Some(OwnJump { id, shape: chain.shape_with_exits(code), chain })
+            Some(OwnJump { id, fingerprint: chain.fingerprint_with_exits(code), chain })
         };
         let mut jumps: Vec<OwnJump> = function.blocks.iter().enumerate().filter_map(own).collect();
         jumps.sort_unstable_by_key(|own| own.id);
-        Members { blocks: function.blocks.len(), shape: function.shape(), jumps }
+        Members { blocks: function.blocks.len(), fingerprint: function.fingerprint(), jumps }
     }
 
-    /// Its jumps, with the shapes of what is in front of them.
-    fn shapes(&self) -> impl Iterator<Item = (ExitId, Shape)> {
-        self.jumps.iter().map(|own| (own.id, own.shape))
+    /// Its jumps, with the fingerprints of what is in front of them.
+    fn fingerprints(&self) -> impl Iterator<Item = (ExitId, Fingerprint)> {
+        self.jumps.iter().map(|own| (own.id, own.fingerprint))
     }
 }
 
@@ -295,8 +292,8 @@ mod tests {
             let root = recipe("package.sh", &["busybox-static", machine]);
             let object = Object::read(&std::fs::read(root.join("bin/busybox")).unwrap()).unwrap();
             let image = Image::link(&Process::single(object, "busybox")).unwrap();
-            let code = reach(&image).unwrap().code;
-            let mut flows = Flows::new(&code).unwrap();
+            let code = reach(&image).code;
+            let mut flows = Flows::new(&code);
             let mut told = 0;
             for entry in code.functions_that_jump() {
                 for own in Members::of(&code, entry).jumps {

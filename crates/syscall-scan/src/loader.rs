@@ -64,15 +64,27 @@ struct Conversions {
 struct Assembly<'l> {
     loader: &'l Loader,
     process: Process,
-    /// The directory of each member, links followed.
-    origins: Vec<PathBuf>,
-    /// The member that first asked for each.
-    loaded_by: Vec<Option<MemberIndex>>,
+    /// By member, how it was loaded.
+    loads: Vec<Load>,
     by_path: FxHashMap<PathBuf, MemberIndex>,
-    /// Whether what each member needs has been loaded.
-    complete: Vec<bool>,
     musl: bool,
     machine: Machine,
+}
+
+/// How a member was loaded.
+struct Load {
+    /// Its directory, links followed.
+    origin: PathBuf,
+    /// The member that first asked for it.
+    by: Option<MemberIndex>,
+    /// Whether what it needs has been loaded.
+    is_complete: bool,
+}
+
+impl Load {
+    fn new(path: &Path, by: Option<MemberIndex>) -> Load {
+        Load { origin: path.parent().unwrap_or(Path::new("/")).to_owned(), by, is_complete: false }
+    }
 }
 
 impl Loader {
@@ -104,13 +116,10 @@ impl Loader {
         let is_dynamic =
             interpreter.is_some() || object.dynamic.as_ref().is_some_and(|d| !d.needed.is_empty());
         let process = Process::single(object, file);
-        let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
         let mut assembly = Assembly {
             loader: self,
             process,
-            origins: vec![directory],
-            loaded_by: vec![None],
-            complete: vec![false],
+            loads: vec![Load::new(path, None)],
             by_path: FxHashMap::from_iter([(path.to_owned(), MemberIndex::FIRST)]),
             musl: interpreter.as_deref().is_some_and(is_musl),
             machine,
@@ -182,9 +191,8 @@ impl Loader {
             if object.may_enter_kernel() {
                 conversions.suspicious.push(path);
             }
-            let symbols = object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.iter());
-            imports
-                .extend(symbols.filter(|s| !s.defined && s.kind.is_code()).map(|symbol| symbol.name.clone()));
+            let called = object.dynamic_symbols().filter(|symbol| !symbol.defined && symbol.kind.is_code());
+            imports.extend(called.map(|symbol| symbol.name.clone()));
         }
         conversions.imports = imports.into_iter().collect();
         conversions.imports.sort_unstable();
@@ -334,9 +342,7 @@ impl Assembly<'_> {
         if self.load_closure(member).is_err() {
             // Take back what was loaded for nothing.
             self.by_path.retain(|_, member| member.get() < members);
-            self.origins.truncate(members);
-            self.loaded_by.truncate(members);
-            self.complete.truncate(members);
+            self.loads.truncate(members);
             self.process.members = known;
             self.process.variants.retain(|(member, _)| member.get() < members);
             return None;
@@ -351,7 +357,7 @@ impl Assembly<'_> {
         let mut next = 0;
         while let Some(&member) = pending.get(next) {
             next += 1;
-            if !std::mem::replace(&mut self.complete[member.get()], true) {
+            if !std::mem::replace(&mut self.loads[member.get()].is_complete, true) {
                 let object = Arc::clone(&self.process.members[member.get()].object);
                 let names = object.dynamic.as_ref().map_or(&[][..], |dynamic| &dynamic.needed);
                 for name in names {
@@ -428,11 +434,12 @@ impl Assembly<'_> {
         let mut next = Some(asking);
         while let Some(member) = next {
             let object = &*self.process.members[member.get()].object;
-            chain.push((object, self.origins[member.get()].as_path()));
-            next = self.loaded_by[member.get()];
+            let Load { origin, by, .. } = &self.loads[member.get()];
+            chain.push((object, origin.as_path()));
+            next = *by;
         }
-        if self.loaded_by[asking.get()].is_none() && asking != MemberIndex::FIRST {
-            chain.push((&*self.process.members[0].object, self.origins[0].as_path()));
+        if self.loads[asking.get()].by.is_none() && asking != MemberIndex::FIRST {
+            chain.push((&*self.process.members[0].object, self.loads[0].origin.as_path()));
         }
         let asking = Asking { chain, musl: self.musl };
         candidates(&self.loader.root, &self.loader.directories, name, &asking)
@@ -443,9 +450,7 @@ impl Assembly<'_> {
         let file = path.to_string_lossy().into();
         let member = Member { object, file, at_start: false, whole: false, needed: Vec::new() };
         self.process.members.push(member);
-        self.complete.push(false);
-        self.origins.push(path.parent().unwrap_or(Path::new("/")).to_owned());
-        self.loaded_by.push(by);
+        self.loads.push(Load::new(&path, by));
         self.by_path.insert(path, index);
         index
     }

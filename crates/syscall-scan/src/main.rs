@@ -74,7 +74,7 @@ fn filter(syscalls: &Syscalls, options: &Options) -> Result<Filter, Failure> {
     }
     let filter = &options.filter;
     filter.also.iter().try_for_each(|call| check_name(call))?;
-    Ok(Filter::new(syscalls, filter.action.into(), filter.args, &filter.also))
+    Ok(Filter::new(syscalls, filter.action, filter.args, &filter.also))
 }
 
 /// Refuses what is the name of no system call.

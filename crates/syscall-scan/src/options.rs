@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use syscall_scan::assume::Assumption;
-use syscall_scan::filter;
+use syscall_scan::filter::Action;
 
 /// Finds the system calls that programs can make, and with which arguments.
 ///
@@ -137,27 +137,6 @@ pub enum DiffFormat {
     Text,
     /// As JSON
     Json,
-}
-
-/// What happens to a call that a filter does not allow.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Action {
-    /// It fails with EPERM
-    Errno,
-    /// It ends the process
-    Kill,
-    /// It is made, and noted in the kernel's log
-    Log,
-}
-
-impl From<Action> for filter::Action {
-    fn from(action: Action) -> filter::Action {
-        match action {
-            Action::Errno => filter::Action::Errno,
-            Action::Kill => filter::Action::Kill,
-            Action::Log => filter::Action::Log,
-        }
-    }
 }
 
 const EXAMPLES: &str = "\

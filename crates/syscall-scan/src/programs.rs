@@ -74,7 +74,7 @@ fn find_program(root: &Sysroot, name: &Path) -> Option<PathBuf> {
 
 /// What a root file system holds.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct RootContents {
     /// The programs, by path, links followed.
     pub programs: Vec<PathBuf>,
     /// Scripts, whose interpreters are among the programs.
@@ -92,8 +92,8 @@ pub struct Found {
 }
 
 /// Walks a root file system. `visit` is told of every file.
-pub fn walk(root: &Sysroot, visit: impl Fn()) -> Found {
-    let mut found = Found::default();
+pub fn walk(root: &Sysroot, visit: impl Fn()) -> RootContents {
+    let mut found = RootContents::default();
     let mut seen = BTreeSet::new();
     let mut pending = vec![PathBuf::from("/")];
     while let Some(directory) = pending.pop() {
@@ -129,7 +129,7 @@ pub fn walk(root: &Sysroot, visit: impl Fn()) -> Found {
     found
 }
 
-impl Found {
+impl RootContents {
     fn add(&mut self, root: &Sysroot, path: PathBuf, executable: bool) {
         let Ok(start) = first_bytes(&root.outside(&path)) else {
             self.unreadable += 1;

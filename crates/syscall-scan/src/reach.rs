@@ -24,9 +24,9 @@ pub struct Reached<'i> {
     pub absent: Vec<(Addr, String)>,
 }
 
-/// Explores the whole program. `None` if kshrink does not know the machine's instruction set.
-pub fn reach(image: &Image) -> Option<Reached<'_>> {
-    let mut code = Code::new(image)?;
+/// Explores the whole program.
+pub fn reach(image: &Image) -> Reached<'_> {
+    let mut code = Code::new(image);
     let mut jumps = Jumps::default();
     let mut names = ByName::new(image);
     loop {
@@ -51,5 +51,5 @@ pub fn reach(image: &Image) -> Option<Reached<'_>> {
     let names_lost = names.lost.into_iter().map(|(at, reason)| (at, UnresolvedKind::Name, reason));
     let mut lost: LostPlaces = lost.chain(large).chain(methods).chain(names_lost).collect();
     lost.sort_unstable_by_key(|&(at, ..)| at);
-    Some(Reached { code, lost, absent: names.absent.into_iter().collect() })
+    Reached { code, lost, absent: names.absent.into_iter().collect() }
 }

@@ -45,13 +45,7 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
         }
     }
     // Code that was not seen may use any ABI.
-    unresolved.extend(scan.lost.iter().map(|lost| Unresolved {
-        file: lost.file.to_string(),
-        address: lost.address.to_string(),
-        function: lost.function.clone(),
-        kind: lost.kind,
-        reason: lost.reason.clone(),
-    }));
+    unresolved.extend(scan.lost.iter().cloned());
     let mut calls = AbiCalls {
         complete: unresolved.is_empty(),
         programs: vec![file.to_owned()],
@@ -165,7 +159,7 @@ pub fn place(file: &str, address: &str, function: &Option<String>) -> String {
 mod tests {
     use super::*;
     use crate::image::Addr;
-    use crate::scan::{Lost, Site};
+    use crate::scan::Site;
 
     fn site(address: u64, abi: Abi, numbers: Result<&[u32], &str>) -> Site {
         let call = |&nr| (nr, SiteCall::default());
@@ -189,9 +183,9 @@ mod tests {
         assert!(!found.get(Abi::I386).unwrap().complete);
         assert!(text(&found).contains("a:0x2000: unresolved call: why"), "{}", text(&found));
         assert_eq!(numbers(&found), None);
-        let lost = Lost {
+        let lost = Unresolved {
             file: "a".into(),
-            address: Addr(0x3000),
+            address: "0x3000".into(),
             function: Some("f".into()),
             kind: UnresolvedKind::Jump,
             reason: "a jump".into(),

@@ -7,16 +7,16 @@
 
 use std::collections::BTreeSet;
 
-use kisa::{Value as Operand, low_mask, sign_extend};
+use kisa::{Value, low_mask, sign_extend};
 use rustc_hash::FxHashMap;
 
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
-use crate::flow::{Domain, Flows, Local, State};
+use crate::flow::{Domain, Flows, State};
 use crate::follow::{Lost, Stored, calls_through, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
-use crate::values::{Atom, Origin, OriginId, Value, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 /// The most values that a range may stand for.
 const MAX_RANGE: u64 = 64;
@@ -50,7 +50,7 @@ pub enum Reason {
 }
 
 /// The numbers that a value may be, or why that is not known.
-pub type Numbers = Result<BTreeSet<u64>, Reason>;
+pub type Resolved = Result<BTreeSet<u64>, Reason>;
 
 /// Resolves values over all functions.
 pub struct Resolver<'f, 'c> {
@@ -62,39 +62,39 @@ pub struct Resolver<'f, 'c> {
     /// The variables whose pointers are being followed, from the outermost: one that holds what it is moved on to
     /// (`p++`, `p = p->next`) has no end.
     followed: Vec<Addr>,
-    /// How many were open at most, and the outermost of them that was come back to, since the innermost
-    /// began.
-    deepest: usize,
-    outermost: usize,
-    /// What has been resolved, as long as it does not depend on what was open then.
-    known: FxHashMap<(Addr, Atom), Known>,
+    /// Bookkeeping of the depth-first search, since the innermost value of `open` began: how long `open` was at most,
+    /// and the least index in it that a cycle led back to (Tarjan's low link).
+    max_depth: usize,
+    low_link: usize,
+    /// What has been resolved. A value that a cycle leads through is kept once the whole cycle is resolved.
+    known: FxHashMap<(Addr, Atom), CachedResult>,
     /// Whether what is not known is left out, see [`Resolver::some_values`].
     lenient: bool,
-    /// What has been resolved while [`Resolver::lenient`] was the other way.
-    known_otherwise: FxHashMap<(Addr, Atom), Known>,
+    /// The same for the other value of [`Resolver::lenient`].
+    known_otherwise: FxHashMap<(Addr, Atom), CachedResult>,
 }
 
 /// What was found out about a value.
-struct Known {
-    numbers: Numbers,
-    /// How many values were open for it.
+struct CachedResult {
+    numbers: Resolved,
+    /// How many values its resolution added to [`Resolver::open`] at most.
     depth: usize,
 }
 
 impl<'f, 'c> Resolver<'f, 'c> {
-    /// Nothing resolved so far. `None` if nothing is known about the machine's conventions.
-    pub fn new(code: &'c Code<'c>, references: &'f References) -> Option<Resolver<'f, 'c>> {
-        Some(Resolver {
-            flows: Flows::new(code)?,
+    /// Nothing resolved so far.
+    pub fn new(code: &'c Code<'c>, references: &'f References) -> Resolver<'f, 'c> {
+        Resolver {
+            flows: Flows::new(code),
             references,
             open: Vec::new(),
             followed: Vec::new(),
-            deepest: 0,
-            outermost: usize::MAX,
+            max_depth: 0,
+            low_link: usize::MAX,
             known: FxHashMap::default(),
             lenient: false,
             known_otherwise: FxHashMap::default(),
-        })
+        }
     }
 
     /// The code.
@@ -134,17 +134,17 @@ impl<'f, 'c> Resolver<'f, 'c> {
 
     /// The numbers that a value may be in front of the instruction at `at`, whatever function it is in.
     /// `read` picks the value from the state.
-    pub fn numbers(&mut self, at: Addr, read: impl Fn(&State) -> Value) -> Numbers {
+    pub fn numbers(&mut self, at: Addr, read: impl Fn(&State) -> ValueSet) -> Resolved {
         self.read(at, |_, state| read(state))
     }
 
     /// The numbers that an operand may be in front of the instruction at `at`.
-    pub fn operand(&mut self, at: Addr, operand: Operand) -> Numbers {
+    pub fn operand(&mut self, at: Addr, operand: Value) -> Resolved {
         self.read(at, |flows, state| flows.operand(state, at, operand))
     }
 
     /// Those of [`Resolver::numbers`] that are known, whatever else it may be.
-    pub fn some_numbers(&mut self, at: Addr, read: impl Fn(&State) -> Value) -> BTreeSet<u64> {
+    pub fn some_numbers(&mut self, at: Addr, read: impl Fn(&State) -> ValueSet) -> BTreeSet<u64> {
         self.leniently(|resolver| resolver.numbers(at, read))
     }
 
@@ -154,13 +154,13 @@ impl<'f, 'c> Resolver<'f, 'c> {
         &mut self,
         function: Addr,
         state: &State,
-        value: &Value,
+        value: &ValueSet,
         at: Addr,
     ) -> BTreeSet<u64> {
         self.leniently(|resolver| resolver.value(function, state, value, at))
     }
 
-    fn leniently(&mut self, resolve: impl FnOnce(&mut Self) -> Numbers) -> BTreeSet<u64> {
+    fn leniently(&mut self, resolve: impl FnOnce(&mut Self) -> Resolved) -> BTreeSet<u64> {
         self.lenient = true;
         std::mem::swap(&mut self.known, &mut self.known_otherwise);
         let numbers = resolve(self);
@@ -170,11 +170,11 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// Numbers, or none if they are not known and need not be.
-    fn if_known(&self, numbers: Numbers) -> Numbers {
+    fn if_known(&self, numbers: Resolved) -> Resolved {
         if self.lenient { Ok(numbers.unwrap_or_default()) } else { numbers }
     }
 
-    fn read(&mut self, at: Addr, read: impl Fn(&mut Flows, &State) -> Value) -> Numbers {
+    fn read(&mut self, at: Addr, read: impl Fn(&mut Flows, &State) -> ValueSet) -> Resolved {
         let functions = self.flows.code.functions_of(at);
         if functions.is_empty() {
             return Err(Reason::Computed(at));
@@ -190,8 +190,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// The numbers that a value of `function` may be. `state` and `at` say where.
-    pub(crate) fn value(&mut self, function: Addr, state: &State, value: &Value, at: Addr) -> Numbers {
-        if *value == Value::Any {
+    pub(crate) fn value(&mut self, function: Addr, state: &State, value: &ValueSet, at: Addr) -> Resolved {
+        if *value == ValueSet::Any {
             return self.if_known(Err(Reason::Computed(at)));
         }
         let mut all = BTreeSet::new();
@@ -209,42 +209,42 @@ impl<'f, 'c> Resolver<'f, 'c> {
 
     /// The numbers that a value of `function` may be that depends on how the function was called, or on
     /// what others wrote to memory.
-    fn of_callers(&mut self, function: Addr, atom: Atom) -> Numbers {
+    fn of_callers(&mut self, function: Addr, atom: Atom) -> Resolved {
         let key = (function, atom);
         if let Some(known) = self.known.get(&key) {
             if self.open.len() + known.depth > MAX_DEPTH {
                 return Err(Reason::Deep);
             }
-            self.deepest = self.deepest.max(self.open.len() + known.depth);
+            self.max_depth = self.max_depth.max(self.open.len() + known.depth);
             return known.numbers.clone();
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(Reason::Deep);
         }
         if let Some(place) = self.open.iter().position(|open| *open == key) {
-            self.outermost = self.outermost.min(place);
+            self.low_link = self.low_link.min(place);
             return Ok(BTreeSet::new());
         }
         let own = self.open.len();
-        let before = (self.deepest, self.outermost);
-        (self.deepest, self.outermost) = (own + 1, usize::MAX);
+        let before = (self.max_depth, self.low_link);
+        (self.max_depth, self.low_link) = (own + 1, usize::MAX);
         self.open.push(key);
         let numbers = self.of_origin(function, atom);
         self.open.pop();
-        // What comes back to a value that is still open is a part of that one's numbers only.
-        if self.outermost >= own {
-            self.outermost = usize::MAX;
+        // In a cycle that leads back to a value which is still open, these are not all numbers yet.
+        if self.low_link >= own {
+            self.low_link = usize::MAX;
             if numbers != Err(Reason::Deep) {
-                let depth = self.deepest - own;
-                self.known.insert(key, Known { numbers: numbers.clone(), depth });
+                let depth = self.max_depth - own;
+                self.known.insert(key, CachedResult { numbers: numbers.clone(), depth });
             }
         }
-        self.deepest = self.deepest.max(before.0);
-        self.outermost = self.outermost.min(before.1);
+        self.max_depth = self.max_depth.max(before.0);
+        self.low_link = self.low_link.min(before.1);
         numbers
     }
 
-    fn of_origin(&mut self, function: Addr, atom: Atom) -> Numbers {
+    fn of_origin(&mut self, function: Addr, atom: Atom) -> Resolved {
         if self.flows.domain.place(atom).is_some() {
             return Err(Reason::Computed(function)); // an address in the frame
         }
@@ -279,7 +279,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// The numbers that an argument of a function may be.
-    fn of_arguments(&mut self, function: Addr, atom: Atom) -> Numbers {
+    fn of_arguments(&mut self, function: Addr, atom: Atom) -> Resolved {
         let code = self.flows.code;
         let mut all = BTreeSet::new();
         let callers = match self.callers(function) {
@@ -302,7 +302,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
 
     /// The numbers that an argument of a callee is, where the straight code in front of the call makes them.
     fn passed(&mut self, call: ExitId, atom: Atom) -> Option<Vec<u64>> {
-        let Local { state, keeps_frame } = self.flows.after_run(call)?;
+        let (state, keeps_frame) = self.flows.after_run(call)?;
         if !keeps_frame && !self.is_in_register(atom.origin) {
             return None;
         }
@@ -320,7 +320,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// The numbers that `width` bytes of memory may be when the instruction `by` of `function` reads them.
-    fn of_memory(&mut self, function: Addr, at: Atom, width: u8, by: Addr) -> Numbers {
+    fn of_memory(&mut self, function: Addr, at: Atom, width: u8, by: Addr) -> Resolved {
         let unknown = || Reason::Memory(by);
         let origins = &self.flows.domain.origins;
         match origins.get(at.origin) {
@@ -353,14 +353,14 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// The numbers that `width` bytes may be, `offset` behind where a variable points to.
-    fn of_pointers(&mut self, variable: Addr, offset: u64, width: u8, by: Addr) -> Numbers {
+    fn of_pointers(&mut self, variable: Addr, offset: u64, width: u8, by: Addr) -> Resolved {
         let word = self.flows.code.image.machine.word_size();
         if self.flows.code.image.initial(variable, word).unwrap_or(0) != 0 {
             return Err(Reason::Memory(by));
         }
         let mut all = BTreeSet::new();
         for Stored { function, at: place, value } in self.stores_to(variable, word, by)? {
-            if value == Value::Any {
+            if value == ValueSet::Any {
                 return Err(Reason::Computed(place));
             }
             // A null pointer is not read through.
@@ -373,7 +373,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// The numbers that a variable may hold.
-    fn of_variable(&mut self, variable: Addr, width: u8, by: Addr) -> Numbers {
+    fn of_variable(&mut self, variable: Addr, width: u8, by: Addr) -> Resolved {
         let mut all = BTreeSet::new();
         all.insert(self.flows.code.image.initial(variable, width).unwrap_or(0));
         for Stored { function, at, value } in self.stores_to(variable, width, by)? {
@@ -477,21 +477,21 @@ impl<'f, 'c> Resolver<'f, 'c> {
     }
 
     /// What an atom of a function is to its caller, `state` being the caller's when the function begins.
-    pub(crate) fn translate(&mut self, atom: Atom, state: &State, at: Addr) -> Value {
+    pub(crate) fn translate(&mut self, atom: Atom, state: &State, at: Addr) -> ValueSet {
         let value = self.translate_origin(atom.origin, state, at);
         let domain = &self.flows.domain;
         value.map(|found| Some(domain.plus(found, atom.offset)))
     }
 
-    fn translate_origin(&mut self, origin: OriginId, state: &State, here: Addr) -> Value {
+    fn translate_origin(&mut self, origin: OriginId, state: &State, here: Addr) -> ValueSet {
         match self.flows.domain.origins.get(origin) {
-            Origin::Number => Value::number(0),
+            Origin::Number => ValueSet::number(0),
             Origin::Register(reg) => state.register(reg).clone(),
             Origin::Memory { at, width, when } => {
                 let addresses = self.translate(at, state, here);
                 let loaded = addresses.atoms().iter();
                 let loaded = loaded.map(|&address| self.load(address, width, when, state, here));
-                loaded.reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+                loaded.reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
             }
             Origin::Signed { of, width } => {
                 let value = self.translate(of, state, here);
@@ -510,22 +510,22 @@ impl<'f, 'c> Resolver<'f, 'c> {
                     domain.low(atom, width, range)
                 })
             }
-            _ => Value::Any,
+            _ => ValueSet::Any,
         }
     }
 
     /// What the caller has at an address.
-    fn load(&mut self, address: Atom, width: u8, when: When, state: &State, at: Addr) -> Value {
+    fn load(&mut self, address: Atom, width: u8, when: When, state: &State, at: Addr) -> ValueSet {
         let domain = &mut self.flows.domain;
         if let Some(place) = domain.place(address) {
             return match when {
-                When::Entry => state.frame.load(place, width, domain).unwrap_or(Value::Any),
-                When::Later(_) => Value::Any,
+                When::Entry => state.frame.load(place, width, domain).unwrap_or(ValueSet::Any),
+                When::Later(_) => ValueSet::Any,
             };
         }
         if let Some(number) = address.as_number() {
             if let Some(content) = self.flows.code.image.constant(Addr(number), width) {
-                return Value::number(content);
+                return ValueSet::number(content);
             }
         }
         let when = if state.dirty { When::Later(at) } else { when };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kisa::Effect;
-use kplan::{Abi, UnresolvedKind};
+use kplan::{Abi, Unresolved, UnresolvedKind};
 
 use crate::Error;
 use crate::abi;
@@ -24,7 +24,7 @@ pub struct Scan {
     /// Every place that enters the kernel and that can run, by rising address.
     pub sites: Vec<Site>,
     /// Places that lead to code which was not seen, and may make any call.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<Unresolved>,
     /// The libraries that are loaded by name, but that the root file system does not have: who loads them, and
     /// their names.
     pub absent: BTreeSet<(Arc<str>, String)>,
@@ -49,30 +49,14 @@ pub struct Site {
     pub unknown: Option<String>,
 }
 
-/// A place that leads to code which was not seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// The file that it is in.
-    pub file: Arc<str>,
-    /// The instruction, as an address of the file.
-    pub address: Addr,
-    /// The function that it is in, where the program has symbols.
-    pub function: Option<String>,
-    /// What is not known.
-    pub kind: UnresolvedKind,
-    /// The same in words.
-    pub reason: String,
-}
-
 /// Scans a process.
 ///
 /// # Errors
-/// If it cannot be put into memory, or is for a machine that is not known. What cannot be resolved in it is no
-/// error.
+/// If it cannot be put into memory. What cannot be resolved in it is no error.
 pub fn scan(process: &Process) -> Result<Scan, Error> {
     let image = Image::link(process)?;
-    let Reached { code, lost, absent } = reach(&image).ok_or_else(|| other_machine(&image))?;
-    let sites = sites(&code)?.into_iter().map(|(at, abi, calls)| {
+    let Reached { code, lost, absent } = reach(&image);
+    let sites = sites(&code).into_iter().map(|(at, abi, calls)| {
         let Calls { known: calls, unknown } = calls;
         let unknown = unknown.map(|reason| reason.describe(&image));
         let (file, address) = image.place(at);
@@ -80,24 +64,24 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
     });
     let lost = lost.into_iter().map(|(at, kind, reason)| {
         let (file, address) = image.place(at);
-        Lost { file, address, function: image.function_at(at).map(str::to_owned), kind, reason }
+        let function = image.function_at(at).map(str::to_owned);
+        Unresolved { file: file.to_string(), address: address.to_string(), function, kind, reason }
     });
-    let variants = process.variants.iter().map(|(member, path)| Lost {
-        file: Arc::clone(&process.members[member.get()].file),
-        address: Addr(0),
+    let not_scanned = |file: &str, reason| Unresolved {
+        file: file.to_owned(),
+        address: Addr(0).to_string(),
         function: None,
         kind: UnresolvedKind::Code,
-        reason: format!("newer processors take {path} in its place, which is not scanned"),
+        reason,
+    };
+    let variants = process.variants.iter().map(|(member, path)| {
+        let reason = format!("newer processors take {path} in its place, which is not scanned");
+        not_scanned(&process.members[member.get()].file, reason)
     });
     let others = process.members.iter().flat_map(|member| {
         let others = member.object.dynamic.iter().flat_map(|dynamic| &dynamic.others);
-        others.map(|other| Lost {
-            file: Arc::clone(&member.file),
-            address: Addr(0),
-            function: None,
-            kind: UnresolvedKind::Code,
-            reason: format!("the dynamic linker loads {other} for it, which is not scanned"),
-        })
+        let reason = |other| format!("the dynamic linker loads {other} for it, which is not scanned");
+        others.map(move |other| not_scanned(&member.file, reason(other)))
     });
     let lost = lost.chain(variants).chain(others).collect();
     let abi = abi::abi(image.machine, false);
@@ -112,16 +96,12 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
 /// As for [`scan`].
 pub fn why(process: &Process, call: &str) -> Result<Option<String>, Error> {
     let image = Image::link(process)?;
-    let Reached { code, .. } = reach(&image).ok_or_else(|| other_machine(&image))?;
-    Ok(Chain::to(&code, &sites(&code)?, call).map(|chain| chain.describe(&image)))
-}
-
-fn other_machine(image: &Image) -> Error {
-    Error::OtherMachine { name: image.machine.to_string() }
+    let code = reach(&image).code;
+    Ok(Chain::to(&code, &sites(&code), call).map(|chain| chain.describe(&image)))
 }
 
 /// The sites of a program by rising address, each with its ABI and its calls.
-fn sites(code: &Code) -> Result<Vec<(Addr, Abi, Calls)>, Error> {
+fn sites(code: &Code) -> Vec<(Addr, Abi, Calls)> {
     let references = References::new(code);
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
@@ -129,14 +109,12 @@ fn sites(code: &Code) -> Result<Vec<(Addr, Abi, Calls)>, Error> {
         &addresses,
         || Resolver::new(code, &references),
         |resolver, &at| {
-            let resolver = resolver.as_mut().ok_or_else(|| other_machine(code.image))?;
             let (compat, number) = gate(code, at);
             let abi = abi::abi(code.image.machine, compat);
-            Ok((at, abi, calls(resolver, at, abi, number)))
+            (at, abi, calls(resolver, at, abi, number))
         },
     );
-    let sites = sites.into_iter().collect::<Result<Vec<_>, Error>>()?;
-    Ok(sites.into_iter().flat_map(by_abi).collect())
+    sites.into_iter().flat_map(by_abi).collect()
 }
 
 /// A site that makes calls of two ABIs as one of each.
@@ -154,8 +132,7 @@ fn by_abi((at, abi, calls): (Addr, Abi, Calls)) -> Vec<(Addr, Abi, Calls)> {
 
 /// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.
 fn gate(code: &Code, at: Addr) -> (bool, Option<u32>) {
-    let mut effects = Vec::new();
-    code.effects(at, &mut effects);
+    let effects = code.effects_at(at);
     let gate = effects.iter().find_map(|effect| match *effect {
         Effect::SystemCall { compat, number } => Some((compat, number)),
         _ => None,

@@ -18,14 +18,14 @@ use std::cmp::Ordering;
 
 use kelf::Machine;
 use kflow::BlockIndex;
-use kisa::{Address, BinaryOp, Effect, Flow as Control, Reg, Value as Operand, sign_extend};
+use kisa::{Address, BinaryOp, Effect, Flow, Reg, Value, sign_extend};
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
 use crate::code::{Block, Code, Entry, ExitId, ExitKind, Function};
-use crate::flow::{Flow, Flows, State, constant_address};
+use crate::flow::{Flows, FunctionStates, State, constant_address};
 use crate::image::{Addr, Extent, Image};
-use crate::values::{Atom, Origin, Value};
+use crate::values::{Atom, Origin, ValueSet};
 
 /// The most entries of a jump table whose index has no known bound.
 const MAX_UNBOUNDED: u64 = 1024;
@@ -40,7 +40,7 @@ const MAX_PIECES: u64 = 256;
 /// bound.
 const MAX_BOUNDED: u64 = 0xff;
 
-/// How many blocks are looked at for what a jump is made of.
+/// How many blocks are searched backwards for the instructions that make the target of a jump.
 const MAX_WAYS: usize = 200;
 
 /// The most tables of a function that are tried for a jump.
@@ -63,16 +63,20 @@ pub(crate) enum Targets {
 }
 
 impl Targets {
+    /// These targets.
+    fn of(mut targets: Vec<Addr>, table: bool) -> Targets {
+        targets.sort_unstable();
+        targets.dedup();
+        Targets::Known { targets, table }
+    }
+
     /// The targets of a jump that is in several functions, of some of which these are known, and those of others.
     pub(crate) fn join(self, other: Targets) -> Targets {
         match (self, other) {
             (Targets::Unknown, _) | (_, Targets::Unknown) => Targets::Unknown,
             (Targets::Leaves, targets) | (targets, Targets::Leaves) => targets,
             (Targets::Known { targets, table }, Targets::Known { targets: more, table: of_more }) => {
-                let mut targets = [targets, more].concat();
-                targets.sort_unstable();
-                targets.dedup();
-                Targets::Known { targets, table: table || of_more }
+                Targets::of([targets, more].concat(), table || of_more)
             }
         }
     }
@@ -87,8 +91,8 @@ pub(crate) fn targets_along(
     chain: &Function,
     numbers: &[(Reg, u64)],
 ) -> Option<Targets> {
-    let target = flows.after_chain(chain, numbers)?.target.filter(Value::is_numbers)?;
-    let (mut targets, _) = resolve(flows, at, &target, None)?;
+    let target = flows.after_chain(chain, numbers)?.target.filter(ValueSet::is_numbers)?;
+    let (targets, _) = resolve(flows, at, &target, None)?;
     let code = flows.code;
     // The chain does not know where the stack pointer is, and so not whether this is a tail call through a table of
     // functions. Where nothing says how far functions go, such a table has words of data that point to its targets.
@@ -98,9 +102,7 @@ pub(crate) fn targets_along(
         return None;
     }
     let table = targets.len() > 1;
-    targets.sort_unstable();
-    targets.dedup();
-    Some(Targets::Known { targets, table })
+    Some(Targets::of(targets, table))
 }
 
 /// Where a computed jump goes, over functions that it is in.
@@ -116,7 +118,7 @@ pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Target
         };
         let within = flows.is_within_function(&before) || switch();
         let after = flows.after(flow, at);
-        let target = after.as_ref().and_then(|after| after.target.clone()).unwrap_or(Value::Any);
+        let target = after.as_ref().and_then(|after| after.target.clone()).unwrap_or(ValueSet::Any);
         match resolve(flows, at, &target, after.as_ref().map(|after| &after.state)) {
             Some((mut targets, exact)) => {
                 leaves = false;
@@ -131,15 +133,13 @@ pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Target
             None => {}
         }
     }
-    all.sort_unstable();
-    all.dedup();
-    if leaves { Targets::Leaves } else { Targets::Known { targets: all, table } }
+    if leaves { Targets::Leaves } else { Targets::of(all, table) }
 }
 
 /// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was
 /// given it, has read it from memory, or got it from a callee. What is the sum of something and of a distance, as
 /// tables of jumps have it, leads to a place in the function.
-fn may_be_function(flows: &mut Flows, flow: &Flow, target: &Value) -> bool {
+fn may_be_function(flows: &mut Flows, flow: &FunctionStates, target: &ValueSet) -> bool {
     target.atoms().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
         Origin::Made { at, .. } => !adds_distance(flows, flow, at),
         Origin::Element { table, stride, width, signed: false, .. } if atom.offset == 0 => {
@@ -165,15 +165,14 @@ fn is_known_beginning(code: &Code, address: Addr) -> bool {
 }
 
 /// Whether an instruction adds a number to another one that is half a word and has been sign-extended.
-fn adds_distance(flows: &mut Flows, flow: &Flow, at: Addr) -> bool {
-    let mut effects = Vec::new();
-    flows.code.effects(at, &mut effects);
+fn adds_distance(flows: &mut Flows, flow: &FunctionStates, at: Addr) -> bool {
+    let effects = flows.code.effects_at(at);
     let parts = effects.iter().flat_map(|effect| match *effect {
-        Effect::Binary { op: BinaryOp::Add, left: Operand::Reg { reg: a, .. }, right, .. } => match right {
-            Operand::Reg { reg: b, .. } => [Some(a), Some(b)],
+        Effect::Binary { op: BinaryOp::Add, left: Value::Reg { reg: a, .. }, right, .. } => match right {
+            Value::Reg { reg: b, .. } => [Some(a), Some(b)],
             _ => [Some(a), None],
         },
-        Effect::Set { value: Operand::Address(address), .. } => {
+        Effect::Set { value: Value::Address(address), .. } => {
             [address.base, address.index.map(|(index, _)| index)]
         }
         _ => [None; 2],
@@ -184,9 +183,7 @@ fn adds_distance(flows: &mut Flows, flow: &Flow, at: Addr) -> bool {
     let is_distance = |origin| match origins.get(origin) {
         Origin::Element { .. } | Origin::Signed { .. } => true,
         Origin::Made { at, .. } => {
-            let mut effects = Vec::new();
-            code.effects(at, &mut effects);
-            effects.iter().any(|effect| matches!(effect, Effect::SetSigned { .. }))
+            code.effects_at(at).iter().any(|effect| matches!(effect, Effect::SetSigned { .. }))
         }
         _ => false,
     };
@@ -195,7 +192,7 @@ fn adds_distance(flows: &mut Flows, flow: &Flow, at: Addr) -> bool {
 
 /// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and
 /// whether there are no others among them. Where there is no code, a program does not go.
-fn resolve(flows: &Flows, at: Addr, target: &Value, state: Option<&State>) -> Option<(Vec<Addr>, bool)> {
+fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) -> Option<(Vec<Addr>, bool)> {
     let image = flows.code.image;
     let mut targets = Vec::new();
     let mut exact = true;
@@ -257,7 +254,7 @@ fn unrolled(code: &Code, first: Addr, size: u64) -> Option<Vec<Addr>> {
     let mut pieces = vec![first];
     let mut at = first;
     while let Some(insn) = code.decode(at).filter(|_| (pieces.len() as u64) < MAX_PIECES) {
-        if !matches!(insn.flow, Control::Next) {
+        if !matches!(insn.flow, Flow::Next) {
             break;
         }
         at = at.plus(insn.len.into());
@@ -341,31 +338,19 @@ pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
             }
         }
     }
-    all.sort_unstable();
-    all.dedup();
-    if all.is_empty() { Targets::Unknown } else { Targets::Known { targets: all, table: true } }
+    if all.is_empty() { Targets::Unknown } else { Targets::of(all, true) }
 }
 
 /// The addresses of constant data that instructions between two addresses make.
 fn constants(code: &Code, start: Addr, end: Addr) -> Vec<Addr> {
-    let mut constants = Vec::new();
-    let mut effects = Vec::new();
-    let mut at = start;
-    while at < end {
-        effects.clear();
-        code.effects(at, &mut effects);
-        for effect in &effects {
-            let Effect::Set { value, .. } = *effect else { continue };
-            let Some(address) = constant_address(value) else { continue };
-            let address = Addr(code.image.wrap(address));
-            if code.image.constant(address, 4).is_some() && !code.image.is_code(address) {
-                constants.push(address);
-            }
-        }
-        let Some(length) = code.length(at) else { break };
-        at = at.plus(length);
-    }
-    constants
+    let instructions = code.instructions_from(start).take_while(|&at| at < end);
+    let made = instructions.flat_map(|at| code.effects_at(at)).filter_map(|effect| match effect {
+        Effect::Set { value, .. } => Some(Addr(code.image.wrap(constant_address(value)?))),
+        _ => None,
+    });
+    let is_data =
+        |address: &Addr| code.image.constant(*address, 4).is_some() && !code.image.is_code(*address);
+    made.filter(is_data).collect()
 }
 
 /// The instructions of the function of a jump that words of data point to. Its beginning is no label.
@@ -396,28 +381,27 @@ struct Lookup {
 }
 
 impl Lookup {
-    /// Those of a jump, one for each way to it; `None` if there is a way without one.
-    fn of(code: &Code, flow: &Flow, jump: Addr) -> Option<Vec<Lookup>> {
+    /// Those of a jump, one for each path to it; `None` if there is a path without one.
+    fn of(code: &Code, flow: &FunctionStates, jump: Addr) -> Option<Vec<Lookup>> {
         let word = code.image.machine.word_size();
-        let mut effects = Vec::new();
-        code.effects(jump, &mut effects);
+        let effects = code.effects_at(jump);
         let transfer = effects.iter().find_map(|effect| match *effect {
             Effect::Transfer(value) => Some(value),
             _ => None,
         })?;
-        let Operand::Reg { reg: wanted, width } = transfer else {
+        let Value::Reg { reg: wanted, width } = transfer else {
             let lookup = Lookup::reading(jump, transfer, None)?;
             return (lookup.width == word).then(|| vec![lookup]);
         };
-        let scratch = Convention::of(code.image.machine)?.scratch;
-        let mut ways = Ways { code, flow, scratch, seen: FxHashSet::default(), found: Vec::new() };
+        let scratch = Convention::of(code.image.machine).scratch;
+        let mut ways = LookupSearch { code, flow, scratch, seen: FxHashSet::default(), found: Vec::new() };
         let block = flow.function.block_at(jump)?;
         (width == word && ways.search(block, jump, wanted, None).is_some()).then_some(ways.found)
     }
 
     /// The look-up by an instruction that reads `value`, to which `added` is added later.
-    fn reading(at: Addr, value: Operand, added: Option<Reg>) -> Option<Lookup> {
-        let Operand::Load { from, width } = value else { return None };
+    fn reading(at: Addr, value: Value, added: Option<Reg>) -> Option<Lookup> {
+        let Value::Load { from, width } = value else { return None };
         let same =
             added.is_none_or(|added| from.base == Some(added) && from.index.is_some()) && !from.segment;
         let Address { base, index, displacement, .. } = from;
@@ -452,31 +436,26 @@ impl Lookup {
 }
 
 /// A search for what leaves the target of a jump in a register.
-struct Ways<'w, 'c> {
+struct LookupSearch<'w, 'c> {
     code: &'w Code<'c>,
-    flow: &'w Flow,
+    flow: &'w FunctionStates,
     /// The registers that a call may change.
     scratch: &'static [Reg],
     seen: FxHashSet<(BlockIndex, Reg, Option<Reg>)>,
     found: Vec<Lookup>,
 }
 
-impl Ways<'_, '_> {
+impl LookupSearch<'_, '_> {
     /// Looks for it in front of `end`, which is in a block, and in the blocks that lead there. What `wanted` holds
     /// is the target, or becomes it when `added` is added. `None` if it is made otherwise.
     fn search(&mut self, block: BlockIndex, end: Addr, mut wanted: Reg, added: Option<Reg>) -> Option<()> {
         let code = self.code;
         let word = code.image.machine.word_size();
         let blocks = &self.flow.function.blocks;
-        let mut instructions = Vec::new();
-        let mut at = blocks[block.get()].start;
-        while at < end {
-            let mut effects = Vec::new();
-            code.effects(at, &mut effects);
-            instructions.push((at, effects));
-            at = at.plus(code.length(at)?);
-        }
-        for (at, effects) in instructions.into_iter().rev() {
+        let start = blocks[block.get()].start;
+        let instructions: Vec<Addr> = code.instructions_from(start).take_while(|&at| at < end).collect();
+        for at in instructions.into_iter().rev() {
+            let effects = code.effects_at(at);
             let writes = |reg: Reg| effects.iter().any(|effect| effect.registers_written() >> reg.0 & 1 != 0);
             if !writes(wanted) {
                 if added.is_some_and(writes) {
@@ -485,9 +464,9 @@ impl Ways<'_, '_> {
                 continue;
             }
             match *effects.first()? {
-                Effect::Binary {
-                    op: BinaryOp::Add, dst, left, right: Operand::Reg { reg, width }, ..
-                } if added.is_none() && width == word && left == (Operand::Reg { reg: dst, width }) => {
+                Effect::Binary { op: BinaryOp::Add, dst, left, right: Value::Reg { reg, width }, .. }
+                    if added.is_none() && width == word && left == (Value::Reg { reg: dst, width }) =>
+                {
                     // Either may be the entry.
                     let (seen, found) = (self.seen.clone(), self.found.len());
                     return self.search(block, at, dst, Some(reg)).or_else(|| {
@@ -496,7 +475,7 @@ impl Ways<'_, '_> {
                         self.search(block, at, reg, Some(dst))
                     });
                 }
-                Effect::Set { value: Operand::Reg { reg, width }, .. } if width == word => wanted = reg,
+                Effect::Set { value: Value::Reg { reg, width }, .. } if width == word => wanted = reg,
                 Effect::SetSigned { value, width, .. } if width == word && added.is_some() => {
                     self.found.push(Lookup::reading(at, value, added)?);
                     return Some(());

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kcli::{Failure, OrBadInput, Progress, read_input};
 use kplan::{Syscalls, Unresolved, UnresolvedKind};
 use syscall_scan::loader::{Extra, Loader};
-use syscall_scan::programs::{Found, processes, walk};
+use syscall_scan::programs::{RootContents, processes, walk};
 use syscall_scan::sysroot::Sysroot;
 use syscall_scan::{Error, report, scan, why};
 
@@ -210,7 +210,7 @@ fn each<T: Send>(paths: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> io::Res
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
-fn summary(files: &Found, failed: usize) -> String {
+fn summary(files: &RootContents, failed: usize) -> String {
     format!(
         "{} programs scanned, {failed} not; {} scripts, {} libraries, {} other files, {} unreadable",
         files.programs.len() + files.damaged.len() - failed,

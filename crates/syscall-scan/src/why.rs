@@ -27,20 +27,12 @@ pub struct Link {
 /// How a function is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// The program starts there.
-    Start,
     /// This instruction calls it.
     Call(Addr),
     /// This instruction jumps to it.
     Jump(Addr),
-    /// This instruction takes its address.
-    Address(Addr),
-    /// This word of data holds its address.
-    Data(Addr),
-    /// It is looked up by name, by this instruction or by whoever names this string.
-    Name(Addr),
-    /// Exceptions are handled there.
-    Unwinder,
+    /// Its address is known there.
+    Taken(Taken),
 }
 
 /// The chain to a call.
@@ -57,28 +49,27 @@ pub struct Chain {
 }
 
 /// The shortest way to every function.
-struct Ways {
+struct ShortestWays {
     reached: FxHashMap<Addr, (Option<Addr>, By)>,
 }
 
-impl Ways {
-    fn new(code: &Code) -> Ways {
+impl ShortestWays {
+    fn new(code: &Code) -> ShortestWays {
         let mut taken: Vec<(Addr, Addr)> = Vec::new();
         let mut roots: Vec<(usize, Addr, By)> = Vec::new();
         for (function, entry) in code.entries() {
             for &by in &entry.taken {
                 match by {
-                    Taken::Start => roots.push((0, function, By::Start)),
                     Taken::Code(at) => taken.push((at, function)),
-                    Taken::Data(word) => roots.push((1, function, By::Data(word))),
-                    Taken::Named(at) => roots.push((1, function, By::Name(at))),
-                    Taken::Unwinder => roots.push((2, function, By::Unwinder)),
+                    Taken::Start => roots.push((0, function, By::Taken(by))),
+                    Taken::Data(_) | Taken::Named(_) => roots.push((1, function, By::Taken(by))),
+                    Taken::Unwinder => roots.push((2, function, By::Taken(by))),
                 }
             }
         }
         taken.sort_unstable();
         roots.sort_unstable_by_key(|&(rank, function, _)| (rank, function));
-        let mut ways = Ways { reached: FxHashMap::default() };
+        let mut ways = ShortestWays { reached: FxHashMap::default() };
         // What the start leads to goes first, and only then what nothing but data leads to.
         for (_, function, by) in roots {
             ways.explore(code, &taken, function, by);
@@ -126,7 +117,7 @@ fn leads_to(code: &Code, taken: &[(Addr, Addr)], entry: Addr) -> Vec<(Addr, By)>
     for block in &function.blocks {
         let first = taken.partition_point(|&(at, _)| at < block.start);
         let here = taken[first..].iter().take_while(|&&(at, _)| at < block.end);
-        next.extend(here.map(|&(at, function)| (function, By::Address(at))));
+        next.extend(here.map(|&(at, function)| (function, By::Taken(Taken::Code(at)))));
         let Some(exit) = block.exit.map(|exit| code.exit(exit)) else {
             next.extend(code.entry(block.end).map(|_| (block.end, By::Jump(block.start))));
             continue;
@@ -144,12 +135,12 @@ impl Chain {
     /// The shortest chain to one of the sites that makes a call, which is given by name or number. `None` if no
     /// site does.
     pub fn to(code: &Code, sites: &[(Addr, Abi, Calls)], call: &str) -> Option<Chain> {
-        let mut ways: Option<Ways> = None;
+        let mut ways: Option<ShortestWays> = None;
         let mut best: Option<Chain> = None;
         for (site, abi, calls) in sites {
             let Some(number) = call.parse().ok().or_else(|| abi::number(*abi, call)) else { continue };
             let Some(made) = calls.known.get(&number) else { continue };
-            let ways = ways.get_or_insert_with(|| Ways::new(code));
+            let ways = ways.get_or_insert_with(|| ShortestWays::new(code));
             let outermost = made.chain.first().copied().unwrap_or(*site);
             let Some(mut links) = ways.to(code, outermost) else { continue };
             for (index, &at) in made.chain.iter().enumerate() {
@@ -169,13 +160,15 @@ impl Chain {
         let mut text = String::new();
         for Link { function, by } in &self.links {
             let how = match *by {
-                By::Start => "the program starts here".to_owned(),
                 By::Call(at) => format!("called at {}", image.describe_data(at)),
                 By::Jump(at) => format!("jumped to at {}", image.describe_data(at)),
-                By::Address(at) => format!("its address is taken at {}", image.describe_data(at)),
-                By::Data(at) => format!("data at {} holds its address", image.describe_data(at)),
-                By::Name(at) => format!("looked up by name, see {}", image.describe_data(at)),
-                By::Unwinder => "exceptions are handled here".to_owned(),
+                By::Taken(Taken::Start) => "the program starts here".to_owned(),
+                By::Taken(Taken::Code(at)) => format!("its address is taken at {}", image.describe_data(at)),
+                By::Taken(Taken::Data(at)) => {
+                    format!("data at {} holds its address", image.describe_data(at))
+                }
+                By::Taken(Taken::Named(at)) => format!("looked up by name, see {}", image.describe_data(at)),
+                By::Taken(Taken::Unwinder) => "exceptions are handled here".to_owned(),
             };
             let _ = writeln!(text, "  {:<40} {how}", image.describe(*function));
         }

@@ -11,7 +11,7 @@ use super::alignment;
 use super::names::SectionNames;
 use crate::carried::Carried;
 use crate::special::is_retpoline;
-use kisa::{BranchKind, Flow, Insn, Rewritable};
+use kisa::{BranchKind, Effect, Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
 pub(super) struct CodeSection {
@@ -26,8 +26,13 @@ pub(super) struct CodeSection {
     /// Instructions by which a function names a place in itself other than as the target of a branch, by their
     /// offsets.
     pub names_itself: Vec<u32>,
-    /// Offsets of jumps to a thunk that jumps where a register says.
-    thunk_jumps: Vec<u32>,
+    /// Places that data or code names by their distance from the beginning of the section.
+    pub named_by_distance: Vec<u32>,
+    /// Whether the object says itself what of it was carried whole.
+    pub says_carried: bool,
+    /// Offsets of branches that go where a register or the stack says, without being indirect jumps: to a thunk, or by a
+    /// return to an address that was put on the stack.
+    computed_jumps: Vec<u32>,
     /// These are trampolines of static calls, each by itself: a `jmp` or `ret`, and a mark that never runs.
     trampolines: bool,
     /// Why the section has to stay whole, if it has to.
@@ -61,22 +66,24 @@ pub(super) struct Span {
 }
 
 impl CodeSection {
-    /// Decodes a section of compiler-made code, but for those parts that were carried whole.
+    /// Decodes a section of compiler-made code, but for those parts that were carried whole, if the object says so.
     pub fn decode(
         isa: &dyn Rewritable,
         object: &Object<'_>,
         names: &SectionNames<'_>,
         index: SectionIndex,
-        carried: &[Carried],
+        carried: Option<&[Carried]>,
     ) -> CodeSection {
         let section = object.section(index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
-            spans: spans(isa, section, names.symbols(index), carried),
+            spans: spans(isa, section, names.symbols(index), carried.unwrap_or_default()),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             names_itself: Vec::new(),
-            thunk_jumps: Vec::new(),
+            named_by_distance: Vec::new(),
+            says_carried: carried.is_some(),
+            computed_jumps: Vec::new(),
             // The kernel writes a jump over each of these at run time.
             trampolines: section.name == ".static_call.text",
             opaque: None,
@@ -94,7 +101,7 @@ impl CodeSection {
         }
         code.check_fields(isa, section);
         code.collect_branches(&section.relocs);
-        code.collect_thunk_jumps(object, &section.relocs);
+        code.collect_computed_jumps(isa, object, section);
         for symbol in names.symbols(index).filter(|symbol| !symbol.name.is_empty()) {
             code.add_reference(symbol.value as u32);
             code.add_label(symbol);
@@ -123,14 +130,14 @@ impl CodeSection {
         self.insns[..after].last().filter(|placed| offset < placed.end())
     }
 
-    /// The direct call whose displacement is the field at `offset`.
-    pub fn call_at(&self, offset: u32) -> Option<u32> {
+    /// The direct branch whose displacement is the field at `offset`: where it begins, and of what kind it is.
+    pub fn branch_at(&self, offset: u32) -> Option<(u32, BranchKind)> {
         let placed = self.insn_containing(offset)?;
         match placed.insn.flow {
             Flow::Direct { branch, field_offset, .. }
-                if branch.kind == BranchKind::Call && placed.offset + u32::from(field_offset) == offset =>
+                if placed.offset + u32::from(field_offset) == offset =>
             {
-                Some(placed.offset)
+                Some((placed.offset, branch.kind))
             }
             _ => None,
         }
@@ -169,14 +176,34 @@ impl CodeSection {
         }
     }
 
+    /// Data that `asm` made names the entry of a function and holds these numbers beside it. One that tells how far
+    /// it is to another instruction there may be a distance that the assembler computed, as in `struct rseq_cs` (of the
+    /// kernel's `include/uapi/linux/rseq.h`).
+    pub fn add_numbers(&mut self, entry: u32, numbers: &[u32]) {
+        let Some(span) = self.span_containing(entry).filter(|&span| self.spans[span].start == entry) else {
+            return;
+        };
+        let rest = self.spans[span].end - entry;
+        let is_distance = |&number: &u32| {
+            let behind = entry.saturating_add(number);
+            number == rest
+                || self.insn_containing(behind).is_some_and(|placed| placed.offset == behind) && number < rest
+        };
+        if numbers.iter().any(is_distance) {
+            self.make_opaque(span, "a distance beside its address");
+        }
+    }
+
     /// Something calls the code at `offset`. Compilers call functions; what calls into the middle of one is `asm`
     /// that takes its return address off the stack and computes with it, or writes over it (the inline form of
     /// a retpoline).
     /// `caller` is the call, if it is in this section.
     pub fn add_call(&mut self, caller: Option<u32>, offset: u32) {
         self.add_reference(offset);
-        let Some(callee) = self.span_containing(offset).filter(|&span| self.spans[span].start != offset)
-        else {
+        // Functions may have been carried together; of what calls into one of those, the object says itself what was
+        // carried.
+        let into_middle = |span: &Span| span.start != offset && !span.carried;
+        let Some(callee) = self.span_containing(offset).filter(|&span| into_middle(&self.spans[span])) else {
             return;
         };
         const REASON: &str = "a call into the middle of a function";
@@ -201,7 +228,7 @@ impl CodeSection {
     }
 
     /// Makes one opaque span of those from `first` to `last`.
-    fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
+    pub(super) fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
         let end = self.spans[last].end;
         let align = self.spans[first..=last].iter().map(|span| span.align).max();
         let merged = &mut self.spans[first];
@@ -283,9 +310,9 @@ impl CodeSection {
 
     fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
         let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump;
-        let from = self.thunk_jumps.partition_point(|&offset| offset < span.start);
-        let thunk = self.thunk_jumps.get(from).is_some_and(|&offset| offset < span.end);
-        thunk || self.insns_of(span).iter().any(jumps)
+        let from = self.computed_jumps.partition_point(|&offset| offset < span.start);
+        let computed = self.computed_jumps.get(from).is_some_and(|&offset| offset < span.end);
+        computed || self.insns_of(span).iter().any(jumps)
     }
 
     fn collect_branches(&mut self, relocs: &[Reloc]) {
@@ -327,19 +354,56 @@ impl CodeSection {
         }
     }
 
-    /// Finds the jumps to retpolines, which compilers write for computed jumps.
-    fn collect_thunk_jumps(&mut self, object: &Object<'_>, relocs: &[Reloc]) {
-        for placed in &self.insns {
-            let Flow::Direct { field_offset, branch, .. } = placed.insn.flow else { continue };
-            if branch.kind == BranchKind::Call {
-                continue;
-            }
-            let Some(reloc) = reloc_at(relocs, placed.offset + u32::from(field_offset)) else { continue };
-            if is_retpoline(object.symbols[reloc.symbol.get()].name) {
-                self.thunk_jumps.push(placed.offset);
+    /// Finds the jumps to retpolines, which compilers write for computed jumps, and the returns that `asm` makes of an
+    /// address that it has put on the stack.
+    fn collect_computed_jumps(
+        &mut self,
+        isa: &dyn Rewritable,
+        object: &Object<'_>,
+        section: &kelf::Section<'_>,
+    ) {
+        for (i, placed) in self.insns.iter().enumerate() {
+            let computed = match placed.insn.flow {
+                Flow::Direct { branch, .. } if branch.kind == BranchKind::Call => false,
+                Flow::Direct { field_offset, .. } => {
+                    let reloc = reloc_at(&section.relocs, placed.offset + u32::from(field_offset));
+                    reloc.is_some_and(|reloc| is_retpoline(object.symbols[reloc.symbol.get()].name))
+                }
+                Flow::Return => puts_return_address(isa, &section.data, &self.insns[..=i]),
+                _ => false,
+            };
+            if computed {
+                self.computed_jumps.push(placed.offset);
             }
         }
     }
+}
+
+/// Whether the instructions in front of the last, a return, put on the stack where it goes. A compiler has no use for
+/// that: what it pushes it takes off again.
+fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) -> bool {
+    let stack = isa.stack_pointer();
+    let mut effects = Vec::new();
+    for pair in insns.windows(2).rev() {
+        if pair[0].insn.flow != Flow::Next || pair[0].end() != pair[1].offset {
+            return false;
+        }
+        effects.clear();
+        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], 0, &mut effects);
+        let moves = effects.iter().any(|effect| effect.registers_written() >> stack.0 & 1 != 0);
+        let top = if moves { -i64::from(isa.machine().word_size()) } else { 0 };
+        let puts = |effect: &Effect| match effect {
+            Effect::Store { to, .. } => (to.base, to.index, to.displacement) == (Some(stack), None, top),
+            _ => false,
+        };
+        if effects.iter().any(puts) {
+            return true;
+        }
+        if moves {
+            return false;
+        }
+    }
+    false
 }
 
 /// Why the code of a file stays whole that may compute with the distances between labels.

@@ -25,13 +25,13 @@ mod pointers;
 mod references;
 mod sites;
 mod switches;
+mod tags;
 mod variables;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use kelf::{KernelBuild, Program};
+use kelf::{KernelBuild, KernelVersion, Program};
 use rustc_hash::FxHashSet;
 
 use crate::graph::{Graph, Life, Root};
@@ -188,10 +188,11 @@ impl<'p> Lifter<'p> {
     /// # Errors
     /// Whatever about the program is not understood.
     pub fn of_kernel(build: &KernelBuild, program: &'p Program<'p>) -> Result<Lifter<'p>, Error> {
-        Lifter::of_kernel_objects(&build.linker_script, program, build.is_enabled("CONFIG_MODULES"))
+        let keep_exports = build.is_enabled("CONFIG_MODULES");
+        Lifter::of_version(&build.linker_script, program, keep_exports, build.version)
     }
 
-    /// Plans objects of a kernel that a linker script links; `keep_exports` as in [`Options`].
+    /// Plans objects of a kernel of any version that a linker script links; `keep_exports` as in [`Options`].
     ///
     /// # Errors
     /// Whatever about the program is not understood.
@@ -200,9 +201,19 @@ impl<'p> Lifter<'p> {
         program: &'p Program<'p>,
         keep_exports: bool,
     ) -> Result<Lifter<'p>, Error> {
+        Lifter::of_version(linker_script, program, keep_exports, None)
+    }
+
+    fn of_version(
+        linker_script: &Path,
+        program: &'p Program<'p>,
+        keep_exports: bool,
+        version: Option<KernelVersion>,
+    ) -> Result<Lifter<'p>, Error> {
         let script = LinkerScript::read(linker_script)?;
         let roots = Roots::of_kernel(&script, program);
-        Lifter::new(program, Options { world: World::Kernel(Arc::new(script)), keep_exports }, roots)
+        let world = World::kernel(script, program.machine, version);
+        Lifter::new(program, Options { world, keep_exports }, roots)
     }
 
     /// Plans a user program that is entered by these functions.

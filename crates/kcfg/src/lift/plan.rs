@@ -6,6 +6,7 @@ use goblin::elf::section_header::{
     SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
     SHT_SYMTAB_SHNDX,
 };
+use goblin::elf::sym::STT_SECTION;
 use kelf::{
     Definition, Input, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section,
     SectionIndex,
@@ -18,7 +19,7 @@ use super::{Error, Options};
 use crate::carried::{self, Carried, HAND_WRITTEN};
 use crate::graph::Life;
 use crate::special::{RootReason, Rule, World};
-use kisa::Rewritable;
+use kisa::{BranchKind, Rewritable};
 
 /// How one section is cut.
 pub(super) enum SectionPlan {
@@ -35,7 +36,7 @@ pub(super) enum SectionPlan {
     },
     /// Blocks.
     Code {
-        code: CodeSection,
+        code: Box<CodeSection>,
         regions: Vec<FixedRegion>,
         /// Where there are traps behind which nothing resumes.
         fatal_traps: Vec<u32>,
@@ -122,7 +123,7 @@ fn plan_section(
             chunks(data_starts(section), code, Life::Referenced, Some(reason), opaque)
         }
         Rule::Weak(kind) => {
-            let entry = sites::layout(object, index, kind).expect("the sites were read").size;
+            let entry = sites::layout(object, index, kind, &options.world).expect("the sites were read").size;
             let starts = (0..section.size as u32).step_by(entry as usize).collect();
             chunks(starts, false, Life::Site(kind), None, None)
         }
@@ -131,7 +132,13 @@ fn plan_section(
         Rule::Code if section.kind == SHT_NOBITS => one(true, None, Some("code without content")),
         Rule::Code if whole.code(object, index).is_some() => one(true, None, whole.code(object, index)),
         Rule::Code => SectionPlan::Code {
-            code: CodeSection::decode(isa, object, names, index, whole.carried(index)),
+            code: Box::new(CodeSection::decode(
+                isa,
+                object,
+                names,
+                index,
+                whole.says.then(|| whole.carried(index)),
+            )),
             regions: Vec::new(),
             fatal_traps: Vec::new(),
             tied: Vec::new(),
@@ -143,6 +150,8 @@ fn plan_section(
 struct Whole {
     /// Why none of its code is.
     code: Option<&'static str>,
+    /// Whether it says itself what was carried whole.
+    says: bool,
     /// What it says itself of code and data that was carried whole.
     carried: Vec<Carried>,
     /// Its sections of data that `asm` at the top level of the file has made, with a label. The assembler computes the
@@ -168,7 +177,7 @@ impl Whole {
             true => Some(HAND_WRITTEN),
             false => (!labelled.is_empty()).then_some(LABELS),
         };
-        Whole { code, carried: carried.unwrap_or_default(), labelled }
+        Whole { code, says: carried.is_some(), carried: carried.unwrap_or_default(), labelled }
     }
 
     /// What was carried whole of a section.
@@ -227,14 +236,30 @@ struct NamedPlace {
     section: SectionIndex,
     /// Offset in bytes in the section, or outside of it.
     offset: i64,
-    /// The instruction that calls it, if one of the same section does.
-    caller: Option<u32>,
-    is_call: bool,
-    /// Whether a global symbol says which function is meant, however far away the place is.
+    /// Whether a symbol says which function is meant: a global one, however far away the place is, or that of the place
+    /// itself.
     by_name: bool,
-    /// Whether code makes the address, other than for a branch there.
-    by_code: bool,
+    /// What names it.
+    user: User,
+    /// The numbers beside the address, where no compiler made the data that holds it.
+    numbers: Vec<u32>,
 }
+
+/// What names a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum User {
+    /// A call. The offset is that of the instruction, if it is in the section that is called.
+    Call(Option<u32>),
+    /// Another branch, which means nothing but the place.
+    Branch,
+    /// Code that makes the address, for whatever use.
+    Code,
+    /// Data that holds the address.
+    Data,
+}
+
+/// Why a section stays whole of which only the distance from its beginning says which function is meant.
+const NAMES_MIDDLE: &str = "an address in the middle of an instruction";
 
 /// Blocks begin, or functions stay whole, where another section's relocation says so.
 fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<SectionPlan>]) {
@@ -249,7 +274,9 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
                     continue;
                 };
                 let own = (place.object, place.section) == (ObjectIndex::from(i), SectionIndex::from(j));
-                place.caller = place.caller.filter(|_| own);
+                if !own && matches!(place.user, User::Call(_)) {
+                    place.user = User::Call(None);
+                }
                 places.push(place);
             }
         }
@@ -273,16 +300,30 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
                 continue;
             };
             let size = program.objects[place.object.get()].object.section(place.section).size;
-            match u32::try_from(place.offset).ok().filter(|&offset| u64::from(offset) <= size) {
-                Some(offset) if place.is_call => code.add_call(place.caller, offset),
+            let offset = u32::try_from(place.offset).ok().filter(|&offset| u64::from(offset) <= size);
+            match (offset, place.user) {
+                (Some(offset), User::Call(caller)) => code.add_call(caller, offset),
+                (Some(offset), User::Branch) => code.add_reference(offset),
                 // For the `jmp` of a trampoline, GCC loads `f + 10`, which lies in another function if `f` is short.
-                Some(offset) if place.by_code && code.is_inside_instruction(offset) => {
-                    code.opaque = Some("code that names the middle of an instruction");
+                (Some(offset), User::Code) if code.is_inside_instruction(offset) => {
+                    code.opaque = Some(NAMES_MIDDLE);
                 }
-                Some(offset) => code.add_reference(offset),
+                // An integer made of an address: nothing tells which function is meant.
+                (Some(offset), User::Data) if !place.by_name && code.is_inside_instruction(offset) => {
+                    code.opaque = Some(NAMES_MIDDLE);
+                }
+                (Some(offset), User::Code | User::Data) => {
+                    code.add_reference(offset);
+                    code.add_numbers(offset, &place.numbers);
+                    if !place.by_name {
+                        code.named_by_distance.push(offset);
+                    }
+                }
                 // An integer made of an address (`__pa()`): nothing tells which function is meant.
-                None if !place.by_name => code.opaque = Some("an address that lies outside of the section"),
-                None => {}
+                (None, _) if !place.by_name => {
+                    code.opaque = Some("an address that lies outside of the section")
+                }
+                (None, _) => {}
             }
         }
     }
@@ -327,18 +368,33 @@ fn named_place(
         },
     };
     let symbol = &program.objects[object.get()].object.symbols[symbol.get()];
-    let by_code = is_code(section) && !relative;
-    let Place::Section(section) = symbol.place else { return None };
-    let caller = code.and_then(|code| code.call_at(from));
-    Some(NamedPlace {
-        object,
-        section,
-        offset: symbol.value as i64 + addend,
-        caller,
-        is_call: caller.is_some(),
-        by_name: matches!(resolved, Resolved::Global(_)),
-        by_code,
-    })
+    let user = match code.and_then(|code| code.branch_at(from)) {
+        Some((caller, BranchKind::Call)) => User::Call(Some(caller)),
+        Some(_) => User::Branch,
+        None if relative && replacement => User::Branch,
+        None if is_code(section) => User::Code,
+        None => User::Data,
+    };
+    let (from_section, Place::Section(section)) = (section, symbol.place) else { return None };
+    let by_name = matches!(resolved, Resolved::Global(_)) || symbol.kind != STT_SECTION && addend == 0;
+    let own = matches!(plan, SectionPlan::Chunks { code: false, root: Some(_), .. });
+    let numbers = if own && !by_name { numbers_beside(from_section, from, reloc.width) } else { Vec::new() };
+    Some(NamedPlace { object, section, offset: symbol.value as i64 + addend, by_name, user, numbers })
+}
+
+/// The words without a relocation in front of an address and behind it, two on each side, that are not 0.
+fn numbers_beside(section: &Section<'_>, address: u32, width: u8) -> Vec<u32> {
+    let behind = address as usize + usize::from(width);
+    let in_front = (1..=2).filter_map(|i| (address as usize).checked_sub(4 * i));
+    let words = in_front.chain([behind, behind + 4]);
+    let number = |at: usize| {
+        let bytes: [u8; 4] = section.data.get(at..at + 4)?.try_into().ok()?;
+        let first =
+            section.relocs.partition_point(|reloc| reloc.offset + u64::from(reloc.width) <= at as u64);
+        let relocated = section.relocs.get(first).is_some_and(|reloc| reloc.offset < at as u64 + 4);
+        (!relocated).then(|| u32::from_le_bytes(bytes)).filter(|&number| number != 0)
+    };
+    words.filter_map(number).collect()
 }
 
 /// Fixes patch sites and decides what stays whole.
@@ -352,6 +408,7 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites) {
         fatal_traps.sort_unstable();
         let pads = sites.iter().filter(|site| site.pads);
         *tied = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
+        tied.extend(code.tie_short_functions());
         tied.sort_unstable();
         section_plan.settle();
     }

@@ -6,15 +6,17 @@ look alike: data that names a place behind the entry of a function. Code that ad
 computed, to the address of a label also reaches places that nothing names. All of this is right as long as the function
 stays as it is, so that it is carried whole, unless a resolved jump table says what the pointer is for. Where it is code
 that makes the address, even the function is not certain: for the `jmp` of a trampoline, GCC loads `f + 10`, which lies
-in another function if `f` is short. Then the section stays as it is.
+in another function if `f` is short. Nor is it where data names a place in a function without a computed jump, which has
+no use for a table of labels. Then the section stays as it is. (The entry of another function is in `tags`.)
 */
 
 use fixedbitset::FixedBitSet;
 use kelf::RelocClass;
 use rustc_hash::FxHashSet;
 
-use crate::graph::{Graph, Life, NodeKind, Target};
-use crate::index::{NodeId, SectionId, TableId};
+use crate::graph::{Dest, Graph, Life, NodeKind, Target, Terminator};
+use crate::index::{FunctionId, NodeId, SectionId, TableId};
+use crate::special::is_retpoline;
 
 /// Why such code is carried whole.
 pub(super) const REASON: &str = "a pointer into the middle of a function";
@@ -51,10 +53,24 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
             };
             let entry = graph.function(block.function).entry();
             if Some(block.function) != function && (to != entry || reference.addend != 0) {
+                let table = !code && has_computed_jump(graph, block.function);
                 let section = Pointed::Section(graph.node(to).section);
-                found.insert(if code { section } else { Pointed::Function(entry) });
+                found.insert(if table { Pointed::Function(entry) } else { section });
             }
         }
     }
     found
+}
+
+/// Whether a function has a jump of which it is not known where it goes.
+fn has_computed_jump(graph: &Graph, function: FunctionId) -> bool {
+    let blocks = graph.function(function).blocks.iter();
+    let computed = |end: &Terminator| match *end {
+        Terminator::IndirectJump => true,
+        Terminator::Jump(Dest { target: Target::Symbol(symbol), .. }) => {
+            is_retpoline(&graph.symbols[symbol.get()].name)
+        }
+        _ => false,
+    };
+    blocks.filter_map(|&node| graph.block(node)).any(|block| computed(&block.end))
 }

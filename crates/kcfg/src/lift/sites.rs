@@ -4,11 +4,11 @@ use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{Object, Place, SectionIndex};
 
 use super::decode::CodeSection;
-use crate::special::{BUGFLAG_WARNING, EX_TYPE_ZEROPAD, Layout, Rule, TableKind, World};
+use crate::special::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, Layout, Rule, TableKind, World};
 
 /// One entry's site.
 pub(super) struct Site {
-    pub kind: TableKind,
+    pub about: About,
     /// Where the code is.
     pub section: SectionIndex,
     pub offset: u32,
@@ -59,19 +59,17 @@ impl Sites {
     }
 }
 
-/// The layout of the entries of a weak table: the one that its size and its relocations fit.
+/// The layout of the entries of a weak table.
 ///
 /// # Errors
-/// What is wrong, if they fit none.
-pub(super) fn layout(object: &Object<'_>, index: SectionIndex, kind: TableKind) -> Result<Layout, String> {
-    let section = object.section(index);
-    let layouts = kind.layouts(object.machine);
-    let offsets = || section.relocs.iter().map(|reloc| reloc.offset);
-    layouts.iter().find(|layout| layout.fits(section.size, offsets())).copied().ok_or_else(|| {
-        let known: Vec<String> = layouts.iter().map(Layout::to_string).collect();
-        let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
-        format!("its {size} bytes with {relocs} relocations are no whole entries, which have {known}")
-    })
+/// What is wrong, if they have none that is known.
+pub(super) fn layout(
+    object: &Object<'_>,
+    index: SectionIndex,
+    kind: TableKind,
+    world: &World,
+) -> Result<&'static Layout, String> {
+    kind.layout(object.machine, world.version(), object.section(index))
 }
 
 /// Reads the weak tables of an object. `Err` names a section and what is wrong with it.
@@ -83,22 +81,26 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
         if section.kind == SHT_NOBITS {
             return Err((index, "it has no content".to_owned()));
         }
-        let layout = layout(object, index, kind).map_err(|problem| (index, problem))?;
+        let layout = layout(object, index, kind, world).map_err(|problem| (index, problem))?;
+        let about = kind.about();
         for start in (0..section.size as u32).step_by(layout.size as usize) {
             let field = |offset: u32| local_place(object, index, start + offset);
-            let Some((site_section, offset)) = field(0) else {
-                if matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection) {
+            let Some((site_section, offset)) = field(layout.relocated[0]) else {
+                if about == About::Function {
                     continue;
                 }
                 return Err((index, format!("the entry at {start:#x} names no code of this object")));
             };
-            let detail = |offset: u32| section.data[(start + layout.detail + offset) as usize];
-            let mut site = Site { kind, section: site_section, offset, len: 0, fatal: false, pads: false };
-            match kind {
-                TableKind::Alternative => {
-                    site.len = u32::from(detail(0));
-                    let len = u32::from(detail(1));
-                    let replacement = field(4).filter(|&(section, at)| {
+            let byte = |offset: u32| section.data[(start + offset) as usize];
+            let mut site = Site { about, section: site_section, offset, len: 0, fatal: false, pads: false };
+            match layout.detail {
+                Detail::None => {}
+                Detail::Handler(at) => site.pads = byte(at) == EX_TYPE_ZEROPAD,
+                Detail::PatchedLength(at) => site.len = u32::from(byte(at)),
+                Detail::PatchedAndReplacementLengths { lengths, replacement } => {
+                    site.len = u32::from(byte(lengths));
+                    let len = u32::from(byte(lengths + 1));
+                    let replacement = field(replacement).filter(|&(section, at)| {
                         u64::from(at) + u64::from(len) <= object.section(section).size
                     });
                     match replacement {
@@ -115,12 +117,9 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
                         }
                     }
                 }
-                TableKind::Paravirt => site.len = u32::from(detail(0)),
-                TableKind::Bug => {
-                    site.fatal = u16::from_le_bytes([detail(0), detail(1)]) & BUGFLAG_WARNING == 0;
+                Detail::BugFlags(at) => {
+                    site.fatal = u16::from_le_bytes([byte(at), byte(at + 1)]) & BUGFLAG_WARNING == 0;
                 }
-                TableKind::ExceptionTable => site.pads = detail(0) == EX_TYPE_ZEROPAD,
-                _ => {}
             }
             out.sites.push(site);
         }
@@ -164,7 +163,7 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRe
             continue;
         };
         code.leaders.push(insn.offset);
-        if !site.kind.fixes_code() {
+        if !site.about.fixes_code() {
             continue;
         }
         let mut end = insn.end();
@@ -180,7 +179,7 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRe
         }
         code.leaders.push(end);
         let static_jump =
-            site.kind == TableKind::StaticKey && matches!(insn.insn.flow, kisa::Flow::Direct { .. });
+            site.about == About::PatchedJump && matches!(insn.insn.flow, kisa::Flow::Direct { .. });
         regions.push(FixedRegion { start: insn.offset, end, static_jump });
     }
     regions.sort_unstable_by_key(|region| region.start);

@@ -187,12 +187,14 @@ impl BranchMaker<'_> {
         match &block.end {
             Terminator::FallThrough(next) => run_on(*next).into_iter().collect(),
             Terminator::Jump(dest) => {
-                let to = graph.resolve_node(dest.target).filter(|_| dest.offset == 0);
+                let begins = |&(_, inside): &(NodeId, u32)| inside == 0 && dest.offset == 0;
+                let to = graph.resolve(dest.target).filter(begins).map(|(to, _)| to);
                 // A jump to the next instruction in the input is there for its effect on the processor
                 // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
                 let useless = to.is_some_and(|to| {
                     Some(to) == behind
                         && self.relax == Relax::Shortest
+                        && self.is_local(from, dest)
                         && !graph.are_neighbours_in_input(node, to)
                 });
                 if useless { Vec::new() } else { vec![self.branch(node, jump, *dest)] }

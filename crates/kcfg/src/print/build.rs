@@ -176,7 +176,7 @@ impl Printer<'_> {
         }
     }
 
-    fn roots_of(&self, node: NodeId) -> &[RootReason] {
+    pub(super) fn roots_of(&self, node: NodeId) -> &[RootReason] {
         self.roots.get(&node).map_or(&[], Vec::as_slice)
     }
 }

@@ -1,18 +1,19 @@
 /*!
-Printing the graph: one JSON document ([`json`]), or Graphviz for people ([`dot`]).
+Printing the graph: one JSON document ([`json`]), or for people a text ([`listing`]) or Graphviz ([`dot`]).
 
-Both print a [`Selection`], everything or some functions, through a [`Printer`], which knows what either of
+All print a [`Selection`], everything or some functions, through a [`Printer`], which knows what each of
 them asks again and again: the edges, and which symbols lie in a node. Nothing is collected before it is
 written. A record is made for one function or one chunk, written, and forgotten, so that printing needs no
 more memory for a kernel than for a function.
 
-The layout of the JSON is a promise ([`json::SCHEMA`], `docs/kcfg-json.md`); that of the Graphviz output is
-not.
+The layout of the JSON is a promise ([`json::SCHEMA`], `docs/kcfg-json.md`); those of the text and of the Graphviz
+output are not.
 */
 
 mod build;
 pub mod dot;
 pub mod json;
+pub mod listing;
 mod record;
 mod scope;
 mod select;

@@ -1,9 +1,14 @@
-//! The kernel's tables about code, and how their entries lie.
+//! The kernel's tables about code: which sections they are, by machine, and how their entries lie.
+//!
+//! [`TABLES`] is the one place that describes them. A table that is not there is carried whole and keeps alive what it
+//! refers to.
 
-use std::fmt;
-
-use kelf::Machine;
+use kelf::{KernelVersion, Machine, Section};
 use serde::Serialize;
+
+use super::layout::{About, Detail, Layout, Versions};
+use super::sections::{ALL, ARM, Name, X86};
+use Name::{Family, Is};
 
 /// The tables whose entries describe code without keeping it alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -17,9 +22,9 @@ pub enum TableKind {
     StaticKey,
     /// `.static_call_sites` (`struct static_call_site`).
     StaticCall,
-    /// `.parainstructions` (`struct paravirt_patch_site`, before 6.8).
+    /// `.parainstructions` (`struct paravirt_patch_site`).
     Paravirt,
-    /// `.retpoline_sites`, `.return_sites`, `.call_sites`, `.ibt_endbr_seal`: one place each.
+    /// `.retpoline_sites`, `.return_sites`, `.call_sites`, `.ibt_endbr_seal`, `.cfi_sites`: one place each.
     PatchSite,
     /// `.smp_locks`: `lock` prefixes.
     LockPrefix,
@@ -33,74 +38,265 @@ pub enum TableKind {
     FunctionList,
     /// `_error_injection_whitelist` (`struct error_injection_entry`): functions and a kind.
     ErrorInjection,
+    /// `.pv_table`: instructions whose immediate is the distance of virtual from physical addresses.
+    PhysicalOffset,
+}
+
+/// A table about code.
+struct Table {
+    kind: TableKind,
+    /// The sections that hold it.
+    names: &'static [Name],
+    about: About,
+    /// The layouts that its entries can have, of which a kernel has one. Those of one machine differ in size or in
+    /// the fields that relocations fill, which is how they are told apart. On other machines the names mean nothing.
+    layouts: &'static [Layout],
+}
+
+const I386: &[Machine] = &[Machine::I386];
+const X86_64: &[Machine] = &[Machine::X86_64];
+const AARCH64: &[Machine] = &[Machine::Aarch64];
+const X86_AND_AARCH64: &[Machine] = &[Machine::I386, Machine::X86_64, Machine::Aarch64];
+const MACHINES_32: &[Machine] = &[Machine::I386, Machine::Arm];
+const MACHINES_64: &[Machine] = &[Machine::X86_64, Machine::Aarch64];
+
+/// A layout of every version.
+const fn layout(
+    machines: &'static [Machine],
+    size: u32,
+    relocated: &'static [u32],
+    detail: Detail,
+) -> Layout {
+    Layout { machines, versions: Versions::All, size, relocated, detail }
+}
+
+/// A layout of some versions.
+const fn of_versions(versions: Versions, layout: Layout) -> Layout {
+    Layout { versions, ..layout }
+}
+
+/// The tables.
+const TABLES: &[Table] = &[
+    Table {
+        kind: TableKind::ExceptionTable,
+        names: &[Is("__ex_table")],
+        about: About::Instruction,
+        // arch/x86/include/asm/extable.h; arch/arm64/include/asm/asm-extable.h, where no handler needs to know how far
+        // the fixup is; include/asm-generic/extable.h.
+        layouts: &[
+            layout(X86, 12, &[0, 4], Detail::Handler(8)),
+            layout(AARCH64, 12, &[0, 4], Detail::None),
+            layout(ARM, 8, &[0, 4], Detail::None),
+        ],
+    },
+    Table {
+        kind: TableKind::Alternative,
+        names: &[Is(".altinstructions")],
+        about: About::PatchedCode,
+        layouts: &[
+            // arch/x86/include/asm/alternative.h: `cpuid` has 16 bits up to 6.2, and 32 bits since, with flags.
+            of_versions(
+                Versions::Before(KernelVersion::new(6, 3)),
+                layout(
+                    X86,
+                    12,
+                    &[0, 4],
+                    Detail::PatchedAndReplacementLengths { lengths: 10, replacement: 4 },
+                ),
+            ),
+            of_versions(
+                Versions::From(KernelVersion::new(6, 3)),
+                layout(
+                    X86,
+                    14,
+                    &[0, 4],
+                    Detail::PatchedAndReplacementLengths { lengths: 12, replacement: 4 },
+                ),
+            ),
+            // arch/arm64/include/asm/alternative.h. Of a callback, the second field names a function, and the length is 0.
+            layout(
+                AARCH64,
+                12,
+                &[0, 4],
+                Detail::PatchedAndReplacementLengths { lengths: 10, replacement: 4 },
+            ),
+        ],
+    },
+    Table {
+        kind: TableKind::StaticKey,
+        names: &[Is("__jump_table")],
+        about: About::PatchedJump,
+        // Offsets of code, target and key, the last as long as a word (include/linux/jump_label.h); on 32-bit ARM,
+        // addresses (arch/arm/include/asm/jump_label.h).
+        layouts: &[
+            layout(MACHINES_32, 12, &[0, 4, 8], Detail::None),
+            layout(MACHINES_64, 16, &[0, 4, 8], Detail::None),
+        ],
+    },
+    Table {
+        kind: TableKind::StaticCall,
+        names: &[Is(".static_call_sites")],
+        about: About::PatchedCode,
+        // include/linux/static_call_types.h.
+        layouts: &[layout(X86, 8, &[0, 4], Detail::None)],
+    },
+    Table {
+        kind: TableKind::Paravirt,
+        names: &[Is(".parainstructions")],
+        about: About::PatchedCode,
+        // arch/x86/include/asm/paravirt_types.h: address, type, length, padding.
+        layouts: &[
+            of_versions(
+                Versions::Before(KernelVersion::new(6, 8)),
+                layout(I386, 8, &[0], Detail::PatchedLength(5)),
+            ),
+            of_versions(
+                Versions::Before(KernelVersion::new(6, 8)),
+                layout(X86_64, 16, &[0], Detail::PatchedLength(9)),
+            ),
+        ],
+    },
+    Table {
+        kind: TableKind::PatchSite,
+        names: &[
+            Is(".retpoline_sites"),
+            Is(".return_sites"),
+            Is(".call_sites"),
+            Is(".ibt_endbr_seal"),
+            Is(".cfi_sites"),
+        ],
+        about: About::PatchedCode,
+        // tools/objtool/check.c; read in arch/x86/kernel/alternative.c.
+        layouts: &[layout(X86, 4, &[0], Detail::None)],
+    },
+    Table {
+        kind: TableKind::LockPrefix,
+        names: &[Is(".smp_locks")],
+        about: About::PatchedCode,
+        // `LOCK_PREFIX_HERE` in arch/x86/include/asm/alternative.h.
+        layouts: &[layout(X86, 4, &[0], Detail::None)],
+    },
+    Table {
+        kind: TableKind::Mcount,
+        names: &[Is("__mcount_loc")],
+        about: About::PatchedCode,
+        // GCC's -mrecord-mcount, scripts/recordmcount.c.
+        layouts: &[layout(I386, 4, &[0], Detail::None), layout(X86_64, 8, &[0], Detail::None)],
+    },
+    Table {
+        kind: TableKind::RuntimeConst,
+        names: &[Family("runtime_ptr_"), Family("runtime_shift_")],
+        about: About::PatchedCode,
+        // arch/x86/include/asm/runtime-const.h. On AArch64, four instructions are patched behind each place.
+        layouts: &[layout(X86, 4, &[0], Detail::None)],
+    },
+    Table {
+        kind: TableKind::Bug,
+        names: &[Is("__bug_table")],
+        about: About::Instruction,
+        // include/asm-generic/bug.h, without and with the name of the source file (`CONFIG_DEBUG_BUGVERBOSE`). On 32-bit
+        // ARM there is none without (arch/arm/include/asm/bug.h).
+        layouts: &[
+            layout(X86_AND_AARCH64, 8, &[0], Detail::BugFlags(4)),
+            layout(ALL, 12, &[0, 4], Detail::BugFlags(10)),
+        ],
+    },
+    Table {
+        kind: TableKind::FunctionList,
+        names: &[Is("_kprobe_blacklist")],
+        about: About::Function,
+        // include/asm-generic/kprobes.h.
+        layouts: &[layout(MACHINES_32, 4, &[0], Detail::None), layout(MACHINES_64, 8, &[0], Detail::None)],
+    },
+    Table {
+        kind: TableKind::ErrorInjection,
+        names: &[Is("_error_injection_whitelist")],
+        about: About::Function,
+        // include/asm-generic/error-injection.h.
+        layouts: &[layout(MACHINES_32, 8, &[0], Detail::None), layout(MACHINES_64, 16, &[0], Detail::None)],
+    },
+    Table {
+        kind: TableKind::PhysicalOffset,
+        names: &[Is(".pv_table")],
+        about: About::PatchedCode,
+        // arch/arm/include/asm/memory.h; read in arch/arm/kernel/phys2virt.S, which patches one instruction an entry.
+        layouts: &[layout(ARM, 4, &[0], Detail::None)],
+    },
+];
+
+/// The table that a section of this name is on a machine.
+pub(super) fn named(name: &str, machine: Machine) -> Option<TableKind> {
+    let means = |table: &&Table| {
+        table.names.iter().any(|one| one.means(name)) && table.layouts_on(machine).next().is_some()
+    };
+    TABLES.iter().find(means).map(|table| table.kind)
+}
+
+impl Table {
+    fn layouts_on(&self, machine: Machine) -> impl Iterator<Item = &Layout> {
+        self.layouts.iter().filter(move |layout| layout.machines.contains(&machine))
+    }
 }
 
 impl TableKind {
-    /// The layouts that entries of this kind have in kernels from 6.1 to 6.12, of which a kernel has one.
-    pub fn layouts(self, machine: Machine) -> Vec<Layout> {
-        let word = u32::from(machine.word_size());
-        let layout = |size, relocated, detail| Layout { size, relocated, detail };
-        match self {
-            TableKind::ExceptionTable => vec![layout(12, &[0, 4], 8)],
-            // `cpuid` is a 16-bit field up to 6.2, and has 32 bits since, with flags.
-            TableKind::Alternative => vec![layout(12, &[0, 4], 10), layout(14, &[0, 4], 12)],
-            TableKind::StaticKey => vec![layout(8 + word, &[0, 4, 8], 0)],
-            TableKind::StaticCall => vec![layout(8, &[0, 4], 0)],
-            TableKind::Paravirt => vec![layout(2 * word, &[0], word + 1)],
-            TableKind::PatchSite | TableKind::LockPrefix | TableKind::RuntimeConst => {
-                vec![layout(4, &[0], 0)]
-            }
-            TableKind::Mcount | TableKind::FunctionList => vec![layout(word, &[0], 0)],
-            TableKind::ErrorInjection => vec![layout(2 * word, &[0], 0)],
-            // Without and with the name of the source file (`CONFIG_DEBUG_BUGVERBOSE`).
-            TableKind::Bug => vec![layout(8, &[0], 4), layout(12, &[0, 4], 10)],
+    fn table(self) -> &'static Table {
+        TABLES.iter().find(|table| table.kind == self).expect("every kind has a table")
+    }
+
+    /// What its entries are about.
+    pub fn about(self) -> About {
+        self.table().about
+    }
+
+    /// The layout of the entries in a section, found from its size and its relocations. `version` is that of the kernel,
+    /// if its build says it.
+    ///
+    /// # Errors
+    /// What is wrong, if they fit no layout of the machine, or one of another version.
+    pub fn layout(
+        self,
+        machine: Machine,
+        version: Option<KernelVersion>,
+        section: &Section<'_>,
+    ) -> Result<&'static Layout, String> {
+        let layouts = || self.table().layouts_on(machine);
+        let offsets = || section.relocs.iter().map(|reloc| reloc.offset);
+        let Some(found) = layouts().find(|layout| layout.fits(section.size, offsets())) else {
+            let known: Vec<String> = layouts().map(Layout::to_string).collect();
+            let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
+            return Err(format!(
+                "its {size} bytes with {relocs} relocations are no whole entries, which have {known}"
+            ));
+        };
+        match version.filter(|&version| !found.versions.contain(version)) {
+            Some(version) if section.size > 0 => Err(format!(
+                "its entries have {found}, as in {}, but include/config/kernel.release says Linux {version}",
+                found.versions
+            )),
+            _ => Ok(found),
         }
     }
+}
 
-    /// Whether the kernel writes over the code at the site, or compares its bytes, so that it has to
-    /// stay as it is.
-    pub fn fixes_code(self) -> bool {
-        !matches!(
-            self,
-            TableKind::ExceptionTable | TableKind::Bug | TableKind::FunctionList | TableKind::ErrorInjection
-        )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layout_can_be_told_from_the_others_of_its_machine() {
+        for table in TABLES {
+            for &machine in ALL {
+                let layouts: Vec<&Layout> = table.layouts_on(machine).collect();
+                for (i, layout) in layouts.iter().enumerate() {
+                    let shape = |layout: &Layout| (layout.size, layout.relocated);
+                    let told_apart = layouts[..i].iter().all(|other| shape(other) != shape(layout));
+                    assert!(told_apart, "{:?} on {machine}", table.kind);
+                    // Edges are derived from the first reference of an entry.
+                    assert_eq!(layout.relocated[0], 0, "{:?}", table.kind);
+                }
+            }
+            let same = TABLES.iter().filter(|other| other.kind == table.kind).count();
+            assert_eq!(same, 1, "{:?}", table.kind);
+        }
     }
 }
-
-/// How the entries of a table lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Size of an entry in bytes.
-    pub size: u32,
-    /// Offsets in bytes of the fields that relocations fill; the first names the site. Tells layouts apart.
-    pub relocated: &'static [u32],
-    /// Offset in bytes of what else is read: of the type of an exception's handler (its low byte), of the two
-    /// lengths of an alternative (original, replacement), of the length of a paravirt site, of the 16 bits of
-    /// flags of a bug.
-    pub detail: u32,
-}
-
-impl Layout {
-    /// Whether a section of `size` bytes with relocations at `relocs`, in ascending order, is made of such entries.
-    pub fn fits(&self, size: u64, relocs: impl Iterator<Item = u64>) -> bool {
-        let starts = (0..size).step_by(self.size as usize);
-        let expected =
-            starts.flat_map(|start| self.relocated.iter().map(move |&field| start + u64::from(field)));
-        size % u64::from(self.size) == 0 && relocs.eq(expected)
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields: Vec<String> = self.relocated.iter().map(u32::to_string).collect();
-        write!(f, "{} bytes with relocations at {}", self.size, fields.join(", "))
-    }
-}
-
-/// `BUGFLAG_WARNING` (include/linux/bug.h): the trap handler resumes behind the `ud2`.
-pub const BUGFLAG_WARNING: u16 = 1;
-
-/// `EX_TYPE_ZEROPAD` (arch/x86/include/asm/extable_fixup_types.h): the handler takes what lies between the
-/// instruction and its fixup for the instruction (`ex_handler_zeropad` in arch/x86/mm/extable.c, the only handler of
-/// Linux 6.1 to 6.12 to which their distance matters).
-pub const EX_TYPE_ZEROPAD: u8 = 20;

@@ -7,7 +7,7 @@ const CODE: u64 = ALLOC | SHF_EXECINSTR as u64;
 
 fn kernel() -> World {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg/kernel.lds");
-    World::Kernel(Arc::new(LinkerScript::read(&path).unwrap()))
+    World::kernel(LinkerScript::read(&path).unwrap(), Machine::I386, None)
 }
 
 #[test]

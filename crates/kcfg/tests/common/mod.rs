@@ -7,7 +7,6 @@ pub mod command;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, Opaque, SymbolPlace};
@@ -88,7 +87,8 @@ pub fn lift_program(objects: &[PathBuf]) -> Graph {
 /// Plans objects of a kernel that `fixtures/cfg/kernel.lds` links.
 pub fn of_kernel<'p>(program: &'p Program<'p>, entries: &[String]) -> Result<Lifter<'p>, Error> {
     let script = LinkerScript::read(&fixture("kernel.lds")).unwrap();
-    let options = Options { world: World::Kernel(Arc::new(script)), keep_exports: false };
+    let world = World::kernel(script, program.machine, None);
+    let options = Options { world, keep_exports: false };
     Lifter::new(program, options, Roots::of_entries(entries))
 }
 

@@ -152,17 +152,18 @@ fn name_cold_parts(graph: &mut Graph, parts: &[ColdPart]) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::Arc;
 
     use kcfg::script::LinkerScript;
     use kcfg::special::World;
+    use kelf::Machine;
 
     use super::class;
 
     #[test]
     fn only_neighbours_are_mixed() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg/kernel.lds");
-        let kernel = World::Kernel(Arc::new(LinkerScript::read(&path).unwrap()));
+        let script = LinkerScript::read(&path).unwrap();
+        let kernel = World::kernel(script, Machine::I386, None);
         for world in [&kernel, &World::Program] {
             for name in [".text", ".text.vfs_read", ".text.unlikely", ".text.unlikely.f", ".text.hot"] {
                 assert_eq!(class(world, name), ".text", "{name}");

@@ -12,26 +12,15 @@ mod tests;
 
 use std::ops::Range;
 
-use rangemap::RangeSet;
+use kelf::Function;
+use ktext::{Page, PageMap, SectionPages};
 use serde::Serialize;
 
-use crate::hot::HotCode;
-use crate::text::{Region, TextSection};
-
-/// Any function of a kernel, whether it ran or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// What to call it.
-    pub name: String,
-    /// Where it lies.
-    pub addresses: Range<u64>,
-    /// Whether it is code between labels, without a symbol that gives a function its size.
-    pub hand_written: bool,
-}
+use crate::regions::Region;
 
 /// The use of the pages of a kernel's text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Pages {
+pub struct PageReport {
     /// Size of a page in bytes.
     pub page_size: u64,
     /// The text that stays after boot.
@@ -54,7 +43,7 @@ pub struct Area {
     /// What lies on the touched pages.
     pub bytes: Bytes,
     /// The touched pages, by address.
-    pub touched_pages: Vec<Page>,
+    pub touched_pages: Vec<TouchedPage>,
     /// The size in bytes of the functions that ran.
     pub function_bytes: u64,
     /// The bytes that ran.
@@ -90,7 +79,7 @@ impl Bytes {
 
 /// A touched page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Page {
+pub struct TouchedPage {
     /// Its address.
     pub address: u64,
     /// What is on it.
@@ -103,138 +92,86 @@ pub struct Page {
     pub borders: Vec<String>,
 }
 
-impl Pages {
-    /// Counts. `functions` are all functions of the kernel by rising address; what overlaps one before it
-    /// counts as part of that.
-    pub fn count(hot: &HotCode, functions: &[Function], page_size: u64) -> Pages {
-        let area = |init: bool| {
-            let sections: Vec<&TextSection> =
-                hot.text.sections.iter().filter(|section| section.init == init).collect();
-            count(hot, &sections, functions, page_size)
+impl PageReport {
+    /// What lies on the pages of a kernel with these functions and regions. The sections at the addresses `init` are
+    /// given back after boot.
+    pub fn new(map: &PageMap, functions: &[Function], regions: &[Region], init: &Range<u64>) -> PageReport {
+        let area = |of_init: bool| {
+            let sections = map.sections.iter().filter(|section| init.contains(&section.address) == of_init);
+            Area::new(map, sections, functions, regions)
         };
-        Pages { page_size, text: area(false), init_text: area(true) }
+        PageReport { page_size: map.page_size, text: area(false), init_text: area(true) }
     }
 }
 
-/// Bytes of one kind.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Ran,
-    ColdPart,
-    ColdFunction,
-    Padding,
-}
-
-fn count(hot: &HotCode, sections: &[&TextSection], functions: &[Function], page_size: u64) -> Area {
-    let ran = ran(hot);
-    let mut area = Area::default();
-    let mut last = None;
-    for section in sections {
-        let Range { start, end } = section.addresses;
-        if start >= end {
-            continue;
-        }
-        area.size += end - start;
-        let (first_page, end_page) = (start / page_size, end.div_ceil(page_size));
-        // Two sections may share a page.
-        area.pages += end_page - first_page - u64::from(last == Some(first_page));
-        last = Some(end_page - 1);
-
-        let mut pages: Vec<Page> = (first_page..end_page)
-            .map(|page| Page { address: page * page_size, ..Page::default() })
-            .collect();
-        let mut put = |kind: Kind, range: Range<u64>, function: Option<&Function>| {
-            let mut at = range.start.max(start);
-            let stop = range.end.min(end);
-            while at < stop {
-                let page = &mut pages[(at / page_size - first_page) as usize];
-                let upto = stop.min(page.address + page_size);
-                page.put(kind, upto - at, function);
-                at = upto;
-            }
-        };
-        let mut at = start;
-        let begin = functions.partition_point(|function| function.addresses.end <= start);
-        for function in functions[begin..].iter().take_while(|function| function.addresses.start < end) {
-            let range = function.addresses.start.max(at)..function.addresses.end.min(end);
-            if range.is_empty() {
-                continue;
-            }
-            put(Kind::Padding, at..range.start, None);
-            at = range.end;
-            let mut inside = ran.overlapping(&range).peekable();
-            let rest = if inside.peek().is_none() { Kind::ColdFunction } else { Kind::ColdPart };
-            let mut from = range.start;
-            for ran in inside {
-                let (ran_start, ran_end) = (ran.start.max(range.start), ran.end.min(range.end));
-                put(rest, from..ran_start, Some(function));
-                put(Kind::Ran, ran_start..ran_end, Some(function));
-                from = ran_end;
-            }
-            put(rest, from..range.end, Some(function));
-            if rest == Kind::ColdPart {
-                area.function_bytes += range.end - range.start;
+impl Area {
+    fn new<'m>(
+        map: &PageMap,
+        sections: impl Iterator<Item = &'m SectionPages>,
+        functions: &[Function],
+        regions: &[Region],
+    ) -> Area {
+        let mut area = Area::default();
+        let mut last_page = None;
+        for section in sections {
+            let (Some(first), Some(last)) = (section.pages.first(), section.pages.last()) else { continue };
+            area.size += section.size;
+            area.function_bytes += section.function_bytes;
+            // Two sections may share a page.
+            area.pages += section.pages.len() as u64 - u64::from(last_page == Some(first.address));
+            last_page = Some(last.address);
+            // A region that begins with its section borders on nothing.
+            let inner = section.address + 1..section.address + section.size;
+            for page in section.pages.iter().filter(|page| page.ran > 0) {
+                let mut touched = TouchedPage::new(page, functions, &map.has_run);
+                let addresses = page.address.max(inner.start)..inner.end.min(page.address + map.page_size);
+                let begins = |region: &&Region| addresses.contains(&region.addresses.start);
+                touched.borders.extend(regions.iter().filter(begins).map(|region| region.name.clone()));
+                match area.touched_pages.last_mut() {
+                    Some(shared) if shared.address == page.address => shared.add(touched),
+                    _ => area.touched_pages.push(touched),
+                }
             }
         }
-        put(Kind::Padding, at..end, None);
-        finish(&mut area, pages, section, &hot.text.regions, page_size);
-    }
-    area.touched = area.touched_pages.len() as u64;
-    for page in &area.touched_pages {
-        area.bytes.add(&page.bytes);
-    }
-    area.bytes_run = area.bytes.ran;
-    area.minimum_by_function = area.function_bytes.div_ceil(page_size);
-    area.minimum_by_byte = area.bytes_run.div_ceil(page_size);
-    area
-}
-
-impl Page {
-    fn put(&mut self, kind: Kind, size: u64, function: Option<&Function>) {
-        match kind {
-            Kind::Ran => self.bytes.ran += size,
-            Kind::ColdPart => self.bytes.cold_parts += size,
-            Kind::ColdFunction => self.bytes.cold_functions += size,
-            Kind::Padding => self.bytes.padding += size,
+        for page in &mut area.touched_pages {
+            let Bytes { ran, cold_parts, cold_functions, padding, .. } = page.bytes;
+            page.bytes.outside = map.page_size - (ran + cold_parts + cold_functions + padding);
+            area.bytes.add(&page.bytes);
         }
-        if let (Kind::Ran, Some(function)) = (kind, function)
-            && self.functions.last() != Some(&function.name)
-        {
-            self.functions.push(function.name.clone());
-            self.hand_written |= function.hand_written;
-        }
+        area.touched = area.touched_pages.len() as u64;
+        area.bytes_run = area.bytes.ran;
+        area.minimum_by_function = area.function_bytes.div_ceil(map.page_size);
+        area.minimum_by_byte = area.bytes_run.div_ceil(map.page_size);
+        area
     }
 }
 
-/// Adds the touched pages of a section to the area.
-fn finish(area: &mut Area, pages: Vec<Page>, section: &TextSection, regions: &[Region], page_size: u64) {
-    for mut page in pages.into_iter().filter(|page| page.bytes.ran > 0) {
-        let addresses = page.address..page.address + page_size;
-        let inner = section.addresses.start + 1..section.addresses.end;
-        let begins = |region: &&Region| {
-            addresses.contains(&region.addresses.start) && inner.contains(&region.addresses.start)
-        };
-        page.borders.extend(regions.iter().filter(begins).map(|region| region.name.clone()));
-        match area.touched_pages.last_mut() {
-            Some(shared) if shared.address == page.address => {
-                shared.bytes.add(&page.bytes);
-                shared.functions.extend(page.functions);
-                shared.hand_written |= page.hand_written;
-                shared.borders.extend(page.borders);
+impl TouchedPage {
+    /// What of one section lies on a page. `has_run` says of each function whether any of it ran, on this page or not.
+    fn new(page: &Page, functions: &[Function], has_run: &[bool]) -> TouchedPage {
+        let mut touched = TouchedPage { address: page.address, ..TouchedPage::default() };
+        touched.bytes.ran = page.ran;
+        touched.bytes.padding = page.size;
+        for part in &page.functions {
+            let function = &functions[part.function];
+            touched.bytes.padding -= part.size;
+            match has_run[part.function] {
+                true => touched.bytes.cold_parts += part.size - part.ran,
+                false => touched.bytes.cold_functions += part.size,
             }
-            _ => area.touched_pages.push(page),
+            if part.ran > 0 && touched.functions.last() != Some(&function.name) {
+                touched.functions.push(function.name.clone());
+                touched.hand_written |= function.is_label;
+            }
         }
+        touched
     }
-    for page in &mut area.touched_pages {
-        let Bytes { ran, cold_parts, cold_functions, padding, .. } = page.bytes;
-        page.bytes.outside = page_size - (ran + cold_parts + cold_functions + padding);
-    }
-}
 
-/// The addresses that ran.
-fn ran(hot: &HotCode) -> RangeSet<u64> {
-    let ranges = hot.functions.iter().flat_map(|function| {
-        function.ran.iter().map(|range| function.address + range.start..function.address + range.end)
-    });
-    ranges.filter(|range| !range.is_empty()).collect()
+    /// Adds what lies on it of another section.
+    fn add(&mut self, other: TouchedPage) {
+        self.bytes.add(&other.bytes);
+        self.functions.extend(other.functions);
+        self.hand_written |= other.hand_written;
+        self.borders.extend(other.borders);
+    }
 }

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use kcli::{Table, human};
 
-use super::{Area, Bytes, Page, Pages};
+use super::{Area, Bytes, PageReport, TouchedPage};
 
 /// How many functions of a page are named.
 const MAX_NAMED: usize = 3;
 
-impl Pages {
+impl PageReport {
     /// The table, and the emptiest of the touched pages.
     pub fn text(&self, emptiest: usize) -> String {
         let areas = [&self.text, &self.init_text];
@@ -55,15 +55,15 @@ impl Pages {
 
 impl Area {
     /// The touched pages with the fewest bytes that ran, at most so many.
-    pub fn emptiest(&self, count: usize) -> Vec<&Page> {
-        let mut pages: Vec<&Page> = self.touched_pages.iter().collect();
+    pub fn emptiest(&self, count: usize) -> Vec<&TouchedPage> {
+        let mut pages: Vec<&TouchedPage> = self.touched_pages.iter().collect();
         pages.sort_by_key(|page| page.bytes.ran);
         pages.truncate(count);
         pages
     }
 }
 
-impl Page {
+impl TouchedPage {
     /// Why the page is not full, the largest share first, and what ran on it.
     pub fn why(&self) -> String {
         let Bytes { cold_parts, cold_functions, padding, outside, .. } = self.bytes;

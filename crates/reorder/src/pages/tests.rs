@@ -1,31 +1,44 @@
+use kelf::functions::CodeSection;
 use kplan::{Coverage, CoveredFunction, FunctionName, RanRange};
 
 use super::*;
-use crate::text::Text;
+use crate::hot::HotCode;
+use crate::regions;
 
 const PAGE: u64 = 100;
 
+const INIT: Range<u64> = 1850..2050;
+
 /// A kernel of 1,000 bytes at 1,050: `.text` up to 1,850 with `.sched.text` at 1,800, init text behind it.
-fn text() -> Text {
-    let section = |name: &str, addresses, init| TextSection { name: name.into(), addresses, init };
-    let sections = vec![section(".text", 1050..1850, false), section(".init.text", 1850..2050, true)];
-    Text::new(sections, [("__sched_text_start", 1800), ("__sched_text_end", 1850)].into_iter())
+fn sections() -> [CodeSection; 2] {
+    let section = |name: &str, address, size| CodeSection {
+        name: name.into(),
+        address,
+        size,
+        load_address: address,
+        bytes: Vec::new(),
+    };
+    [section(".text", 1050, 800), section(".init.text", 1850, 200)]
 }
 
 const FUNCTIONS: [(&str, u64, u64); 5] =
     [("a", 1050, 100), ("b", 1150, 130), ("c", 1300, 500), ("d", 1800, 50), ("e", 1850, 150)];
 
 fn functions() -> Vec<Function> {
-    let function = |&(name, start, size): &(&str, u64, u64)| Function {
+    let function = |&(name, address, size): &(&str, u64, u64)| Function {
         name: name.into(),
-        addresses: start..start + size,
-        hand_written: name == "d",
+        file: None,
+        nth: 0,
+        section: usize::from(INIT.contains(&address)),
+        address,
+        size,
+        is_label: name == "d",
     };
     FUNCTIONS.iter().map(function).collect()
 }
 
-/// Of each function the ranges of offsets that ran.
-fn hot(ran: &[(&str, &[(u64, u64)])]) -> HotCode {
+/// The report of a kernel of which these ranges of offsets of its functions ran.
+fn report(ran: &[(&str, &[(u64, u64)])]) -> PageReport {
     let covered = |(name, ranges): &(&str, &[(u64, u64)])| CoveredFunction {
         function: FunctionName::global(*name),
         section: ".text".into(),
@@ -39,17 +52,19 @@ fn hot(ran: &[(&str, &[(u64, u64)])]) -> HotCode {
                 .collect(),
         ),
     };
-    let functions = ran.iter().map(covered).collect();
-    let coverage = Coverage { functions, ..Coverage::default() };
-    HotCode::new(text(), &coverage, |wanted| {
-        FUNCTIONS.iter().find(|function| function.0 == wanted.name).map(|&(_, start, size)| (start, size))
-    })
+    let coverage = Coverage { functions: ran.iter().map(covered).collect(), ..Coverage::default() };
+    let (sections, functions) = (sections(), functions());
+    let markers = [("__sched_text_start", 1800), ("__sched_text_end", 1850)];
+    let regions = regions::cut(&sections, &INIT, markers.into_iter());
+    let find = |wanted: &FunctionName| functions.iter().find(|function| function.name == wanted.name);
+    let hot = HotCode::new(regions, &coverage, find);
+    let map = PageMap::new(&sections, &functions, &hot.addresses(), PAGE);
+    PageReport::new(&map, &functions, &hot.regions, &INIT)
 }
 
 #[test]
 fn pages_and_minima_are_counted() {
-    let hot = hot(&[("a", &[(0, 10), (40, 60)]), ("c", &[(99, 101), (450, 451)]), ("e", &[(0, 150)])]);
-    let pages = Pages::count(&hot, &functions(), PAGE);
+    let pages = report(&[("a", &[(0, 10), (40, 60)]), ("c", &[(99, 101), (450, 451)]), ("e", &[(0, 150)])]);
     let text = &pages.text;
     // Pages 1000 to 1800; ran: 1050..1060, 1090..1110, 1399..1401, 1750.
     assert_eq!((text.pages, text.touched), (9, 5));
@@ -63,8 +78,7 @@ fn pages_and_minima_are_counted() {
 
 #[test]
 fn the_bytes_of_touched_pages_add_up() {
-    let hot = hot(&[("a", &[(0, 10), (40, 60)]), ("b", &[(129, 130)]), ("d", &[(0, 1)])]);
-    let pages = Pages::count(&hot, &functions(), PAGE);
+    let pages = report(&[("a", &[(0, 10), (40, 60)]), ("b", &[(129, 130)]), ("d", &[(0, 1)])]);
     let bytes =
         |address: u64| pages.text.touched_pages.iter().find(|page| page.address == address).unwrap().bytes;
     let expected = Bytes { ran: 20, cold_parts: 30, cold_functions: 0, padding: 0, outside: 50 };
@@ -79,8 +93,7 @@ fn the_bytes_of_touched_pages_add_up() {
 
 #[test]
 fn the_emptiest_pages_say_why() {
-    let hot = hot(&[("a", &[(0, 60)]), ("d", &[(0, 1)])]);
-    let pages = Pages::count(&hot, &functions(), PAGE);
+    let pages = report(&[("a", &[(0, 60)]), ("d", &[(0, 1)])]);
     let emptiest = pages.text.emptiest(2);
     assert_eq!((emptiest[0].address, emptiest[1].address), (1800, 1100));
     assert_eq!(
@@ -125,7 +138,7 @@ fn random_kernels_against_a_map_of_bytes() {
             .filter(|(_, ranges)| !ranges.is_empty())
             .map(|(function, ranges)| (function.0, ranges.as_slice()))
             .collect();
-        let pages = Pages::count(&hot(&ran), &functions(), PAGE);
+        let pages = report(&ran);
         let mut map = std::collections::BTreeSet::new();
         for (function, ranges) in FUNCTIONS.iter().zip(&ranges) {
             map.extend(ranges.iter().flat_map(|&(start, end)| function.1 + start..function.1 + end));

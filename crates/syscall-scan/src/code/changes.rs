@@ -18,7 +18,7 @@ pub(super) struct Changes {
 }
 
 /// The functions that have changed.
-pub struct Changed {
+pub struct ChangedFunctions {
     /// Those that are new or may have other blocks.
     pub functions: Vec<Addr>,
     /// Addresses where none begins any more.
@@ -43,11 +43,12 @@ impl Code<'_> {
         if self.entry(at).is_none() {
             self.changes.entry(at);
         }
-        self.entries.at(&mut self.marks, at)
+        self.marks.set_entry(at);
+        self.entries.entry(at).or_default()
     }
 
     /// The functions that have changed since the last time.
-    pub fn take_changed(&mut self) -> Changed {
+    pub fn take_changed(&mut self) -> ChangedFunctions {
         let Changes { mut exits, mut entries } = std::mem::take(&mut self.changes);
         entries.sort_unstable();
         entries.dedup();
@@ -58,7 +59,7 @@ impl Code<'_> {
         }
         let functions = self.functions_with(exits.ones().map(|exit| ExitId(exit as u32)));
         entries.retain(|&entry| self.entry(entry).is_none());
-        Changed { functions, gone: entries }
+        ChangedFunctions { functions, gone: entries }
     }
 
     /// The functions that have computed jumps, by rising address.

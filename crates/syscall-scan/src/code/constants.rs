@@ -1,10 +1,10 @@
-//! Which ways branches go that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the
+//! Which way branches go that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the
 //! whole program, while it is explored.
 //!
 //! What its callers pass to a function decides branches in it: those of `sysconf`, of flags, of a null pointer for
-//! what is optional. So what registers and words of the frame are known to hold ([`Known`]) is carried from run to
+//! what is optional. So what registers and words of the frame are known to hold ([`Facts`]) is carried from run to
 //! run, into callees as what they are called with, and back behind calls as far as calls leave it alone. A way
-//! that no known content leads to is not explored, until another content arrives. Whoever enters code in
+//! that no known constant leads to is not explored, until other facts arrive. Whoever enters code in
 //! another way than by a call or jump that is followed (its address is taken, it is looked up by name, the unwinder
 //! jumps there) brings along that nothing is known. What is known only ever becomes less, so that in the end it holds
 //! for every way to get there, as it has to.
@@ -19,9 +19,9 @@ use kelf::Machine;
 use kisa::{Effect, Reg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::known::{Known, Learnt};
+use super::known::{BranchFact, Facts};
 use super::marks::RunId;
-use super::walk::Walk;
+use super::walk::RunWalk;
 use super::{Code, Exit, ExitId, ExitKind, Returns};
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
@@ -36,31 +36,31 @@ pub(super) struct Constants {
     /// The stack pointer, if frames are followed.
     frame: Option<Reg>,
     /// What is known where anybody may have come from.
-    nothing: Arc<Known>,
-    /// All that is known in some place: many places have the same.
-    all: FxHashSet<Arc<Known>>,
-    /// In front of runs, once somebody has come there.
+    nothing: Arc<Facts>,
+    /// The facts of all places, each kept once: many places have the same.
+    all: FxHashSet<Arc<Facts>>,
+    /// By run, the facts in front of it, once an edge has reached it.
     starts: Vec<Option<Start>>,
-    /// Behind exits; of calls, where the callee begins, as its caller sees it.
+    /// By exit, the facts behind it; behind a call, those where the callee begins, in terms of the caller's frame.
     exits: Vec<Option<Behind>>,
-    /// Runs in front of which something has changed.
+    /// The worklist: runs in front of which facts have changed.
     changed: Vec<RunId>,
-    /// The ways that conditional branches do not go so far.
+    /// By conditional branch, the successor that is not feasible so far.
     closed: FxHashMap<ExitId, Addr>,
     /// The computed jumps whose targets are constants so far.
     decided: FxHashSet<ExitId>,
 }
 
-/// What is known behind an exit.
+/// The facts behind an exit.
 struct Behind {
-    known: Arc<Known>,
+    known: Arc<Facts>,
     /// What a conditional branch tells.
-    learnt: Option<Learnt>,
+    learnt: Option<BranchFact>,
 }
 
-/// What is known in front of a run.
+/// The facts in front of a run.
 struct Start {
-    known: Arc<Known>,
+    known: Arc<Facts>,
     visits: u8,
     is_changed: bool,
 }
@@ -68,10 +68,11 @@ struct Start {
 impl Constants {
     /// Nothing known so far. `None` for machines on which it is not seen how often a function's address is taken.
     pub(super) fn new(image: &Image) -> Option<Constants> {
-        let convention = Convention::of(image.machine).filter(|convention| convention.link.is_none())?;
+        let convention =
+            Some(Convention::of(image.machine)).filter(|convention| convention.link.is_none())?;
         // Functions of i386 may take their arguments off the stack, so that frames are not known behind calls.
         let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
-        let nothing = Arc::new(Known::nothing());
+        let nothing = Arc::new(Facts::nothing());
         Some(Constants {
             convention,
             frame,
@@ -89,8 +90,8 @@ impl Constants {
         self.exits.get(exit.0 as usize)?.as_ref()
     }
 
-    /// One copy for all places.
-    fn shared(&mut self, known: Known) -> Arc<Known> {
+    /// The same facts, in the one copy that all places share.
+    fn shared(&mut self, known: Facts) -> Arc<Facts> {
         if known.is_nothing() {
             return Arc::clone(&self.nothing);
         }
@@ -111,9 +112,9 @@ impl Constants {
         self.start(run).is_some_and(|start| start.known.is_nothing())
     }
 
-    /// Something arrives in front of a run, which may not have been decoded so far, or be on the way: it may end
-    /// where another one has ended before, and so pass on to itself what it has brought there.
-    fn arrive(&mut self, run: RunId, known: &Arc<Known>) {
+    /// Joins facts into those in front of a run. The run may not have been decoded so far, or may be the very one that
+    /// is being decoded: where it ends at an exit that is known, it may lead to its own beginning.
+    fn arrive(&mut self, run: RunId, known: &Arc<Facts>) {
         if self.starts.len() <= run.get() {
             self.starts.resize_with(run.get() + 1, || None);
         }
@@ -229,13 +230,13 @@ impl Code<'_> {
     }
 
     /// Begins to walk over a run.
-    pub(super) fn walk_from(&self, run: RunId) -> Option<Walk> {
+    pub(super) fn walk_from(&self, run: RunId) -> Option<RunWalk> {
         let constants = self.constants.as_ref()?;
         let known = constants.start(run).map_or(&constants.nothing, |start| &start.known);
-        Some(Walk::new(Known::clone(known), constants.convention.stack_pointer))
+        Some(RunWalk::new(Facts::clone(known), constants.convention.stack_pointer))
     }
 
-    /// Constants do not let a conditional branch go there so far.
+    /// Notes a successor of a conditional branch that is not feasible so far.
     pub(super) fn close(&mut self, branch: ExitId, way: Addr) {
         self.constants.iter_mut().for_each(|constants| {
             constants.closed.insert(branch, way);
@@ -243,7 +244,7 @@ impl Code<'_> {
     }
 
     /// The targets of a computed jump, if constants say them.
-    pub(super) fn constant_targets(&self, walk: &Walk, effects: &[Effect]) -> Option<Vec<Addr>> {
+    pub(super) fn constant_targets(&self, walk: &RunWalk, effects: &[Effect]) -> Option<Vec<Addr>> {
         let targets = walk.targets(self.image, effects)?;
         targets.iter().all(|&target| self.image.is_code(target)).then_some(targets)
     }
@@ -256,7 +257,7 @@ impl Code<'_> {
     }
 
     /// Control comes to the end of a run.
-    pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<Walk>, effects: &[Effect]) {
+    pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<RunWalk>, effects: &[Effect]) {
         let Some(mut walk) = walk else { return };
         self.open_more(exit, &walk, effects);
         let is_call = matches!(self.exit(exit).kind, ExitKind::Call(_) | ExitKind::IndirectCall);
@@ -268,8 +269,8 @@ impl Code<'_> {
         let Some(constants) = &mut self.constants else { return };
         match is_call {
             true => {}
-            false if is_tail_call => walk.known.give(constants.convention),
-            false => walk.known.keep_given(),
+            false if is_tail_call => walk.known.enter_by_jump(constants.convention),
+            false => walk.known.keep_from_caller(),
         }
         let index = exit.0 as usize;
         if constants.exits.len() <= index {
@@ -313,8 +314,8 @@ impl Code<'_> {
         }
     }
 
-    /// Opens the ways of a branch that has been there before.
-    fn open_more(&mut self, exit: ExitId, walk: &Walk, effects: &[Effect]) {
+    /// Adds the successors of a branch that have become feasible.
+    fn open_more(&mut self, exit: ExitId, walk: &RunWalk, effects: &[Effect]) {
         let Some(constants) = &mut self.constants else { return };
         if let Some(&closed) = constants.closed.get(&exit) {
             let is_next = self.exits[exit.0 as usize].next == closed;

@@ -28,7 +28,7 @@ const MAX_PROLOGUE: usize = 40;
 impl Code<'_> {
     /// Whether the function of a computed jump does nothing but restore a context.
     pub(super) fn restores_context(&self, jump: Addr) -> bool {
-        let Some(convention) = Convention::of(self.image.machine) else { return false };
+        let convention = Convention::of(self.image.machine);
         let Some(extent) = self.image.extent_around(jump) else { return false };
         if extent.end.0 - extent.start.0 > MAX_SIZE {
             return false;
@@ -69,7 +69,7 @@ impl Code<'_> {
     }
 
     fn reads_return_address(&self, callee: Addr) -> Option<bool> {
-        let &Convention { stack_pointer, link, .. } = Convention::of(self.image.machine)?;
+        let &Convention { stack_pointer, link, .. } = Convention::of(self.image.machine);
         let is_link =
             |value: Value| link.is_some_and(|link| matches!(value, Value::Reg { reg, .. } if reg == link));
         let (mut at, mut depth) = (callee, 0i64);

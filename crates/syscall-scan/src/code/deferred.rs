@@ -9,11 +9,11 @@
 //!   name's place in the table). Such a function counts once live code of the library or of a service's module
 //!   names the string that it is picked by, or any word of their data points to the string: who only asks for
 //!   users does not look for hosts. A direct call counts at once, as does asking for the whole name.
-//! - *Mutexes that change the priority of their owner*, see [`super::priorities`].
 //! - *Several threads.* The thread's own descriptor says whether there is more than one (`header.multiple_threads`);
 //!   it is 0 at first, and only what creates a thread writes to it. Where it is compared with 0, the way for
 //!   other values counts once any live instruction writes to that place of the descriptor.
-//! - *Attributes* of threads and of programs that are started, see [`super::attributes`].
+//! - *What somebody has to ask for*: attributes of threads and of programs that are started, mutexes that change
+//!   priorities, see [`super::rules`].
 //! - *The interpreter as a program.* The dynamic linker compares where the program starts, which the kernel tells
 //!   it, with its own entry. In a process that has a program and an interpreter, these are not the same, and what
 //!   is only for the other case never counts.
@@ -22,101 +22,46 @@
 //! turns out that control may come into the middle of that piece, it counts.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use kelf::Machine;
 use kisa::{Address, Condition, Effect, Flow, MemoryOperand, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::attributes::{Attribute, Attributes};
 use super::explore::Work;
-use super::priorities::Priorities;
+use super::rules::{Rule, Rules};
 use super::{Code, Exit, ExitId, Taken};
 use crate::image::{Addr, Image, Loaded};
 
 /// The functions of services (glibc's `nss/function.def`).
-const SERVICE_FUNCTIONS: [&str; 64] = [
-    "endaliasent",
-    "endetherent",
-    "endgrent",
-    "endhostent",
-    "endnetent",
-    "endnetgrent",
-    "endprotoent",
-    "endpwent",
-    "endrpcent",
-    "endservent",
-    "endsgent",
-    "endspent",
-    "getaliasbyname_r",
-    "getaliasent_r",
-    "getcanonname_r",
-    "getetherent_r",
-    "getgrent_r",
-    "getgrgid_r",
-    "getgrnam_r",
-    "gethostbyaddr2_r",
-    "gethostbyaddr_r",
-    "gethostbyname2_r",
-    "gethostbyname3_r",
-    "gethostbyname4_r",
-    "gethostbyname_r",
-    "gethostent_r",
-    "gethostton_r",
-    "getnetbyaddr_r",
-    "getnetbyname_r",
-    "getnetent_r",
-    "getnetgrent_r",
-    "getntohost_r",
-    "getprotobyname_r",
-    "getprotobynumber_r",
-    "getprotoent_r",
-    "getpublickey",
-    "getpwent_r",
-    "getpwnam_r",
-    "getpwuid_r",
-    "getrpcbyname_r",
-    "getrpcbynumber_r",
-    "getrpcent_r",
-    "getsecretkey",
-    "getservbyname_r",
-    "getservbyport_r",
-    "getservent_r",
-    "getsgent_r",
-    "getsgnam_r",
-    "getspent_r",
-    "getspnam_r",
-    "initgroups_dyn",
-    "netname2user",
-    "setaliasent",
-    "setetherent",
-    "setgrent",
-    "sethostent",
-    "setnetent",
-    "setnetgrent",
-    "setprotoent",
-    "setpwent",
-    "setrpcent",
-    "setservent",
-    "setsgent",
-    "setspent",
-];
+static SERVICE_FUNCTIONS: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
+    "endaliasent endetherent endgrent endhostent endnetent endnetgrent endprotoent endpwent endrpcent \
+     endservent endsgent endspent getaliasbyname_r getaliasent_r getcanonname_r getetherent_r \
+     getgrent_r getgrgid_r getgrnam_r gethostbyaddr2_r gethostbyaddr_r gethostbyname2_r \
+     gethostbyname3_r gethostbyname4_r gethostbyname_r gethostent_r gethostton_r getnetbyaddr_r \
+     getnetbyname_r getnetent_r getnetgrent_r getntohost_r getprotobyname_r getprotobynumber_r \
+     getprotoent_r getpublickey getpwent_r getpwnam_r getpwuid_r getrpcbyname_r getrpcbynumber_r \
+     getrpcent_r getsecretkey getservbyname_r getservbyport_r getservent_r getsgent_r getsgnam_r \
+     getspent_r getspnam_r initgroups_dyn netname2user setaliasent setetherent setgrent sethostent \
+     setnetent setnetgrent setprotoent setpwent setrpcent setservent setsgent setspent"
+        .split(' ')
+        .collect()
+});
 
 /// What only the C library of GNU has.
 const GNU: &str = "gnu_get_libc_version";
 
 /// What is waited for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Until {
     /// Nothing: it never counts.
     Never,
     /// The name is asked for.
     Named(&'static str),
-    /// There may be mutexes that change priorities.
-    Protocols,
     /// There may be several threads.
     Threads,
-    /// Somebody may set an attribute.
-    Attribute(&'static Attribute),
+    /// A condition of the rule may hold.
+    Rule(&'static Rule),
 }
 
 /// What is deferred.
@@ -128,24 +73,22 @@ pub(super) struct Deferred {
     named: FxHashSet<&'static str>,
     /// How many strings of the C library have been looked at.
     strings: usize,
-    /// What is for mutexes that change priorities.
-    priorities: Priorities,
     /// Where the descriptor says how many threads there are, from the segment's beginning on.
     threads: Option<Range<u64>>,
     /// Whether something writes there.
     has_threads: bool,
-    /// What the C library calls only if an attribute says so.
-    attributes: Attributes,
+    /// What the C library calls only if somebody asks for it.
+    rules: Rules,
     /// The interpreter's entry.
     entry: Option<Addr>,
     /// What waits.
     work: Vec<(Until, Work)>,
     /// The branches that go one way so far.
-    branches: FxHashMap<ExitId, Branch>,
+    branches: FxHashMap<ExitId, DeferredBranch>,
 }
 
 /// A conditional branch that goes one way.
-struct Branch {
+struct DeferredBranch {
     /// The first instruction of those that say so.
     from: Addr,
     until: Until,
@@ -166,7 +109,7 @@ impl Deferred {
     pub(super) fn new(image: &Image) -> Deferred {
         let mut deferred =
             Deferred { entry: image.interpreter().map(|_| image.entry), ..Deferred::default() };
-        let is_gnu = |loaded: &Loaded| exports(loaded, GNU).next().is_some();
+        let is_gnu = |loaded: &Loaded| loaded.functions_named(GNU).next().is_some();
         if !image.objects.iter().any(is_gnu) {
             return deferred;
         }
@@ -176,8 +119,7 @@ impl Deferred {
             Machine::Arm | Machine::Aarch64 => return deferred,
         };
         for loaded in image.objects.iter().filter(|loaded| is_service(loaded)) {
-            let functions = loaded.object.dynamic.iter().flat_map(|d| d.symbols.exported_functions());
-            for symbol in functions {
+            for symbol in loaded.object.exported_functions() {
                 if let Some(name) = service_function(&symbol.name) {
                     deferred.services.insert(loaded.address(symbol.value), name);
                 }
@@ -186,50 +128,31 @@ impl Deferred {
                 deferred.name(image, string);
             }
         }
-        deferred.attributes = Attributes::of(image);
-        deferred.priorities = Priorities::of(image);
         deferred
     }
 
     /// Notes that a string is named.
     fn name(&mut self, image: &Image, string: Addr) {
         let name = image.string(string).and_then(|name| std::str::from_utf8(name).ok());
-        let known = name.and_then(|name| SERVICE_FUNCTIONS.binary_search(&name).ok());
-        self.named.extend(known.map(|index| SERVICE_FUNCTIONS[index]));
-    }
-
-    /// What a piece of work waits for, if it does.
-    fn awaited(&self, work: &Work) -> Option<Until> {
-        match *work {
-            Work::Taken(target, Taken::Start | Taken::Code(_) | Taken::Data(_)) => {
-                let name = self.services.get(&target)?;
-                Some(Until::Named(name))
-            }
-            Work::Call(_, target) | Work::Edge(_, target) if self.priorities.is_deferred(target) => {
-                Some(Until::Protocols)
-            }
-            _ => None,
-        }
+        self.named.extend(name.and_then(|name| SERVICE_FUNCTIONS.get(name)));
     }
 }
 
 impl Code<'_> {
-    pub(super) fn attributes(&self) -> &Attributes {
-        &self.deferred.attributes
-    }
-
-    pub(super) fn priorities(&self) -> &Priorities {
-        &self.deferred.priorities
-    }
-
     /// Puts a piece of work aside, if it waits for something. Returns it if not.
     pub(super) fn defer(&mut self, work: Work) -> Option<Work> {
-        let attribute = match work {
-            Work::Call(from, target) | Work::Edge(from, target) => self.attribute_of_call(from, target),
-            Work::Site(at, Some(number)) => self.attribute_of_site(at, number),
+        let Deferred { rules, services, .. } = &self.deferred;
+        let until = match work {
+            Work::Call(from, target) | Work::Edge(from, target) => {
+                self.rule_for_call(rules, from, target).map(Until::Rule)
+            }
+            Work::Site(at, Some(number)) => self.rule_for_site(rules, at, number).map(Until::Rule),
+            Work::Taken(target, Taken::Start | Taken::Code(_) | Taken::Data(_)) => {
+                services.get(&target).map(|name| Until::Named(name))
+            }
             _ => None,
         };
-        match attribute.map(Until::Attribute).or_else(|| self.deferred.awaited(&work)) {
+        match until {
             Some(until) if !self.counts(until) => {
                 self.deferred.work.push((until, work));
                 None
@@ -243,9 +166,8 @@ impl Code<'_> {
         match until {
             Until::Never => false,
             Until::Named(name) => self.deferred.named.contains(name),
-            Until::Protocols => self.may_change_priorities(),
             Until::Threads => self.deferred.has_threads,
-            Until::Attribute(attribute) => self.is_set(attribute),
+            Until::Rule(rule) => self.is_met(rule),
         }
     }
 
@@ -317,7 +239,7 @@ impl Code<'_> {
         };
         let other = other.filter(|&(until, ..)| next != target && !self.counts(until));
         if let Some((until, from, other)) = other {
-            self.deferred.branches.insert(exit, Branch { from, until, other });
+            self.deferred.branches.insert(exit, DeferredBranch { from, until, other });
         }
         for (way, is_open) in ways {
             if other.is_some_and(|(_, _, other)| other == way) {
@@ -368,10 +290,10 @@ impl Code<'_> {
         self.deferred.has_threads |= !apart && !effects.iter().all(reads);
     }
 
-    /// Says which functions are for mutexes that change priorities.
-    pub(super) fn find_priorities(&mut self) {
+    /// Finds what the rules for the C library of GNU are about, if it is there.
+    pub(super) fn find_rules(&mut self) {
         if self.deferred.threads.is_some() {
-            self.deferred.priorities.functions = self.functions_for_priorities();
+            self.deferred.rules = self.rules();
         }
     }
 
@@ -454,17 +376,5 @@ pub(super) fn is_service(loaded: &Loaded) -> bool {
 fn service_function(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok()?.strip_prefix("_nss_")?;
     let (_, function) = name.split_once('_')?;
-    SERVICE_FUNCTIONS.binary_search(&function).ok().map(|index| SERVICE_FUNCTIONS[index])
-}
-
-/// All functions that an object exports.
-pub(super) fn all_exports(loaded: &Loaded) -> impl Iterator<Item = Addr> {
-    let symbols = loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
-    symbols.map(|symbol| loaded.address(symbol.value))
-}
-
-/// The functions of this name that an object exports.
-pub(super) fn exports(loaded: &Loaded, name: &'static str) -> impl Iterator<Item = Addr> {
-    let symbols = loaded.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.named(name.as_bytes()));
-    symbols.filter(|symbol| symbol.kind.is_code()).map(|symbol| loaded.address(symbol.value))
+    SERVICE_FUNCTIONS.get(function).copied()
 }

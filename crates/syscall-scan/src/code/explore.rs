@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 use super::changes::Changes;
 use super::constants::Constants;
 use super::deferred::{Comparison, Deferred};
-use super::walk::Walk;
+use super::walk::RunWalk;
 use super::{
-    Activity, Code, Entries, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references,
-    taken, thunks,
+    Activity, Code, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references, taken,
+    thunks,
 };
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
@@ -35,11 +35,8 @@ pub(super) enum Work {
 
 impl<'a> Code<'a> {
     /// Nothing explored so far but what the program's start leads to. Follow with [`Code::explore`].
-    ///
-    /// # Errors
-    /// If kshrink has no instruction set for the machine.
-    pub fn new(image: &'a Image) -> Option<Code<'a>> {
-        let isa = kisa::isa(image.machine)?;
+    pub fn new(image: &'a Image) -> Code<'a> {
+        let isa = kisa::isa(image.machine);
         let bytes_of_code: u64 = image.code().iter().map(|range| range.end - range.start).sum();
         let mut code = Code {
             image,
@@ -47,7 +44,7 @@ impl<'a> Code<'a> {
             sites: Vec::new(),
             exits: Vec::with_capacity((bytes_of_code / BYTES_PER_EXIT) as usize),
             computed_jumps: Vec::new(),
-            entries: Entries::default(),
+            entries: FxHashMap::default(),
             marks: Marks::new(image),
             work: Vec::new(),
             taken: taken::Candidates::new(image),
@@ -64,14 +61,14 @@ impl<'a> Code<'a> {
             deferred: Deferred::new(image),
             constants: Constants::new(image),
         };
-        code.find_priorities();
+        code.find_rules();
         if image.is_code(image.entry) {
             code.take(image.entry, Taken::Start);
         }
         for (index, _) in image.objects.iter().enumerate().filter(|(_, loaded)| loaded.at_start) {
             code.activate(index);
         }
-        Some(code)
+        code
     }
 
     /// Says that an object is loaded: its initialisers run. Its data counts after the next
@@ -117,7 +114,7 @@ impl<'a> Code<'a> {
     /// points to callable from anywhere.
     pub fn claim(&mut self, word: Addr, target: Addr) {
         if self.claimed.insert(word) {
-            if let Some(entry) = self.entries.get_mut(target) {
+            if let Some(entry) = self.entries.get_mut(&target) {
                 entry.taken.retain(|&taken| taken != Taken::Data(word));
                 self.changes.entry(target);
             }
@@ -255,7 +252,7 @@ impl<'a> Code<'a> {
     /// Whether an instruction writes where the stack pointer points when it is done, so that a return which follows
     /// goes there.
     fn replaces_return_address(&self, effects: &[Effect]) -> bool {
-        if Convention::of(self.image.machine).is_some_and(|convention| convention.link.is_some()) {
+        if Convention::of(self.image.machine).link.is_some() {
             return false;
         }
         let stack = self.isa.stack_pointer();
@@ -276,8 +273,7 @@ impl<'a> Code<'a> {
     /// Whether the link register holds the address after an instruction, which then is a call if it is a jump:
     /// `mov lr, pc; bx r3`, before there was `blx`.
     fn comes_back(&self, holding: &[held::Held], next: Addr) -> bool {
-        let link = Convention::of(self.image.machine).and_then(|convention| convention.link);
-        link.is_some_and(|link| holding.contains(&(link, next.0)))
+        Convention::of(self.image.machine).link.is_some_and(|link| holding.contains(&(link, next.0)))
     }
 
     /// Notes the conditions that an instruction puts on those that follow it from `next` on.
@@ -297,7 +293,7 @@ impl<'a> Code<'a> {
         insn: Insn,
         effects: &[Effect],
         comparison: &Comparison,
-        walk: Option<&Walk>,
+        walk: Option<&RunWalk>,
     ) -> Option<ExitId> {
         let exit = match insn.flow {
             Flow::Next => return None,
@@ -359,7 +355,7 @@ impl<'a> Code<'a> {
     }
 
     /// Makes an exit of a computed jump.
-    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect], walk: Option<&Walk>) -> ExitId {
+    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect], walk: Option<&RunWalk>) -> ExitId {
         let targets = self.linked_to_several(at, effects);
         if !targets.is_empty() {
             let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
@@ -484,7 +480,7 @@ impl<'a> Code<'a> {
     /// Bytes that a return takes off the stack besides the return address.
     fn popped_by_return(&self, effects: &[Effect]) -> u32 {
         let word = u64::from(self.image.machine.word_size());
-        if Convention::of(self.image.machine).is_some_and(|convention| convention.link.is_some()) {
+        if Convention::of(self.image.machine).link.is_some() {
             return 0;
         }
         let moved = effects.iter().find_map(|effect| match *effect {

@@ -123,8 +123,8 @@ impl Code<'_> {
         }
     }
 
-    /// Where the last of the runs begins that end with an exit, if all others go over into it: instructions may lie
-    /// within others.
+    /// The start of the shortest of the runs that end with an exit, if all longer ones pass through it. (They may not,
+    /// where instructions overlap.)
     pub fn last_run(&self, exit: ExitId) -> Option<Addr> {
         let starts = || self.exit(exit).runs.iter().map(|&run| self.marks.run(run).start);
         let last = starts().max()?;
@@ -149,8 +149,8 @@ impl Code<'_> {
         self.functions_around(exits.map(|exit| (exit, self.exit(exit).at)), |run| !seen.put(run.get()))
     }
 
-    /// The entries of the functions that come to one of these exits, from the instruction beside it or from in front
-    /// of that. `is_new` says of each run once that it has not been seen before.
+    /// The entries of the functions that reach one of these exits from the address beside it or from in front of that,
+    /// found by walking edges backwards. `is_new` says of each run once that it has not been seen before.
     fn functions_around(
         &self,
         exits: impl Iterator<Item = (ExitId, Addr)>,
@@ -177,17 +177,12 @@ impl Code<'_> {
 
     /// The instructions of a function, with their effects, that is a few straight ones and a return.
     pub fn straight_instructions(&self, function: Addr) -> Option<StraightInstructions> {
-        let mut at = function;
         let mut instructions = Vec::new();
-        while instructions.len() < MAX_STRAIGHT {
-            let mut effects = Vec::new();
-            self.effects(at, &mut effects);
-            instructions.push((at, effects));
+        for at in self.instructions_from(function).take(MAX_STRAIGHT) {
+            instructions.push((at, self.effects_at(at)));
             if let Some(exit) = self.exit_at(at) {
-                let returns = self.exit(exit).kind == ExitKind::Return;
-                return returns.then_some(instructions);
+                return (self.exit(exit).kind == ExitKind::Return).then_some(instructions);
             }
-            at = at.plus(self.length(at)?);
         }
         None
     }

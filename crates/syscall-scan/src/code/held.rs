@@ -20,20 +20,22 @@ use crate::image::{Addr, Image};
 /// A register and a number that it may hold.
 pub(super) type Held = (Reg, u64);
 
-/// What a register holds that points somewhere into the frame.
+/// Stands for any address in the stack frame.
 const FRAME: u64 = u64::MAX;
 
-/// How many numbers one register is followed with. More than two is unheard of, but a pointer that walks has any.
+/// How many numbers are tracked for one register. Compiled code has one or two; a pointer that a loop increments would
+/// have any number of them.
 const MAX_NUMBERS: usize = 8;
 
-/// The same on ARM for numbers that are not made of others: any of them may become the address of a function.
+/// The same on ARM for constants that are loaded or immediate, each of which may become the address of a function.
 const MAX_CONSTANTS: usize = 64;
 
-/// Numbers below are not followed from run to run, unless they come from a pool of constants, or from two halves:
-/// compilers have no need of that for a number which is not made into an address later.
+/// Numbers below this are dropped at the end of a run, unless they carry the tag [`SMALL`]: nothing lies in the first
+/// page.
 const LEAST_ADDRESS: u64 = 0x1000;
 
-/// Set in those that do.
+/// Tag bit of a number below [`LEAST_ADDRESS`], above the 32 bits that numbers of ARM have: keep it across runs. It comes
+/// from a literal pool or was made of two halves, as distances are that become addresses later.
 const SMALL: u64 = 1 << 32;
 
 /// What registers may hold where.
@@ -41,11 +43,12 @@ pub(super) struct Tracker {
     convention: &'static Convention,
     /// The numbers that are followed from run to run: those that may become addresses.
     addresses: Range<u64>,
-    /// In front of runs, those that come from other runs.
+    /// By start of a run, the numbers that arrive on edges from other runs.
     starts: FxHashMap<Addr, Vec<Held>>,
-    /// Behind exits.
+    /// By exit, the numbers behind it.
     exits: FxHashMap<ExitId, Vec<Held>>,
-    /// By function: the pages that it stored, and its loads (where control goes on, which register).
+    /// By function: the page addresses that it spilled, and its reloads from the frame (the address of the next
+    /// instruction, the register).
     stored: FxHashMap<Addr, Vec<u64>>,
     loads: FxHashMap<Addr, Vec<(Addr, Reg)>>,
 }
@@ -53,7 +56,8 @@ pub(super) struct Tracker {
 impl Tracker {
     /// One for a machine that needs it.
     pub(super) fn new(image: &Image) -> Option<Tracker> {
-        let convention = Convention::of(image.machine).filter(|convention| convention.link.is_some())?;
+        let convention =
+            Some(Convention::of(image.machine)).filter(|convention| convention.link.is_some())?;
         let (start, end) = image.memory();
         // Position-independent code of ARM reads distances from its pools, which may be any number. The C library
         // of a static program at a fixed address may be such code.
@@ -70,7 +74,7 @@ impl Tracker {
     }
 }
 
-/// What a number that an instruction makes may be.
+/// What the result of an instruction may be.
 #[derive(Clone, Copy, PartialEq)]
 enum Made {
     /// An address.
@@ -162,7 +166,8 @@ impl Code<'_> {
     }
 
     /// Goes over one instruction: takes the addresses of code that it makes, notes what data it reaches, and
-    /// keeps up to date what registers hold. With `fresh`, numbers that it makes of nothing count too.
+    /// keeps up to date what registers hold. With `fresh`, when the instruction is decoded for the first time, its own
+    /// constants count; later, only what is computed from numbers in `holding`.
     pub(super) fn follow_held(
         &mut self,
         (at, next): (Addr, Addr),
@@ -188,7 +193,7 @@ impl Code<'_> {
                     let mut combined = self.combine(at, (op, left, right), holding, fresh);
                     let kind = self.made_from(at, op, left, right);
                     match (self.image.machine, kind) {
-                        (Machine::Arm, Made::Number) => combined.iter_mut().for_each(make_last),
+                        (Machine::Arm, Made::Number) => combined.iter_mut().for_each(keep_across_runs),
                         (Machine::Arm, Made::Address) => {}
                         _ => most = MAX_NUMBERS,
                     }
@@ -423,7 +428,7 @@ impl Code<'_> {
                 let loaded = from.into_iter().filter_map(|from| self.image.constant(Addr(from), width));
                 let mut loaded: Vec<u64> = loaded.collect();
                 if self.image.machine == Machine::Arm {
-                    loaded.iter_mut().for_each(make_last);
+                    loaded.iter_mut().for_each(keep_across_runs);
                 }
                 loaded
             }
@@ -512,14 +517,14 @@ impl Code<'_> {
     }
 }
 
-/// Whether a number is news of a register that has not had too many.
+/// Whether a register does not have this number yet, and has fewer than `most`.
 fn may_add(known: &[Held], held: Held, most: usize) -> bool {
     let own = known.iter().filter(|known| known.0 == held.0);
     own.clone().count() < most && own.clone().all(|known| *known != held)
 }
 
-/// Marks a number as one that is followed from run to run, however small it is.
-fn make_last(number: &mut u64) {
+/// Tags a small number as one to keep across runs, see [`SMALL`].
+fn keep_across_runs(number: &mut u64) {
     if *number < LEAST_ADDRESS {
         *number |= SMALL;
     }

@@ -61,6 +61,13 @@ impl<'a> Code<'a> {
         }
     }
 
+    /// The effects of the instruction at an address.
+    pub fn effects_at(&self, at: Addr) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.effects(at, &mut effects);
+        effects
+    }
+
     /// The same, read by a reader that began at this instruction or in front of it.
     pub fn read_effects(&self, reader: &mut Reader, at: Addr, out: &mut Vec<Effect>) {
         if self.thunks.is_empty() || !self.effects_through_thunk(at, out) {

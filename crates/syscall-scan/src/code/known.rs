@@ -1,4 +1,4 @@
-//! What is known at one point of a program while it is explored: the constants in registers and in the words of the
+//! The dataflow facts at one point of a program while it is explored: the constants in registers and in the words of the
 //! frame, see [`super::constants`].
 
 use kisa::{Condition, Reg, low_mask};
@@ -14,24 +14,24 @@ const MAX_WORDS: usize = 12;
 
 /// The numbers that something is one of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Numbers {
+pub(super) struct NumberSet {
     /// Sorted; never empty.
     list: SmallVec<[u64; 2]>,
-    /// Whether they are made of what the function was called with. Other constants are not remembered from run
-    /// to run: compilers have decided the branches that these decide.
-    pub(super) given: bool,
+    /// Whether any of them was computed from what the caller passed. Only those are kept at the end of a run:
+    /// compilers have folded the branches on a function's own constants.
+    pub(super) from_caller: bool,
 }
 
-impl Numbers {
-    pub(super) fn one(number: u64) -> Numbers {
-        Numbers { list: smallvec![number], given: false }
+impl NumberSet {
+    pub(super) fn one(number: u64) -> NumberSet {
+        NumberSet { list: smallvec![number], from_caller: false }
     }
 
     /// `None` if they are too many.
-    pub(super) fn of(mut list: SmallVec<[u64; 2]>, given: bool) -> Option<Numbers> {
+    pub(super) fn of(mut list: SmallVec<[u64; 2]>, from_caller: bool) -> Option<NumberSet> {
         list.sort_unstable();
         list.dedup();
-        (list.len() <= MAX_NUMBERS).then_some(Numbers { list, given })
+        (list.len() <= MAX_NUMBERS).then_some(NumberSet { list, from_caller })
     }
 
     pub(super) fn single(&self) -> Option<u64> {
@@ -45,36 +45,36 @@ impl Numbers {
         self.list.iter().copied()
     }
 
-    pub(super) fn each(&self, f: impl Fn(u64) -> u64) -> Numbers {
+    pub(super) fn each(&self, f: impl Fn(u64) -> u64) -> NumberSet {
         let mut list: SmallVec<[u64; 2]> = self.iter().map(f).collect();
         list.sort_unstable();
         list.dedup();
-        Numbers { list, given: self.given }
+        NumberSet { list, from_caller: self.from_caller }
     }
 
-    pub(super) fn union(&self, other: &Numbers) -> Option<Numbers> {
-        Numbers::of(self.iter().chain(other.iter()).collect(), self.given || other.given)
+    pub(super) fn union(&self, other: &NumberSet) -> Option<NumberSet> {
+        NumberSet::of(self.iter().chain(other.iter()).collect(), self.from_caller || other.from_caller)
     }
 
-    /// What comes out of every pair; `None` if that is too much.
-    pub(super) fn pairs(&self, other: &Numbers, f: impl Fn(u64, u64) -> Option<u64>) -> Option<Numbers> {
+    /// `f` of every pair; `None` if it fails for one, or there are too many.
+    pub(super) fn pairs(&self, other: &NumberSet, f: impl Fn(u64, u64) -> Option<u64>) -> Option<NumberSet> {
         if self.list.len() * other.list.len() > MAX_NUMBERS {
             return None;
         }
         let pairs = self.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
         let list = pairs.map(|(a, b)| f(a, b)).collect::<Option<SmallVec<[u64; 2]>>>()?;
-        Numbers::of(list, self.given || other.given)
+        NumberSet::of(list, self.from_caller || other.from_caller)
     }
 
-    fn covers(&self, other: &Numbers) -> bool {
-        self.given >= other.given && other.iter().all(|number| self.list.contains(&number))
+    fn covers(&self, other: &NumberSet) -> bool {
+        self.from_caller >= other.from_caller && other.iter().all(|number| self.list.contains(&number))
     }
 }
 
 /// What a register holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Content {
-    Numbers(Numbers),
+pub(super) enum Constant {
+    Numbers(NumberSet),
     /// An address in the frame, so many bytes from where the stack pointer was when the function was entered.
     Frame(i64),
 }
@@ -84,7 +84,7 @@ pub(super) enum Content {
 struct Word {
     offset: i64,
     width: u8,
-    numbers: Numbers,
+    numbers: NumberSet,
 }
 
 impl Word {
@@ -93,33 +93,36 @@ impl Word {
     }
 }
 
-/// What is known.
+/// Dataflow facts. What is not listed is unknown.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Known {
+pub(super) struct Facts {
     /// By register.
-    registers: SmallVec<[(Reg, Content); 1]>,
+    registers: SmallVec<[(Reg, Constant); 1]>,
     /// By offset.
     frame: Vec<Word>,
     /// Where the part of the frame begins that others may write to.
     exposed: i64,
 }
 
-impl Known {
+impl Facts {
     /// Nothing.
-    pub(super) fn nothing() -> Known {
-        Known { registers: SmallVec::new(), frame: Vec::new(), exposed: i64::MIN }
+    pub(super) fn nothing() -> Facts {
+        Facts { registers: SmallVec::new(), frame: Vec::new(), exposed: i64::MIN }
     }
 
     /// What the callee knows where it begins, `stack_pointer` being its register if frames are followed.
-    pub(super) fn in_callee(&self, convention: &Convention, stack_pointer: Option<Reg>) -> Known {
-        let mut known = Known { exposed: 0, ..Known::nothing() };
+    pub(super) fn in_callee(&self, convention: &Convention, stack_pointer: Option<Reg>) -> Facts {
+        let mut known = Facts { exposed: 0, ..Facts::nothing() };
         for (register, content) in &self.registers {
-            if let (Content::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
-                known.put(*register, Some(Content::Numbers(Numbers { given: true, ..numbers.clone() })));
+            if let (Constant::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
+                known.put(
+                    *register,
+                    Some(Constant::Numbers(NumberSet { from_caller: true, ..numbers.clone() })),
+                );
             }
         }
         if let Some(register) = stack_pointer {
-            known.put(register, Some(Content::Frame(0)));
+            known.put(register, Some(Constant::Frame(0)));
         }
         known.simplify();
         known
@@ -129,50 +132,50 @@ impl Known {
         self.registers.is_empty() && self.frame.is_empty() && self.exposed == i64::MIN
     }
 
-    /// Without numbers, nobody asks where in the frame there may be any.
+    /// Addresses in the frame are of use only beside numbers: without any of these, forgets everything.
     fn simplify(&mut self) {
         if !self.has_numbers() && !self.has_frame() {
-            *self = Known::nothing();
+            *self = Facts::nothing();
         }
     }
 
     /// What the caller knows behind a call.
-    pub(super) fn behind_call(&self, convention: &Convention) -> Known {
+    pub(super) fn behind_call(&self, convention: &Convention) -> Facts {
         let mut known = self.clone();
         known.registers.retain(|(register, _)| !convention.scratch.contains(register));
         // What the callee is given on the stack is its own.
         match known.register(convention.stack_pointer) {
-            Some(&Content::Frame(top)) => known.frame.retain(|word| word.offset > top),
+            Some(&Constant::Frame(top)) => known.frame.retain(|word| word.offset > top),
             _ => known.frame.clear(),
         }
-        known.keep_given();
+        known.keep_from_caller();
         known
     }
 
-    /// Another function begins, with what is in the registers for arguments.
-    pub(super) fn give(&mut self, convention: &Convention) {
+    /// A tail call: what is in the registers for arguments comes from the caller from here on.
+    pub(super) fn enter_by_jump(&mut self, convention: &Convention) {
         for (register, content) in &mut self.registers {
-            if let (Content::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
-                numbers.given = true;
+            if let (Constant::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
+                numbers.from_caller = true;
             }
         }
-        self.keep_given();
+        self.keep_from_caller();
     }
 
-    /// Forgets what is not remembered from run to run.
-    pub(super) fn keep_given(&mut self) {
+    /// Drops what is not kept at the end of a run, see [`NumberSet::from_caller`].
+    pub(super) fn keep_from_caller(&mut self) {
         self.registers.retain(|(_, content)| match content {
-            Content::Numbers(numbers) => numbers.given,
-            Content::Frame(_) => true,
+            Constant::Numbers(numbers) => numbers.from_caller,
+            Constant::Frame(_) => true,
         });
         self.simplify();
     }
 
-    /// Takes it that a branch goes to its target, or does not.
-    pub(super) fn learn(&mut self, learnt: &Learnt, taken: bool) {
-        let &Learnt { register, right, width, condition } = learnt;
+    /// Narrows the facts to a branch that was taken, or was not.
+    pub(super) fn learn(&mut self, learnt: &BranchFact, taken: bool) {
+        let &BranchFact { register, right, width, condition } = learnt;
         let condition = if taken { condition } else { condition.inverse() };
-        let Some((_, Content::Numbers(numbers))) =
+        let Some((_, Constant::Numbers(numbers))) =
             self.registers.iter_mut().find(|(own, _)| *own == register)
         else {
             return;
@@ -184,13 +187,13 @@ impl Known {
     }
 
     pub(super) fn has_numbers(&self) -> bool {
-        self.registers.iter().any(|(_, content)| matches!(content, Content::Numbers(_)))
+        self.registers.iter().any(|(_, content)| matches!(content, Constant::Numbers(_)))
     }
 
     /// Registers, as bits, hold something else, but for addresses in the frame.
     pub(super) fn forget(&mut self, registers: u64) {
         self.registers.retain(|(register, content)| {
-            matches!(content, Content::Frame(_)) || registers >> register.0 & 1 == 0
+            matches!(content, Constant::Frame(_)) || registers >> register.0 & 1 == 0
         });
         self.simplify();
     }
@@ -206,16 +209,16 @@ impl Known {
     /// The numbers that a register is known to hold one of.
     pub(super) fn numbers(&self, register: Reg) -> Option<Vec<u64>> {
         match self.register(register)? {
-            Content::Numbers(numbers) => Some(numbers.iter().collect()),
-            Content::Frame(_) => None,
+            Constant::Numbers(numbers) => Some(numbers.iter().collect()),
+            Constant::Frame(_) => None,
         }
     }
 
-    pub(super) fn register(&self, register: Reg) -> Option<&Content> {
+    pub(super) fn register(&self, register: Reg) -> Option<&Constant> {
         self.registers.iter().find(|(own, _)| *own == register).map(|(_, content)| content)
     }
 
-    pub(super) fn put(&mut self, register: Reg, content: Option<Content>) {
+    pub(super) fn put(&mut self, register: Reg, content: Option<Constant>) {
         let place = self.registers.partition_point(|(own, _)| *own < register);
         let is_there = self.registers.get(place).is_some_and(|(own, _)| *own == register);
         match (content, is_there) {
@@ -233,26 +236,26 @@ impl Known {
         self.frame.retain(|word| word.end() <= exposed);
     }
 
-    pub(super) fn store(&mut self, offset: i64, width: u8, numbers: Option<Numbers>) {
+    pub(super) fn store(&mut self, offset: i64, width: u8, numbers: Option<NumberSet>) {
         let end = offset.saturating_add(width.into());
         self.frame.retain(|word| word.end() <= offset || end <= word.offset);
-        let Some(numbers) = numbers.filter(|numbers| numbers.given) else { return };
+        let Some(numbers) = numbers.filter(|numbers| numbers.from_caller) else { return };
         if end <= self.exposed && self.frame.len() < MAX_WORDS {
             let place = self.frame.partition_point(|word| word.offset < offset);
             self.frame.insert(place, Word { offset, width, numbers });
         }
     }
 
-    pub(super) fn load(&self, offset: i64, width: u8) -> Option<Numbers> {
+    pub(super) fn load(&self, offset: i64, width: u8) -> Option<NumberSet> {
         let word = self.frame.iter().find(|word| word.offset == offset && word.width >= width)?;
         Some(word.numbers.each(|number| number & low_mask(width)))
     }
 
-    /// Whether a state that is joined with this one changes nothing.
-    pub(super) fn covers(&self, other: &Known) -> bool {
+    /// Whether joining `other` into these facts would change nothing.
+    pub(super) fn covers(&self, other: &Facts) -> bool {
         self.exposed <= other.exposed
             && self.registers.iter().all(|(register, mine)| match (mine, other.register(*register)) {
-                (Content::Numbers(mine), Some(Content::Numbers(theirs))) => mine.covers(theirs),
+                (Constant::Numbers(mine), Some(Constant::Numbers(theirs))) => mine.covers(theirs),
                 (mine, theirs) => Some(mine) == theirs,
             })
             && self.frame.iter().all(|mine| {
@@ -262,29 +265,29 @@ impl Known {
             })
     }
 
-    /// Keeps what holds of both. With `widen`, what differs is forgotten at once.
-    pub(super) fn join(&mut self, other: &Known, widen: bool) {
+    /// Joins with the facts on another edge. With `widen`, what differs is forgotten at once.
+    pub(super) fn join(&mut self, other: &Facts, widen: bool) {
         let mut lost: SmallVec<[i64; 2]> = smallvec![other.exposed];
-        let kept = |mine: &mut Numbers, theirs: &Numbers| {
+        let kept = |mine: &mut NumberSet, theirs: &NumberSet| {
             let joined = mine.union(theirs).filter(|joined| !widen || joined == mine);
             joined.map(|joined| *mine = joined).is_some()
         };
         self.registers.retain(|(register, mine)| match (mine, other.register(*register)) {
-            (Content::Numbers(mine), Some(Content::Numbers(theirs))) => kept(mine, theirs),
-            (Content::Frame(mine), Some(Content::Frame(theirs))) if *mine == *theirs => true,
+            (Constant::Numbers(mine), Some(Constant::Numbers(theirs))) => kept(mine, theirs),
+            (Constant::Frame(mine), Some(Constant::Frame(theirs))) if *mine == *theirs => true,
             // A pointer that walks may walk down.
-            (Content::Frame(_), Some(Content::Frame(_))) => {
+            (Constant::Frame(_), Some(Constant::Frame(_))) => {
                 lost.push(i64::MIN);
                 false
             }
-            (Content::Frame(mine), _) => {
+            (Constant::Frame(mine), _) => {
                 lost.push(*mine);
                 false
             }
             _ => false,
         });
         let frames = other.registers.iter().filter_map(|(register, content)| match content {
-            Content::Frame(theirs) if self.register(*register) != Some(content) => Some(*theirs),
+            Constant::Frame(theirs) if self.register(*register) != Some(content) => Some(*theirs),
             _ => None,
         });
         lost.extend(frames);
@@ -300,7 +303,7 @@ impl Known {
 
 /// What a conditional branch tells about a register.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Learnt {
+pub(super) struct BranchFact {
     pub(super) register: Reg,
     /// What it is compared with.
     pub(super) right: u64,

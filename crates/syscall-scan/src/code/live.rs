@@ -54,7 +54,7 @@ pub(super) struct Live {
     /// Addresses that instructions leave in registers, which may turn out to be used for more.
     registers: Vec<(Addr, Addr, Reg)>,
     /// Addresses of functions that are in registers.
-    functions: Vec<Function>,
+    functions: Vec<FunctionWord>,
     /// The calls through them, with what they call.
     calls: FxHashSet<(Addr, Addr)>,
     /// The first addresses of variables that are named, with the first instruction of the function.
@@ -63,7 +63,7 @@ pub(super) struct Live {
 
 /// The address of a function, read from a constant word.
 #[derive(Clone, Copy)]
-struct Function {
+struct FunctionWord {
     word: Addr,
     target: Addr,
     /// The instruction that reads it,
@@ -177,7 +177,7 @@ impl Code<'_> {
         let whole = width == self.image.machine.word_size();
         let Some(target) = self.image.constant(word, width).map(Addr).filter(|_| whole) else { return false };
         if self.image.is_code(target) {
-            self.live.functions.push(Function { word, target, at, register });
+            self.live.functions.push(FunctionWord { word, target, at, register });
         } else if self.image.object_at(target).is_some() {
             self.note_beginning(target, at);
             self.live.registers.push((target, at, register));
@@ -240,7 +240,7 @@ impl Code<'_> {
         matches!(self.image.machine, Machine::Arm | Machine::Aarch64)
     }
 
-    /// Says that the variable at an address, or what is there in its place, can be read.
+    /// Says that code which can run may read the variable at an address, or whatever lies there.
     pub fn open(&mut self, address: Addr) {
         self.live.named.push((address, address, How::Stored));
     }
@@ -250,7 +250,7 @@ impl Code<'_> {
         if self.is_blind() {
             return self.take_pointers();
         }
-        let Some(convention) = Convention::of(self.image.machine) else { return self.take_pointers() };
+        let convention = Convention::of(self.image.machine);
         let before = self.work.len();
         let mut ranges = Vec::new();
         self.place_distances(&mut ranges);
@@ -300,8 +300,8 @@ impl Code<'_> {
 
     /// Finds the calls of a function whose address an instruction reads from a constant word. If the address is
     /// only called, it is known who does.
-    fn follow_function(&mut self, function: Function, convention: &'static Convention) {
-        let Function { word, target, at, register } = function;
+    fn follow_function(&mut self, function: FunctionWord, convention: &'static Convention) {
+        let FunctionWord { word, target, at, register } = function;
         let uses = self.uses(at, register, convention);
         if uses.escapes || uses.indexed || !uses.accesses.is_empty() {
             return self.take_pointer(word, target);

@@ -6,13 +6,13 @@ use std::collections::hash_map;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Entry, ExitId};
+use super::ExitId;
 use crate::image::{Addr, Image};
 
 /// What is known about each byte of code: whether an instruction starts there and how long it is, whether it is
 /// an exit, whether a run begins there, or a function may.
 pub(super) struct Marks {
-    ranges: Vec<Range>,
+    ranges: Vec<MarkedRange>,
     runs: Vec<Run>,
     /// The runs where control runs out of the code, which are nothing but their exits.
     outside: FxHashMap<Addr, RunId>,
@@ -39,7 +39,7 @@ pub(super) struct Run {
 }
 
 /// The marks of one range of code.
-struct Range {
+struct MarkedRange {
     start: u64,
     marks: Vec<u8>,
     /// Where a run begins, its number; at other exits, theirs. Pages of code that is not reached stay untouched.
@@ -63,8 +63,8 @@ impl Marks {
     /// Nothing known so far.
     pub(super) fn new(image: &Image) -> Marks {
         let range = |range: &std::ops::Range<u64>| {
-            let size = (image.bytes(Addr(range.start)).len() as u64).min(range.end - range.start) as usize;
-            Range { start: range.start, marks: vec![0; size], numbers: vec![0; size] }
+            let size = image.bytes_in(range).len();
+            MarkedRange { start: range.start, marks: vec![0; size], numbers: vec![0; size] }
         };
         let ranges = image.code().iter().map(range).collect();
         Marks { ranges, runs: Vec::new(), outside: FxHashMap::default() }
@@ -86,6 +86,16 @@ impl Marks {
         }
     }
 
+    /// Notes that a function may begin at an address.
+    pub(super) fn set_entry(&mut self, at: Addr) {
+        self.set(at, ENTRY);
+    }
+
+    /// Whether a function may begin at an address; any may outside of the code.
+    pub(super) fn may_be_entry(&self, at: Addr) -> bool {
+        self.find(at).is_none_or(|mark| mark & ENTRY != 0)
+    }
+
     /// Notes an instruction of so many bytes.
     pub(super) fn set_length(&mut self, at: Addr, length: u8) {
         self.set(at, length & LENGTH);
@@ -98,7 +108,7 @@ impl Marks {
             self.runs[run.get()].exit = Some(exit);
             return;
         };
-        let Range { marks, numbers, .. } = &mut self.ranges[range];
+        let MarkedRange { marks, numbers, .. } = &mut self.ranges[range];
         marks[offset] |= EXIT;
         match marks[offset] & RUN {
             0 => numbers[offset] = exit.0,
@@ -112,7 +122,7 @@ impl Marks {
         let mut run = Run { start, incoming: SmallVec::new(), exit: None, is_decoded: false };
         match self.place(start) {
             Some((range, offset)) => {
-                let Range { marks, numbers, .. } = &mut self.ranges[range];
+                let MarkedRange { marks, numbers, .. } = &mut self.ranges[range];
                 if marks[offset] & RUN != 0 {
                     return RunId(numbers[offset]);
                 }
@@ -132,7 +142,7 @@ impl Marks {
     /// The run that begins at an address, if one does.
     pub(super) fn run_at(&self, start: Addr) -> Option<RunId> {
         let Some((range, offset)) = self.place(start) else { return self.outside.get(&start).copied() };
-        let Range { marks, numbers, .. } = &self.ranges[range];
+        let MarkedRange { marks, numbers, .. } = &self.ranges[range];
         (marks[offset] & RUN != 0).then(|| RunId(numbers[offset]))
     }
 
@@ -169,7 +179,7 @@ impl Marks {
         let Some((range, offset)) = self.place(at) else {
             return self.outside.get(&at).and_then(|&run| self.run(run).exit);
         };
-        let Range { marks, numbers, .. } = &self.ranges[range];
+        let MarkedRange { marks, numbers, .. } = &self.ranges[range];
         match marks[offset] & (EXIT | RUN) {
             EXIT => Some(ExitId(numbers[offset])),
             0 | RUN => None,
@@ -217,36 +227,5 @@ impl Marks {
     pub(super) fn count(&self) -> usize {
         let instructions = |marks: &Vec<u8>| marks.iter().filter(|&&m| m & LENGTH != 0).count();
         self.ranges.iter().map(|range| instructions(&range.marks)).sum()
-    }
-}
-
-/// The places where functions begin, see [`super::Code::entry`].
-#[derive(Default)]
-pub(super) struct Entries {
-    entries: FxHashMap<Addr, Entry>,
-}
-
-impl Entries {
-    /// What is known about an address, to add to it.
-    pub(super) fn at(&mut self, marks: &mut Marks, at: Addr) -> &mut Entry {
-        marks.set(at, ENTRY);
-        self.entries.entry(at).or_default()
-    }
-
-    /// The same where something is known.
-    pub(super) fn get_mut(&mut self, at: Addr) -> Option<&mut Entry> {
-        self.entries.get_mut(&at)
-    }
-
-    /// What is known about an address, if anything is.
-    pub(super) fn get(&self, marks: &Marks, at: Addr) -> Option<&Entry> {
-        // At most addresses nothing begins, which the mark tells sooner.
-        let marked = marks.find(at).is_none_or(|mark| mark & ENTRY != 0);
-        marked.then(|| self.entries.get(&at)).flatten()
-    }
-
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Addr, &Entry)> {
-        self.entries.iter().map(|(&at, entry)| (at, entry))
     }
 }

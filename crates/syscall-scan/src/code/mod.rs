@@ -16,12 +16,12 @@
 //! and some code is reached only once something else is that has nothing to do with it on the face of it
 //! (`deferred`).
 
-mod attributes;
 mod changes;
 mod constants;
 mod contexts;
 mod deferred;
 mod explore;
+mod fingerprint;
 mod function;
 mod held;
 mod instructions;
@@ -29,9 +29,8 @@ mod known;
 mod live;
 mod marks;
 mod pointers;
-mod priorities;
 mod references;
-mod shape;
+mod rules;
 mod taken;
 mod thunks;
 mod uses;
@@ -43,13 +42,13 @@ use smallvec::SmallVec;
 
 use crate::image::{Addr, Image};
 
-use marks::{Entries, Marks, RunId};
+use marks::{Marks, RunId};
 
-pub use changes::Changed;
+pub use changes::ChangedFunctions;
+pub use fingerprint::Fingerprint;
 pub use function::{Block, Function, StraightInstructions};
 pub use instructions::Reader;
 pub use references::{Reference, References};
-pub use shape::Shape;
 
 /// The number of an [`Exit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -73,7 +72,7 @@ pub struct Exit {
     returns: Returns,
     /// The runs that end here.
     runs: SmallVec<[RunId; 4]>,
-    /// The calls of a function that begins with one of `runs`, which have not come back so far.
+    /// The calls of a function that begins with one of `runs`, which wait to learn whether it returns.
     waiting: SmallVec<[ExitId; 4]>,
 }
 
@@ -170,7 +169,7 @@ pub struct Code<'a> {
     exits: Vec<Exit>,
     /// Those of them that are computed jumps.
     computed_jumps: Vec<ExitId>,
-    entries: Entries,
+    entries: FxHashMap<Addr, Entry>,
     marks: Marks,
     work: Vec<explore::Work>,
     taken: taken::Candidates,
@@ -228,12 +227,14 @@ impl Code<'_> {
     /// What is known about a place where functions begin: one that is called or whose address is taken.
     pub fn entry(&self, at: Addr) -> Option<&Entry> {
         let begins = |entry: &&Entry| entry.linked || !entry.callers.is_empty() || !entry.taken.is_empty();
-        self.entries.get(&self.marks, at).filter(begins)
+        // At most addresses nothing begins, which the mark tells sooner than the map.
+        let entry = if self.marks.may_be_entry(at) { self.entries.get(&at) } else { None };
+        entry.filter(begins)
     }
 
     /// All places where functions begin.
     pub fn entries(&self) -> impl Iterator<Item = (Addr, &Entry)> {
-        self.entries.iter()
+        self.entries.iter().map(|(&at, entry)| (at, entry))
     }
 
     /// How many bytes of arguments a function takes off the stack when it returns: `None` if it does not

@@ -181,9 +181,7 @@ impl References {
 
     /// The instructions that name just this address.
     pub fn to(&self, address: Addr) -> &[Reference] {
-        let first = self.references.partition_point(|reference| reference.to < address);
-        let count = self.references[first..].partition_point(|reference| reference.to == address);
-        &self.references[first..first + count]
+        self.within(address.0..address.0.saturating_add(1))
     }
 
     /// Whether the `width` bytes at an address are a variable of their own, as far as code tells: they are named,

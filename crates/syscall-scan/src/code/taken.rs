@@ -268,8 +268,7 @@ impl Code<'_> {
 
     /// Whether a function is `mov (%esp),%ebx; ret` or the like.
     fn reads_program_counter(&self, function: Addr) -> bool {
-        let mut effects = Vec::new();
-        self.effects(function, &mut effects);
+        let effects = self.effects_at(function);
         let reads = matches!(
             effects[..],
             [Effect::Set { value: Value::Load { from, .. }, .. }]
@@ -282,19 +281,12 @@ impl Code<'_> {
 
     /// The first constant that is added to a register from here on.
     fn first_distance(&self, from: Addr) -> Option<i64> {
-        let mut at = from;
-        let mut effects = Vec::new();
-        for _ in 0..MAX_GAP {
-            let length = self.length(at)?;
-            effects.clear();
-            self.effects(at, &mut effects);
-            if let [Effect::Binary { op: BinaryOp::Add, right: Value::Const(constant), .. }, ..] = effects[..]
-            {
-                return Some(i64::from(constant as u32 as i32));
+        self.instructions_from(from).take(MAX_GAP).find_map(|at| match self.effects_at(at)[..] {
+            [Effect::Binary { op: BinaryOp::Add, right: Value::Const(constant), .. }, ..] => {
+                Some(i64::from(constant as u32 as i32))
             }
-            at = at.plus(length);
-        }
-        None
+            _ => None,
+        })
     }
 }
 

@@ -47,9 +47,7 @@ pub(super) fn find(image: &Image, isa: &dyn Isa) -> Thunks {
         return thunks;
     }
     for range in image.code() {
-        let bytes = image.bytes(Addr(range.start));
-        let size = bytes.len().min((range.end - range.start) as usize);
-        for offset in memmem::find_iter(&bytes[..size], &TRAP) {
+        for offset in memmem::find_iter(image.bytes_in(range), &TRAP) {
             let Some(start) = (range.start + offset as u64).checked_sub(CALL).map(Addr) else { continue };
             if let Some(thunk) = thunk(image, isa, start) {
                 thunks.insert(start, thunk);

@@ -30,15 +30,15 @@ pub(super) struct Uses {
     pub(super) escapes: bool,
     /// Something that is not known is added to it, and what comes out is used.
     pub(super) indexed: bool,
-    /// It is counted down from, so that it may be the end of a variable.
+    /// Something is subtracted from it, so that it may be the end of a variable.
     pub(super) descends: bool,
     /// The branches that go there, if it is the address of code.
     pub(super) transfers: FxHashSet<Addr>,
 }
 
-/// What a register holds.
+/// How the content of a register derives from the address that is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Content {
+enum Derivation {
     /// Nothing that has to do with the address.
     Other,
     /// Perhaps the address plus this.
@@ -47,31 +47,31 @@ enum Content {
     Computed,
 }
 
-impl Content {
-    fn join(self, other: Content) -> Content {
+impl Derivation {
+    fn join(self, other: Derivation) -> Derivation {
         match (self, other) {
-            (Content::Other, content) | (content, Content::Other) => content,
+            (Derivation::Other, content) | (content, Derivation::Other) => content,
             (a, b) if a == b => a,
-            _ => Content::Computed,
+            _ => Derivation::Computed,
         }
     }
 
     fn is_other(self) -> bool {
-        self == Content::Other
+        self == Derivation::Other
     }
 
     /// What becomes of it when it is computed with.
-    fn computed(self) -> Content {
-        if self.is_other() { Content::Other } else { Content::Computed }
+    fn computed(self) -> Derivation {
+        if self.is_other() { Derivation::Other } else { Derivation::Computed }
     }
 }
 
-type Registers = [Content; REGISTERS];
+type Registers = [Derivation; REGISTERS];
 
 impl Code<'_> {
     /// What is done with the address that the instruction at `at` leaves in a register.
     pub(super) fn uses(&self, at: Addr, register: Reg, convention: &'static Convention) -> Uses {
-        let mut walk = Walk {
+        let mut walk = UseWalk {
             code: self,
             convention,
             pads: self.image.extent_around(at).map(|e| landing_pads(self.image, e)).unwrap_or_default(),
@@ -83,9 +83,9 @@ impl Code<'_> {
             work: Vec::new(),
             effects: Vec::new(),
         };
-        let mut registers = [Content::Other; REGISTERS];
+        let mut registers = [Derivation::Other; REGISTERS];
         if let Some(content) = registers.get_mut(usize::from(register.0)) {
-            *content = Content::At(0);
+            *content = Derivation::At(0);
         }
         match self.length(at) {
             Some(length) => walk.all(at.plus(length), registers),
@@ -96,7 +96,7 @@ impl Code<'_> {
 }
 
 /// Following an address through a function.
-struct Walk<'w, 'c> {
+struct UseWalk<'w, 'c> {
     code: &'w Code<'c>,
     convention: &'static Convention,
     /// Where the unwinder may enter the function, from any call.
@@ -107,7 +107,7 @@ struct Walk<'w, 'c> {
     /// The register that it branches through.
     branches_through: Option<Reg>,
     /// Stack slots that the address was stored to, whatever the stack pointer was.
-    spilled: FxHashMap<(Reg, i64), Content>,
+    spilled: FxHashMap<(Reg, i64), Derivation>,
     /// What the registers may hold in front of a block.
     seen: FxHashMap<Addr, Registers>,
     work: Vec<Addr>,
@@ -115,7 +115,7 @@ struct Walk<'w, 'c> {
     effects: Vec<Effect>,
 }
 
-impl Walk<'_, '_> {
+impl UseWalk<'_, '_> {
     fn all(&mut self, from: Addr, registers: Registers) {
         let mut steps = 0;
         loop {
@@ -234,18 +234,18 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn escape(&mut self, content: Content) {
-        self.uses.escapes |= matches!(content, Content::At(_));
-        self.uses.indexed |= content == Content::Computed;
+    fn escape(&mut self, content: Derivation) {
+        self.uses.escapes |= matches!(content, Derivation::At(_));
+        self.uses.indexed |= content == Derivation::Computed;
     }
 
-    fn content(&self, register: Reg, registers: &Registers) -> Content {
-        registers.get(usize::from(register.0)).copied().unwrap_or(Content::Other)
+    fn content(&self, register: Reg, registers: &Registers) -> Derivation {
+        registers.get(usize::from(register.0)).copied().unwrap_or(Derivation::Other)
     }
 
     /// Applies an effect. Returns whether it names memory.
     fn effect(&mut self, effect: &Effect, registers: &mut Registers) -> bool {
-        let set = |registers: &mut Registers, register: Reg, content: Content| {
+        let set = |registers: &mut Registers, register: Reg, content: Derivation| {
             if let Some(register) = registers.get_mut(usize::from(register.0)) {
                 *register = content;
             }
@@ -282,7 +282,7 @@ impl Walk<'_, '_> {
                 {
                     // It may be counted up or down where it is.
                     if let Some(slot) = self.spilled.get_mut(&(base, displacement)) {
-                        *slot = Content::Computed;
+                        *slot = Derivation::Computed;
                         self.uses.descends = true;
                     }
                 }
@@ -307,7 +307,7 @@ impl Walk<'_, '_> {
                 true
             }
             Effect::Clobber(register) => {
-                set(registers, register, Content::Other);
+                set(registers, register, Derivation::Other);
                 false
             }
             Effect::Swap(a, b) => {
@@ -318,7 +318,7 @@ impl Walk<'_, '_> {
             }
             Effect::Transfer(target) => {
                 let content = self.value(target, registers);
-                if content == Content::At(0) {
+                if content == Derivation::At(0) {
                     self.uses.transfers.insert(self.at);
                 } else {
                     self.escape(content);
@@ -350,9 +350,9 @@ impl Walk<'_, '_> {
     }
 
     /// What an operand is. What is read on the way counts as accessed.
-    fn value(&mut self, value: Value, registers: &Registers) -> Content {
+    fn value(&mut self, value: Value, registers: &Registers) -> Derivation {
         match value {
-            Value::Const(_) | Value::Symbol { .. } | Value::Unknown => Content::Other,
+            Value::Const(_) | Value::Symbol { .. } | Value::Unknown => Derivation::Other,
             Value::Reg { reg, width } => {
                 let content = self.content(reg, registers);
                 if self.is_whole(width) { content } else { content.computed() }
@@ -361,18 +361,19 @@ impl Walk<'_, '_> {
                 self.access(&from, width, registers);
                 match from {
                     Address { base: Some(base), index: None, displacement, .. } => {
-                        self.spilled.get(&(base, displacement)).copied().unwrap_or(Content::Other)
+                        self.spilled.get(&(base, displacement)).copied().unwrap_or(Derivation::Other)
                     }
-                    _ => Content::Other,
+                    _ => Derivation::Other,
                 }
             }
             Value::Address(address) => {
-                let base = address.base.map_or(Content::Other, |base| self.content(base, registers));
-                let index = address.index.map_or(Content::Other, |(index, _)| self.content(index, registers));
+                let base = address.base.map_or(Derivation::Other, |base| self.content(base, registers));
+                let index =
+                    address.index.map_or(Derivation::Other, |(index, _)| self.content(index, registers));
                 match (base, address.index) {
-                    (Content::At(distance), None) => {
+                    (Derivation::At(distance), None) => {
                         self.uses.descends |= address.displacement < 0;
-                        Content::At(distance.wrapping_add(address.displacement))
+                        Derivation::At(distance.wrapping_add(address.displacement))
                     }
                     _ => {
                         self.uses.descends |= address.displacement < 0 && !base.is_other();
@@ -383,7 +384,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn binary(&mut self, op: BinaryOp, left: (Value, Content), right: (Value, Content)) -> Content {
+    fn binary(&mut self, op: BinaryOp, left: (Value, Derivation), right: (Value, Derivation)) -> Derivation {
         let number = |value: Value| match value {
             Value::Const(number) if self.code.image.machine.is_64() => Some(number as i64),
             Value::Const(number) => Some(i64::from(number as u32 as i32)),
@@ -393,29 +394,31 @@ impl Walk<'_, '_> {
             self.uses.descends |= op == BinaryOp::Add && number < 0 || op == BinaryOp::Sub && number > 0;
         }
         match (op, left, right) {
-            (BinaryOp::Add, (_, Content::At(distance)), (value, Content::Other))
+            (BinaryOp::Add, (_, Derivation::At(distance)), (value, Derivation::Other))
                 if number(value).is_some() =>
             {
-                Content::At(distance.wrapping_add(number(value).unwrap_or(0)))
+                Derivation::At(distance.wrapping_add(number(value).unwrap_or(0)))
             }
-            (BinaryOp::Sub, (_, Content::At(distance)), (value, Content::Other))
+            (BinaryOp::Sub, (_, Derivation::At(distance)), (value, Derivation::Other))
                 if number(value).is_some() =>
             {
-                Content::At(distance.wrapping_sub(number(value).unwrap_or(0)))
+                Derivation::At(distance.wrapping_sub(number(value).unwrap_or(0)))
             }
             // How far something else is from the address is a number, and leads there only together with the
             // address.
-            (BinaryOp::Sub, (Value::Reg { .. } | Value::Load { .. }, Content::Other), _) => Content::Other,
+            (BinaryOp::Sub, (Value::Reg { .. } | Value::Load { .. }, Derivation::Other), _) => {
+                Derivation::Other
+            }
             (_, (_, a), (_, b)) => a.join(b).computed(),
         }
     }
 
     /// `width` bytes at an address are read or written.
     fn access(&mut self, address: &Address, width: u8, registers: &Registers) {
-        let base = address.base.map_or(Content::Other, |base| self.content(base, registers));
-        let index = address.index.map_or(Content::Other, |(index, _)| self.content(index, registers));
+        let base = address.base.map_or(Derivation::Other, |base| self.content(base, registers));
+        let index = address.index.map_or(Derivation::Other, |(index, _)| self.content(index, registers));
         match (base, address.index) {
-            (Content::At(distance), None) => {
+            (Derivation::At(distance), None) => {
                 let distance = distance.wrapping_add(address.displacement);
                 self.uses.descends |= distance < 0;
                 self.uses.accesses.insert((distance, width));

@@ -1,17 +1,17 @@
-//! Walking over a run with what is known in front of it, see [`super::constants`].
+//! The transfer function of [`super::constants`]: what the instructions of a run do to the facts in front of it.
 
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask, sign_extend};
 use smallvec::SmallVec;
 
-use super::known::{Content, Known, Learnt, Numbers};
+use super::known::{BranchFact, Constant, Facts, NumberSet};
 use crate::abi;
 use crate::image::{Addr, Image};
 
 /// What the flags compare.
 #[derive(Clone, Debug)]
-struct Compared {
-    left: Numbers,
-    right: Numbers,
+struct ComparedSets {
+    left: NumberSet,
+    right: NumberSet,
     width: u8,
     /// Whether the flags tell no more than whether the two are equal.
     equality: bool,
@@ -19,7 +19,7 @@ struct Compared {
     register: Option<Reg>,
 }
 
-impl Compared {
+impl ComparedSets {
     /// Whether the condition may hold.
     fn may(&self, condition: Condition) -> bool {
         let is_equality = matches!(condition, Condition::Equal | Condition::NotEqual);
@@ -29,20 +29,20 @@ impl Compared {
     }
 }
 
-/// A walk over a run.
+/// The facts at one point of a run, while its instructions are applied one by one.
 #[derive(Clone)]
-pub(super) struct Walk {
-    pub(super) known: Known,
+pub(super) struct RunWalk {
+    pub(super) known: Facts,
     stack_pointer: Reg,
-    compared: Option<Compared>,
+    compared: Option<ComparedSets>,
 }
 
-impl Walk {
-    pub(super) fn new(known: Known, stack_pointer: Reg) -> Walk {
-        Walk { known, stack_pointer, compared: None }
+impl RunWalk {
+    pub(super) fn new(known: Facts, stack_pointer: Reg) -> RunWalk {
+        RunWalk { known, stack_pointer, compared: None }
     }
 
-    /// Whether a conditional branch may go on, and whether it may go to its target.
+    /// Whether a conditional branch may fall through, and whether it may be taken.
     pub(super) fn ways(&self, image: &Image, effects: &[Effect]) -> [bool; 2] {
         let branch = effects.iter().find_map(|effect| match *effect {
             Effect::BranchIf(condition) => Some((self.compared.clone()?, condition)),
@@ -57,14 +57,14 @@ impl Walk {
     }
 
     /// What a conditional branch tells about a register.
-    pub(super) fn learnt(&self, effects: &[Effect]) -> Option<Learnt> {
-        let Compared { right, width, register, equality, .. } = self.compared.as_ref()?;
+    pub(super) fn learnt(&self, effects: &[Effect]) -> Option<BranchFact> {
+        let ComparedSets { right, width, register, equality, .. } = self.compared.as_ref()?;
         let condition = effects.iter().find_map(|effect| match *effect {
             Effect::BranchIf(condition) => Some(condition),
             _ => None,
         })?;
         let tells = !equality || matches!(condition, Condition::Equal | Condition::NotEqual);
-        let learnt = Learnt { register: (*register)?, right: right.single()?, width: *width, condition };
+        let learnt = BranchFact { register: (*register)?, right: right.single()?, width: *width, condition };
         tells.then_some(learnt)
     }
 
@@ -72,8 +72,8 @@ impl Walk {
     pub(super) fn call_number(&self, image: &Image) -> Option<u64> {
         let register = abi::number_register(abi::abi(image.machine, false));
         match self.known.register(register)? {
-            Content::Numbers(numbers) => numbers.single().filter(|_| !numbers.given),
-            Content::Frame(_) => None,
+            Constant::Numbers(numbers) => numbers.single().filter(|_| !numbers.from_caller),
+            Constant::Frame(_) => None,
         }
     }
 
@@ -100,7 +100,7 @@ impl Walk {
         self.known.put(TEMPORARY, None);
     }
 
-    /// Something happens, or not.
+    /// An effect happens on a condition: what it writes to is unknown behind it.
     fn forget_written(&mut self, effect: &Effect) {
         let written = effect.registers_written();
         for register in (0..64).filter(|register| written >> register & 1 != 0) {
@@ -117,7 +117,7 @@ impl Walk {
             Effect::Set { dst, value, width } => {
                 let content = self.value(image, value).filter(|_| is_whole(dst, width));
                 let content = match content {
-                    Some(Content::Numbers(numbers)) => narrow(image, numbers, width).map(Content::Numbers),
+                    Some(Constant::Numbers(numbers)) => narrow(image, numbers, width).map(Constant::Numbers),
                     frame if width == 8 => frame,
                     frame => self.lose(frame),
                 };
@@ -125,22 +125,22 @@ impl Walk {
             }
             Effect::MaybeSet { dst, value, width } => {
                 let new = match self.value(image, value) {
-                    Some(Content::Numbers(new)) => narrow(image, new, width),
+                    Some(Constant::Numbers(new)) => narrow(image, new, width),
                     frame => self.lose(frame).and(None),
                 };
                 let joined = match (self.known.register(dst), new) {
-                    (Some(Content::Numbers(old)), Some(new)) if width >= 4 => {
+                    (Some(Constant::Numbers(old)), Some(new)) if width >= 4 => {
                         narrow(image, old.clone(), width).and_then(|old| old.union(&new))
                     }
                     _ => None,
                 };
-                self.set(dst, joined.map(Content::Numbers));
+                self.set(dst, joined.map(Constant::Numbers));
             }
             Effect::SetSigned { dst, value, from, width } => {
                 let numbers = self.numbers(image, value).filter(|_| width >= 4);
                 let numbers = numbers.and_then(|numbers| narrow(image, numbers, from));
                 let extend = |number| sign_extend(number, from) & low_mask(width);
-                self.set(dst, numbers.map(|numbers| Content::Numbers(numbers.each(extend))));
+                self.set(dst, numbers.map(|numbers| Constant::Numbers(numbers.each(extend))));
             }
             Effect::Binary { op, dst, left, right, width } => {
                 let content = self.binary(image, op, left, right, width).filter(|_| is_whole(dst, width));
@@ -148,16 +148,16 @@ impl Walk {
             }
             Effect::Store { to, value, width } => {
                 let content = self.value(image, value);
-                if let Some(Content::Frame(offset)) = content {
+                if let Some(Constant::Frame(offset)) = content {
                     self.known.expose(offset);
                 }
                 let numbers = match content {
-                    Some(Content::Numbers(numbers)) if width >= 4 => narrow(image, numbers, width),
+                    Some(Constant::Numbers(numbers)) if width >= 4 => narrow(image, numbers, width),
                     _ => None,
                 };
                 match self.address(image, &to) {
-                    Some(Content::Frame(offset)) => self.known.store(offset, width, numbers),
-                    Some(Content::Numbers(_)) => {}
+                    Some(Constant::Frame(offset)) => self.known.store(offset, width, numbers),
+                    Some(Constant::Numbers(_)) => {}
                     None => self.expose_parts(&to),
                 }
             }
@@ -170,8 +170,8 @@ impl Walk {
             Effect::ClobberFlags => self.compared = None,
             Effect::Clobber(register) => self.set(register, None),
             Effect::ClobberRange(from) => match self.address(image, &from) {
-                Some(Content::Frame(offset)) => self.known.expose(offset),
-                Some(Content::Numbers(_)) => {}
+                Some(Constant::Frame(offset)) => self.known.expose(offset),
+                Some(Constant::Numbers(_)) => {}
                 None => self.expose_parts(&from),
             },
             Effect::Swap(a, b) => {
@@ -193,8 +193,8 @@ impl Walk {
     /// in front of it, in the structure that it is a part of (`container_of`, a base class that is not the first
     /// one) or in a buffer that is filled from its end. No structure begins below the stack pointer; that is also
     /// what a frame pointer is made of, which tells nothing about the structures below it.
-    fn set(&mut self, register: Reg, content: Option<Content>) {
-        if let (Some(Content::Frame(offset)), true) = (&content, register != self.stack_pointer) {
+    fn set(&mut self, register: Reg, content: Option<Constant>) {
+        if let (Some(Constant::Frame(offset)), true) = (&content, register != self.stack_pointer) {
             let is_top = self.known.register(self.stack_pointer) == content.as_ref();
             self.known.expose(if is_top { *offset } else { i64::MIN });
         }
@@ -209,21 +209,21 @@ impl Walk {
     fn expose_parts(&mut self, address: &Address) {
         let parts = [address.base, address.index.map(|(index, _)| index)];
         for part in parts.into_iter().flatten() {
-            if let Some(&Content::Frame(offset)) = self.known.register(part) {
+            if let Some(&Constant::Frame(offset)) = self.known.register(part) {
                 self.known.expose(offset.saturating_add(address.displacement.min(0)));
             }
         }
     }
 
-    fn numbers(&self, image: &Image, value: Value) -> Option<Numbers> {
+    fn numbers(&self, image: &Image, value: Value) -> Option<NumberSet> {
         match self.content(image, value)? {
-            Content::Numbers(numbers) => Some(numbers),
-            Content::Frame(_) => None,
+            Constant::Numbers(numbers) => Some(numbers),
+            Constant::Frame(_) => None,
         }
     }
 
     /// What an operand is. An address in the frame that becomes something unknown is given away.
-    fn value(&mut self, image: &Image, value: Value) -> Option<Content> {
+    fn value(&mut self, image: &Image, value: Value) -> Option<Constant> {
         let content = self.content(image, value);
         match (&content, value) {
             (None, Value::Address(address)) => self.expose_parts(&address),
@@ -235,19 +235,19 @@ impl Walk {
         content
     }
 
-    fn content(&self, image: &Image, value: Value) -> Option<Content> {
+    fn content(&self, image: &Image, value: Value) -> Option<Constant> {
         match value {
-            Value::Const(number) => Some(Content::Numbers(Numbers::one(image.wrap(number)))),
+            Value::Const(number) => Some(Constant::Numbers(NumberSet::one(image.wrap(number)))),
             Value::Reg { reg, width } => match self.known.register(reg)? {
-                Content::Numbers(numbers) => narrow(image, numbers.clone(), width).map(Content::Numbers),
-                &Content::Frame(offset) => (width == 8).then_some(Content::Frame(offset)),
+                Constant::Numbers(numbers) => narrow(image, numbers.clone(), width).map(Constant::Numbers),
+                &Constant::Frame(offset) => (width == 8).then_some(Constant::Frame(offset)),
             },
             Value::Load { from, width } => match self.address(image, &from)? {
-                Content::Frame(offset) => self.known.load(offset, width).map(Content::Numbers),
-                Content::Numbers(places) => {
+                Constant::Frame(offset) => self.known.load(offset, width).map(Constant::Numbers),
+                Constant::Numbers(places) => {
                     let loaded = places.iter().map(|place| image.constant(Addr(place), width));
                     let list = loaded.collect::<Option<SmallVec<[u64; 2]>>>()?;
-                    Numbers::of(list, places.given).map(Content::Numbers)
+                    NumberSet::of(list, places.from_caller).map(Constant::Numbers)
                 }
             },
             Value::Address(address) => self.address(image, &address),
@@ -255,19 +255,19 @@ impl Walk {
         }
     }
 
-    fn address(&self, image: &Image, address: &Address) -> Option<Content> {
+    fn address(&self, image: &Image, address: &Address) -> Option<Constant> {
         if address.segment {
             return None;
         }
-        let displacement = Content::Numbers(Numbers::one(image.wrap(address.displacement as u64)));
+        let displacement = Constant::Numbers(NumberSet::one(image.wrap(address.displacement as u64)));
         let base = match address.base {
             Some(base) => sum(image, self.known.register(base)?, &displacement)?,
             None => displacement,
         };
         let Some((index, stride)) = address.index else { return Some(base) };
-        let Content::Numbers(index) = self.known.register(index)? else { return None };
+        let Constant::Numbers(index) = self.known.register(index)? else { return None };
         let scaled = index.each(|number| image.wrap(number.wrapping_mul(stride.into())));
-        sum(image, &base, &Content::Numbers(scaled))
+        sum(image, &base, &Constant::Numbers(scaled))
     }
 
     fn binary(
@@ -277,23 +277,23 @@ impl Walk {
         left: Value,
         right: Value,
         width: u8,
-    ) -> Option<Content> {
+    ) -> Option<Constant> {
         let (a, b) = (self.value(image, left), self.value(image, right));
         let result = match (op, &a, &b) {
             (BinaryOp::Add, Some(a), Some(b)) if is_word(image, width) => sum(image, a, b),
-            (BinaryOp::Sub, Some(Content::Frame(offset)), Some(Content::Numbers(number))) => {
+            (BinaryOp::Sub, Some(Constant::Frame(offset)), Some(Constant::Numbers(number))) => {
                 let Some(number) = number.single() else { return self.lose(a) };
-                Some(Content::Frame(offset.wrapping_sub(number as i64)))
+                Some(Constant::Frame(offset.wrapping_sub(number as i64)))
             }
-            (_, Some(Content::Numbers(a)), Some(Content::Numbers(b))) => {
+            (_, Some(Constant::Numbers(a)), Some(Constant::Numbers(b))) => {
                 let (a, b) = (narrow(image, a.clone(), width), narrow(image, b.clone(), width));
-                let plain = |numbers: &Numbers| numbers.iter().all(|number| !image.may_be_moved(number));
+                let plain = |numbers: &NumberSet| numbers.iter().all(|number| !image.may_be_moved(number));
                 // Processors take a count of bits beyond the width for another one.
                 let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
                 let bits = 8 * u64::from(width);
                 let compute = |a, b| if shifts && b >= bits { None } else { op.compute(a, b, width) };
                 match (a.filter(plain), b.filter(plain)) {
-                    (Some(a), Some(b)) => a.pairs(&b, compute).map(Content::Numbers),
+                    (Some(a), Some(b)) => a.pairs(&b, compute).map(Constant::Numbers),
                     _ => None,
                 }
             }
@@ -307,8 +307,8 @@ impl Walk {
     }
 
     /// A value becomes part of something unknown.
-    fn lose(&mut self, content: Option<Content>) -> Option<Content> {
-        if let Some(Content::Frame(offset)) = content {
+    fn lose(&mut self, content: Option<Constant>) -> Option<Constant> {
+        if let Some(Constant::Frame(offset)) = content {
             self.known.expose(offset);
         }
         None
@@ -322,20 +322,24 @@ impl Walk {
         right: Value,
         width: u8,
         equality: bool,
-    ) -> Option<Compared> {
+    ) -> Option<ComparedSets> {
         let register = match left {
             Value::Reg { reg, .. } => Some(reg),
             _ => None,
         };
         let (left, right) = (self.numbers(image, left)?, self.numbers(image, right)?);
         let (left, right) = (narrow(image, left, width)?, narrow(image, right, width)?);
-        let moved = |numbers: &Numbers| numbers.iter().any(|number| image.may_be_moved(number));
+        let moved = |numbers: &NumberSet| numbers.iter().any(|number| image.may_be_moved(number));
         // No address is 0.
-        let zero = |numbers: &Numbers| numbers.single() == Some(0);
+        let zero = |numbers: &NumberSet| numbers.single() == Some(0);
         match (moved(&left), moved(&right)) {
-            (false, false) => Some(Compared { left, right, width, equality, register }),
-            (true, false) if zero(&right) => Some(Compared { left, right, width, equality: true, register }),
-            (false, true) if zero(&left) => Some(Compared { left, right, width, equality: true, register }),
+            (false, false) => Some(ComparedSets { left, right, width, equality, register }),
+            (true, false) if zero(&right) => {
+                Some(ComparedSets { left, right, width, equality: true, register })
+            }
+            (false, true) if zero(&left) => {
+                Some(ComparedSets { left, right, width, equality: true, register })
+            }
             _ => None,
         }
     }
@@ -351,7 +355,7 @@ fn is_word(image: &Image, width: u8) -> bool {
 }
 
 /// The low bytes of numbers. Those of an address depend on where it is loaded.
-fn narrow(image: &Image, numbers: Numbers, width: u8) -> Option<Numbers> {
+fn narrow(image: &Image, numbers: NumberSet, width: u8) -> Option<NumberSet> {
     if is_word(image, width) || width >= 8 {
         return Some(numbers);
     }
@@ -359,16 +363,16 @@ fn narrow(image: &Image, numbers: Numbers, width: u8) -> Option<Numbers> {
     plain.then(|| numbers.each(|number| number & low_mask(width)))
 }
 
-fn sum(image: &Image, left: &Content, right: &Content) -> Option<Content> {
+fn sum(image: &Image, left: &Constant, right: &Constant) -> Option<Constant> {
     match (left, right) {
-        (Content::Numbers(a), Content::Numbers(b)) => {
-            a.pairs(b, |a, b| Some(image.wrap(a.wrapping_add(b)))).map(Content::Numbers)
+        (Constant::Numbers(a), Constant::Numbers(b)) => {
+            a.pairs(b, |a, b| Some(image.wrap(a.wrapping_add(b)))).map(Constant::Numbers)
         }
-        (&Content::Frame(offset), Content::Numbers(number))
-        | (Content::Numbers(number), &Content::Frame(offset)) => {
+        (&Constant::Frame(offset), Constant::Numbers(number))
+        | (Constant::Numbers(number), &Constant::Frame(offset)) => {
             let number = number.single()?;
-            Some(Content::Frame(offset.wrapping_add(number as i64)))
+            Some(Constant::Frame(offset.wrapping_add(number as i64)))
         }
-        (Content::Frame(_), Content::Frame(_)) => None,
+        (Constant::Frame(_), Constant::Frame(_)) => None,
     }
 }

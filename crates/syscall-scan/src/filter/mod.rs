@@ -18,14 +18,14 @@ use crate::arguments::Prototype;
 /// filter in place starts the program by this call.
 const STARTS_PROGRAM: &str = "execve";
 
-/// What happens to a call that is not allowed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What happens to a call that is not allowed. (The comments are the command's help.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Action {
-    /// It fails with `EPERM`.
+    /// It fails with EPERM
     Errno,
-    /// It ends the process.
+    /// It ends the process
     Kill,
-    /// It is made all the same, and noted in the kernel's log.
+    /// It is made, and noted in the kernel's log
     Log,
 }
 

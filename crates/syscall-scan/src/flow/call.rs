@@ -8,9 +8,9 @@ use super::step::Step;
 use super::{Flows, State};
 use crate::code::StraightInstructions;
 use crate::image::Addr;
-use crate::values::Value;
+use crate::values::ValueSet;
 
-/// What matters of a function where it is called.
+/// The summary of a function for its callers.
 #[derive(Clone)]
 pub(super) enum Callee {
     /// It is a few straight instructions, which are followed.
@@ -73,18 +73,18 @@ impl Flows<'_> {
             // Nobody asks what is left in the others, which have a name if they are read all the same.
             match reg == self.convention.result {
                 true => step.forget(reg),
-                false => step.state.set_register(reg, Value::Any),
+                false => step.state.set_register(reg, ValueSet::Any),
             }
         }
         step.apply(&Effect::ClobberFlags);
         let after = match popped {
             Some(popped) => before.map(|atom| Some(step.domain.plus(atom, popped.into()))),
-            None => Value::Any,
+            None => ValueSet::Any,
         };
         state.set_register(stack_pointer, after);
     }
 
-    /// What matters of a function where it is called.
+    /// The summary of a function.
     fn callee(&mut self, entry: Addr) -> Callee {
         if let Some(known) = self.callees.get(&entry) {
             return known.clone();

@@ -8,7 +8,7 @@ use kisa::{Reg, low_mask, sign_extend};
 use super::frame::Place;
 use super::ranges::Span;
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, Origins, Value};
+use crate::values::{Atom, Origin, OriginId, Origins, ValueSet};
 
 /// How many places behind a watched pointer are told apart.
 const MAX_BLENDED: usize = 8;
@@ -30,7 +30,7 @@ pub struct Domain {
     pub(super) kept: Vec<Range<u64>>,
     /// Where code lies.
     pub code: Vec<Range<u64>>,
-    /// An unknown to keep an eye on, with whatever is added to it, see [`crate::follow`].
+    /// The pointer that is followed through the function, see [`crate::follow`].
     pub watched: Option<OriginId>,
     /// An instruction that makes the address of a variable, and an unknown to stand for the address, so that it can
     /// be watched.
@@ -77,26 +77,30 @@ impl Domain {
         self.lost.get()
     }
 
-    /// A value that stands for any of some others, and still tells if it may be the watched one.
-    pub(super) fn blend<'v>(&self, name: Value, others: impl IntoIterator<Item = &'v Value>) -> Value {
+    /// A value id that replaces other values, joined with the watched pointer if one of them may be that.
+    pub(super) fn blend<'v>(
+        &self,
+        name: ValueSet,
+        others: impl IntoIterator<Item = &'v ValueSet>,
+    ) -> ValueSet {
         let Some(watched) = self.watched else { return name };
-        let atoms = others.into_iter().flat_map(Value::atoms).copied();
+        let atoms = others.into_iter().flat_map(ValueSet::atoms).copied();
         let parts: Vec<Atom> = atoms.filter(|atom| atom.origin == watched).collect();
         if parts.is_empty() {
             return name;
         }
         let name = match name {
-            Value::Any => Value::One(Atom::of(OriginId::UNKNOWN)),
+            ValueSet::Any => ValueSet::One(Atom::of(OriginId::UNKNOWN)),
             name => name,
         };
         if parts.len() > MAX_BLENDED {
             self.lost.set(Some(self.at));
         }
-        name.join(&Value::of(parts))
+        name.join(&ValueSet::of(parts))
     }
 
-    /// A value becomes part of something unknown.
-    pub(super) fn lose(&self, value: &Value) {
+    /// A value goes into an unknown one: if it may be the watched pointer, that is lost here.
+    pub(super) fn lose(&self, value: &ValueSet) {
         if value.atoms().iter().any(|atom| Some(atom.origin) == self.watched) {
             self.lost.set(Some(self.at));
         }
@@ -104,7 +108,7 @@ impl Domain {
 
     /// Whether a value is one of several addresses of code. Programs do not count with them, so that there are
     /// never many.
-    pub(super) fn is_addresses_of_code(&self, value: &Value) -> bool {
+    pub(super) fn is_addresses_of_code(&self, value: &ValueSet) -> bool {
         let is_code = |number: u64| self.code.iter().any(|range| range.contains(&number));
         value.is_numbers() && value.atoms().iter().all(|atom| is_code(atom.offset))
     }
@@ -139,8 +143,8 @@ impl Domain {
     }
 
     /// A value of this origin.
-    pub fn value(&mut self, origin: Origin) -> Value {
-        self.origins.add(origin).map_or(Value::Any, |(id, _)| Value::One(Atom::of(id)))
+    pub fn value(&mut self, origin: Origin) -> ValueSet {
+        self.origins.add(origin).map_or(ValueSet::Any, |(id, _)| ValueSet::One(Atom::of(id)))
     }
 
     /// An atom's low `width` bytes, zero-extended, as an atom. The range that it is known to lie in may

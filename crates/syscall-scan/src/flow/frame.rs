@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use kisa::low_mask;
 
-use crate::values::{Atom, Origin, OriginId, Value, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 use super::domain::Domain;
 use super::ranges::Span;
@@ -37,7 +37,7 @@ struct Cell {
     place: Place,
     /// How many bytes.
     width: u8,
-    value: Value,
+    value: ValueSet,
 }
 
 impl Cell {
@@ -49,7 +49,7 @@ impl Cell {
     fn unknown(frame: OriginId, from: i64, to: i64) -> Option<Cell> {
         let width = to.saturating_sub(from).clamp(0, 255) as u8;
         let place = Place { frame, offset: from };
-        (width > 0).then_some(Cell { place, width, value: Value::Any })
+        (width > 0).then_some(Cell { place, width, value: ValueSet::Any })
     }
 }
 
@@ -97,14 +97,14 @@ impl Frame {
     }
 
     /// The `width` bytes at a place: `None` if it is not known what is there.
-    pub fn load(&self, place: Place, width: u8, domain: &mut Domain) -> Option<Value> {
+    pub fn load(&self, place: Place, width: u8, domain: &mut Domain) -> Option<ValueSet> {
         let cells = &self.cells[self.overlapping(place, width)];
         let Some(cell) = cells.first() else { return self.argument(place, width, domain) };
         if cells.len() > 1 || cell.place.offset > place.offset || cell.end() < place.plus(width) {
             return None; // pieces of several values
         }
         if cell.place == place && cell.width == width {
-            return Some(cell.value.clone()).filter(|value| *value != Value::Any);
+            return Some(cell.value.clone()).filter(|value| *value != ValueSet::Any);
         }
         let shift = 8 * (place.offset - cell.place.offset) as u32;
         let part = cell.value.map(|atom| match atom.as_number() {
@@ -112,20 +112,20 @@ impl Frame {
             None if shift == 0 => domain.low(atom, width, Span::new(0, u64::MAX)),
             None => None,
         });
-        Some(part).filter(|value| *value != Value::Any)
+        Some(part).filter(|value| *value != ValueSet::Any)
     }
 
     /// What the caller left at a place.
-    fn argument(&self, place: Place, width: u8, domain: &mut Domain) -> Option<Value> {
+    fn argument(&self, place: Place, width: u8, domain: &mut Domain) -> Option<ValueSet> {
         let untouched = domain.is_argument(place) && place.plus(width) <= self.arguments_lost;
         let at = domain.address(place);
         untouched.then(|| domain.value(Origin::Memory { at, width, when: When::Entry }))
     }
 
     /// Writes to a place.
-    pub fn store(&mut self, place: Place, width: u8, value: Value, domain: &Domain) {
+    pub fn store(&mut self, place: Place, width: u8, value: ValueSet, domain: &Domain) {
         let range = self.overlapping(place, width);
-        let known = value != Value::Any;
+        let known = value != ValueSet::Any;
         let argument = domain.is_argument(place);
         if range.is_empty() && !known && !argument {
             return;
@@ -172,9 +172,9 @@ impl Frame {
             }
             Rc::make_mut(&mut self.cells).retain_mut(|cell| {
                 if touched(cell) {
-                    cell.value = Value::Any;
+                    cell.value = ValueSet::Any;
                 }
-                argument || cell.value != Value::Any
+                argument || cell.value != ValueSet::Any
             });
         }
         if argument {
@@ -214,14 +214,14 @@ impl Frame {
     }
 
     /// Others get to know every address in the frame that this value may be.
-    pub fn expose_value(&mut self, value: &Value, domain: &Domain) {
+    pub fn expose_value(&mut self, value: &ValueSet, domain: &Domain) {
         for place in value.atoms().iter().filter_map(|&atom| domain.place(atom)) {
             self.expose(place, domain);
         }
     }
 
     /// A value becomes part of an unknown one: an address in the frame may still be used by that name.
-    pub fn lose(&mut self, value: &Value, domain: &Domain) {
+    pub fn lose(&mut self, value: &ValueSet, domain: &Domain) {
         domain.lose(value);
         self.expose_value(value, domain);
     }
@@ -255,9 +255,9 @@ impl Frame {
         }
         Rc::make_mut(&mut self.cells).retain_mut(|cell| {
             if from_it(cell) {
-                cell.value = Value::Any;
+                cell.value = ValueSet::Any;
             }
-            let needed = cell.value != Value::Any || domain.is_argument(cell.place);
+            let needed = cell.value != ValueSet::Any || domain.is_argument(cell.place);
             needed && !origins.contains(&cell.place.frame)
         });
     }
@@ -268,7 +268,7 @@ impl Frame {
         other: &Frame,
         widen: bool,
         domain: &mut Domain,
-        mut unite: impl FnMut(&Value, &Value) -> Value,
+        mut unite: impl FnMut(&ValueSet, &ValueSet) -> ValueSet,
     ) {
         if !Rc::ptr_eq(&self.cells, &other.cells) && self.cells != other.cells {
             self.join_cells(other, domain, &mut unite);
@@ -291,9 +291,9 @@ impl Frame {
         &self,
         cell: &Cell,
         domain: &mut Domain,
-        unite: impl FnOnce(&Value, &Value) -> Value,
+        unite: impl FnOnce(&ValueSet, &ValueSet) -> ValueSet,
     ) -> Cell {
-        let own = self.load(cell.place, cell.width, domain).unwrap_or(Value::Any);
+        let own = self.load(cell.place, cell.width, domain).unwrap_or(ValueSet::Any);
         let value = if own == cell.value { own } else { unite(&own, &cell.value) };
         Cell { place: cell.place, width: cell.width, value }
     }
@@ -302,7 +302,7 @@ impl Frame {
         &mut self,
         other: &Frame,
         domain: &mut Domain,
-        unite: &mut impl FnMut(&Value, &Value) -> Value,
+        unite: &mut impl FnMut(&ValueSet, &ValueSet) -> ValueSet,
     ) {
         let key = |cell: &Cell| (cell.place, cell.width);
         let mut cells = Vec::with_capacity(self.cells.len());
@@ -323,7 +323,7 @@ impl Frame {
             (Some(_), _) => mine.next().map(|cell| other.with_cell(cell, domain, |b, a| unite(a, b))),
             (None, _) => theirs.next().map(|cell| self.with_cell(cell, domain, &mut *unite)),
         } {
-            if cell.value != Value::Any || domain.is_argument(cell.place) {
+            if cell.value != ValueSet::Any || domain.is_argument(cell.place) {
                 cells.push(cell);
             }
         }
@@ -333,8 +333,8 @@ impl Frame {
         for cell in other.cells.iter().filter(|cell| domain.is_argument(cell.place)) {
             for mine in &self.cells[self.overlapping(cell.place, cell.width)] {
                 if (mine.place, mine.width) != (cell.place, cell.width) {
-                    joined.store(mine.place, mine.width, Value::Any, domain);
-                    joined.store(cell.place, cell.width, Value::Any, domain);
+                    joined.store(mine.place, mine.width, ValueSet::Any, domain);
+                    joined.store(cell.place, cell.width, ValueSet::Any, domain);
                 }
             }
         }
@@ -357,11 +357,11 @@ mod tests {
         let mut domain = Domain::new(4, Reg(4), 8);
         let mut frame = Frame::new();
         let place = local(&domain, -8);
-        frame.store(place, 4, Value::number(0x1234_5678), &domain);
-        assert_eq!(frame.load(place, 4, &mut domain), Some(Value::number(0x1234_5678)));
-        assert_eq!(frame.load(local(&domain, -7), 1, &mut domain), Some(Value::number(0x56)));
+        frame.store(place, 4, ValueSet::number(0x1234_5678), &domain);
+        assert_eq!(frame.load(place, 4, &mut domain), Some(ValueSet::number(0x1234_5678)));
+        assert_eq!(frame.load(local(&domain, -7), 1, &mut domain), Some(ValueSet::number(0x56)));
         assert_eq!(frame.load(local(&domain, -6), 4, &mut domain), None);
-        frame.store(local(&domain, -5), 1, Value::number(0), &domain);
+        frame.store(local(&domain, -5), 1, ValueSet::number(0), &domain);
         assert_eq!(frame.load(place, 4, &mut domain), None);
     }
 
@@ -372,10 +372,10 @@ mod tests {
         let place = local(&domain, 4);
         let argument = frame.load(place, 4, &mut domain).unwrap();
         let mut other = frame.clone();
-        other.store(place, 4, Value::number(1), &domain);
+        other.store(place, 4, ValueSet::number(1), &domain);
         frame.join(&other, false, &mut domain, |a, b| a.join(b));
-        assert_eq!(frame.load(place, 4, &mut domain), Some(argument.join(&Value::number(1))));
-        frame.store(place, 4, Value::Any, &domain);
+        assert_eq!(frame.load(place, 4, &mut domain), Some(argument.join(&ValueSet::number(1))));
+        frame.store(place, 4, ValueSet::Any, &domain);
         assert_eq!(frame.load(place, 4, &mut domain), None);
     }
 
@@ -384,7 +384,7 @@ mod tests {
         let mut domain = Domain::new(4, Reg(4), 8);
         let mut frame = Frame::new();
         for offset in [-12, -8, -4] {
-            frame.store(local(&domain, offset), 4, Value::number(7), &domain);
+            frame.store(local(&domain, offset), 4, ValueSet::number(7), &domain);
         }
         frame.expose(local(&domain, -8), &domain);
         frame.written_by_others(&domain);

@@ -4,15 +4,15 @@ use kflow::BlockIndex;
 use kisa::Reg;
 use rustc_hash::FxHashSet;
 
-use super::{Flow, Flows};
+use super::{Flows, FunctionStates};
 use crate::code::{Block, ExitKind};
 use crate::image::Addr;
-use crate::values::Value;
+use crate::values::ValueSet;
 
 impl Flows<'_> {
     /// Whether a register may hold an address in the frame in front of an instruction. Where ways come together on
     /// which it holds too many things to tell, each of them is asked.
-    pub fn is_in_frame(&mut self, flow: &Flow, at: Addr, register: Reg) -> bool {
+    pub fn is_in_frame(&mut self, flow: &FunctionStates, at: Addr, register: Reg) -> bool {
         let Some(block) = flow.function.block_at(at) else { return true };
         let Some(state) = self.before(flow, at) else { return false };
         let mut pending = vec![(block, at, state.register(register).clone())];
@@ -21,7 +21,7 @@ impl Flows<'_> {
             if value.atoms().iter().any(|&atom| self.domain.place(atom).is_some()) {
                 return true;
             }
-            if value != Value::Any || !seen.insert(block) {
+            if value != ValueSet::Any || !seen.insert(block) {
                 continue;
             }
             let start = flow.function.blocks[block.get()].start;
@@ -39,7 +39,7 @@ impl Flows<'_> {
     }
 
     /// What a register holds behind a block. `None` if that is not known.
-    fn behind(&mut self, flow: &Flow, block: &Block, register: Reg) -> Option<Value> {
+    fn behind(&mut self, flow: &FunctionStates, block: &Block, register: Reg) -> Option<ValueSet> {
         let last = self.instructions(block.start, block.end).last()?;
         let kind = block.exit.map(|exit| self.code.exit(exit).kind);
         let is_call = matches!(kind, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
@@ -60,8 +60,7 @@ impl Flows<'_> {
     }
 
     fn writes(&self, at: Addr, register: Reg) -> bool {
-        let mut effects = Vec::new();
-        self.code.effects(at, &mut effects);
+        let effects = self.code.effects_at(at);
         effects.iter().any(|effect| effect.registers_written() >> register.0 & 1 != 0)
     }
 }

@@ -7,25 +7,20 @@ use kisa::{Effect, Reg};
 
 use super::{Flows, State};
 use crate::code::ExitId;
-use crate::values::{Atom, Value};
-
-/// A state behind an exit, in which everything from before the last run is unknown.
-pub struct Local {
-    /// The state. Places in the frame are counted from where the stack pointer was when the run began.
-    pub state: State,
-    /// Whether what the run has left in the frame is still there.
-    pub keeps_frame: bool,
-}
+use crate::values::{Atom, ValueSet};
 
 impl Flows<'_> {
-    /// The state behind an exit, its own effects included, as far as the last run that ends there tells. `None` if
-    /// there is no run that all others go over into.
-    pub fn after_run(&mut self, exit: ExitId) -> Option<Local> {
+    /// The state behind an exit, its own effects included, as far as the last run that ends there tells: places in the
+    /// frame count from where the stack pointer was when the run began, and everything from before is unknown. Also
+    /// returns whether what the run has left in the frame is still there. `None` where [`Code::last_run`] finds no run.
+    ///
+    /// [`Code::last_run`]: crate::code::Code::last_run
+    pub fn after_run(&mut self, exit: ExitId) -> Option<(State, bool)> {
         let mut at = self.code.last_run(exit)?;
         let end = self.code.exit(exit).at;
         let stack_pointer = self.convention.stack_pointer;
         let mut state = State::nothing_known(self.domain.registers);
-        state.set_register(stack_pointer, Value::One(Atom::of(self.domain.frame)));
+        state.set_register(stack_pointer, ValueSet::One(Atom::of(self.domain.frame)));
         let mut keeps_frame = true;
         let mut effects = Vec::new();
         while at <= end {
@@ -43,7 +38,7 @@ impl Flows<'_> {
             at = self.instruction(&mut state, at, keeps_frame)?.0;
         }
         state.skipped();
-        Some(Local { state, keeps_frame })
+        Some((state, keeps_frame))
     }
 }
 

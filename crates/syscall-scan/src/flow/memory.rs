@@ -10,10 +10,10 @@ use kisa::Address;
 
 use super::frame::Place;
 use super::ranges::Span;
-use super::state::Loaded;
+use super::state::KnownLoad;
 use super::step::{SLOT_INDEX, SLOT_SCALED, Step};
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, Value, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 /// The most entries that a table may have that is read whole.
 const MAX_ENTRIES: u64 = 1024;
@@ -27,7 +27,7 @@ const MAX_LOADED: usize = 6;
 /// What an address expression may be.
 enum Pointer {
     /// One of these.
-    Known(Value),
+    Known(ValueSet),
     /// A number plus an unknown times a factor.
     Indexed { table: Addr, index: Atom, stride: u8 },
     /// Somewhere behind this place in the frame.
@@ -41,7 +41,7 @@ impl Step<'_> {
         if address.segment {
             return Pointer::Unknown;
         }
-        let displacement = Value::number(address.displacement as u64 & self.domain.mask);
+        let displacement = ValueSet::number(address.displacement as u64 & self.domain.mask);
         let base = match address.base {
             Some(reg) => {
                 self.unite(reg);
@@ -52,7 +52,7 @@ impl Step<'_> {
         };
         let Some((index, stride)) = address.index else {
             return match base {
-                Value::Any => Pointer::Unknown,
+                ValueSet::Any => Pointer::Unknown,
                 base => Pointer::Known(base),
             };
         };
@@ -65,10 +65,10 @@ impl Step<'_> {
             Some(Atom::number(number & self.domain.mask))
         });
         let sum = self.sum(&base, &scaled);
-        if sum != Value::Any {
+        if sum != ValueSet::Any {
             return Pointer::Known(self.in_object(&base, sum));
         }
-        let place = |value: &Value| value.single().and_then(|atom| self.domain.place(atom));
+        let place = |value: &ValueSet| value.single().and_then(|atom| self.domain.place(atom));
         if let Some(place) = place(&base).or_else(|| place(&scaled)) {
             return Pointer::Within(place);
         }
@@ -82,7 +82,7 @@ impl Step<'_> {
         }
         let Some(table) = base.as_number().map(Addr) else { return Pointer::Unknown };
         let index = match index {
-            Value::One(index) => Value::One(index),
+            ValueSet::One(index) => ValueSet::One(index),
             several => {
                 let spans = several.atoms().iter().map(|&atom| self.state.ranges.get(atom, self.domain));
                 let span = spans.reduce(Span::join);
@@ -102,7 +102,7 @@ impl Step<'_> {
     /// The sums of an address of data and an index, but for those that lie in other objects: an index which leads
     /// there is one that a comparison has ruled out. (How far objects are apart, nobody knows before they are
     /// loaded.)
-    fn in_object(&self, base: &Value, sum: Value) -> Value {
+    fn in_object(&self, base: &ValueSet, sum: ValueSet) -> ValueSet {
         let Some(object) = base.as_number().and_then(|base| self.image.object_index(Addr(base))) else {
             return sum;
         };
@@ -110,29 +110,29 @@ impl Step<'_> {
             atom.as_number().is_none_or(|sum| self.image.object_index(Addr(sum)) == Some(object))
         };
         match &sum {
-            Value::Many(atoms) if atoms.iter().any(|atom| is_own(&atom)) => {
-                Value::of(atoms.iter().filter(is_own).copied().collect())
+            ValueSet::Many(atoms) if atoms.iter().any(|atom| is_own(&atom)) => {
+                ValueSet::of(atoms.iter().filter(is_own).copied().collect())
             }
             _ => sum,
         }
     }
 
     /// The address itself, as `lea` computes it.
-    pub(super) fn address_of(&mut self, address: &Address) -> Value {
+    pub(super) fn address_of(&mut self, address: &Address) -> ValueSet {
         let value = match self.pointer(&Address { segment: false, ..*address }) {
             Pointer::Known(value) => value,
             Pointer::Within(place) => {
                 // An address in the frame that cannot be told from others.
                 self.state.frame.expose(place, self.domain);
-                Value::Any
+                ValueSet::Any
             }
             Pointer::Indexed { table, index, stride } => match self.few(address) {
-                Value::Any => self.entry_address(table, index, stride),
+                ValueSet::Any => self.entry_address(table, index, stride),
                 few => few,
             },
             Pointer::Unknown => self.few(address),
         };
-        if value == Value::Any {
+        if value == ValueSet::Any {
             let registers = address.base.into_iter().chain(address.index.map(|(reg, _)| reg));
             for reg in registers {
                 let part = self.read(reg);
@@ -143,9 +143,9 @@ impl Step<'_> {
     }
 
     /// The address of an entry of a table, which machines compute first that do not multiply an index as they load.
-    fn entry_address(&mut self, table: Addr, index: Atom, stride: u8) -> Value {
+    fn entry_address(&mut self, table: Addr, index: Atom, stride: u8) -> ValueSet {
         if !stride.is_power_of_two() {
-            return Value::Any;
+            return ValueSet::Any;
         }
         let (stride, mask) = (u64::from(stride), self.domain.mask);
         let Span { low, high, step } = self.state.ranges.get(index, self.domain);
@@ -161,17 +161,17 @@ impl Step<'_> {
     }
 
     /// The numbers that `lea 6(%eax,%eax,8)` can be, where `%eax` is known to be small.
-    fn few(&mut self, address: &Address) -> Value {
+    fn few(&mut self, address: &Address) -> ValueSet {
         let (Some((index, stride)), false) = (address.index, address.segment) else {
-            return Value::Any;
+            return ValueSet::Any;
         };
-        let Some(atom) = self.read(index).single() else { return Value::Any };
+        let Some(atom) = self.read(index).single() else { return ValueSet::Any };
         let base = address.base.map(|base| self.read(base));
         let same = base.as_ref().is_some_and(|base| base.single() == Some(atom));
-        let first = base.as_ref().and_then(Value::as_number).unwrap_or(0);
+        let first = base.as_ref().and_then(ValueSet::as_number).unwrap_or(0);
         let span = self.state.ranges.get(atom, self.domain);
         if !same && base.is_some_and(|base| base.as_number().is_none()) || span.steps() > MAX_FEW {
-            return Value::Any;
+            return ValueSet::Any;
         }
         let factor = u64::from(stride) + u64::from(same);
         let number = |number: u64| {
@@ -179,31 +179,31 @@ impl Step<'_> {
                 number.wrapping_mul(factor).wrapping_add(address.displacement as u64).wrapping_add(first);
             Atom::number(sum & self.domain.mask)
         };
-        Value::of(span.iter().map(number).collect())
+        ValueSet::of(span.iter().map(number).collect())
     }
 
-    pub(super) fn load(&mut self, from: &Address, width: u8) -> Value {
+    pub(super) fn load(&mut self, from: &Address, width: u8) -> ValueSet {
         self.loads = self.loads.saturating_add(1);
         let value = match self.pointer(from) {
             Pointer::Known(value) => match value.single() {
                 Some(atom) => self.load_unknown_plus_table(atom, width),
                 None => {
                     let loaded = value.atoms().iter().map(|&atom| self.load_from(atom, width));
-                    loaded.reduce(|a, b| a.join(&b)).unwrap_or(Value::Any)
+                    loaded.reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
                 }
             },
             Pointer::Indexed { table, index, stride } => self.load_entry(table, index, stride, width),
-            Pointer::Within(_) => Value::Any,
+            Pointer::Within(_) => ValueSet::Any,
             Pointer::Unknown => self.load_through_two(from, width),
         };
-        if value != Value::Any {
+        if value != ValueSet::Any {
             return value;
         }
         self.make_loaded(width)
     }
 
     /// Loads through one address. `table(%eax)` is an entry of a table where `%eax` is known to be small.
-    fn load_unknown_plus_table(&mut self, atom: Atom, width: u8) -> Value {
+    fn load_unknown_plus_table(&mut self, atom: Atom, width: u8) -> ValueSet {
         if atom.as_number().is_none() && self.domain.place(atom).is_none() {
             let (index, table) = (Atom::of(atom.origin), Addr(atom.offset));
             let span = self.state.ranges.get(index, self.domain);
@@ -219,13 +219,13 @@ impl Step<'_> {
         self.load_from(atom, width)
     }
 
-    fn load_from(&mut self, address: Atom, width: u8) -> Value {
+    fn load_from(&mut self, address: Atom, width: u8) -> ValueSet {
         if let Some(place) = self.domain.place(address) {
             return self.load_from_frame(place, width);
         }
         if let Some(number) = address.as_number() {
             if let Some(content) = self.image.constant(Addr(number), width) {
-                return Value::number(content);
+                return ValueSet::number(content);
             }
         }
         self.load_once(address, None, width, |step| step.load_from_outside(address, width))
@@ -237,9 +237,9 @@ impl Step<'_> {
         at: Atom,
         index: Option<(Atom, u8)>,
         width: u8,
-        load: impl FnOnce(&mut Self) -> Value,
-    ) -> Value {
-        let is_it = |known: &&Loaded| known.at == at && known.index == index && known.width == width;
+        load: impl FnOnce(&mut Self) -> ValueSet,
+    ) -> ValueSet {
+        let is_it = |known: &&KnownLoad| known.at == at && known.index == index && known.width == width;
         if let Some(known) = self.state.loaded.iter().find(is_it) {
             return known.value.clone();
         }
@@ -257,23 +257,23 @@ impl Step<'_> {
             if loaded.len() >= MAX_LOADED {
                 loaded.remove(0);
             }
-            loaded.push(Loaded { at, index, width, value: value.clone() });
+            loaded.push(KnownLoad { at, index, width, value: value.clone() });
         }
         value
     }
 
     /// Loads from `table(%eax,%ecx,4)`, of which neither register is known.
-    fn load_through_two(&mut self, from: &Address, width: u8) -> Value {
+    fn load_through_two(&mut self, from: &Address, width: u8) -> ValueSet {
         let (Some(base), Some((index, stride)), false) = (from.base, from.index, from.segment) else {
-            return Value::Any;
+            return ValueSet::Any;
         };
         let (base, index) = (self.read(base), self.read(index));
-        let (Some(base), Some(index)) = (base.single(), index.single()) else { return Value::Any };
+        let (Some(base), Some(index)) = (base.single(), index.single()) else { return ValueSet::Any };
         let at = self.domain.plus(base, from.displacement as u64);
         self.load_once(at, Some((index, stride)), width, |step| step.make_loaded(width))
     }
 
-    fn load_from_outside(&mut self, address: Atom, width: u8) -> Value {
+    fn load_from_outside(&mut self, address: Atom, width: u8) -> ValueSet {
         // What the function itself made up leads nowhere that a caller could tell.
         let root = self.domain.origins.root(address.origin);
         if matches!(
@@ -288,9 +288,9 @@ impl Step<'_> {
         self.name(Origin::Memory { at: address, width, when })
     }
 
-    fn load_from_frame(&mut self, place: Place, width: u8) -> Value {
+    fn load_from_frame(&mut self, place: Place, width: u8) -> ValueSet {
         if !self.trust_frame {
-            return Value::Any;
+            return ValueSet::Any;
         }
         match self.state.frame.load(place, width, self.domain) {
             None => {
@@ -304,7 +304,7 @@ impl Step<'_> {
         }
     }
 
-    /// Makes one unknown of a variable in the frame, as [`Step::unite`] does of a register.
+    /// Gives a variable in the frame a value id, as [`Step::unite`] does to a register.
     pub(super) fn unite_cell(&mut self, at: &Address, width: u8) {
         let Pointer::Known(address) = self.pointer(at) else { return };
         let Some(place) = address.single().and_then(|atom| self.domain.place(atom)) else { return };
@@ -317,7 +317,7 @@ impl Step<'_> {
     }
 
     /// An entry of a table: the set of all that the index can reach, or an unknown one.
-    fn load_entry(&mut self, table: Addr, index: Atom, stride: u8, width: u8) -> Value {
+    fn load_entry(&mut self, table: Addr, index: Atom, stride: u8, width: u8) -> ValueSet {
         let span = self.state.ranges.get(index, self.domain);
         // A byte of which nothing is known is no bound: few tables have 256 entries.
         if span.steps() <= MAX_ENTRIES && span.steps() != 0xff {
@@ -326,37 +326,30 @@ impl Step<'_> {
                 self.image.constant(Addr(self.image.wrap(at)), width).map(Atom::number)
             };
             let entries: Option<Vec<Atom>> = span.iter().map(entry).collect();
-            return entries.map_or(Value::Any, Value::of);
+            return entries.map_or(ValueSet::Any, ValueSet::of);
         }
         let stride = u8::try_from(u64::from(stride).saturating_mul(span.step)).unwrap_or(stride);
         if self.image.constant(table, width).is_none() {
-            return Value::Any;
+            return ValueSet::Any;
         }
         self.name(Origin::Element { table, stride, width, signed: false, at: self.at })
     }
 
-    pub(super) fn store(&mut self, to: &Address, value: Value, width: u8) {
-        let value = if width <= 8 { self.low(value, width) } else { Value::Any };
+    pub(super) fn store(&mut self, to: &Address, value: ValueSet, width: u8) {
+        let value = if width <= 8 { self.low(value, width) } else { ValueSet::Any };
         match self.pointer(to) {
             Pointer::Known(addresses) => {
-                let places: Option<Vec<Place>> =
-                    addresses.atoms().iter().map(|&atom| self.domain.place(atom)).collect();
-                match places.as_deref() {
-                    Some(&[place]) => return self.state.frame.store(place, width, value, self.domain),
-                    Some(places) => {
-                        for &place in places {
-                            self.state.frame.store(place, width, Value::Any, self.domain);
-                        }
-                        self.state.frame.expose_value(&value, self.domain);
-                        return;
-                    }
-                    None => {
-                        for &atom in addresses.atoms() {
-                            if let Some(place) = self.domain.place(atom) {
-                                self.state.frame.store(place, width, Value::Any, self.domain);
-                            }
-                        }
-                    }
+                let places = addresses.atoms().iter().filter_map(|&atom| self.domain.place(atom));
+                let places: Vec<Place> = places.collect();
+                let all_in_frame = places.len() == addresses.atoms().len();
+                if let (true, &[place]) = (all_in_frame, &places[..]) {
+                    return self.state.frame.store(place, width, value, self.domain);
+                }
+                for place in places {
+                    self.state.frame.store(place, width, ValueSet::Any, self.domain);
+                }
+                if all_in_frame {
+                    return self.state.frame.expose_value(&value, self.domain);
                 }
             }
             Pointer::Within(place) => {

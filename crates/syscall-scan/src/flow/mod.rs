@@ -28,21 +28,20 @@ mod step;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use kisa::{Condition, Effect, Reg, TEMPORARY, Value as Operand};
+use kisa::{Condition, Effect, Reg, TEMPORARY, Value};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
 use crate::code::{Code, ExitId, Function};
 use crate::image::Addr;
-use crate::values::{Atom, OriginId, Value};
+use crate::values::{Atom, OriginId, ValueSet};
 
 use call::Callee;
 pub use domain::Domain;
 pub use frame::Place;
-pub use local::Local;
 use ranges::Compared;
 pub use ranges::Span;
-pub use registers::Numbers;
+pub use registers::RegisterNumbers;
 use registers::numbers;
 use solve::Decoded;
 pub use state::State;
@@ -58,12 +57,12 @@ pub struct Flows<'c> {
     /// The calling convention of the machine.
     pub convention: &'static Convention,
     functions: FxHashMap<Addr, Rc<Function>>,
-    flows: FxHashMap<Addr, Rc<Flow>>,
+    flows: FxHashMap<Addr, Rc<FunctionStates>>,
     /// The numbers that registers hold in front of the blocks of functions.
-    numbers: FxHashMap<Addr, Vec<Option<Numbers>>>,
+    numbers: FxHashMap<Addr, Vec<Option<RegisterNumbers>>>,
     /// Those while one of their unknowns is watched.
-    watched: FxHashMap<(Addr, OriginId), Result<Rc<Flow>, Addr>>,
-    /// What matters of functions where they are called.
+    watched: FxHashMap<(Addr, OriginId), Result<Rc<FunctionStates>, Addr>>,
+    /// The summaries of callees.
     callees: FxHashMap<Addr, Callee>,
     /// A buffer for the effects of one instruction, and one for the instructions of a function.
     effects: Vec<Effect>,
@@ -71,7 +70,7 @@ pub struct Flows<'c> {
 }
 
 /// The result for one function.
-pub struct Flow {
+pub struct FunctionStates {
     /// The function.
     pub function: Rc<Function>,
     /// The state in front of each block; `None` if control does not get there.
@@ -112,18 +111,18 @@ pub struct After {
     /// The state.
     pub state: State,
     /// The target of a computed branch.
-    pub target: Option<Value>,
+    pub target: Option<ValueSet>,
 }
 
 impl<'c> Flows<'c> {
-    /// Nothing analysed so far. `None` if nothing is known about the machine's conventions.
-    pub fn new(code: &'c Code<'c>) -> Option<Flows<'c>> {
-        let convention = Convention::of(code.image.machine)?;
+    /// Nothing analysed so far.
+    pub fn new(code: &'c Code<'c>) -> Flows<'c> {
+        let convention = Convention::of(code.image.machine);
         let word = code.image.machine.word_size();
         let mut domain = Domain::new(word, convention.stack_pointer, code.registers());
         domain.global_offset_tables = code.global_offset_tables().map(|table| table.0).collect();
         domain.code = code.image.code().to_vec();
-        Some(Flows {
+        Flows {
             code,
             domain,
             convention,
@@ -134,7 +133,7 @@ impl<'c> Flows<'c> {
             callees: FxHashMap::default(),
             effects: Vec::new(),
             decoded: Decoded::default(),
-        })
+        }
     }
 
     /// The same, under the assumption that others leave alone what holds an address of constant memory, or the
@@ -145,7 +144,7 @@ impl<'c> Flows<'c> {
     }
 
     /// The analysis of the function that begins at an address.
-    pub fn flow(&mut self, entry: Addr) -> Rc<Flow> {
+    pub fn flow(&mut self, entry: Addr) -> Rc<FunctionStates> {
         if let Some(flow) = self.flows.get(&entry) {
             return Rc::clone(flow);
         }
@@ -155,7 +154,7 @@ impl<'c> Flows<'c> {
         if !balanced {
             states = self.solve(&function, &begin, false).0;
         }
-        let flow = Rc::new(Flow { states, function, trust_frame: balanced });
+        let flow = Rc::new(FunctionStates { states, function, trust_frame: balanced });
         self.flows.insert(entry, Rc::clone(&flow));
         flow
     }
@@ -165,15 +164,15 @@ impl<'c> Flows<'c> {
     pub(crate) fn after_chain(&mut self, chain: &Function, numbers: &[(Reg, u64)]) -> Option<After> {
         let mut begin = State::nothing_known(self.domain.registers);
         for &(reg, number) in numbers {
-            begin.set_register(reg, Value::number(number));
+            begin.set_register(reg, ValueSet::number(number));
         }
         let states = self.solve(chain, &Rc::new(begin), false).0;
         let last = self.code.exit(chain.blocks.last()?.exit?).at;
-        self.after(&Flow { function: Rc::new(chain.clone()), states, trust_frame: false }, last)
+        self.after(&FunctionStates { function: Rc::new(chain.clone()), states, trust_frame: false }, last)
     }
 
     /// The numbers that registers hold in front of a block of a function, as far as plain arithmetic tells.
-    pub fn numbers_at(&mut self, entry: Addr, block: Addr) -> Numbers {
+    pub fn numbers_at(&mut self, entry: Addr, block: Addr) -> RegisterNumbers {
         let function = self.function(entry);
         let known = self.numbers.entry(entry);
         let known = known.or_insert_with(|| numbers(self.code, self.convention, &function));
@@ -192,7 +191,7 @@ impl<'c> Flows<'c> {
     }
 
     /// The state in front of an instruction; `None` if control does not get there.
-    pub fn before(&mut self, flow: &Flow, at: Addr) -> Option<State> {
+    pub fn before(&mut self, flow: &FunctionStates, at: Addr) -> Option<State> {
         let block = flow.function.block_at(at)?;
         let mut state = flow.states[block.get()].as_deref()?.clone();
         let mut here = flow.function.blocks[block.get()].start;
@@ -201,8 +200,7 @@ impl<'c> Flows<'c> {
             here = next;
         }
         if state.is_split() {
-            let mut effects = Vec::new();
-            self.code.effects(at, &mut effects);
+            let effects = self.code.effects_at(at);
             self.arrive(&mut state, &effects);
         }
         Some(state)
@@ -220,7 +218,7 @@ impl<'c> Flows<'c> {
 
     /// The state behind an instruction, its own effects included (for a call, those that the callee sees
     /// when it begins).
-    pub fn after(&mut self, flow: &Flow, at: Addr) -> Option<After> {
+    pub fn after(&mut self, flow: &FunctionStates, at: Addr) -> Option<After> {
         let mut state = self.before(flow, at)?;
         let (_, step) = self.instruction(&mut state, at, flow.trust_frame)?;
         state.skipped();
@@ -228,7 +226,7 @@ impl<'c> Flows<'c> {
     }
 
     /// The numbers that a register may hold in front of an instruction. `None` if control does not get there.
-    pub fn span(&mut self, flow: &Flow, at: Addr, register: Reg) -> Option<Span> {
+    pub fn span(&mut self, flow: &FunctionStates, at: Addr, register: Reg) -> Option<Span> {
         let state = self.before(flow, at)?;
         let atoms = state.register(register).atoms().iter();
         let spans = atoms.map(|&atom| state.ranges.get(atom, &self.domain));
@@ -239,7 +237,7 @@ impl<'c> Flows<'c> {
     ///
     /// # Errors
     /// Where the value cannot be followed any further.
-    pub fn watch(&mut self, entry: Addr, watched: OriginId) -> Result<Rc<Flow>, Addr> {
+    pub fn watch(&mut self, entry: Addr, watched: OriginId) -> Result<Rc<FunctionStates>, Addr> {
         if let Some(known) = self.watched.get(&(entry, watched)) {
             return known.clone();
         }
@@ -252,7 +250,7 @@ impl<'c> Flows<'c> {
         let flow = match lost {
             Some(at) => Err(at),
             None if !balanced => Err(entry),
-            None => Ok(Rc::new(Flow { states, function, trust_frame: balanced })),
+            None => Ok(Rc::new(FunctionStates { states, function, trust_frame: balanced })),
         };
         self.watched.insert((entry, watched), flow.clone());
         flow
@@ -262,7 +260,7 @@ impl<'c> Flows<'c> {
     /// effects, and after them each exit with the state that control leaves with. Stops at the first error.
     pub fn walk<E>(
         &mut self,
-        flow: &Flow,
+        flow: &FunctionStates,
         visit: &mut impl FnMut(&mut Self, Visit<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut effects = Vec::new();
@@ -303,7 +301,7 @@ impl<'c> Flows<'c> {
     }
 
     /// What an operand of the instruction at `at` is.
-    pub fn operand(&mut self, state: &State, at: Addr, operand: Operand) -> Value {
+    pub fn operand(&mut self, state: &State, at: Addr, operand: Value) -> ValueSet {
         let mut state = state.clone();
         let stack_pointer = self.convention.stack_pointer;
         let image = self.code.image;
@@ -364,8 +362,8 @@ impl<'c> Flows<'c> {
             step.apply(effect);
         }
         let outcome = Outcome { target: step.target, branch: step.branch, ends };
-        if *state.register(TEMPORARY) != Value::Any {
-            state.set_register(TEMPORARY, Value::Any);
+        if *state.register(TEMPORARY) != ValueSet::Any {
+            state.set_register(TEMPORARY, ValueSet::Any);
         }
         outcome
     }
@@ -393,7 +391,7 @@ impl<'c> Flows<'c> {
 
 /// What is left of an instruction besides the state.
 struct Outcome {
-    target: Option<Value>,
+    target: Option<ValueSet>,
     /// When a conditional branch is taken.
     branch: Option<(Compared, Condition)>,
     /// It is a system call that does not come back.

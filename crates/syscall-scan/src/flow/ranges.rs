@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kisa::{Condition, low_mask};
 
 use super::domain::Domain;
-use crate::values::{Atom, Origin, OriginId, Value};
+use crate::values::{Atom, Origin, OriginId, ValueSet};
 
 /// How many ranges are remembered; the oldest goes first.
 const MAX_RANGES: usize = 12;
@@ -65,7 +65,7 @@ impl Span {
 
 /// What an atom is one of.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Range {
+struct AtomRange {
     of: Atom,
     span: Span,
 }
@@ -84,7 +84,7 @@ pub(super) struct Compared {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Ranges {
     /// Shared among the states that know the same.
-    ranges: Rc<Vec<Range>>,
+    ranges: Rc<Vec<AtomRange>>,
 }
 
 impl Ranges {
@@ -95,7 +95,7 @@ impl Ranges {
         }
         let mask = domain.mask;
         let mut known = Span::new(0, mask);
-        let mut learn = |Range { of, span }: Range| {
+        let mut learn = |AtomRange { of, span }: AtomRange| {
             let shift = atom.offset.wrapping_sub(of.offset);
             let low = span.low.wrapping_add(shift) & mask;
             let high = span.high.wrapping_add(shift) & mask;
@@ -105,13 +105,13 @@ impl Ranges {
             }
         };
         let of = Atom::of(atom.origin);
-        learn(Range { of, span: self.by_origin(atom.origin, domain) });
+        learn(AtomRange { of, span: self.by_origin(atom.origin, domain) });
         self.ranges.iter().filter(|range| range.of.origin == atom.origin).for_each(|&r| learn(r));
         known
     }
 
     /// The least power of two of bytes that a value fits into.
-    pub fn width(&self, value: &Value, domain: &Domain) -> u8 {
+    pub fn width(&self, value: &ValueSet, domain: &Domain) -> u8 {
         let high = value.atoms().iter().map(|&atom| self.get(atom, domain).high).max();
         let high = high.unwrap_or(u64::MAX);
         [1, 2, 4].into_iter().find(|&width| high <= low_mask(width)).unwrap_or(8)
@@ -145,7 +145,7 @@ impl Ranges {
         if ranges.len() >= MAX_RANGES {
             ranges.remove(0);
         }
-        ranges.push(Range { of, span });
+        ranges.push(AtomRange { of, span });
         // `sub $0x20,%eax; cmp $0x5a,%al` also says something about the `%eax` before, if that was a byte.
         if let (Origin::Low { of: inner, width }, 0) = (domain.origins.get(of.origin), of.offset) {
             let mask = low_mask(width) & domain.mask;

@@ -1,4 +1,5 @@
-//! The numbers that registers hold, as far as plain arithmetic tells: what most tables of jumps are found with.
+//! Constant propagation through registers alone, with additions and subtractions: it finds the addresses of most jump
+//! tables.
 //!
 //! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
 //! offset table in a register. Both are found without looking at memory, which is most of the work of [`super`].
@@ -12,12 +13,12 @@ use crate::code::{Block, Code, ExitKind, Function};
 use crate::image::Addr;
 
 /// Registers with the numbers that they hold.
-pub type Numbers = SmallVec<[(Reg, u64); 4]>;
+pub type RegisterNumbers = SmallVec<[(Reg, u64); 4]>;
 
 /// The numbers that registers hold in front of each block of a function; `None` where control does not get.
-pub fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec<Option<Numbers>> {
-    let mut front: Vec<Option<Numbers>> = vec![None; function.blocks.len()];
-    front[0] = Some(Numbers::new());
+pub fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec<Option<RegisterNumbers>> {
+    let mut front: Vec<Option<RegisterNumbers>> = vec![None; function.blocks.len()];
+    front[0] = Some(RegisterNumbers::new());
     let mut pending = vec![0];
     while let Some(index) = pending.pop() {
         let block = &function.blocks[index];
@@ -41,7 +42,12 @@ pub fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec
 }
 
 /// What is known behind a block.
-fn behind(code: &Code, convention: &Convention, block: &Block, mut numbers: Numbers) -> Numbers {
+fn behind(
+    code: &Code,
+    convention: &Convention,
+    block: &Block,
+    mut numbers: RegisterNumbers,
+) -> RegisterNumbers {
     let exit = block.exit.map(|exit| code.exit(exit));
     let mut effects = Vec::new();
     let mut reader = code.reader(block.start);
@@ -84,7 +90,7 @@ fn program_counter(code: &Code, convention: &Convention, function: Addr) -> Opti
     }
 }
 
-fn apply(code: &Code, effect: &Effect, numbers: &mut Numbers) {
+fn apply(code: &Code, effect: &Effect, numbers: &mut RegisterNumbers) {
     let word = code.image.machine.word_size();
     let number = |value| number(code, numbers, value);
     let (dst, result) = match *effect {
@@ -103,7 +109,7 @@ fn apply(code: &Code, effect: &Effect, numbers: &mut Numbers) {
 }
 
 /// What an operand is.
-fn number(code: &Code, numbers: &Numbers, value: Value) -> Option<u64> {
+fn number(code: &Code, numbers: &RegisterNumbers, value: Value) -> Option<u64> {
     let register = |reg: Reg| numbers.iter().find(|(known, _)| *known == reg).map(|&(_, number)| number);
     match value {
         Value::Const(number) => Some(number),
@@ -116,13 +122,13 @@ fn number(code: &Code, numbers: &Numbers, value: Value) -> Option<u64> {
     }
 }
 
-fn put(numbers: &mut Numbers, register: Reg, number: Option<u64>) {
+fn put(numbers: &mut RegisterNumbers, register: Reg, number: Option<u64>) {
     numbers.retain(|(reg, _)| *reg != register);
     numbers.extend(number.map(|number| (register, number)));
 }
 
 /// Forgets what an effect writes to.
-fn forget(numbers: &mut Numbers, effect: &Effect) {
+fn forget(numbers: &mut RegisterNumbers, effect: &Effect) {
     let written = effect.registers_written();
     numbers.retain(|(reg, _)| written >> reg.0 & 1 == 0);
 }

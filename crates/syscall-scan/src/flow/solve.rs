@@ -11,7 +11,7 @@ use super::{Flows, State};
 use crate::code::{Block, Code, ExitKind, Function};
 use crate::image::Addr;
 
-/// The states in front of the blocks, and whether every return was reached as it should be.
+/// The states in front of the blocks, and whether every return was reached with the stack pointer at the return address.
 type Solution = (Vec<Option<Rc<State>>>, bool);
 
 /// A function as a graph.

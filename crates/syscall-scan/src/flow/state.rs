@@ -9,13 +9,13 @@ use super::domain::Domain;
 use super::frame::Frame;
 use super::ranges::{Compared, Ranges, Span};
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, Value};
+use crate::values::{Atom, Origin, OriginId, ValueSet};
 
 /// The state of the machine at one point of a function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
     /// The registers, by number. Copies share them until one is changed.
-    pub(super) registers: Rc<[Value]>,
+    pub(super) registers: Rc<[ValueSet]>,
     /// The stack frame.
     pub frame: Frame,
     /// The ranges of unknown values.
@@ -23,19 +23,18 @@ pub struct State {
     /// Memory outside of the frame may have changed since the function was entered.
     pub dirty: bool,
     /// What was read from memory outside of the frame since it was last written to.
-    pub(super) loaded: Rc<Vec<Loaded>>,
+    pub(super) loaded: Rc<Vec<KnownLoad>>,
     /// The last write to a part of a register.
     pub(super) partial: Option<Partial>,
     /// What the flags compare.
     pub(super) compared: Option<Compared>,
-    /// The machine's state if the instructions in front did not happen, of which the last ones happened on a
-    /// condition only.
-    split: Option<Box<Split>>,
+    /// Behind predicated instructions: the state if they were skipped.
+    split: Option<Box<ConditionalSplit>>,
 }
 
-/// One of two ways through instructions that happen on a condition (ARM's).
+/// The state behind predicated instructions (ARM's) that were skipped, beside that where they were executed.
 #[derive(Clone, PartialEq, Debug)]
-struct Split {
+struct ConditionalSplit {
     /// They happened if this holds of the last comparison; [`Condition::Other`] if that is no longer what the
     /// flags tell.
     condition: Condition,
@@ -48,14 +47,14 @@ struct Split {
 
 /// A value that was read from memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Loaded {
+pub(super) struct KnownLoad {
     /// The address,
     pub(super) at: Atom,
     /// plus this times so many bytes.
     pub(super) index: Option<(Atom, u8)>,
     /// How many bytes.
     pub(super) width: u8,
-    pub(super) value: Value,
+    pub(super) value: ValueSet,
 }
 
 /// The low bytes of a register, where they are known and the rest is not.
@@ -63,7 +62,7 @@ pub(super) struct Loaded {
 pub(super) struct Partial {
     pub(super) reg: Reg,
     pub(super) width: u8,
-    pub(super) value: Value,
+    pub(super) value: ValueSet,
 }
 
 impl State {
@@ -72,19 +71,15 @@ impl State {
         State {
             registers: (0..domain.registers as u8).map(|n| domain.value(Origin::Register(Reg(n)))).collect(),
             frame: Frame::new(),
-            ranges: Ranges::default(),
             dirty: false,
-            loaded: Rc::default(),
-            partial: None,
-            compared: None,
-            split: None,
+            ..State::nothing_known(0)
         }
     }
 
     /// The state in which everything is possible.
     pub(super) fn nothing_known(registers: usize) -> State {
         State {
-            registers: vec![Value::Any; registers].into(),
+            registers: vec![ValueSet::Any; registers].into(),
             frame: Frame::lost(),
             ranges: Ranges::default(),
             dirty: true,
@@ -96,12 +91,12 @@ impl State {
     }
 
     /// The value of a register.
-    pub fn register(&self, reg: Reg) -> &Value {
-        self.registers.get(usize::from(reg.0)).unwrap_or(&Value::Any)
+    pub fn register(&self, reg: Reg) -> &ValueSet {
+        self.registers.get(usize::from(reg.0)).unwrap_or(&ValueSet::Any)
     }
 
     /// Gives a register a value.
-    pub(super) fn set_register(&mut self, reg: Reg, value: Value) {
+    pub(super) fn set_register(&mut self, reg: Reg, value: ValueSet) {
         let number = usize::from(reg.0);
         if self.registers.get(number).is_some_and(|known| *known != value) {
             Rc::make_mut(&mut self.registers)[number] = value;
@@ -129,7 +124,7 @@ impl State {
             let mut skipped = self.clone();
             let may_skip = skipped.assume(condition.inverse(), domain);
             let may_happen = self.assume(condition, domain);
-            self.split = Some(Box::new(Split { condition, skipped, may_happen, may_skip }));
+            self.split = Some(Box::new(ConditionalSplit { condition, skipped, may_happen, may_skip }));
         }
     }
 
@@ -157,7 +152,7 @@ impl State {
                 if condition == split.condition.inverse() =>
             {
                 std::mem::swap(self, &mut split.skipped);
-                let Split { may_happen, may_skip, .. } = *split;
+                let ConditionalSplit { may_happen, may_skip, .. } = *split;
                 (split.condition, split.may_happen, split.may_skip) = (condition, may_skip, may_happen);
                 self.split = Some(split);
                 return;
@@ -176,19 +171,19 @@ impl State {
         self.split.is_some()
     }
 
-    /// Brings the two ways together.
+    /// Joins the states in which the last instructions were executed and were skipped.
     pub(super) fn settle(&mut self, domain: &mut Domain) {
         self.settle_for(&[], domain);
     }
 
-    /// Leaves the way on which the last instructions happened. Returns the state on the other one, if that is
+    /// Leaves the state in which the last instructions were executed. Returns that in which they were skipped, if that is
     /// possible.
     pub(super) fn skipped(&mut self) -> Option<State> {
         self.split.take().filter(|split| split.may_skip).map(|split| split.skipped)
     }
 
-    /// An instruction makes new values under old names: the values of its last execution, wherever they still
-    /// are, become nameless.
+    /// Value ids are reused each time an instruction runs: what still holds the values that they stood for the last time
+    /// becomes unknown.
     pub(super) fn forget_origins(&mut self, origins: &[OriginId], domain: &Domain) {
         if origins.is_empty() {
             return;
@@ -196,14 +191,14 @@ impl State {
         let from_it = |atom: &Atom| {
             atom.origin != OriginId::NUMBER && origins.contains(&domain.origins.root(atom.origin))
         };
-        let stale = |value: &Value| value.atoms().iter().any(from_it);
+        let stale = |value: &ValueSet| value.atoms().iter().any(from_it);
         if self.registers.iter().any(stale) {
             let registers = Rc::make_mut(&mut self.registers).iter_mut();
-            registers.filter(|value| stale(value)).for_each(|value| *value = Value::Any);
+            registers.filter(|value| stale(value)).for_each(|value| *value = ValueSet::Any);
         }
         self.frame.forget_origins(origins, domain);
         self.ranges.forget(|atom| from_it(&atom));
-        let outdated = |loaded: &Loaded| {
+        let outdated = |loaded: &KnownLoad| {
             let index = loaded.index.as_ref().is_some_and(|(index, _)| from_it(index));
             from_it(&loaded.at) || index || stale(&loaded.value)
         };
@@ -217,7 +212,7 @@ impl State {
     /// Makes this state hold for `other` too.
     ///
     /// `widen` is the head of a loop, where what differs becomes unknown at once, so that loops come to an
-    /// end. A register that does gets a name, being one and the same value throughout a round.
+    /// end. A register that does gets a value id, since it holds one value throughout an iteration.
     pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) {
         debug_assert!(self.split.is_none() && other.split.is_none());
         let widens = widen.is_some();
@@ -231,11 +226,11 @@ impl State {
             {
                 let mut joined = mine.join(theirs);
                 let lossy = widens && joined != *mine && !domain.is_addresses_of_code(&joined);
-                if joined == Value::Any || lossy {
+                if joined == ValueSet::Any || lossy {
                     let width = self.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
                     lost.push((mine.clone(), theirs.clone()));
                     named.push((number, width));
-                    joined = Value::Any;
+                    joined = ValueSet::Any;
                 }
                 *mine = joined;
             }
@@ -247,9 +242,9 @@ impl State {
         let mut forgotten = SmallVec::<[_; 4]>::new();
         self.frame.join(&other.frame, widen.is_some(), domain, |mine, theirs| {
             let joined = mine.join(theirs);
-            if joined == Value::Any || (widens && joined != *mine) {
+            if joined == ValueSet::Any || (widens && joined != *mine) {
                 forgotten.extend([mine.clone(), theirs.clone()]);
-                return Value::Any;
+                return ValueSet::Any;
             }
             joined
         });
@@ -272,7 +267,7 @@ impl State {
         }
     }
 
-    /// Names registers that hold something else in every round of a loop that begins at `at`.
+    /// Gives value ids to registers that differ between the iterations of a loop which begins at `at`.
     fn name_joined(&mut self, at: Addr, named: &[(usize, u8)], domain: &mut Domain) {
         let names = named.iter().filter_map(|&(register, width)| {
             let made = Origin::Made { at, slot: SLOT_JOINED + register as u8 };
@@ -283,10 +278,10 @@ impl State {
         self.forget_origins(&origins, domain);
         for (register, origin, width) in names {
             let named = domain.low(Atom::of(origin), width, Span::new(0, domain.mask));
-            self.set_register(Reg(register as u8), named.map_or(Value::Any, Value::One));
+            self.set_register(Reg(register as u8), named.map_or(ValueSet::Any, ValueSet::One));
         }
     }
 }
 
-/// The slots of names that loops give, see `Step`. No instruction uses them.
+/// The slots of the value ids that heads of loops give, see `Step`. No instruction uses them.
 const SLOT_JOINED: u8 = 208;

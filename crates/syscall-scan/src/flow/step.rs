@@ -1,20 +1,20 @@
-//! One instruction: its effects applied to a state.
+//! The transfer function of one instruction: its effects applied to a state.
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand, low_mask};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value, low_mask};
 
 use super::domain::Domain;
 use super::memory::MAX_FEW;
 use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
 use crate::image::{Addr, Image};
-use crate::values::{Atom, Origin, OriginId, Value};
+use crate::values::{Atom, Origin, OriginId, ValueSet};
 
-/// The results of one instruction are told apart by slots: registers that it writes have their own numbers,
-/// registers that it reads follow from here,
+/// An instruction gives value ids to what it writes and reads: the id is made of its address and a slot. Registers that
+/// it writes have their own numbers as slots, registers that it reads have slots from here,
 const SLOT_READ: u8 = 64;
-/// what it loads from here,
+/// loads from here,
 const SLOT_LOADED: u8 = 128;
-/// an index that has no name from here,
+/// an index that has no value id from here,
 pub(super) const SLOT_INDEX: u8 = 192;
 /// and one that was multiplied from here.
 pub(super) const SLOT_SCALED: u8 = 200;
@@ -29,7 +29,7 @@ pub(super) struct Step<'a> {
     /// Whether what is loaded from the frame is believed.
     pub(super) trust_frame: bool,
     /// Where a computed branch goes.
-    pub(super) target: Option<Value>,
+    pub(super) target: Option<ValueSet>,
     /// When a conditional branch is taken.
     pub(super) branch: Option<(Compared, Condition)>,
     /// What the stack pointer is.
@@ -57,16 +57,16 @@ impl<'a> Step<'a> {
             Effect::Set { dst, value, width } => {
                 let made = self.domain.address_made.filter(|&(at, _)| at == self.at);
                 let value = match made.filter(|_| constant_address(value).is_some()) {
-                    Some((_, address)) => Value::One(Atom::of(address)),
+                    Some((_, address)) => ValueSet::One(Atom::of(address)),
                     None => self.value(value),
                 };
                 self.write(dst, value, width);
             }
             Effect::MaybeSet { dst, value, width } => {
                 let value = self.value(value);
-                let old = self.value(Operand::Reg { reg: dst, width });
+                let old = self.value(Value::Reg { reg: dst, width });
                 let joined = old.join(&value);
-                if joined == Value::Any {
+                if joined == ValueSet::Any {
                     self.state.frame.lose(&old, self.domain);
                     self.state.frame.lose(&value, self.domain);
                 }
@@ -90,7 +90,7 @@ impl<'a> Step<'a> {
                 self.set_flags(compared);
             }
             Effect::CompareZero { value, width } => {
-                let compared = self.comparison(value, Operand::Const(0), width, true);
+                let compared = self.comparison(value, Value::Const(0), width, true);
                 self.set_flags(compared);
             }
             Effect::ClobberFlags => self.set_flags(None),
@@ -123,10 +123,10 @@ impl<'a> Step<'a> {
     }
 
     /// The value of an operand.
-    pub(super) fn value(&mut self, operand: Operand) -> Value {
+    pub(super) fn value(&mut self, operand: Value) -> ValueSet {
         match operand {
-            Operand::Const(number) => Value::number(number & self.domain.mask),
-            Operand::Reg { reg, width } => {
+            Value::Const(number) => ValueSet::number(number & self.domain.mask),
+            Value::Reg { reg, width } => {
                 if let Some(partial) = &self.state.partial {
                     if partial.reg == reg && partial.width == width {
                         return partial.value.clone();
@@ -135,17 +135,16 @@ impl<'a> Step<'a> {
                 let value = self.read(reg);
                 self.low(value, width)
             }
-            Operand::Load { from, width } => self.load(&from, width),
-            Operand::Address(address) => self.address_of(&address),
-            Operand::Symbol { .. } | Operand::Unknown => Value::Any,
+            Value::Load { from, width } => self.load(&from, width),
+            Value::Address(address) => self.address_of(&address),
+            Value::Symbol { .. } | Value::Unknown => ValueSet::Any,
         }
     }
 
-    /// A register as a whole. An unknown without a name gets one, so that its copies are known to be
-    /// equal.
-    pub(super) fn read(&mut self, reg: Reg) -> Value {
+    /// A register as a whole. One that may hold anything gets a value id, so that its copies are known to be equal.
+    pub(super) fn read(&mut self, reg: Reg) -> ValueSet {
         match self.state.register(reg) {
-            Value::Any => {
+            ValueSet::Any => {
                 let value = self.make(SLOT_READ + reg.0);
                 self.state.set_register(reg, value.clone());
                 value
@@ -154,8 +153,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Makes one unknown of a register that may hold one of several, so that something can be learnt
-    /// about it.
+    /// Gives a register that holds one of several unknowns a value id of its own, so that a range can be learnt for it.
     pub(super) fn unite(&mut self, reg: Reg) {
         let value = self.state.register(reg).clone();
         if !self.is_mixed(&value) {
@@ -170,33 +168,34 @@ impl<'a> Step<'a> {
     }
 
     /// Whether a value is one of several unknowns, and more than a choice of numbers or places.
-    pub(super) fn is_mixed(&self, value: &Value) -> bool {
+    pub(super) fn is_mixed(&self, value: &ValueSet) -> bool {
         let places = value.atoms().iter().all(|&atom| self.domain.place(atom).is_some());
-        matches!(value, Value::Many(_)) && !value.is_numbers() && !places
+        matches!(value, ValueSet::Many(_)) && !value.is_numbers() && !places
     }
 
     /// A new unknown, made by this instruction.
-    pub(super) fn make(&mut self, slot: u8) -> Value {
+    pub(super) fn make(&mut self, slot: u8) -> ValueSet {
         self.name(Origin::Made { at: self.at, slot })
     }
 
-    /// A value of this origin. If it is a new one under an old name, what the name stood for is forgotten.
-    pub(super) fn name(&mut self, origin: Origin) -> Value {
-        let Some((id, new)) = self.domain.origins.add(origin) else { return Value::Any };
+    /// A value of this origin. Value ids are reused each time an instruction runs: what the id stood for before is
+    /// forgotten.
+    pub(super) fn name(&mut self, origin: Origin) -> ValueSet {
+        let Some((id, new)) = self.domain.origins.add(origin) else { return ValueSet::Any };
         if !new && self.domain.origins.root(id) == id {
             self.state.forget_origins(&[id], self.domain);
         }
-        Value::One(Atom::of(id))
+        ValueSet::One(Atom::of(id))
     }
 
     /// A new unknown, for what this instruction loads.
-    pub(super) fn make_loaded(&mut self, width: u8) -> Value {
+    pub(super) fn make_loaded(&mut self, width: u8) -> ValueSet {
         let value = self.make(SLOT_LOADED | self.loads);
         self.low(value, width)
     }
 
     /// The low bytes of a value, zero-extended.
-    pub(super) fn low(&mut self, value: Value, width: u8) -> Value {
+    pub(super) fn low(&mut self, value: ValueSet, width: u8) -> ValueSet {
         if low_mask(width) >= self.domain.mask {
             return value;
         }
@@ -207,12 +206,12 @@ impl<'a> Step<'a> {
     }
 
     /// Writes to a register, or to the low bytes of one.
-    pub(super) fn write(&mut self, dst: Reg, value: Value, width: u8) {
+    pub(super) fn write(&mut self, dst: Reg, value: ValueSet, width: u8) {
         let value = self.low(value, width);
         if width >= 4 {
             // A 32-bit result is zero-extended on a 64-bit machine.
             let value = match value {
-                Value::Any => {
+                ValueSet::Any => {
                     let made = self.make(dst.0);
                     self.low(made, width)
                 }
@@ -224,7 +223,7 @@ impl<'a> Step<'a> {
         let old = self.state.register(dst).clone();
         let whole =
             old.zip(&value, |old, new| Some(Atom::number(old.as_number()? & keep | new.as_number()?)));
-        let whole = if whole == Value::Any { self.make(dst.0) } else { whole };
+        let whole = if whole == ValueSet::Any { self.make(dst.0) } else { whole };
         self.state.set_register(dst, whole);
         self.state.partial = Some(Partial { reg: dst, width, value });
     }
@@ -240,27 +239,27 @@ impl<'a> Step<'a> {
     }
 
     /// A comparison with a number.
-    fn comparison(&mut self, left: Operand, right: Operand, width: u8, equality: bool) -> Option<Compared> {
+    fn comparison(&mut self, left: Value, right: Value, width: u8, equality: bool) -> Option<Compared> {
         let right = self.value(right);
         match (left, right.as_number()) {
-            (Operand::Reg { reg, .. }, Some(_)) => self.unite(reg),
-            (Operand::Load { from, width }, Some(_)) => self.unite_cell(&from, width),
+            (Value::Reg { reg, .. }, Some(_)) => self.unite(reg),
+            (Value::Load { from, width }, Some(_)) => self.unite_cell(&from, width),
             _ => {}
         }
         let left = self.value(left);
         Some(Compared { left: left.single()?, right: right.as_number()?, width, equality })
     }
 
-    /// Makes one unknown of what is added to the address of a table.
-    fn unite_index(&mut self, index: Operand, table: Operand) {
-        let Operand::Reg { reg, .. } = index else { return };
+    /// Gives what is added to the address of a table a value id, see [`Step::unite`].
+    fn unite_index(&mut self, index: Value, table: Value) {
+        let Value::Reg { reg, .. } = index else { return };
         let table = self.value(table).as_number();
         if table.is_some_and(|table| self.image.constant(Addr(table), 1).is_some()) {
             self.unite(reg);
         }
     }
 
-    fn binary(&mut self, op: BinaryOp, dst: Reg, left: Operand, right: Operand, width: u8) {
+    fn binary(&mut self, op: BinaryOp, dst: Reg, left: Value, right: Value, width: u8) {
         if op == BinaryOp::Add {
             self.unite_index(left, right);
             self.unite_index(right, left);
@@ -275,7 +274,7 @@ impl<'a> Step<'a> {
             }),
         };
         let mut range = None;
-        if let (Value::Any, Some(mask)) = (&result, right.as_number()) {
+        if let (ValueSet::Any, Some(mask)) = (&result, right.as_number()) {
             match op {
                 BinaryOp::And if dst == self.stack_pointer => {
                     result = self.align(&left);
@@ -293,7 +292,7 @@ impl<'a> Step<'a> {
                 _ => {}
             }
         }
-        if result == Value::Any {
+        if result == ValueSet::Any {
             if dst == self.stack_pointer {
                 result = self.align(&left);
             } else {
@@ -312,8 +311,8 @@ impl<'a> Step<'a> {
 
     /// An even number, made odd as the address of Thumb code: an entry of a table (tables of addresses have even
     /// numbers only, or odd ones), or the sum of an address and of a multiple of an even number.
-    fn make_odd(&self, value: &Value) -> Value {
-        let Some(atom) = value.single().filter(|atom| atom.offset & 1 == 0) else { return Value::Any };
+    fn make_odd(&self, value: &ValueSet) -> ValueSet {
+        let Some(atom) = value.single().filter(|atom| atom.offset & 1 == 0) else { return ValueSet::Any };
         let is_even = match self.domain.origins.get(atom.origin) {
             Origin::Element { table, width, .. } => {
                 self.image.constant(table, width).is_some_and(|first| first & 1 == 0)
@@ -323,11 +322,11 @@ impl<'a> Step<'a> {
                 (span.low | span.step) & 1 == 0
             }
         };
-        if is_even { Value::One(self.domain.plus(atom, 1)) } else { Value::Any }
+        if is_even { ValueSet::One(self.domain.plus(atom, 1)) } else { ValueSet::Any }
     }
 
     /// The numbers that a value can be which is shifted by so many bits.
-    fn shifted(&self, op: BinaryOp, value: &Value, bits: u64, width: u8) -> Option<Span> {
+    fn shifted(&self, op: BinaryOp, value: &ValueSet, bits: u64, width: u8) -> Option<Span> {
         let Span { low, high, step } = match value.single() {
             Some(atom) => self.state.ranges.get(atom, self.domain),
             None => Span::new(0, low_mask(width)),
@@ -346,15 +345,15 @@ impl<'a> Step<'a> {
     }
 
     /// The stack pointer moves by an unknown distance: to align it, or to make room for an array.
-    fn align(&mut self, stack_pointer: &Value) -> Value {
+    fn align(&mut self, stack_pointer: &ValueSet) -> ValueSet {
         if stack_pointer.single().is_none_or(|atom| self.domain.place(atom).is_none()) {
-            return Value::Any;
+            return ValueSet::Any;
         }
         self.name(Origin::Frame { at: self.at })
     }
 
     /// The sum of two values; anything if both are unknown.
-    pub(super) fn sum(&mut self, left: &Value, right: &Value) -> Value {
+    pub(super) fn sum(&mut self, left: &ValueSet, right: &ValueSet) -> ValueSet {
         left.zip(right, |a, b| match (a.as_number(), b.as_number()) {
             (_, Some(number)) => Some(self.domain.plus(a, number)),
             (Some(number), _) => Some(self.domain.plus(b, number)),
@@ -362,12 +361,12 @@ impl<'a> Step<'a> {
         })
     }
 
-    fn difference(&mut self, left: &Value, right: &Value) -> Value {
+    fn difference(&mut self, left: &ValueSet, right: &ValueSet) -> ValueSet {
         // `52 - %eax`, where `%eax` is known to be small, is one of a few numbers.
         if let (true, Some(atom)) = (left.is_numbers(), right.single()) {
             let span = self.state.ranges.get(atom, self.domain);
             if span.steps() <= MAX_FEW {
-                let numbers = Value::of(span.iter().map(Atom::number).collect());
+                let numbers = ValueSet::of(span.iter().map(Atom::number).collect());
                 return left.zip(&numbers, |a, b| Some(self.domain.plus(a, b.offset.wrapping_neg())));
             }
         }
@@ -383,10 +382,10 @@ impl<'a> Step<'a> {
 }
 
 /// The address that an operand is, if that is a constant.
-pub(crate) fn constant_address(operand: Operand) -> Option<u64> {
+pub(crate) fn constant_address(operand: Value) -> Option<u64> {
     match operand {
-        Operand::Const(number) => Some(number),
-        Operand::Address(Address { base: None, index: None, displacement, .. }) => Some(displacement as u64),
+        Value::Const(number) => Some(number),
+        Value::Address(Address { base: None, index: None, displacement, .. }) => Some(displacement as u64),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! What one function does with a pointer that is followed.
 
-use kisa::{Address, Effect, Value as Operand, sign_extend};
+use kisa::{Address, Effect, Value, sign_extend};
 
 use super::{Bytes, Lost};
 use crate::abi;
@@ -8,7 +8,7 @@ use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, Function};
 use crate::flow::{Flows, State};
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, Value, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 /// How many words of stack arguments are looked at.
 const MAX_ARGUMENTS: u64 = 8;
@@ -23,13 +23,14 @@ pub(super) enum PassedOn {
     Result { call: Addr, offset: u64 },
 }
 
-/// A look at what one function does with the pointer.
+/// The search for uses of the pointer in one function.
 pub(super) struct Look<'a> {
     pub(super) function: &'a Function,
     pub(super) pointer: OriginId,
     pub(super) bytes: Bytes,
     pub(super) word: u8,
     pub(super) passed_on: Vec<PassedOn>,
+    /// See [`super::Unwritten::arguments`].
     pub(super) arguments: usize,
     /// The returns that may return the pointer, and what is added to it.
     pub(super) results: Vec<(Addr, u64)>,
@@ -41,7 +42,7 @@ pub(super) struct Look<'a> {
 
 impl Look<'_> {
     /// What is added to the pointer to make one of a value's atoms.
-    fn offsets<'v>(&self, value: &'v Value) -> impl Iterator<Item = u64> + use<'v> {
+    fn offsets<'v>(&self, value: &'v ValueSet) -> impl Iterator<Item = u64> + use<'v> {
         let pointer = self.pointer;
         let atoms = value.atoms().iter().filter(move |atom| atom.origin == pointer);
         atoms.map(|atom| atom.offset)
@@ -84,14 +85,14 @@ impl Look<'_> {
     fn reads(&mut self, flows: &mut Flows, at: Addr, state: &State, effects: &[Effect]) -> Result<(), Lost> {
         let hidden = flows.code.memory_operand(at);
         let mut touched = |address: Address, width: u8| {
-            let place = flows.operand(state, at, Operand::Address(address));
+            let place = flows.operand(state, at, Value::Address(address));
             let near = self.offsets(&place).any(|offset| self.touches(offset, width.into()));
             !address.segment && (near || self.is_lost(state, &address, &place))
         };
         let mut known = false;
         let mut loads = Vec::new();
         for operand in effects.iter().flat_map(operands) {
-            if let Operand::Load { from, width } = operand {
+            if let Value::Load { from, width } = operand {
                 known = true;
                 if touched(from, width) {
                     loads.push(operand);
@@ -118,13 +119,13 @@ impl Look<'_> {
         if to.segment || self.calls.is_some() {
             return Ok(());
         }
-        let address = flows.operand(state, at, Operand::Address(*to));
+        let address = flows.operand(state, at, Value::Address(*to));
         let touched = self.offsets(&address).any(|offset| self.touches(offset, size));
         if touched || self.is_lost(state, to, &address) { Err(Lost(at)) } else { Ok(()) }
     }
 
     /// Whether an address is made of the pointer and something unknown, so that it may be anywhere.
-    fn is_lost(&self, state: &State, operand: &Address, address: &Value) -> bool {
+    fn is_lost(&self, state: &State, operand: &Address, address: &ValueSet) -> bool {
         let mut registers = operand.base.into_iter().chain(operand.index.map(|(index, _)| index));
         self.offsets(address).next().is_none()
             && registers.any(|register| self.offsets(state.register(register)).next().is_some())
@@ -137,11 +138,11 @@ impl Look<'_> {
         at: Addr,
         state: &State,
         to: &Address,
-        value: &Value,
+        value: &ValueSet,
     ) -> Result<(), Lost> {
         let Some(offset) = self.offsets(value).next() else { return Ok(()) };
-        let address = flows.operand(state, at, Operand::Address(*to));
-        if to.segment || address == Value::Any || self.offsets(value).count() > 1 {
+        let address = flows.operand(state, at, Value::Address(*to));
+        if to.segment || address == ValueSet::Any || self.offsets(value).count() > 1 {
             return Err(Lost(at));
         }
         for &atom in address.atoms() {
@@ -175,7 +176,7 @@ impl Look<'_> {
         });
         let Some(given) = given else { return Ok(()) };
         let numbers = match number {
-            Some(number) => &Value::number(number.into()),
+            Some(number) => &ValueSet::number(number.into()),
             None => state.register(abi::number_register(abi)),
         };
         let argument =
@@ -301,7 +302,7 @@ impl Look<'_> {
 }
 
 /// The operands of an effect.
-fn operands(effect: &Effect) -> impl Iterator<Item = Operand> + use<> {
+fn operands(effect: &Effect) -> impl Iterator<Item = Value> + use<> {
     let (one, other) = match *effect {
         Effect::Set { value, .. }
         | Effect::MaybeSet { value, .. }
@@ -319,7 +320,7 @@ fn operands(effect: &Effect) -> impl Iterator<Item = Operand> + use<> {
 
 /// Whether an instruction does nothing but to compute an address.
 fn is_address(effects: &[Effect]) -> bool {
-    matches!(effects, [Effect::Set { value: Operand::Address(_), .. }])
+    matches!(effects, [Effect::Set { value: Value::Address(_), .. }])
 }
 
 /// The call that an instruction makes whose target is an operand in question.
@@ -330,7 +331,7 @@ pub(super) fn read_by(
     code: &Code,
     at: Addr,
     effects: &[Effect],
-    in_question: impl Fn(Operand) -> bool,
+    in_question: impl Fn(Value) -> bool,
 ) -> Result<Option<ExitId>, Lost> {
     let reading: Vec<&Effect> = effects.iter().filter(|effect| operands(effect).any(&in_question)).collect();
     match reading[..] {

@@ -12,19 +12,19 @@
 
 mod look;
 
-use kisa::{Effect, Value as Operand, sign_extend};
+use kisa::{Effect, Value, sign_extend};
 use rustc_hash::FxHashSet;
 
 use self::look::{Look, PassedOn, read_by};
 use crate::code::{ExitId, Reference, References};
 use crate::flow::{Flows, Visit, constant_address};
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, Value, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 /// The widest store in bytes.
 const MAX_STORE: u64 = 64;
 
-/// The slot of the name that the address of a variable gets, see `Step`. No instruction uses it.
+/// The slot of the value id that the address of a variable gets, see `Step`. No instruction uses it.
 const SLOT_ADDRESS: u8 = 207;
 
 /// How many functions are looked at before giving up, each as often as a pointer comes to it in another way. Where
@@ -56,7 +56,7 @@ pub struct Stored {
     /// The instruction.
     pub at: Addr,
     /// The value.
-    pub value: Value,
+    pub value: ValueSet,
 }
 
 /// Proves that nothing writes to `width` bytes behind a pointer that a function was given, from the time
@@ -106,8 +106,8 @@ pub fn stores_to(
             for function in flows.code.functions_of(at) {
                 let flow = flows.flow(function);
                 let Some(state) = flows.before(&flow, at) else { continue };
-                let address = flows.operand(&state, at, Operand::Address(*to));
-                if address == Value::number(variable.0) {
+                let address = flows.operand(&state, at, Value::Address(*to));
+                if address == ValueSet::number(variable.0) {
                     let value = flows.operand(&state, at, *value);
                     stored.push(Stored { function, at, value });
                 } else if !address.is_numbers() {
@@ -217,8 +217,8 @@ impl Search<'_, '_> {
     fn direct(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
         let mut effects = Vec::new();
         self.flows.code.effects(by, &mut effects);
-        let reads = |value: Operand| match value {
-            Operand::Load { from, width } => {
+        let reads = |value: Value| match value {
+            Value::Load { from, width } => {
                 from.displacement as u64 == to.0 && bytes.from < i64::from(width) && bytes.to > 0
             }
             _ => false,
@@ -226,8 +226,8 @@ impl Search<'_, '_> {
         self.read(by, &effects, reads)
     }
 
-    /// Notes a call through the bytes. `reads` tells whether an operand is in them.
-    fn read(&mut self, at: Addr, effects: &[Effect], reads: impl Fn(Operand) -> bool) -> Result<(), Lost> {
+    /// Notes a call through the bytes. `reads` tells whether an operand reads them.
+    fn read(&mut self, at: Addr, effects: &[Effect], reads: impl Fn(Value) -> bool) -> Result<(), Lost> {
         let calls = read_by(self.flows.code, at, effects, reads)?;
         self.calls.iter_mut().for_each(|known| known.extend(calls));
         Ok(())
@@ -325,8 +325,8 @@ impl Search<'_, '_> {
         let code = self.flows.code;
         let mut effects = Vec::new();
         code.effects(at, &mut effects);
-        let whole = |value: &Operand| match value {
-            Operand::Load { width, .. } => *width == self.word,
+        let whole = |value: &Value| match value {
+            Value::Load { width, .. } => *width == self.word,
             _ => true,
         };
         effects.iter().all(|effect| match effect {

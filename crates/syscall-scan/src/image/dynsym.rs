@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::dynamic::Dynamic;
 use super::object::{Parts, Segment, bytes_at};
+use super::relocs::{number, u32_at};
 
 /// The binding of symbols that are the same in all of a process (`STB_GNU_UNIQUE`).
 const STB_GNU_UNIQUE: u8 = 10;
@@ -230,11 +231,7 @@ pub(super) fn name(strings: &[u8], offset: usize) -> Option<&[u8]> {
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(offset..offset.checked_add(2)?)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(offset..offset.checked_add(4)?)?.try_into().ok()?))
+    bytes.get(offset..offset.checked_add(2)?).map(|bytes| number(bytes) as u16)
 }
 
 /// How many symbols a `DT_HASH` table is for.
@@ -244,17 +241,17 @@ fn sysv_count(table: &[u8]) -> Option<usize> {
 
 /// How many symbols there are up to the last one that a `DT_GNU_HASH` table lists.
 fn gnu_count(table: &[u8], word: u8) -> Option<usize> {
-    let number = |offset| u32_at(table, offset).and_then(|number| usize::try_from(number).ok());
-    let (buckets, first, words) = (number(0)?, number(4)?, number(8)?);
+    let word_at = |offset| u32_at(table, offset).and_then(|number| usize::try_from(number).ok());
+    let (buckets, first, words) = (word_at(0)?, word_at(4)?, word_at(8)?);
     let start = 16usize.checked_add(words.checked_mul(word.into())?)?;
     let chains = start.checked_add(buckets.checked_mul(4)?)?;
     table.get(start..chains)?;
-    let mut last = (0..buckets).filter_map(|bucket| number(start + 4 * bucket)).max()?;
+    let mut last = (0..buckets).filter_map(|bucket| word_at(start + 4 * bucket)).max()?;
     if last < first {
         return Some(first);
     }
     // The last symbol of a bucket has the lowest bit of its hash set.
-    while number((last - first).checked_mul(4)?.checked_add(chains)?)? & 1 == 0 {
+    while word_at((last - first).checked_mul(4)?.checked_add(chains)?)? & 1 == 0 {
         last += 1;
     }
     Some(last + 1)

@@ -5,8 +5,9 @@
 //! functions end, and linkers make one entry of several functions that are unwound alike. So it tells landing pads, and
 //! not whether an address is in the middle of a function.
 
+use super::Addr;
+use super::relocs::{number, u32_at};
 use super::unwind::{Extent, Handlers};
-use super::{Addr, relocs::number};
 
 /// Size of an entry of the index, in bytes: where the function is, and how it is unwound.
 const ENTRY: usize = 8;
@@ -45,11 +46,11 @@ pub(super) fn read<'m>(
             continue;
         }
         let table = relative(place, content);
-        let Some(first) = word(memory(table), 0) else { continue };
+        let Some(first) = u32_at(memory(table), 0) else { continue };
         let (handlers, personality) = match first & COMPACT {
             0 => {
                 // The routine's own data lies behind the words that tell how to unwind.
-                let Some(words) = word(memory(table), 4).map(|word| word >> 24) else { continue };
+                let Some(words) = u32_at(memory(table), 4).map(|word| word >> 24) else { continue };
                 let own = Handlers::Sites(Addr(table + 8 + 4 * u64::from(words)));
                 (own, Some(Addr(relative(table, first))))
             }
@@ -69,7 +70,7 @@ pub(super) fn described_pads(list: &[u8], at: Addr, wide: bool) -> Vec<Addr> {
     let mut pads = Vec::new();
     let mut place = 0;
     for _ in 0..MAX_DESCRIPTORS {
-        let scope = if wide { (word(list, place), word(list, place + 4)) } else { halves(list, place) };
+        let scope = if wide { (u32_at(list, place), u32_at(list, place + 4)) } else { halves(list, place) };
         let (Some(length), Some(start)) = scope else { break };
         // Bit 0 of both tells the kind; no scope is empty.
         if length == 0 {
@@ -77,7 +78,7 @@ pub(super) fn described_pads(list: &[u8], at: Addr, wide: bool) -> Vec<Addr> {
         }
         place += if wide { 8 } else { 4 };
         let mut pad = |place: usize| {
-            let distance = word(list, place)?;
+            let distance = u32_at(list, place)?;
             pads.push(Addr(relative(at.plus(place as u64).0, distance) & !1));
             Some(())
         };
@@ -87,7 +88,7 @@ pub(super) fn described_pads(list: &[u8], at: Addr, wide: bool) -> Vec<Addr> {
             // a handler with what it catches,
             (1, 0) => pad(place).map(|()| 8),
             // what a function may throw, with a place to go to otherwise.
-            (0, _) => word(list, place).and_then(|count| {
+            (0, _) => u32_at(list, place).and_then(|count| {
                 let types = 4 * (count & !COMPACT) as usize;
                 if count & COMPACT == 0 {
                     Some(4 + types)
@@ -109,12 +110,8 @@ fn relative(place: u64, distance: u32) -> u64 {
     place.wrapping_add_signed(distance.into()) & 0xffff_ffff
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at.checked_add(4)?).map(|bytes| number(bytes) as u32)
-}
-
 fn halves(bytes: &[u8], at: usize) -> (Option<u32>, Option<u32>) {
-    let word = word(bytes, at);
+    let word = u32_at(bytes, at);
     (word.map(|word| word & 0xffff), word.map(|word| word >> 16))
 }
 

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::object::{Segment, bytes_at};
+use super::object::{Segment, bytes_at, bytes_in};
 use super::process::{Bound, Member, MemberIndex, Process, Scopes, Use};
 use super::relocs::{Reloc, RelocKind, number};
 use super::{
@@ -185,14 +185,14 @@ struct Linker<'p> {
     numbers: FxHashSet<Addr>,
     computed: FxHashSet<Addr>,
     pointed_to: Vec<Addr>,
-    found: Vec<Found>,
+    found: Vec<MemberWords>,
     /// What references bind to, which several relocations may ask.
     bound: FxHashMap<(MemberIndex, u32, u8), Arc<Bound<'p>>>,
 }
 
 /// What relocating an object has found.
 #[derive(Clone, Default)]
-struct Found {
+struct MemberWords {
     pointers: Vec<(Addr, Addr)>,
     slots: Vec<(Addr, Addr)>,
     data: Vec<(Addr, Addr)>,
@@ -234,7 +234,7 @@ impl<'p> Linker<'p> {
             numbers: FxHashSet::default(),
             computed: FxHashSet::default(),
             pointed_to: Vec::new(),
-            found: vec![Found::default(); process.members.len()],
+            found: vec![MemberWords::default(); process.members.len()],
             bound: FxHashMap::default(),
         }
     }
@@ -280,9 +280,8 @@ impl<'p> Linker<'p> {
         let mut starts: Vec<u64> = functions.collect();
         let word = self.word();
         for array in &dynamic.arrays {
-            let bytes = bytes_at(&self.segments, array.start.wrapping_add(base));
-            let size = usize::try_from(array.end - array.start).unwrap_or(usize::MAX).min(bytes.len());
-            starts.extend(bytes[..size].chunks_exact(word.into()).map(number));
+            let array = array.start.wrapping_add(base)..array.end.wrapping_add(base);
+            starts.extend(bytes_in(&self.segments, &array).chunks_exact(word.into()).map(number));
         }
         // What is only there in case a name is looked up and not known counts as called.
         if member.whole {
@@ -479,9 +478,7 @@ impl<'p> Linker<'p> {
         for range in &object.data {
             self.scan_unaligned(object, range, &mut found);
             let start = range.start.next_multiple_of(word.into());
-            let bytes = bytes_at(&self.segments, start);
-            let size = usize::try_from(range.end.saturating_sub(start)).unwrap_or(0).min(bytes.len());
-            let words = bytes[..size].chunks_exact(word.into()).map(number);
+            let words = bytes_in(&self.segments, &(start..range.end)).chunks_exact(word.into()).map(number);
             for (place, target) in words.enumerate().map(|(i, n)| (start + i as u64 * u64::from(word), n)) {
                 let protected = contains(&object.relro, place, word.into());
                 let is_slot = contains(&object.got, place, 1);
@@ -508,14 +505,13 @@ impl<'p> Linker<'p> {
     /// word, it has to be the address of a function.
     fn scan_unaligned(&self, object: &Object, range: &Range<u64>, found: &mut Vec<(Addr, Addr)>) {
         let word = u64::from(self.word());
-        let bytes = bytes_at(&self.segments, range.start);
-        let size = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(bytes.len());
+        let bytes = bytes_in(&self.segments, range);
         let begins = |target: u64| match object.extents.around(Addr(target)) {
             Some(extent) => extent.start == Addr(target),
             // Parts of numbers look like addresses of ARM code more often than like those of Thumb code, which are odd.
             None => word == 8 || object.machine == Machine::Arm && target & 1 != 0,
         };
-        for (place, bytes) in (range.start..).zip(bytes[..size].windows(word as usize)) {
+        for (place, bytes) in (range.start..).zip(bytes.windows(word as usize)) {
             let target = number(bytes);
             let is_code = place % word != 0 && object.is_code(target);
             if is_code && (object.symbols.is_function(Addr(target)) || begins(target)) {
@@ -529,8 +525,8 @@ impl<'p> Linker<'p> {
         let mut functions = Vec::new();
         for name in names {
             for (index, member) in self.process.members.iter().enumerate().filter(|(_, m)| m.at_start) {
-                let symbols = member.object.dynamic.iter().flat_map(|dynamic| dynamic.symbols.named(name));
-                let values = symbols.map(|symbol| self.value(MemberIndex(index as u32), symbol));
+                let values =
+                    member.object.exports(name).map(|symbol| self.value(MemberIndex(index as u32), symbol));
                 functions.extend(values.filter(|&value| self.is_code(value)).map(Addr));
             }
         }

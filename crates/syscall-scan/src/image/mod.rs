@@ -155,6 +155,22 @@ impl Loaded {
         Addr(own.wrapping_add(self.base))
     }
 
+    /// The functions that others can call, in no order.
+    pub fn exported_functions(&self) -> impl Iterator<Item = Addr> {
+        self.object.exported_functions().map(|symbol| self.address(symbol.value))
+    }
+
+    /// The functions of a name that others can call.
+    pub fn functions_named(&self, name: &str) -> impl Iterator<Item = Addr> {
+        let symbols = self.object.exports(name.as_bytes()).filter(|symbol| symbol.kind.is_code());
+        symbols.map(|symbol| self.address(symbol.value))
+    }
+
+    /// The range in the process of a range of the object's own.
+    fn range(&self, own: &Range<u64>) -> Range<u64> {
+        self.address(own.start).0..self.address(own.end).0
+    }
+
     /// Where its code begins, if the Go compiler made it.
     pub fn code_of_go(&self) -> Option<Addr> {
         let begin = self.object.code.first().filter(|_| self.object.made_by_go)?;
@@ -164,8 +180,7 @@ impl Loaded {
     /// Where its data is, the global offset table left out.
     pub fn data(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut start = self.memory.start;
-        let tables =
-            self.object.got.iter().map(|table| self.address(table.start).0..self.address(table.end).0);
+        let tables = self.object.got.iter().map(|table| self.range(table));
         let end = self.memory.end;
         tables.chain(std::iter::once(end..end)).map(move |table| {
             let data = start..table.start;
@@ -176,8 +191,7 @@ impl Loaded {
 
     /// Where the initial content of its thread-local variables is.
     pub fn thread_local(&self) -> Option<Range<u64>> {
-        let range = self.object.thread_local.as_ref()?;
-        Some(self.address(range.start).0..self.address(range.end).0)
+        self.object.thread_local.as_ref().map(|range| self.range(range))
     }
 
     /// Where code of i386 counts from, if the object says.
@@ -208,6 +222,11 @@ impl Image {
     /// The bytes from `address` to the end of its segment; empty outside of any.
     pub fn bytes(&self, address: Addr) -> &[u8] {
         bytes_at(&self.segments, address.0)
+    }
+
+    /// The bytes in a range of addresses, as far as one segment has them.
+    pub fn bytes_in(&self, range: &Range<u64>) -> &[u8] {
+        object::bytes_in(&self.segments, range)
     }
 
     /// The bytes of code from an instruction's address to the end of its segment; empty outside of any.
@@ -266,7 +285,7 @@ impl Image {
         let table = loaded.and_then(|loaded| {
             let own = loaded.own(address).0;
             let table = loaded.object.got.iter().find(|table| table.contains(&own))?;
-            Some(loaded.address(table.start).0..loaded.address(table.end).0)
+            Some(loaded.range(table))
         });
         table.unwrap_or_else(|| self.variable(address))
     }
@@ -283,8 +302,7 @@ impl Image {
     /// The variable that holds an address, if its size is known.
     pub fn known_variable(&self, address: Addr) -> Option<Range<u64>> {
         let loaded = self.object_at(address)?;
-        let own = loaded.object.variables.known(loaded.own(address).0)?;
-        Some(loaded.address(own.start).0..loaded.address(own.end).0)
+        loaded.object.variables.known(loaded.own(address).0).map(|own| loaded.range(&own))
     }
 
     /// Whether a section ends at an address, and no other begins there.

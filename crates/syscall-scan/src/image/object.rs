@@ -22,13 +22,14 @@ use goblin::elf::program_header::{
 use goblin::elf::section_header::{
     SHF_ALLOC, SHF_EXECINSTR, SHT_DYNAMIC, SHT_DYNSYM, SHT_NOBITS, SHT_NOTE, SHT_REL, SHT_RELA, SectionHeader,
 };
+use goblin::elf::sym::Symtab;
 use kelf::Machine;
 
 use super::dynamic::Dynamic;
 use super::exidx;
 use super::names;
 use super::relocs::{self, Reloc, RelocKind};
-use super::{Extent, Extents, SymbolKind, Symbols, Variables, contains, normalize};
+use super::{DynamicSymbol, Extent, Extents, SymbolKind, Symbols, Variables, contains, normalize};
 use crate::Error;
 
 /// How often a byte of the file may be loaded on average. Linkers let two segments share a page.
@@ -110,6 +111,18 @@ pub(super) fn bytes_at(segments: &[Segment], address: u64) -> &[u8] {
     segment.bytes.get(offset..).unwrap_or(&[])
 }
 
+/// The bytes in a range of addresses, as far as one segment has them.
+pub(super) fn bytes_in<'s>(segments: &'s [Segment], range: &Range<u64>) -> &'s [u8] {
+    let bytes = bytes_at(segments, range.start);
+    let size = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+    &bytes[..size.min(bytes.len())]
+}
+
+/// Where the bytes of a segment come to lie that the file has.
+fn filled(program: &ProgramHeader) -> Range<u64> {
+    program.p_vaddr..program.p_vaddr.saturating_add(program.p_filesz)
+}
+
 impl Object {
     /// Reads an executable or a shared object.
     ///
@@ -138,23 +151,16 @@ impl Object {
         segments.sort_by_key(|segment| segment.address);
         let dynamic = Dynamic::read(&parts, &segments);
         let relocs = relocs::read(&parts, &segments, dynamic.as_ref());
-        let filled =
-            |program: &ProgramHeader| program.p_vaddr..program.p_vaddr.saturating_add(program.p_filesz);
         let of_type = |p_type| parts.programs.iter().filter(move |p| p.p_type == p_type).map(filled);
         let data = parts.data();
-        let texts = || {
-            data.iter().map(|range| {
-                let bytes = bytes_at(&segments, range.start);
-                &bytes[..usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(bytes.len())]
-            })
-        };
+        let texts = || data.iter().map(|range| bytes_in(&segments, range));
         let made_by_go = parts.is_made_by_go();
         let code = parts.code();
         let code_end = code.last().map_or(0, |range| range.end);
         let unwound = of_type(PT_ARM_EXIDX).find(|_| parts.machine == Machine::Arm).map(|index| {
-            let bytes = bytes_at(&segments, index.start);
-            let size = usize::try_from(index.end - index.start).unwrap_or(usize::MAX).min(bytes.len());
-            exidx::read(&bytes[..size], index.start, code_end, |address| bytes_at(&segments, address))
+            exidx::read(bytes_in(&segments, &index), index.start, code_end, |address| {
+                bytes_at(&segments, address)
+            })
         });
         Ok(Object {
             unwound: unwound.unwrap_or_default(),
@@ -188,9 +194,8 @@ impl Object {
 
     /// Whether functions of it run while it is relocated, before its constants are protected.
     pub(super) fn chooses_functions(&self) -> bool {
-        let chooses = |dynamic: &Dynamic| dynamic.symbols.iter().any(|s| s.kind == SymbolKind::Ifunc);
         self.relocs.iter().any(|reloc| reloc.kind == RelocKind::Irelative)
-            || self.dynamic.as_ref().is_some_and(chooses)
+            || self.dynamic_symbols().any(|symbol| symbol.kind == SymbolKind::Ifunc)
     }
 
     /// Where the object's debugging file is by convention, if it has one.
@@ -203,11 +208,6 @@ impl Object {
     /// Learns how far variables reach from the object's debugging file.
     pub fn add_debugging_file(&mut self, bytes: &[u8]) {
         self.variables.add_debugging_file(bytes);
-    }
-
-    /// The bytes from `address` to the end of its segment; empty outside of any.
-    pub fn bytes(&self, address: u64) -> &[u8] {
-        bytes_at(&self.segments, address)
     }
 
     /// Whether code may lie at this address.
@@ -237,14 +237,27 @@ impl Object {
 
     /// Whether it is the C library, which asks for libraries in ways of its own.
     pub fn is_c_library(&self) -> bool {
-        let symbols = self.dynamic.as_ref().map(|dynamic| &dynamic.symbols);
-        symbols.is_some_and(|symbols| symbols.named(b"__libc_start_main").next().is_some())
+        self.exports(b"__libc_start_main").next().is_some()
+    }
+
+    /// Its dynamic symbols.
+    pub fn dynamic_symbols(&self) -> impl Iterator<Item = &DynamicSymbol> {
+        self.dynamic.iter().flat_map(|dynamic| dynamic.symbols.iter())
+    }
+
+    /// The symbols of this name that it defines for others, of whatever version.
+    pub fn exports(&self, name: &[u8]) -> impl Iterator<Item = &DynamicSymbol> {
+        self.dynamic.iter().flat_map(move |dynamic| dynamic.symbols.named(name))
+    }
+
+    /// The functions that others can call, in no order.
+    pub fn exported_functions(&self) -> impl Iterator<Item = &DynamicSymbol> {
+        self.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions())
     }
 
     /// Whether it may ask for libraries by name, while it runs.
     pub fn asks_by_name(&self) -> bool {
-        let mut symbols = self.dynamic.iter().flat_map(|dynamic| dynamic.symbols.iter());
-        symbols.any(|symbol| {
+        self.dynamic_symbols().any(|symbol| {
             !symbol.defined && matches!(&*symbol.name, b"dlopen" | b"dlmopen" | b"__libc_dlopen_mode")
         })
     }
@@ -253,9 +266,8 @@ impl Object {
     /// begin.
     pub fn may_enter_kernel(&self) -> bool {
         self.code.iter().any(|range| {
-            let bytes = self.bytes(range.start);
-            let size = usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(bytes.len());
-            let mut pairs = bytes[..size].windows(2);
+            let bytes = bytes_in(&self.segments, range);
+            let mut pairs = bytes.windows(2);
             match self.machine {
                 Machine::I386 | Machine::X86_64 => {
                     pairs.any(|pair| matches!(pair, [0x0f, 0x05 | 0x34] | [0xcd, 0x80]))
@@ -263,7 +275,7 @@ impl Object {
                 // `svc`, in Thumb code; in ARM code its low byte tells least.
                 Machine::Arm => pairs.any(|pair| pair[1] == 0xdf || pair[1] & 0x0f == 0x0f),
                 Machine::Aarch64 => {
-                    let mut words = bytes[..size].chunks_exact(4).map(relocs::number);
+                    let mut words = bytes.chunks_exact(4).map(relocs::number);
                     words.any(|word| word & 0xffe0_001f == 0xd400_0001)
                 }
             }
@@ -285,7 +297,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(bytes: &[u8]) -> Result<Parts<'_>, Error> {
+    pub(super) fn of(bytes: &[u8]) -> Result<Parts<'_>, Error> {
         if bytes.starts_with(b"#!") {
             return Err(Error::Script);
         }
@@ -327,6 +339,13 @@ impl<'a> Parts<'a> {
         let name = names.get(section.sh_name..).unwrap_or(&[]);
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
         std::str::from_utf8(&name[..end]).unwrap_or("")
+    }
+
+    /// The symbols of a symbol table.
+    pub(super) fn symbols(&self, table: &SectionHeader) -> Option<Symtab<'a>> {
+        let range = file_range(self.bytes, table.sh_offset, table.sh_size)?;
+        let size = usize::try_from(table.sh_entsize).ok().filter(|&size| size > 0)?;
+        Symtab::parse(self.bytes, range.start, range.len() / size, self.ctx).ok()
     }
 
     /// The sections that are loaded.
@@ -375,7 +394,7 @@ impl<'a> Parts<'a> {
         let executable = |section: &&SectionHeader| section.sh_flags & u64::from(SHF_EXECINSTR) != 0;
         let sections: Vec<Range<u64>> = self.loaded_sections().filter(executable).map(memory_range).collect();
         let segments = self.programs.iter().filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
-        let segments = normalize(segments.map(|p| p.p_vaddr..p.p_vaddr.saturating_add(p.p_filesz)).collect());
+        let segments = normalize(segments.map(filled).collect());
         // Sections are believed only where the segments agree.
         let within = |section: &Range<u64>| {
             contains(&segments, section.start, section.end.wrapping_sub(section.start))
@@ -406,7 +425,7 @@ impl<'a> Parts<'a> {
         let loads = || self.programs.iter().filter(|program| program.p_type == PT_LOAD);
         let separate = loads().any(|program| program.p_flags & (PF_X | PF_W) == 0);
         let holds = loads().filter(|program| program.p_flags & PF_X == 0 || !separate);
-        normalize(holds.map(|p| p.p_vaddr..p.p_vaddr.saturating_add(p.p_filesz)).collect())
+        normalize(holds.map(filled).collect())
     }
 
     /// The unwinding table: its address and bytes.

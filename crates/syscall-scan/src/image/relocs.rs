@@ -8,7 +8,8 @@ use goblin::elf::section_header::{SHT_REL, SHT_RELA};
 use kelf::Machine;
 
 use super::dynamic::Dynamic;
-use super::object::{Parts, Segment, bytes_at, file_range};
+use super::object::{Parts, Segment, bytes_in, file_range};
+use RelocKind::{Absolute, CallSlot, Distance, Irelative, Number, Relative, Slot, Unknown};
 
 /// The packed table of relative relocations, and its size in bytes: newer than goblin's constants.
 const DT_RELR: u64 = 36;
@@ -54,86 +55,47 @@ pub enum RelocKind {
     Unknown,
 }
 
+/// The numbers of the kinds, the most frequent first, by the supplements for i386, x86-64, ARM and AArch64, in this order.
+/// (Of AArch64, two numbers mean nothing.)
+const KINDS: [(RelocKind, [&[u32]; 4]); 12] = [
+    (Relative, [&[R_386_RELATIVE], &[R_X86_64_RELATIVE], &[R_ARM_RELATIVE], &[R_AARCH64_RELATIVE]]),
+    (CallSlot, [&[R_386_JMP_SLOT], &[R_X86_64_JUMP_SLOT], &[R_ARM_JUMP_SLOT], &[R_AARCH64_JUMP_SLOT]]),
+    (Slot, [&[R_386_GLOB_DAT], &[R_X86_64_GLOB_DAT], &[R_ARM_GLOB_DAT], &[R_AARCH64_GLOB_DAT]]),
+    (Absolute(8), [&[], &[R_X86_64_64], &[], &[R_AARCH64_ABS64]]),
+    (Absolute(4), [&[R_386_32], &[R_X86_64_32, R_X86_64_32S], &[R_ARM_ABS32], &[R_AARCH64_ABS32]]),
+    (Distance(4), [&[R_386_PC32], &[R_X86_64_PC32], &[R_ARM_REL32], &[R_AARCH64_PREL32]]),
+    (Distance(8), [&[], &[R_X86_64_PC64], &[], &[R_AARCH64_PREL64]]),
+    (RelocKind::Copy, [&[R_386_COPY], &[R_X86_64_COPY], &[R_ARM_COPY], &[R_AARCH64_COPY]]),
+    (Irelative, [&[R_386_IRELATIVE], &[R_X86_64_IRELATIVE], &[R_ARM_IRELATIVE], &[R_AARCH64_IRELATIVE]]),
+    (Number(2), [&[R_386_TLS_DESC], &[R_X86_64_TLSDESC], &[R_ARM_TLS_DESC], &[R_AARCH64_TLSDESC]]),
+    (Number(1), [&NUMBERS_I386, &NUMBERS_X86_64, &NUMBERS_ARM, &NUMBERS_AARCH64]),
+    (RelocKind::None, [&[R_386_NONE], &[R_X86_64_NONE], &[R_ARM_NONE], &[0, 256]]),
+];
+
+const NUMBERS_I386: [u32; 5] =
+    [R_386_TLS_TPOFF, R_386_TLS_DTPMOD32, R_386_TLS_DTPOFF32, R_386_TLS_TPOFF32, R_386_SIZE32];
+const NUMBERS_X86_64: [u32; 7] = [
+    R_X86_64_DTPMOD64,
+    R_X86_64_DTPOFF64,
+    R_X86_64_TPOFF64,
+    R_X86_64_DTPOFF32,
+    R_X86_64_TPOFF32,
+    R_X86_64_SIZE32,
+    R_X86_64_SIZE64,
+];
+const NUMBERS_ARM: [u32; 3] = [R_ARM_TLS_DTPMOD32, R_ARM_TLS_DTPOFF32, R_ARM_TLS_TPOFF32];
+const NUMBERS_AARCH64: [u32; 3] = [R_AARCH64_TLS_DTPMOD, R_AARCH64_TLS_DTPREL, R_AARCH64_TLS_TPREL];
+
 impl RelocKind {
     fn of(machine: Machine, r_type: u32) -> RelocKind {
-        match machine {
-            Machine::I386 => RelocKind::of_i386(r_type),
-            Machine::X86_64 => RelocKind::of_x86_64(r_type),
-            Machine::Arm => RelocKind::of_arm(r_type),
-            Machine::Aarch64 => RelocKind::of_aarch64(r_type),
-        }
-    }
-
-    fn of_i386(r_type: u32) -> RelocKind {
-        match r_type {
-            R_386_NONE => RelocKind::None,
-            R_386_32 => RelocKind::Absolute(4),
-            R_386_PC32 => RelocKind::Distance(4),
-            R_386_COPY => RelocKind::Copy,
-            R_386_GLOB_DAT => RelocKind::Slot,
-            R_386_JMP_SLOT => RelocKind::CallSlot,
-            R_386_RELATIVE => RelocKind::Relative,
-            R_386_IRELATIVE => RelocKind::Irelative,
-            R_386_TLS_DESC => RelocKind::Number(2),
-            R_386_TLS_TPOFF | R_386_TLS_DTPMOD32 | R_386_TLS_DTPOFF32 | R_386_TLS_TPOFF32 | R_386_SIZE32 => {
-                RelocKind::Number(1)
-            }
-            _ => RelocKind::Unknown,
-        }
-    }
-
-    fn of_x86_64(r_type: u32) -> RelocKind {
-        match r_type {
-            R_X86_64_NONE => RelocKind::None,
-            R_X86_64_64 => RelocKind::Absolute(8),
-            R_X86_64_32 | R_X86_64_32S => RelocKind::Absolute(4),
-            R_X86_64_PC32 => RelocKind::Distance(4),
-            R_X86_64_PC64 => RelocKind::Distance(8),
-            R_X86_64_COPY => RelocKind::Copy,
-            R_X86_64_GLOB_DAT => RelocKind::Slot,
-            R_X86_64_JUMP_SLOT => RelocKind::CallSlot,
-            R_X86_64_RELATIVE => RelocKind::Relative,
-            R_X86_64_IRELATIVE => RelocKind::Irelative,
-            R_X86_64_TLSDESC => RelocKind::Number(2),
-            R_X86_64_DTPMOD64 | R_X86_64_DTPOFF64 | R_X86_64_TPOFF64 | R_X86_64_DTPOFF32
-            | R_X86_64_TPOFF32 | R_X86_64_SIZE32 | R_X86_64_SIZE64 => RelocKind::Number(1),
-            _ => RelocKind::Unknown,
-        }
-    }
-
-    fn of_arm(r_type: u32) -> RelocKind {
-        match r_type {
-            R_ARM_NONE => RelocKind::None,
-            R_ARM_ABS32 => RelocKind::Absolute(4),
-            R_ARM_REL32 => RelocKind::Distance(4),
-            R_ARM_COPY => RelocKind::Copy,
-            R_ARM_GLOB_DAT => RelocKind::Slot,
-            R_ARM_JUMP_SLOT => RelocKind::CallSlot,
-            R_ARM_RELATIVE => RelocKind::Relative,
-            R_ARM_IRELATIVE => RelocKind::Irelative,
-            R_ARM_TLS_DESC => RelocKind::Number(2),
-            R_ARM_TLS_DTPMOD32 | R_ARM_TLS_DTPOFF32 | R_ARM_TLS_TPOFF32 => RelocKind::Number(1),
-            _ => RelocKind::Unknown,
-        }
-    }
-
-    fn of_aarch64(r_type: u32) -> RelocKind {
-        match r_type {
-            // Two numbers mean nothing, by the AArch64 ELF supplement.
-            0 | 256 => RelocKind::None,
-            R_AARCH64_ABS64 => RelocKind::Absolute(8),
-            R_AARCH64_ABS32 => RelocKind::Absolute(4),
-            R_AARCH64_PREL64 => RelocKind::Distance(8),
-            R_AARCH64_PREL32 => RelocKind::Distance(4),
-            R_AARCH64_COPY => RelocKind::Copy,
-            R_AARCH64_GLOB_DAT => RelocKind::Slot,
-            R_AARCH64_JUMP_SLOT => RelocKind::CallSlot,
-            R_AARCH64_RELATIVE => RelocKind::Relative,
-            R_AARCH64_IRELATIVE => RelocKind::Irelative,
-            R_AARCH64_TLSDESC => RelocKind::Number(2),
-            R_AARCH64_TLS_DTPMOD | R_AARCH64_TLS_DTPREL | R_AARCH64_TLS_TPREL => RelocKind::Number(1),
-            _ => RelocKind::Unknown,
-        }
+        let column = match machine {
+            Machine::I386 => 0,
+            Machine::X86_64 => 1,
+            Machine::Arm => 2,
+            Machine::Aarch64 => 3,
+        };
+        let row = KINDS.iter().find(|(_, numbers)| numbers[column].contains(&r_type));
+        row.map_or(Unknown, |&(kind, _)| kind)
     }
 }
 
@@ -177,9 +139,9 @@ fn tables<'a>(
     let is_rela = parts.machine.is_rela();
     let kinds = [(DT_RELA, DT_RELASZ, true), (DT_REL, DT_RELSZ, false), (DT_JMPREL, DT_PLTRELSZ, is_rela)];
     let tables = kinds.into_iter().filter_map(|(start, size, is_rela)| {
-        let bytes = bytes_at(segments, dynamic.value(start)?);
-        let size = usize::try_from(dynamic.value(size)?).unwrap_or(usize::MAX);
-        table(&bytes[..size.min(bytes.len())], is_rela, parts.ctx)
+        let start = dynamic.value(start)?;
+        let range = start..start.saturating_add(dynamic.value(size)?);
+        table(bytes_in(segments, &range), is_rela, parts.ctx)
     });
     tables.collect()
 }
@@ -200,13 +162,12 @@ impl Reloc {
 fn packed(parts: &Parts, segments: &[Segment], dynamic: &Dynamic, relocs: &mut Vec<Reloc>) {
     let (Some(start), Some(size)) = (dynamic.value(DT_RELR), dynamic.value(DT_RELRSZ)) else { return };
     let word = parts.machine.word_size();
-    let bytes = bytes_at(segments, start);
-    let size = usize::try_from(size).unwrap_or(usize::MAX).min(bytes.len());
+    let bytes = bytes_in(segments, &(start..start.saturating_add(size)));
     let mut add = |place| {
         relocs.push(Reloc { place, kind: RelocKind::Relative, symbol: 0, addend: None });
     };
     let mut next = 0u64;
-    for entry in bytes[..size].chunks_exact(word.into()) {
+    for entry in bytes.chunks_exact(word.into()) {
         let entry = number(entry);
         let word = u64::from(word);
         if entry & 1 == 0 {
@@ -227,6 +188,11 @@ pub(super) fn number(bytes: &[u8]) -> u64 {
     let size = bytes.len().min(8);
     word[..size].copy_from_slice(&bytes[..size]);
     u64::from_le_bytes(word)
+}
+
+/// The number of 4 bytes at an offset.
+pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    bytes.get(offset..offset.checked_add(4)?).map(|bytes| number(bytes) as u32)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
-use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Symtab};
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use kelf::Machine;
 
 use super::object::{Parts, file_range};
@@ -12,14 +12,14 @@ use super::{Addr, Dynamic, SymbolKind};
 /// The functions that the symbol tables name, by address in the object.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    functions: Vec<Function>,
+    functions: Vec<NamedFunction>,
 }
 
 /// How many labels of a function are passed over in a search for its beginning.
 const MAX_LABELS: usize = 256;
 
 #[derive(Debug)]
-struct Function {
+struct NamedFunction {
     start: Addr,
     /// Size in bytes; 0 for hand-written code that does not say.
     size: u64,
@@ -35,7 +35,7 @@ impl Symbols {
             |symbol| {
                 let name = std::str::from_utf8(&symbol.name).ok()?.to_owned();
                 let untyped = symbol.kind == SymbolKind::Unknown;
-                Some((untyped, Function { start: Addr(symbol.value), size: symbol.size, name }))
+                Some((untyped, NamedFunction { start: Addr(symbol.value), size: symbol.size, name }))
             },
         ));
         // Of the names of one address the shortest typed one is the one that people know.
@@ -58,7 +58,7 @@ impl Symbols {
     pub(super) fn bounds(&self, address: Addr) -> Option<Range<Addr>> {
         let next = self.functions.partition_point(|function| function.start <= address);
         let mut before = self.functions[..next].iter().rev().take(MAX_LABELS);
-        let &Function { start, size, .. } = before.find(|function| function.size > 0)?;
+        let &NamedFunction { start, size, .. } = before.find(|function| function.size > 0)?;
         (address.0 - start.0 < size).then(|| start..start.plus(size))
     }
 
@@ -69,16 +69,14 @@ impl Symbols {
 }
 
 /// The functions of the symbol table, and whether each lacks a type.
-fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, Function)>> {
+fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)>> {
     let table = parts.sections.iter().find(|section| section.sh_type == SHT_SYMTAB)?;
     let strings = parts.sections.get(usize::try_from(table.sh_link).ok()?)?;
-    if strings.sh_type != SHT_STRTAB || table.sh_entsize == 0 {
+    if strings.sh_type != SHT_STRTAB {
         return None;
     }
     let strings = &parts.bytes[file_range(parts.bytes, strings.sh_offset, strings.sh_size)?];
-    let range = file_range(parts.bytes, table.sh_offset, table.sh_size)?;
-    let count = range.len() / usize::try_from(table.sh_entsize).ok()?;
-    let symbols = Symtab::parse(parts.bytes, range.start, count, parts.ctx).ok()?;
+    let symbols = parts.symbols(table)?;
     let functions = symbols
         .iter()
         .filter(|symbol| {
@@ -95,7 +93,7 @@ fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, Function)>> {
             if maps && matches!(parts.machine, Machine::Arm | Machine::Aarch64) {
                 return None;
             }
-            Some((untyped, Function { start: Addr(symbol.st_value), size: symbol.st_size, name }))
+            Some((untyped, NamedFunction { start: Addr(symbol.st_value), size: symbol.st_size, name }))
         });
     Some(functions.collect())
 }

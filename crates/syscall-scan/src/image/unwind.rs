@@ -10,6 +10,7 @@ use gimli::{
 };
 use kelf::Machine;
 
+use super::relocs::number;
 use super::{Addr, Image, exidx};
 
 /// The extents of functions, as the unwinding table has them, by rising address. A function may have
@@ -142,9 +143,7 @@ pub fn caught_types(image: &Image, extent: Extent) -> Vec<Addr> {
     let mut end = types_end.min(table.len());
     while end >= sites_end.saturating_add(size) && types.len() < MAX_TYPES {
         let at = end - size;
-        let mut number = [0; 8];
-        number[..size].copy_from_slice(&table[at..end]);
-        let number = u64::from_le_bytes(number);
+        let number = number(&table[at..end]);
         if number != 0 {
             let relative = encoding.application() == gimli::DW_EH_PE_pcrel;
             let signed = if size == 4 && relative { i64::from(number as u32 as i32) as u64 } else { number };

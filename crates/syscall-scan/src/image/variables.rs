@@ -11,13 +11,12 @@
 
 use std::ops::Range;
 
-use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::section_header::{
     SHF_EXECINSTR, SHT_DYNSYM, SHT_FINI_ARRAY, SHT_INIT_ARRAY, SHT_PREINIT_ARRAY, SHT_SYMTAB, SectionHeader,
 };
-use goblin::elf::sym::{STT_COMMON, STT_OBJECT, Symtab};
+use goblin::elf::sym::{STT_COMMON, STT_OBJECT};
 
-use super::object::{Parts, file_range, memory_range};
+use super::object::{Parts, memory_range};
 
 /// Where glibc has the jump tables of its streams, since 2.24.
 const JUMP_TABLES: &str = "__libc_IO_vtables";
@@ -82,21 +81,16 @@ impl Variables {
         sections.sort_by_key(|section| section.memory.start);
         let mut variables = Variables { known: Vec::new(), sections };
         let known = parts.sections.iter().filter(|s| matches!(s.sh_type, SHT_SYMTAB | SHT_DYNSYM));
-        let known = known.flat_map(|table| symbols(parts.bytes, table, parts.ctx));
+        let known = known.flat_map(|table| symbols(parts, table));
         variables.add(known.chain(tables).collect());
         variables
     }
 
     /// Adds the variables that a debugging file of the object knows. Addresses are the same there.
     pub(super) fn add_debugging_file(&mut self, bytes: &[u8]) {
-        let Ok(header) = goblin::elf::Elf::parse_header(bytes) else { return };
-        let is_64 = header.e_ident[goblin::elf::header::EI_CLASS] == goblin::elf::header::ELFCLASS64;
-        let container = if is_64 { Container::Big } else { Container::Little };
-        let ctx = Ctx::new(container, Endian::Little);
-        let count = header.e_shnum.into();
-        let Ok(sections) = SectionHeader::parse(bytes, header.e_shoff as usize, count, ctx) else { return };
-        let tables = sections.iter().filter(|section| section.sh_type == SHT_SYMTAB);
-        self.add(tables.flat_map(|table| symbols(bytes, table, ctx)).collect());
+        let Ok(parts) = Parts::of(bytes) else { return };
+        let tables = parts.sections.iter().filter(|section| section.sh_type == SHT_SYMTAB);
+        self.add(tables.flat_map(|table| symbols(&parts, table)).collect());
     }
 
     fn add(&mut self, mut found: Vec<Range<u64>>) {
@@ -177,15 +171,11 @@ fn jump_tables(section: Range<u64>, word: u64) -> Option<Vec<Range<u64>>> {
 }
 
 /// The variables of a symbol table.
-fn symbols(bytes: &[u8], table: &SectionHeader, ctx: Ctx) -> Vec<Range<u64>> {
-    let entries = || {
-        let range = file_range(bytes, table.sh_offset, table.sh_size)?;
-        let count = range.len() / usize::try_from(table.sh_entsize).ok().filter(|&size| size > 0)?;
-        Symtab::parse(bytes, range.start, count, ctx).ok()
-    };
-    let Some(symbols) = entries() else { return Vec::new() };
+fn symbols(parts: &Parts, table: &SectionHeader) -> Vec<Range<u64>> {
+    let symbols = parts.symbols(table);
     symbols
         .iter()
+        .flat_map(|symbols| symbols.iter())
         .filter(|symbol| matches!(symbol.st_type(), STT_OBJECT | STT_COMMON) && symbol.st_shndx != 0)
         .filter_map(|symbol| {
             let end = symbol.st_value.checked_add(symbol.st_size)?;

@@ -46,7 +46,7 @@ impl Atom {
 
 /// One of several atoms, or anything.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Value {
+pub enum ValueSet {
     /// Exactly this.
     One(Atom),
     /// One of these, sorted and without duplicates; never empty.
@@ -55,36 +55,36 @@ pub enum Value {
     Any,
 }
 
-impl Value {
+impl ValueSet {
     /// A number.
-    pub fn number(number: u64) -> Value {
-        Value::One(Atom::number(number))
+    pub fn number(number: u64) -> ValueSet {
+        ValueSet::One(Atom::number(number))
     }
 
     /// One of these atoms; anything if there are none.
-    pub fn of(mut atoms: Vec<Atom>) -> Value {
+    pub fn of(mut atoms: Vec<Atom>) -> ValueSet {
         atoms.sort_unstable();
         atoms.dedup();
         match atoms[..] {
-            [] => Value::Any,
-            [atom] => Value::One(atom),
-            _ => Value::Many(atoms.into()),
+            [] => ValueSet::Any,
+            [atom] => ValueSet::One(atom),
+            _ => ValueSet::Many(atoms.into()),
         }
     }
 
     /// The atoms; empty if the value may be anything.
     pub fn atoms(&self) -> &[Atom] {
         match self {
-            Value::One(atom) => std::slice::from_ref(atom),
-            Value::Many(atoms) => atoms,
-            Value::Any => &[],
+            ValueSet::One(atom) => std::slice::from_ref(atom),
+            ValueSet::Many(atoms) => atoms,
+            ValueSet::Any => &[],
         }
     }
 
     /// The only atom.
     pub fn single(&self) -> Option<Atom> {
         match self {
-            Value::One(atom) => Some(*atom),
+            ValueSet::One(atom) => Some(*atom),
             _ => None,
         }
     }
@@ -96,62 +96,56 @@ impl Value {
 
     /// Whether all atoms are numbers.
     pub fn is_numbers(&self) -> bool {
-        !matches!(self, Value::Any) && self.atoms().iter().all(|atom| atom.as_number().is_some())
+        !matches!(self, ValueSet::Any) && self.atoms().iter().all(|atom| atom.as_number().is_some())
     }
 
     /// One of either; anything if that is too many.
-    pub fn join(&self, other: &Value) -> Value {
+    pub fn join(&self, other: &ValueSet) -> ValueSet {
         if self == other {
             return self.clone();
         }
         match (self, other) {
-            (Value::Any, _) | (_, Value::Any) => Value::Any,
-            (&Value::One(a), &Value::One(b)) => Value::Many(Rc::new([a.min(b), a.max(b)])),
+            (ValueSet::Any, _) | (_, ValueSet::Any) => ValueSet::Any,
+            (&ValueSet::One(a), &ValueSet::One(b)) => ValueSet::Many(Rc::new([a.min(b), a.max(b)])),
             _ if self.has_all(other) => self.clone(),
             _ if other.has_all(self) => other.clone(),
             _ => {
-                let value = Value::of([self.atoms(), other.atoms()].concat());
+                let value = ValueSet::of([self.atoms(), other.atoms()].concat());
                 let max = if value.is_numbers() { MAX_NUMBERS } else { MAX_ATOMS };
-                if value.atoms().len() > max { Value::Any } else { value }
+                if value.atoms().len() > max { ValueSet::Any } else { value }
             }
         }
     }
 
-    fn has_all(&self, other: &Value) -> bool {
+    fn has_all(&self, other: &ValueSet) -> bool {
         let atoms = self.atoms();
         other.atoms().len() <= atoms.len()
             && other.atoms().iter().all(|atom| atoms.binary_search(atom).is_ok())
     }
 
     /// Every atom made into another one; anything if one of them is.
-    pub fn map(&self, mut f: impl FnMut(Atom) -> Option<Atom>) -> Value {
+    pub fn map(&self, mut f: impl FnMut(Atom) -> Option<Atom>) -> ValueSet {
         match self {
-            Value::Any => Value::Any,
-            Value::One(atom) => f(*atom).map_or(Value::Any, Value::One),
-            Value::Many(atoms) => {
+            ValueSet::Any => ValueSet::Any,
+            ValueSet::One(atom) => f(*atom).map_or(ValueSet::Any, ValueSet::One),
+            ValueSet::Many(atoms) => {
                 let atoms: Option<Vec<Atom>> = atoms.iter().map(|&atom| f(atom)).collect();
-                atoms.map_or(Value::Any, Value::of)
+                atoms.map_or(ValueSet::Any, ValueSet::of)
             }
         }
     }
 
     /// Every pair of atoms made into another one; anything if one pair is, or there are too many.
-    pub fn zip(&self, other: &Value, mut f: impl FnMut(Atom, Atom) -> Option<Atom>) -> Value {
+    pub fn zip(&self, other: &ValueSet, mut f: impl FnMut(Atom, Atom) -> Option<Atom>) -> ValueSet {
         match (self, other) {
-            (_, Value::One(right)) => self.map(|left| f(left, *right)),
-            (Value::One(left), _) => other.map(|right| f(*left, right)),
-            _ if self.atoms().len() * other.atoms().len() > MAX_NUMBERS => Value::Any,
+            (_, ValueSet::One(right)) => self.map(|left| f(left, *right)),
+            (ValueSet::One(left), _) => other.map(|right| f(*left, right)),
+            _ if self.atoms().len() * other.atoms().len() > MAX_NUMBERS => ValueSet::Any,
             _ => {
-                let mut atoms = Vec::new();
-                for &left in self.atoms() {
-                    for &right in other.atoms() {
-                        match f(left, right) {
-                            Some(atom) => atoms.push(atom),
-                            None => return Value::Any,
-                        }
-                    }
-                }
-                Value::of(atoms)
+                let pairs = |&left| other.atoms().iter().map(move |&right| (left, right));
+                let atoms: Option<Vec<Atom>> =
+                    self.atoms().iter().flat_map(pairs).map(|(left, right)| f(left, right)).collect();
+                atoms.map_or(ValueSet::Any, ValueSet::of)
             }
         }
     }
@@ -163,27 +157,27 @@ mod tests {
 
     #[test]
     fn joins_are_sets() {
-        let (one, two) = (Value::number(1), Value::number(2));
+        let (one, two) = (ValueSet::number(1), ValueSet::number(2));
         let both = one.join(&two);
         assert_eq!(both.atoms(), [Atom::number(1), Atom::number(2)]);
         assert_eq!(both.join(&one), both);
-        assert_eq!(both.join(&Value::Any), Value::Any);
-        assert!(both.is_numbers() && !Value::Any.is_numbers());
+        assert_eq!(both.join(&ValueSet::Any), ValueSet::Any);
+        assert!(both.is_numbers() && !ValueSet::Any.is_numbers());
     }
 
     #[test]
     fn large_sets_are_anything() {
-        let all = (0..1000).map(Value::number).reduce(|a, b| a.join(&b)).unwrap();
-        assert_eq!(all, Value::Any);
+        let all = (0..1000).map(ValueSet::number).reduce(|a, b| a.join(&b)).unwrap();
+        assert_eq!(all, ValueSet::Any);
     }
 
     #[test]
     fn pairs() {
         let add = |a: Atom, b: Atom| Some(Atom::number(a.as_number()? + b.as_number()?));
-        let few = Value::number(1).join(&Value::number(2));
+        let few = ValueSet::number(1).join(&ValueSet::number(2));
         let sums = few.zip(&few, add);
         assert_eq!(sums.atoms(), [2, 3, 4].map(Atom::number));
-        assert_eq!(few.zip(&Value::Any, add), Value::Any);
-        assert_eq!(few.zip(&Value::number(1), |_, _| None), Value::Any);
+        assert_eq!(few.zip(&ValueSet::Any, add), ValueSet::Any);
+        assert_eq!(few.zip(&ValueSet::number(1), |_, _| None), ValueSet::Any);
     }
 }

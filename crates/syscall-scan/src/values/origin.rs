@@ -28,7 +28,7 @@ pub enum Origin {
     /// Nowhere: the placeholder behind [`OriginId::NUMBER`].
     Number,
     /// It is not known, and no two values of this origin need be equal. A value that may be anything is
-    /// [`super::Value::Any`]; this one stands beside a watched pointer in a value that may be either.
+    /// [`super::ValueSet::Any`]; this one stands beside a watched pointer in a value that may be either.
     Unknown,
     /// The content of a register when the function was entered.
     Register(Reg),

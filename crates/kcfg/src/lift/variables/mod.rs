@@ -13,7 +13,7 @@ variable that its offset lies in. Three facts prove it ([`claims`]):
 - A pointer that is passed to a function, returned, stored in memory outside of the frame, or part of an
   initializer is a value of the source language, so that it points into its object or just behind its last
   byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame. (The kernel
-  itself makes an exception for list heads; see `Variables::add_entry`.) Only what points to the first byte of a
+  itself makes an exception for list heads; see `Variables::join_heads`.) Only what points to the first byte of a
   variable is taken for such a value.
 - A reference by a global symbol's name means that symbol's variable.
 
@@ -28,9 +28,9 @@ mod ways;
 
 use std::ops::Range;
 
-use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE, SHT_NOBITS};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::nodes::{Cut, Cuts};
 use crate::graph::{Graph, Life, SymbolPlace, Target};
@@ -93,13 +93,11 @@ fn candidates(graph: &Graph) -> FxHashMap<InputId, Variables> {
             found.remove(&origin.section);
         }
     }
-    let variables = found
-        .into_iter()
-        .map(|(id, ranges)| (id, Variables::new(ranges, graph.inputs[id.get()].size)))
-        .filter(|(_, variables)| variables.pieces.len() > 1);
-    let mut variables: FxHashMap<InputId, Variables> = variables.collect();
-    find_heads(graph, &mut variables);
-    variables
+    let variables = found.into_iter().map(|(id, ranges)| {
+        let (size, flags) = (graph.inputs[id.get()].size, graph.sections[id.get()].flags);
+        (id, Variables::new(ranges, size, flags & u64::from(SHF_WRITE) != 0))
+    });
+    variables.filter(|(_, variables)| variables.pieces.len() > 1).collect()
 }
 
 fn is_candidate(graph: &Graph, node: NodeId) -> bool {
@@ -111,34 +109,6 @@ fn is_candidate(graph: &Graph, node: NodeId) -> bool {
     plain && !chunk.code && chunk.life == Life::Referenced && !section.whole
 }
 
-/// Size in bytes of the largest variable that is taken for the head of a list that ends where it begins, with a lock or
-/// the like beside it. The smallest has two words (`struct list_head`).
-const MAX_HEAD: u32 = 16;
-
-/// Finds the variables that may be the head of such a list: zero until the program sets them up, or made of pointers.
-fn find_heads(graph: &Graph, variables: &mut FxHashMap<InputId, Variables>) {
-    let words = 2 * u32::from(graph.machine.word_size());
-    let mut pointers: FxHashSet<(InputId, u32)> = FxHashSet::default();
-    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
-        if let Some(origin) = graph.node(node).origin()
-            && variables.contains_key(&origin.section)
-        {
-            let held = graph.refs_of(node).iter();
-            pointers.extend(held.map(|held| (origin.section, origin.offset + held.offset)));
-        }
-    }
-    for (id, variables) in variables {
-        let section = &graph.sections[id.get()];
-        let is_head = |piece: &&Range<u32>| {
-            (words..=MAX_HEAD).contains(&(piece.end - piece.start))
-                && (section.kind == SHT_NOBITS || pointers.contains(&(*id, piece.start)))
-        };
-        let writable = section.flags & u64::from(SHF_WRITE) != 0;
-        variables.last_head =
-            variables.pieces.iter().rev().find(is_head).map(|head| head.start).filter(|_| writable);
-    }
-}
-
 /// The variables of one section, and what is known of the references into it.
 struct Variables {
     /// Every byte of the section belongs to one piece: a variable, or what lies between two.
@@ -147,16 +117,16 @@ struct Variables {
     joined: Vec<bool>,
     /// Whether each piece stays beside the piece before it.
     follows: Vec<bool>,
-    /// Where the last piece begins that may be the head of a list, if the program can write to the section.
-    last_head: Option<u32>,
-    /// The first byte that code makes a pointer to.
+    /// Whether the program can write to the section.
+    writable: bool,
+    /// The first byte that a pointer is made to that may be the entry in which a variable behind it would lie.
     first_entry: i64,
     /// A reference could not be proved.
     lost: bool,
 }
 
 impl Variables {
-    fn new(mut ranges: Vec<Range<u32>>, size: u32) -> Variables {
+    fn new(mut ranges: Vec<Range<u32>>, size: u32, writable: bool) -> Variables {
         ranges.sort_unstable_by_key(|range| (range.start, range.end));
         let mut pieces: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
         let mut at = 0;
@@ -178,13 +148,13 @@ impl Variables {
         }
         let joined = vec![false; pieces.len()];
         let follows = joined.clone();
-        Variables { pieces, joined, follows, last_head: None, first_entry: i64::MAX, lost: false }
+        Variables { pieces, joined, follows, writable, first_entry: i64::MAX, lost: false }
     }
 
     /// Takes a pointer that code makes. It has to be to the first byte of a variable: elsewhere it may as well have been
     /// made from the variable behind (`table - 1`, for a table that is counted from 1). The kernel also computes
     /// `list_entry(&head, …)` of the heads of lists, which points to where an entry would begin with the head in it:
-    /// into nothing, or, as it looks, to another variable. So all stays together up to the last head behind it.
+    /// into nothing, or, as it looks, to another variable. See [`Variables::join_heads`].
     fn add_entry(&mut self, at: i64) {
         self.add_pointer(at);
         self.first_entry = self.first_entry.min(at);
@@ -227,11 +197,18 @@ impl Variables {
         self.pieces.partition_point(|piece| i64::from(piece.start) <= at) - 1
     }
 
+    /// A pointer to a variable may be the entry of any list whose head lies behind it, and nothing tells how large the
+    /// variable with the head in it is. So all stays together from the first such pointer on. What the program cannot
+    /// write to holds no head of a list, which changes when an entry is added.
+    fn join_heads(&mut self) {
+        if self.writable && (0..self.size()).contains(&self.first_entry) {
+            self.add_access(self.first_entry..self.size());
+        }
+    }
+
     /// Where the section may be cut; `None` if nowhere.
     fn cuts(mut self) -> Option<Vec<Cut>> {
-        if let Some(head) = self.last_head.map(i64::from).filter(|&head| head > self.first_entry) {
-            self.add_access(self.first_entry..head + 1);
-        }
+        self.join_heads();
         if self.lost {
             return None;
         }

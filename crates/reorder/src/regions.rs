@@ -1,4 +1,4 @@
-//! The text of a linked kernel: its executable sections, and the regions that the linker script makes of them.
+//! The regions that the linker script makes of a kernel's executable sections.
 //!
 //! A linker script gathers some input sections between marker symbols, because the kernel asks of an address
 //! whether it lies there: `.sched.text` between `__sched_text_start` and `__sched_text_end`, `.noinstr.text`,
@@ -8,16 +8,7 @@
 
 use std::ops::Range;
 
-/// An executable section.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextSection {
-    /// Its name.
-    pub name: String,
-    /// Where it lies.
-    pub addresses: Range<u64>,
-    /// Whether it is given back after boot.
-    pub init: bool,
-}
+use kelf::functions::CodeSection;
 
 /// A part of an executable section within which code may move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,41 +18,34 @@ pub struct Region {
     pub name: String,
     /// Where it lies.
     pub addresses: Range<u64>,
-    /// Its section, as an index into [`Text::sections`].
-    pub section: usize,
+    /// The name of its section.
+    pub section: String,
     /// Whether it lies between markers, so that no code may leave it.
     pub marked: bool,
     /// Whether its functions have sections of their own if compiled with `-ffunction-sections`.
     pub splits: bool,
 }
 
-/// The text of a kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
-    /// The executable sections, by address.
-    pub sections: Vec<TextSection>,
-    /// Their regions, by address; they cover the sections.
-    pub regions: Vec<Region>,
+/// Cuts sections, by rising address, at the markers among `symbols`, which are names with addresses. What lies at the
+/// addresses `init` is given back after boot. The regions are by rising address and cover the sections.
+pub fn cut<'a>(
+    sections: &[CodeSection],
+    init: &Range<u64>,
+    symbols: impl Iterator<Item = (&'a str, u64)>,
+) -> Vec<Region> {
+    let marked = marked_ranges(symbols);
+    let mut regions = Vec::new();
+    for section in sections {
+        cut_section(section, init.contains(&section.address), &marked, &mut regions);
+    }
+    regions
 }
 
-impl Text {
-    /// Cuts the sections at the markers among `symbols`, which are names with addresses.
-    pub fn new<'a>(mut sections: Vec<TextSection>, symbols: impl Iterator<Item = (&'a str, u64)>) -> Text {
-        sections.sort_by_key(|section| section.addresses.start);
-        let marked = marked_ranges(symbols);
-        let mut regions = Vec::new();
-        for (index, section) in sections.iter().enumerate() {
-            cut(index, section, &marked, &mut regions);
-        }
-        Text { sections, regions }
-    }
-
-    /// The region that holds an address.
-    pub fn region_at(&self, address: u64) -> Option<usize> {
-        let after = self.regions.partition_point(|region| region.addresses.start <= address);
-        let index = after.checked_sub(1)?;
-        self.regions[index].addresses.contains(&address).then_some(index)
-    }
+/// The region that holds an address, as an index into `regions`, which are by rising address.
+pub fn region_at(regions: &[Region], address: u64) -> Option<usize> {
+    let after = regions.partition_point(|region| region.addresses.start <= address);
+    let index = after.checked_sub(1)?;
+    regions[index].addresses.contains(&address).then_some(index)
 }
 
 /// The ranges between `__NAME_text_start` and `__NAME_text_end`, named `.NAME.text`. Empty ones say nothing.
@@ -86,8 +70,13 @@ fn marked_ranges<'a>(symbols: impl Iterator<Item = (&'a str, u64)>) -> Vec<(Stri
 }
 
 /// Appends the regions of a section.
-fn cut(index: usize, section: &TextSection, marked: &[(String, Range<u64>)], regions: &mut Vec<Region>) {
-    let Range { start, end } = section.addresses;
+fn cut_section(
+    section: &CodeSection,
+    is_init: bool,
+    marked: &[(String, Range<u64>)],
+    regions: &mut Vec<Region>,
+) {
+    let Range { start, end } = section.addresses();
     if start >= end {
         return;
     }
@@ -110,8 +99,8 @@ fn cut(index: usize, section: &TextSection, marked: &[(String, Range<u64>)], reg
             (None, Some(before)) => format!("behind {}", before.name),
         };
         let plain = innermost.is_none();
-        let splits = plain && !section.init;
-        regions.push(Region { name, addresses, section: index, marked: !plain, splits });
+        let splits = plain && !is_init;
+        regions.push(Region { name, addresses, section: section.name.clone(), marked: !plain, splits });
     }
     let regions = &mut regions[first..];
     let size = |region: &&mut Region| region.addresses.end - region.addresses.start;
@@ -129,13 +118,16 @@ fn cut(index: usize, section: &TextSection, marked: &[(String, Range<u64>)], reg
 mod tests {
     use super::*;
 
-    fn section(name: &str, addresses: Range<u64>, init: bool) -> TextSection {
-        TextSection { name: name.into(), addresses, init }
+    const INIT: Range<u64> = 900..1000;
+
+    fn section(name: &str, addresses: Range<u64>) -> CodeSection {
+        let (address, size) = (addresses.start, addresses.end - addresses.start);
+        CodeSection { name: name.into(), address, size, load_address: address, bytes: Vec::new() }
     }
 
     #[test]
     fn markers_cut_and_nest() {
-        let sections = vec![section(".init.text", 900..950, true), section(".text", 100..800, false)];
+        let sections = [section(".text", 100..800), section(".init.text", 900..950)];
         let symbols = [
             ("__noinstr_text_start", 500),
             ("__cpuidle_text_start", 560),
@@ -148,9 +140,9 @@ mod tests {
             ("vfs_read", 120),
             ("__odd_text_start", 990),
         ];
-        let text = Text::new(sections, symbols.into_iter());
-        let regions: Vec<_> =
-            text.regions.iter().map(|r| (r.name.as_str(), r.addresses.clone(), r.splits)).collect();
+        let regions = cut(&sections, &INIT, symbols.into_iter());
+        let found: Vec<_> =
+            regions.iter().map(|r| (r.name.as_str(), r.addresses.clone(), r.splits)).collect();
         let expected = [
             (".text", 100..500, true),
             (".noinstr.text", 500..560, false),
@@ -160,24 +152,23 @@ mod tests {
             ("behind .sched.text", 700..800, false),
             (".init.text", 900..950, false),
         ];
-        assert_eq!(regions, expected);
-        assert_eq!(text.region_at(560), Some(2));
-        assert_eq!((text.region_at(99), text.region_at(800), text.region_at(949)), (None, None, Some(6)));
+        assert_eq!(found, expected);
+        let at = |address| region_at(&regions, address);
+        assert_eq!((at(560), at(99), at(800), at(949)), (Some(2), None, None, Some(6)));
     }
 
     #[test]
     fn the_ordinary_code_may_come_behind_the_markers() {
         let symbols = [("__entry_text_start", 110), ("__entry_text_end", 200)];
-        let text = Text::new(vec![section(".text", 100..800, false)], symbols.into_iter());
-        let regions: Vec<_> = text.regions.iter().map(|r| (r.name.as_str(), r.splits)).collect();
-        assert_eq!(regions, [(".text", false), (".entry.text", false), (".text", true)]);
+        let regions = cut(&[section(".text", 100..800)], &INIT, symbols.into_iter());
+        let found: Vec<_> = regions.iter().map(|r| (r.name.as_str(), r.splits)).collect();
+        assert_eq!(found, [(".text", false), (".entry.text", false), (".text", true)]);
     }
 
     #[test]
     fn a_section_without_markers_is_one_region() {
-        let text =
-            Text::new(vec![section(".text", 0..10, false), section(".empty", 20..20, false)], [].into_iter());
-        assert_eq!(text.regions.len(), 1);
-        assert!(text.regions[0].splits);
+        let regions = cut(&[section(".text", 0..10), section(".empty", 20..20)], &INIT, [].into_iter());
+        assert_eq!(regions.len(), 1);
+        assert!(regions[0].splits);
     }
 }

@@ -1,28 +1,30 @@
-//! A linked kernel as its traces see it: from addresses to functions and offsets, and back.
+//! A linked kernel: from addresses to functions and offsets, and back.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use kelf::{Functions, Machine};
-use kplan::{BlockMap, CoveredFunction, FunctionName};
+use kelf::{Function, FunctionIndex, Functions, Machine};
+use kplan::{BlockMap, Coverage, CoveredFunction, FunctionName};
+use rangemap::RangeSet;
 use rustc_hash::FxHashMap;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::pages::PageMap;
 
 /// How much of the address space below the kernel is modules, at most, where they are loaded there: 16 MB
 /// on 32-bit ARM (`MODULES_VADDR`).
 const ARM_MODULES: u64 = 16 << 20;
 
-/// The kernel.
+/// The code of a linked kernel.
 #[derive(Debug)]
-pub struct Code {
-    /// Its path.
-    pub kernel: String,
-    /// Its own functions.
+pub struct KernelText {
+    /// The path of its file.
+    pub path: String,
+    /// The functions as they were linked. Those of a rewritten kernel are told by the functions of the original as
+    /// well, which [`KernelText::name`] and [`KernelText::size`] describe.
     pub linked: Functions,
     /// By how much the kernel was loaded higher than its file says, modulo 2⁶⁴.
-    moved: u64,
+    load_offset: u64,
     blocks: Option<Blocks>,
 }
 
@@ -30,71 +32,78 @@ pub struct Code {
 #[derive(Debug)]
 struct Blocks {
     map: BlockMap,
-    /// The number of each function.
-    numbers: FxHashMap<FunctionName, usize>,
-    /// The blocks of each function, as indices.
+    /// The index of each original function in the map.
+    indices: FxHashMap<FunctionName, usize>,
+    /// The blocks of each function, as indices into those of the map.
     of_function: Vec<Vec<usize>>,
 }
 
 impl Blocks {
     fn new(map: BlockMap) -> Blocks {
         let names = map.functions.iter().enumerate();
-        let numbers = names.map(|(number, function)| (function.function.clone(), number)).collect();
+        let indices = names.map(|(index, function)| (function.function.clone(), index)).collect();
         let mut of_function = vec![Vec::new(); map.functions.len()];
         for (index, block) in map.blocks.iter().enumerate() {
             of_function[block.function].push(index);
         }
-        Blocks { map, numbers, of_function }
+        Blocks { map, indices, of_function }
     }
+}
+
+/// The name by which a plan calls a function of a linked kernel.
+pub fn function_name(function: &Function) -> FunctionName {
+    FunctionName { name: function.name.clone(), file: function.file.clone(), nth: function.nth }
 }
 
 /// Bytes of a function as it was compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The function, by a number that only this kernel knows.
+    /// The original function, by the number that [`KernelText`] gives it.
     pub function: usize,
-    /// The section of the linked kernel that they lie in, as an index.
+    /// The section of the linked kernel that they lie in, as an index into [`Functions::sections`].
     pub section: usize,
     /// Their offsets in the function.
     pub offsets: Range<u64>,
 }
 
-impl Code {
+/// Where in a kernel the code of a coverage lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// The addresses of the bytes that ran, or that are of functions of which no more is known than that they ran.
+    pub addresses: RangeSet<u64>,
+    /// Number of functions of the coverage that the kernel does not have.
+    pub missing: usize,
+}
+
+impl KernelText {
     /// Reads the kernel at `vmlinux`; for a rewritten one, `blocks` is the map of its blocks.
     ///
     /// # Errors
     /// If one of the files cannot be read, or is not what it should be.
-    pub fn read(vmlinux: &Path, blocks: Option<&Path>) -> Result<Code> {
+    pub fn read(vmlinux: &Path, blocks: Option<&Path>) -> Result<KernelText> {
         let linked = Functions::read(vmlinux)?;
-        let blocks = match blocks {
-            None => None,
-            Some(path) => {
-                let name = path.display().to_string();
-                let file = File::open(path).map_err(|source| Error::Read { name: name.clone(), source })?;
-                Some(Blocks::new(BlockMap::read(file, &name)?))
-            }
-        };
-        Ok(Code { kernel: vmlinux.display().to_string(), linked, moved: 0, blocks })
+        let blocks = blocks.map(BlockMap::open).transpose()?.map(Blocks::new);
+        Ok(KernelText { path: vmlinux.display().to_string(), linked, load_offset: 0, blocks })
     }
 
-    /// Says that the first byte of the kernel's code was loaded at this physical address, and not where its file
-    /// says.
-    pub fn loaded_at(&mut self, physical: u64) {
+    /// Sets the physical address at which the first byte of the kernel's code was loaded, where its file does not say
+    /// that.
+    pub fn set_load_address(&mut self, physical: u64) {
         let lowest = self.linked.sections.iter().map(|section| section.load_address).min();
-        self.moved = physical.wrapping_sub(lowest.unwrap_or(0));
+        self.load_offset = physical.wrapping_sub(lowest.unwrap_or(0));
     }
 
     /// Where in physical memory what runs at `address` lies when the kernel starts.
     pub fn physical_address(&self, address: u64) -> u64 {
-        self.linked.load_address(address).wrapping_add(self.moved)
+        self.linked.load_address(address).wrapping_add(self.load_offset)
     }
 
-    /// For a rewritten kernel, the map of its blocks.
+    /// The map of the blocks, for a rewritten kernel.
     pub fn block_map(&self) -> Option<&BlockMap> {
         self.blocks.as_ref().map(|blocks| &blocks.map)
     }
 
-    /// How many functions there are; they are numbered from 0.
+    /// How many functions there are; they are numbered from 0. Of a rewritten kernel, those of the original.
     pub fn function_count(&self) -> usize {
         self.block_map().map_or(self.linked.functions.len(), |map| map.functions.len())
     }
@@ -106,11 +115,7 @@ impl Code {
     pub fn name(&self, function: usize) -> FunctionName {
         match self.block_map() {
             Some(map) => map.functions[function].function.clone(),
-            None => {
-                let function = &self.linked.functions[function];
-                let (name, file) = (function.name.clone(), function.file.clone());
-                FunctionName { name, file, nth: function.nth }
-            }
+            None => function_name(&self.linked.functions[function]),
         }
     }
 
@@ -148,23 +153,17 @@ impl Code {
         Some(Place { function, section, offsets })
     }
 
-    /// The address at which the instruction `bytes` runs later, if it ran at its physical address, as the
-    /// first code of a kernel does before it turns on paging.
+    /// The virtual address of the instruction `bytes` that ran at a physical address, as the first code of a kernel
+    /// does before it turns on paging; `None` if the kernel was not linked with these bytes there.
     pub fn address_of_physical(&self, physical: u64, bytes: &[u8]) -> Option<u64> {
         let sections = self.linked.sections.iter();
         let mut addresses = sections.filter_map(|section| {
-            let start = section.load_address.wrapping_add(self.moved);
+            let start = section.load_address.wrapping_add(self.load_offset);
             let offset = physical.checked_sub(start).filter(|&offset| offset < section.size)?;
             Some(section.address + offset)
         });
-        addresses.find(|&address| !bytes.is_empty() && self.bytes_at(address, bytes.len()) == Some(bytes))
-    }
-
-    /// The bytes that the kernel was linked with at an address of its code.
-    pub fn bytes_at(&self, address: u64, size: usize) -> Option<&[u8]> {
-        let section = self.linked.section_at(address)?;
-        let offset = usize::try_from(address - section.address).ok()?;
-        section.bytes.get(offset..offset.checked_add(size)?)
+        addresses
+            .find(|&address| !bytes.is_empty() && self.linked.bytes_at(address, bytes.len()) == Some(bytes))
     }
 
     /// The address of the kernel's first instruction, once paging is on.
@@ -189,30 +188,54 @@ impl Code {
         }
     }
 
+    /// The linked function that has a symbol of this name, and the symbol's offset in it in bytes.
+    pub fn find(&self, wanted: &FunctionName) -> Option<(FunctionIndex, u64)> {
+        self.linked.find(&wanted.name, wanted.file.as_deref(), wanted.nth)
+    }
+
+    /// Where the code of a coverage, made of this kernel or of another link of it, lies.
+    pub fn ran(&self, coverage: &Coverage) -> Ran {
+        let mut ran = Ran { addresses: RangeSet::new(), missing: 0 };
+        for function in &coverage.functions {
+            match self.addresses_of(function) {
+                Some(addresses) => {
+                    ran.addresses.extend(addresses.into_iter().filter(|range| !range.is_empty()));
+                }
+                None => ran.missing += 1,
+            }
+        }
+        ran
+    }
+
+    /// The pages of `page_size` bytes that the kernel's code lies on, if what is at the addresses `ran` ran.
+    pub fn pages(&self, ran: &RangeSet<u64>, page_size: u64) -> PageMap {
+        PageMap::new(&self.linked.sections, &self.linked.functions, ran, page_size)
+    }
+
     /// Where the bytes of a function that ran lie in this kernel, not overlapping;
     /// `None` if it has no such function. Of a function of which the bytes are not known, all of it.
     pub fn addresses_of(&self, covered: &CoveredFunction) -> Option<Vec<Range<u64>>> {
-        let FunctionName { name, file, nth } = &covered.function;
         let everything = 0..u64::MAX;
         let ranges: Vec<Range<u64>> = match &covered.ran {
             Some(ran) => ran.iter().map(kplan::RanRange::offsets).collect(),
             None => vec![everything],
         };
-        let Some(Blocks { map, numbers, of_function }) = &self.blocks else {
-            let (index, start) = self.linked.find(name, file.as_deref(), *nth)?;
+        let Some(Blocks { map, indices, of_function }) = &self.blocks else {
+            let (index, start) = self.find(&covered.function)?;
             let function = self.linked.function(index);
-            let end = function.address + function.size;
+            let end = function.addresses().end;
             let at = |offset: u64| (function.address + start).saturating_add(offset).min(end);
             let addresses = ranges.into_iter().map(|range| at(range.start)..at(range.end));
             return Some(addresses.filter(|range| !range.is_empty()).collect());
         };
         // A global function may be in the map under another of its names, all of which are in the symbol table.
         let alias = || {
-            let (index, offset) = self.linked.find(name, None, 0).filter(|_| file.is_none())?;
+            let global = FunctionName { nth: 0, ..covered.function.clone() };
+            let (index, offset) = self.find(&global).filter(|_| global.file.is_none())?;
             let (block, _) = map.at(self.linked.function(index).address + offset)?;
             (block.original_offset == 0).then_some(block.function)
         };
-        let function = numbers.get(&covered.function).copied().or_else(alias)?;
+        let function = indices.get(&covered.function).copied().or_else(alias)?;
         let blocks = &of_function[function];
         let mut addresses = Vec::new();
         for block in blocks.iter().map(|&block| &map.blocks[block]) {

@@ -1,0 +1,119 @@
+//! How the entries of a table about code lie, and what is read of them.
+
+use std::fmt;
+
+use kelf::{KernelVersion, Machine};
+
+/// What an entry is about, its site, and what may become of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// An instruction at which the processor traps. Its bytes may change, as long as it does the same.
+    Instruction,
+    /// Code that the kernel writes over, or whose bytes it compares: they have to stay.
+    PatchedCode,
+    /// The same; but of a direct jump, the kernel reads the length from its opcode, so that it may be encoded anew.
+    PatchedJump,
+    /// A function, by its first byte. It may lie in another object, or be left out.
+    Function,
+}
+
+impl About {
+    /// Whether the code at the site has to stay as it is.
+    pub fn fixes_code(self) -> bool {
+        matches!(self, About::PatchedCode | About::PatchedJump)
+    }
+}
+
+/// What lifting reads of an entry besides its references. Offsets are in bytes from the beginning of the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Nothing.
+    None,
+    /// The number of the exception's handler, whose low byte is at this offset: [`EX_TYPE_ZEROPAD`] is treated
+    /// differently from the others.
+    Handler(u32),
+    /// The length in bytes of the code that is patched, a byte at this offset.
+    PatchedLength(u32),
+    /// Two bytes: the length of the code that is patched, and that of the code that replaces it, which the field at
+    /// `replacement` names.
+    PatchedAndReplacementLengths {
+        /// Where the two are.
+        lengths: u32,
+        /// Which field names the code that replaces.
+        replacement: u32,
+    },
+    /// The 16 bits of flags of a bug, at this offset: [`BUGFLAG_WARNING`] says that execution resumes.
+    BugFlags(u32),
+}
+
+/// How the entries of a table lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The machines whose kernels lay them out so.
+    pub machines: &'static [Machine],
+    /// The versions of Linux that do.
+    pub versions: Versions,
+    /// Size of an entry in bytes.
+    pub size: u32,
+    /// Offsets in bytes of the fields that relocations fill. The first is that of the site, and is 0.
+    pub relocated: &'static [u32],
+    /// What else is read of an entry.
+    pub detail: Detail,
+}
+
+/// Versions of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versions {
+    /// All from 6.1 to 6.12.
+    All,
+    /// Those before this one.
+    Before(KernelVersion),
+    /// This one and later ones.
+    From(KernelVersion),
+}
+
+impl Layout {
+    /// Whether a section of `size` bytes with relocations at `relocs`, in ascending order, is made of such entries.
+    pub fn fits(&self, size: u64, relocs: impl Iterator<Item = u64>) -> bool {
+        let starts = (0..size).step_by(self.size as usize);
+        let expected =
+            starts.flat_map(|start| self.relocated.iter().map(move |&field| start + u64::from(field)));
+        size % u64::from(self.size) == 0 && relocs.eq(expected)
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields: Vec<String> = self.relocated.iter().map(u32::to_string).collect();
+        write!(f, "{} bytes with relocations at {}", self.size, fields.join(", "))
+    }
+}
+
+impl Versions {
+    /// Whether a version is one of these.
+    pub fn contain(self, version: KernelVersion) -> bool {
+        match self {
+            Versions::All => true,
+            Versions::Before(end) => version < end,
+            Versions::From(first) => version >= first,
+        }
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Versions::All => write!(f, "Linux 6.1 to 6.12"),
+            Versions::Before(end) => write!(f, "Linux before {end}"),
+            Versions::From(first) => write!(f, "Linux {first} and later"),
+        }
+    }
+}
+
+/// `BUGFLAG_WARNING` (include/linux/bug.h): the trap handler resumes behind the trap.
+pub const BUGFLAG_WARNING: u16 = 1;
+
+/// `EX_TYPE_ZEROPAD` (arch/x86/include/asm/extable_fixup_types.h): the handler takes what lies between the
+/// instruction and its fixup for the instruction (`ex_handler_zeropad` in arch/x86/mm/extable.c, the only handler of
+/// Linux 6.1 to 6.12 to which their distance matters).
+pub const EX_TYPE_ZEROPAD: u8 = 20;

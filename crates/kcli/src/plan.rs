@@ -1,0 +1,60 @@
+//! The plan that a command reads: from a file that is named, or from a pipe.
+
+use std::path::Path;
+
+use kplan::Plan;
+
+use crate::output::{is_piped_stdin, read_input};
+use crate::run::Failure;
+
+/// What messages call the input at `path`: `standard input` for `-`.
+pub fn input_name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".into() } else { path.display().to_string() }
+}
+
+/// The path of an input that the user need not name: `-` if nothing is named and something is piped in; `None` if
+/// there is nothing at all.
+pub fn named_or_piped(path: Option<&Path>) -> Option<&Path> {
+    path.or_else(|| is_piped_stdin().then_some(Path::new("-")))
+}
+
+/// Reads the plan in the file at `path`, or on standard input for `-`.
+///
+/// # Errors
+/// A failed job if it cannot be read, bad input if it is no plan. The message names the path.
+pub fn read_plan(path: &Path) -> Result<Plan, Failure> {
+    Plan::read(read_input(path)?.as_slice(), &input_name(path)).map_err(unusable_plan)
+}
+
+/// Reads the plan that is piped to a command that adds to it, as [`Plan::read_piped`] does.
+///
+/// # Errors
+/// As for [`read_plan`].
+pub fn read_piped_plan() -> Result<Plan, Failure> {
+    Plan::read_piped(std::io::stdin().lock(), &input_name(Path::new("-"))).map_err(unusable_plan)
+}
+
+fn unusable_plan(error: kplan::Error) -> Failure {
+    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_is_not_there_is_no_bad_input() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plan.json");
+        let failed = |content: &[u8]| {
+            std::fs::write(&path, content).unwrap();
+            let failure = read_plan(&path).unwrap_err();
+            (failure.exit_code(), failure.message())
+        };
+        assert_eq!(read_plan(Path::new("/nonexistent")).unwrap_err().exit_code(), 1);
+        for content in [&b""[..], b"{", b"\xff"] {
+            let (code, message) = failed(content);
+            assert!(code == 2 && message.contains("plan.json"), "{code} {message}");
+        }
+    }
+}

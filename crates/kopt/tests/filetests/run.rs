@@ -1,0 +1,110 @@
+//! From a case to what comes of it, as text.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kcfg::graph::Graph;
+use kcfg::lift::Lifter;
+use kcfg::lower::{Relax, lower};
+use kcfg::print::{Printer, Selection, listing};
+use kelf::{InputFiles, Program};
+use kopt::{PassReport, rounds};
+
+use crate::case::Case;
+
+/// Assembles, lifts, and runs the passes.
+///
+/// # Errors
+/// What went wrong.
+pub fn run(case: &Case<'_>) -> Result<String, String> {
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let text = rewrite(case, directory.path())?;
+    // Objects are called by their paths.
+    Ok(text.replace(&format!("{}/", directory.path().display()), ""))
+}
+
+fn rewrite(case: &Case<'_>, directory: &Path) -> Result<String, String> {
+    let objects: Vec<PathBuf> = case
+        .sources
+        .iter()
+        .map(|(name, source)| assemble(directory, name, source))
+        .collect::<Result<_, _>>()?;
+    let files = InputFiles::of_objects(&objects).map_err(message)?.entered_by(&case.entries);
+    let program = Program::link(&files).map_err(message)?;
+    let lifter = match case.linker_script {
+        Some(script) => {
+            let path = directory.join("kernel.lds");
+            fs::write(&path, script).map_err(message)?;
+            Lifter::of_kernel_objects(&path, &program, case.modules)
+        }
+        None => Lifter::of_objects(&program, &case.entries),
+    };
+    let lifter = lifter.map_err(message)?;
+    let (graph, reports) =
+        rounds::run(lifter, &case.plan, &case.passes, case.options, |_| ()).map_err(message)?;
+    text(&graph, &reports)
+}
+
+fn assemble(directory: &Path, name: &str, source: &str) -> Result<PathBuf, String> {
+    let path = directory.join(name);
+    fs::write(&path, source).map_err(message)?;
+    let object = path.with_extension("o");
+    let output = Command::new("as").arg("--32").arg("-o").arg(&object).arg(&path).output();
+    let output = output.map_err(|error| format!("as: {error}; install binutils"))?;
+    if output.status.success() {
+        Ok(object)
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+fn message(error: impl std::error::Error) -> String {
+    error.to_string()
+}
+
+fn text(graph: &Graph, reports: &[PassReport]) -> Result<String, String> {
+    let mut text = String::new();
+    for report in reports {
+        for line in lines(report) {
+            writeln!(text, "{}: {line}", report.pass).map_err(message)?;
+        }
+    }
+    let mut listed = Vec::new();
+    listing::write(&Printer::new(graph), &Selection::All, &mut listed).map_err(message)?;
+    let listed = String::from_utf8(listed).map_err(message)?;
+    let lowered = lower(graph, Relax::Shortest).map_err(message)?;
+    let sizes = lowered.object.sections.iter().filter(|section| section.size > 0);
+    let sizes: Vec<String> = sizes.map(|section| format!("{} {}", section.name, section.size)).collect();
+    writeln!(text, "\n{listed}\nlowered, in bytes: {}", sizes.join(", ")).map_err(message)?;
+    Ok(text)
+}
+
+/// What a pass says of its work.
+fn lines(report: &PassReport) -> Vec<String> {
+    let removed = &report.removed;
+    let parts = [
+        (removed.functions as u64, "functions"),
+        (removed.blocks as u64, "blocks"),
+        (removed.code_bytes, "bytes of code"),
+        (removed.data_chunks as u64, "chunks of data"),
+        (removed.data_bytes, "bytes of data"),
+    ];
+    let parts = parts.into_iter().filter(|&(number, _)| number > 0);
+    let parts: Vec<String> = parts.map(|(number, what)| format!("{number} {what}")).collect();
+    let mut lines = Vec::new();
+    if !parts.is_empty() {
+        lines.push(format!("removed {}", parts.join(", ")));
+    }
+    if report.redirected > 0 {
+        lines.push(format!("redirected {}", report.redirected));
+    }
+    let counts = report.counts.iter().filter(|&(_, &number)| number > 0);
+    lines.extend(counts.map(|(what, number)| format!("{number} {what}")));
+    lines.extend(report.kept.iter().map(|kept| kept.to_string()));
+    if lines.is_empty() {
+        lines.push("changed nothing".to_owned());
+    }
+    lines
+}
