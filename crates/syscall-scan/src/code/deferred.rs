@@ -89,7 +89,7 @@ pub(super) struct Deferred {
 
 /// A conditional branch that goes one way.
 struct DeferredBranch {
-    /// The first instruction of those that say so.
+    /// The first instruction of the comparison that says so.
     from: Addr,
     until: Until,
     /// Where it would go else.
@@ -101,7 +101,8 @@ struct DeferredBranch {
 pub(super) struct Comparison {
     /// The register with the interpreter's entry, and the instruction that made it.
     entry: Option<(Reg, Addr)>,
-    /// What the flags tell the opposite of what they would if it counted, and since which instruction.
+    /// What the flags wait for, which tell that two things differ, or are equal, until it counts; and the first
+    /// instruction of the comparison.
     compared: Option<(Until, Addr)>,
 }
 
@@ -208,8 +209,9 @@ impl Code<'_> {
         }
     }
 
-    /// A run that begins at `start` ends at an exit that another one has ended at before.
-    pub(super) fn join(&mut self, exit: ExitId, start: Addr) {
+    /// A run that begins at `start` ends at an exit that another one has ended at before. A branch there whose comparison
+    /// lies in front of `start` counts from now on: it may be reached without the comparison.
+    pub(super) fn release_if_entered(&mut self, exit: ExitId, start: Addr) {
         if self.deferred.branches.get(&exit).is_some_and(|branch| branch.from < start) {
             self.release_branch(exit);
         }

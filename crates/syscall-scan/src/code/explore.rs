@@ -1,4 +1,4 @@
-//! Exploration: from work items to runs, exits and edges, until nothing is left to do.
+//! Exploration: from items of a worklist to runs, exits and edges, until the list is empty.
 
 use kisa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,7 +19,7 @@ use crate::image::{Addr, Image};
 /// which memory is taken up only by those that there are.
 const BYTES_PER_EXIT: u64 = 16;
 
-/// Something that leads to code.
+/// An item of the worklist.
 pub(super) enum Work {
     /// Code that may be called from anywhere.
     Taken(Addr, Taken),
@@ -199,7 +199,7 @@ impl<'a> Code<'a> {
                 if let Some(exit) = self.exit_at(at) {
                     self.leave_holding(exit, &holding);
                     self.leave_knowing(exit, walk, &effects);
-                    self.join(exit, start);
+                    self.release_if_entered(exit, start);
                     return exit;
                 }
                 // Another number may come along.
