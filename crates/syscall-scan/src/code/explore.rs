@@ -224,7 +224,7 @@ impl<'a> Code<'a> {
                 Some(_) => self.follow_held((at, next), &effects, &mut holding, true),
                 None => {
                     self.note_addresses((at, next), &effects, operand);
-                    self.compare(at, &effects, operand, &mut comparison);
+                    comparison.follow(at, &effects, self.deferred.entry);
                 }
             }
             self.marks.set_length(at, insn.len);
