@@ -9,7 +9,7 @@ Tables that are weak keep nothing alive, and lose the entries about code that is
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, EdgeKind, Edges};
-use kcfg::graph::{Block, Graph, NodeKind, Terminator};
+use kcfg::graph::{Block, Function, Graph, NodeKind, Terminator};
 use kcfg::index::NodeId;
 
 use crate::report::PassReport;
@@ -30,15 +30,17 @@ pub fn run(graph: &mut Graph) -> PassReport {
             *next = None;
         }
     }
+    let gone = |function: &&Function| {
+        let mut blocks = function.blocks.iter();
+        blocks.any(|&block| graph.node(block).live)
+            && !function.blocks.iter().any(|block| reachable.contains(block.get()))
+    };
+    report.removed.functions = graph.functions.iter().filter(gone).count();
     for node in graph.node_ids() {
         if graph.node(node).live && !reachable.contains(node.get()) {
             report.removed.remove(graph, node);
         }
     }
-    let gone = |function: &&kcfg::graph::Function| {
-        !function.blocks.iter().any(|block| reachable.contains(block.get()))
-    };
-    report.removed.functions = graph.functions.iter().filter(gone).count();
     for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node.get())) {
         report.keep(&opaque.name, format!("carried whole: {}", opaque.reason));
     }

@@ -60,6 +60,21 @@ impl PassReport {
         }
     }
 
+    /// Adds what the pass did in a later round. What it keeps is what it kept then.
+    pub fn add(&mut self, later: PassReport) {
+        let (removed, more) = (&mut self.removed, later.removed);
+        removed.functions += more.functions;
+        removed.blocks += more.blocks;
+        removed.code_bytes += more.code_bytes;
+        removed.data_chunks += more.data_chunks;
+        removed.data_bytes += more.data_bytes;
+        self.redirected += later.redirected;
+        for (what, number) in later.counts {
+            self.count(what, number);
+        }
+        self.kept = later.kept;
+    }
+
     /// Adds to a number.
     pub fn count(&mut self, what: &'static str, number: u64) {
         *self.counts.entry(what).or_default() += number;

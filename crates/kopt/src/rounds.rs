@@ -1,4 +1,4 @@
-//! Running several passes, on finer and finer graphs.
+//! Running several passes, on a graph that becomes finer.
 
 use kcfg::graph::{Broken, Graph};
 use kcfg::lift::{self, Lifter};
@@ -6,7 +6,7 @@ use kplan::Plan;
 
 use crate::{Options, Pass, PassReport};
 
-/// How often the program is lifted again because what was removed allows a finer graph.
+/// How often the passes that remove run, because what was removed allows a finer graph.
 const MAX_ROUNDS: usize = 4;
 
 /// Why passes cannot be run.
@@ -25,8 +25,8 @@ pub enum Error {
     },
 }
 
-/// Runs the passes: those that remove in their order, on finer and finer graphs, until that brings nothing more;
-/// then the others in theirs. Returns the last graph, and what the passes did on it. `begin` is told the name of
+/// Runs the passes: those that remove in their order, and again on the finer graph that their removals allow, until that
+/// brings nothing more; then the others in theirs. Returns the graph, and what each pass did in all rounds. `begin` is told the name of
 /// every step before it is taken: `graph`, a pass, `refine`.
 ///
 /// # Errors
@@ -44,27 +44,26 @@ pub fn run(
         false => Ok(()),
     };
     let (removing, finishing): (Vec<Pass>, Vec<Pass>) = passes.iter().partition(|pass| pass.removes());
-    let mut round = 1;
-    loop {
-        begin("graph");
-        let mut graph = lifter.graph()?;
-        verify("graph", &graph)?;
-        let mut reports = Vec::new();
-        for pass in &removing {
+    begin("graph");
+    let mut graph = lifter.graph()?;
+    verify("graph", &graph)?;
+    let mut reports: Vec<PassReport> = removing.iter().map(|pass| PassReport::new(pass.name())).collect();
+    for round in 1..=MAX_ROUNDS {
+        for (pass, report) in removing.iter().zip(&mut reports) {
             begin(pass.name());
-            reports.push(pass.run(&mut graph, plan, options));
+            report.add(pass.run(&mut graph, plan, options));
             verify(pass.name(), &graph)?;
         }
         begin("refine");
-        if !removing.is_empty() && round < MAX_ROUNDS && lifter.refine(&graph) {
-            round += 1;
-            continue;
+        if removing.is_empty() || round == MAX_ROUNDS || !lifter.refine(&mut graph) {
+            break;
         }
-        for pass in &finishing {
-            begin(pass.name());
-            reports.push(pass.run(&mut graph, plan, options));
-            verify(pass.name(), &graph)?;
-        }
-        return Ok((graph, reports));
+        verify("refine", &graph)?;
     }
+    for pass in &finishing {
+        begin(pass.name());
+        reports.push(pass.run(&mut graph, plan, options));
+        verify(pass.name(), &graph)?;
+    }
+    Ok((graph, reports))
 }

@@ -9,6 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use indexmap::IndexSet;
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -353,9 +354,9 @@ impl Assembly<'_> {
 
     /// Loads what a member needs, breadth first.
     fn load_closure(&mut self, first: MemberIndex) -> Result<(), Error> {
-        let mut pending = vec![first];
+        let mut closure = IndexSet::from([first]);
         let mut next = 0;
-        while let Some(&member) = pending.get(next) {
+        while let Some(&member) = closure.get_index(next) {
             next += 1;
             if !std::mem::replace(&mut self.loads[member.get()].is_complete, true) {
                 let object = Arc::clone(&self.process.members[member.get()].object);
@@ -368,10 +369,7 @@ impl Assembly<'_> {
                     self.process.members[member.get()].needed.push(needed);
                 }
             }
-            let needed = &self.process.members[member.get()].needed;
-            let new = needed.iter().filter(|needed| !pending.contains(needed)).copied();
-            let new: Vec<MemberIndex> = new.collect();
-            pending.extend(new);
+            closure.extend(&self.process.members[member.get()].needed);
         }
         Ok(())
     }

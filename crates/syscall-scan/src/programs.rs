@@ -91,8 +91,8 @@ pub struct RootContents {
     pub others: usize,
 }
 
-/// Walks a root file system. `visit` is told of every file.
-pub fn walk(root: &Sysroot, visit: impl Fn()) -> RootContents {
+/// Walks a root file system.
+pub fn walk(root: &Sysroot) -> RootContents {
     let mut found = RootContents::default();
     let mut seen = BTreeSet::new();
     let mut pending = vec![PathBuf::from("/")];
@@ -115,7 +115,6 @@ pub fn walk(root: &Sysroot, visit: impl Fn()) -> RootContents {
                     pending.push(path);
                 }
             } else if metadata.is_file() {
-                visit();
                 let executable = metadata.permissions().mode() & 0o111 != 0;
                 // One file may have several names.
                 let new = metadata.nlink() == 1 || seen.insert((metadata.dev(), metadata.ino()));

@@ -1,7 +1,7 @@
 //! All code that the program can reach: exploration and the targets of computed jumps, in turn.
 //!
 //! A computed jump needs the values of its function, and the values of a function need all of its code, so
-//! that the two go round until nothing is new. Words of data that point to code come last: by then most
+//! that the two alternate until a fixed point is reached. Words of data that point to code come last: by then most
 //! jump tables are known to be that, and are not mistaken for tables of functions.
 
 use kplan::UnresolvedKind;

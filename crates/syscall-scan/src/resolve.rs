@@ -259,16 +259,12 @@ impl<'f, 'c> Resolver<'f, 'c> {
         }
         let numbers = match origins.get(atom.origin) {
             Origin::Low { of, width } => {
-                let mask = low_mask(width);
-                let numbers = self.of_callers(function, of)?;
-                numbers.into_iter().map(|number| number & mask).collect()
+                let numbers = self.of_callers(function, of)?.into_iter();
+                numbers.map(|number| number & low_mask(width)).collect()
             }
             Origin::Signed { of, width } => {
-                let numbers = self.of_callers(function, of)?;
-                numbers
-                    .into_iter()
-                    .map(|number| sign_extend(number, width) & self.flows.domain.mask)
-                    .collect()
+                let numbers = self.of_callers(function, of)?.into_iter();
+                numbers.map(|number| sign_extend(number, width) & self.flows.domain.mask).collect()
             }
             Origin::Memory { at, width, when: When::Later(by) } => self.of_memory(function, at, width, by)?,
             _ => return Err(Reason::Computed(function)),
@@ -493,21 +489,13 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 let loaded = loaded.map(|&address| self.load(address, width, when, state, here));
                 loaded.reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
             }
-            Origin::Signed { of, width } => {
+            origin @ (Origin::Signed { of, width } | Origin::Low { of, width }) => {
                 let value = self.translate(of, state, here);
                 let domain = &mut self.flows.domain;
                 let word = domain.mask.count_ones() as u8 / 8;
-                value.map(|atom| {
-                    let range = state.ranges.get(atom, domain);
-                    domain.sign_extend(atom, width, word, range)
-                })
-            }
-            Origin::Low { of, width } => {
-                let value = self.translate(of, state, here);
-                let domain = &mut self.flows.domain;
-                value.map(|atom| {
-                    let range = state.ranges.get(atom, domain);
-                    domain.low(atom, width, range)
+                value.map(|atom| match (origin, state.ranges.get(atom, domain)) {
+                    (Origin::Low { .. }, range) => domain.low(atom, width, range),
+                    (_, range) => domain.sign_extend(atom, width, word, range),
                 })
             }
             _ => ValueSet::Any,

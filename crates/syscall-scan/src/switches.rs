@@ -408,7 +408,7 @@ impl Lookup {
         same.then_some(Lookup { at, base, index, displacement, width, relative: added.is_some() })
     }
 
-    /// Whether it is one of places in the function of the jump at `at`, rather than of functions.
+    /// Whether it looks up labels in the function of the jump at `at`, as a switch does, rather than functions.
     fn is_switch(&self, code: &Code, at: Addr) -> bool {
         let first = || code.image.constant(Addr(code.image.wrap(self.displacement as u64)), self.width);
         let is_label =

@@ -134,7 +134,7 @@ fn scan_program(
 /// Scans all programs of a root file system. What cannot be scanned makes the result incomplete.
 fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     let spinner = Progress::spinner("looking for programs");
-    let files = walk(loader.root(), || ());
+    let files = walk(loader.root());
     drop(spinner);
     let progress = Progress::bar(files.programs.len() as u64, "programs");
     let absent = Absent::default();

@@ -219,57 +219,6 @@ fn scheduling_of_new_threads_counts_once_somebody_may_ask_for_it() {
     assert_eq!(creating("sched_setscheduler();"), set([144, 5800]));
 }
 
-/// Asks for threads where the descriptor says it, in code with `%s` in front of the comparison.
-fn threads(machine: Machine, code: &str) -> String {
-    let (place, size) = match machine {
-        Machine::I386 => ("%%gs:12", ""),
-        _ => ("%%fs:24", ""),
-    };
-    let code = code.replace("PLACE", place);
-    format!(
-        "{GNU}{size}
-        void create(void) {{ __asm__ volatile(\"movl $1, {place}\" : : : \"memory\"); call(5301); }}
-        void work(long n) {{
-            __asm__ goto(\"{code}\" : : \"r\"(n) : : several);
-            call(5300);
-            return;
-        several:
-            call(5302);
-        }}"
-    )
-}
-
-#[test]
-fn ways_for_several_threads_count_once_some_are_created() {
-    let run = "void work(long); void create(void); void run(long n) { work(n); }";
-    let creating = "void work(long); void create(void); void run(long n) { work(n); create(); }";
-    for machine in Machine::ALL {
-        for code in ["cmpl $0, PLACE; jne %l1", "cmpl $0, PLACE; je 1f; jmp %l1; 1:"] {
-            let library = threads(machine, code);
-            assert_eq!(calls(machine, &library, run), set([5300]), "{machine:?} {code}");
-            assert_eq!(calls(machine, &library, creating), set([5300, 5301, 5302]), "{machine:?} {code}");
-        }
-    }
-}
-
-#[test]
-fn ways_for_several_threads_count_where_something_else_may_have_been_compared() {
-    let run = "volatile long any; void work(long); void run(long n) { work(any); }";
-    for code in [
-        // Control comes in between, before and after the whole is known.
-        "cmpl $7, %k0; je 1f; cmpl $0, PLACE; 1: jne %l1",
-        "jmp 2f; 1: jmp 3f; 2: cmpl $0, PLACE; 3: jne %l1; cmpl $7, %k0; je 1b",
-        "cmpl $0, PLACE; cmpl $7, %k0; jne %l1",
-        "cmpl $1, PLACE; jne %l1",
-        "cmpb $0, PLACE; jne %l1",
-        "cmpl $0, %%fs:32; jne %l1",
-        "cmpl $0, PLACE; ja %l1",
-    ] {
-        let library = threads(Machine::X86_64, code);
-        assert_eq!(calls(Machine::X86_64, &library, run), set([5300, 5302]), "{code}");
-    }
-}
-
 /// An interpreter that compares where the program starts with an address of its own.
 fn interpreter(compared: &str, between: &str) -> String {
     format!(

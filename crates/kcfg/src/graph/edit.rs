@@ -15,8 +15,8 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Block, Chunk, Dest, Function, Graph, Life, Node, NodeKind, Origin, Provenance, Ref, Role, Section,
-    Symbol, SymbolPlace, Target, Terminator,
+    Block, Chunk, Dest, Function, Graph, JumpTable, Life, Node, NodeKind, Origin, Provenance, Ref, Role,
+    Root, Section, Symbol, SymbolPlace, Target, Terminator,
 };
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId};
 use crate::special::TableKind;
@@ -173,6 +173,49 @@ impl<'g> Editor<'g> {
         rest
     }
 
+    /// Splits data in two or more at rising offsets in bytes, each with the alignment in bytes of what begins there.
+    pub fn split_data(&mut self, id: NodeId, cuts: &[(u32, u32)]) {
+        let node = self.graph.node(id).clone();
+        let mut end = node.size;
+        for &(at, align) in cuts.iter().rev() {
+            let part = |origin: &Origin| Origin {
+                offset: origin.offset + at,
+                size: if end == node.size { origin.size - at } else { end - at },
+                ..*origin
+            };
+            let refs = self.graph.refs_of(id).partition_point(|reference| reference.offset < at) as u32;
+            let refs = node.refs.start + refs..self.graph.node(id).refs.end;
+            for reference in &mut self.graph.refs[refs.start as usize..refs.end as usize] {
+                reference.offset -= at;
+            }
+            let has_bytes = !node.bytes.is_empty();
+            let bytes = if has_bytes { node.bytes.start + at..node.bytes.start + end } else { 0..0 };
+            let rest = self.push(Node {
+                provenance: node.origin().map_or(node.provenance, |origin| Provenance::Input(part(origin))),
+                size: end - at,
+                bytes,
+                refs: refs.clone(),
+                padding: 0..0,
+                align,
+                glued_to: None,
+                ..node.clone()
+            });
+            let first = &mut self.graph.nodes[id.get()];
+            first.refs.end = refs.start;
+            self.behind.entry(id).or_default().push(rest);
+            self.moves.entry(id).or_default().push(Move::Split(at, rest));
+            end = at;
+        }
+        let first = &mut self.graph.nodes[id.get()];
+        first.size = end;
+        first.bytes.end = first.bytes.end.min(first.bytes.start + end);
+        if let Provenance::Input(origin) = &mut first.provenance
+            && !cuts.is_empty()
+        {
+            origin.size = end;
+        }
+    }
+
     /// Gives a block other contents. `moved` says where its old instructions are now: what began at the first offset
     /// in bytes begins at the second, with all up to the next pair. Who names the block itself names its first byte.
     pub fn edit_block(&mut self, id: NodeId, contents: Contents, moved: &[(u32, u32)]) {
@@ -292,13 +335,28 @@ impl<'g> Editor<'g> {
                 self.graph.symbols[i].place = SymbolPlace::Node(node, offset as u32);
             }
         }
-        for i in 0..self.graph.roots.len() {
-            let root = &self.graph.roots[i];
-            let (node, start) = self.place_of(root.node, root.range.start.into(), Use::default());
-            let root = &mut self.graph.roots[i];
-            root.range = start as u32..start as u32 + root.range.len() as u32;
-            root.node = node;
+        let roots = std::mem::take(&mut self.graph.roots);
+        self.graph.roots = roots.iter().flat_map(|root| self.turned_root(root)).collect();
+        for i in 0..self.graph.tables.len() {
+            let JumpTable { chunk, range } = &self.graph.tables[i];
+            let (size, (chunk, start)) =
+                (range.len() as u32, self.place_of(*chunk, range.start.into(), Use::default()));
+            self.graph.tables[i] = JumpTable { chunk, range: start as u32..start as u32 + size };
         }
+    }
+
+    /// What a root means now: of a node that was split, each part of it that it meant.
+    fn turned_root(&self, root: &Root) -> Vec<Root> {
+        let mut turned = Vec::new();
+        let mut at = root.range.start;
+        while turned.is_empty() || at < root.range.end {
+            let (node, start) = self.place_of(root.node, at.into(), Use::default());
+            let (start, left) = (start as u32, root.range.end.saturating_sub(at));
+            let size = self.graph.node(node).size.saturating_sub(start).min(left).max(1);
+            turned.push(Root { node, range: start..start + size, reason: root.reason });
+            at += size;
+        }
+        turned
     }
 
     /// Turns the successors of a block.
@@ -330,7 +388,8 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Where a target and an offset in bytes from it are now. A symbol moves by itself.
+    /// Where a target and an offset in bytes from it are now. A symbol moves by itself, and one of data means its
+    /// variable, at whatever offset from it (`table - 8`, for a table that is counted from 2).
     fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
         match target {
             Target::Node(node) => {
@@ -341,6 +400,9 @@ impl<'g> Editor<'g> {
                 let SymbolPlace::Node(node, inside) = self.graph.symbols[symbol.get()].place else {
                     return (target, addend);
                 };
+                if self.graph.block(node).is_none() {
+                    return (target, addend);
+                }
                 let start = self.place_of(node, inside.into(), Use::default());
                 let point = self.place_of(node, i64::from(inside) + addend, by);
                 if start.0 == point.0 {

@@ -9,9 +9,9 @@ Lifting: a linked program's objects become one graph.
    their places.
 4. *Switches* (`switches`): indirect jumps are matched with their jump tables. Code into which something points that
    is no jump table then stays whole after all (`pointers`).
-5. *Variables* (`variables`): with all references known, data sections are found that may be cut at their
-   variables, and steps 2 to 4 are done again with these cuts. References from code that a pass has removed
-   need no proof, so that a [`Lifter`] goes round as long as that brings something.
+5. *Variables* (`variables`): with all references known, data sections are cut at their variables where that is
+   proved right. References from code that a pass has removed need no proof, so that more is cut after passes have
+   run ([`Lifter::refine`]).
 
 What does not fit is carried as it is and listed in [`Graph::opaque`], never guessed.
 */
@@ -40,7 +40,6 @@ use crate::index::InputId;
 use crate::roots::Roots;
 use crate::script::LinkerScript;
 use crate::special::{RootReason, World};
-use nodes::Cuts;
 use plan::{Plans, SectionPlan};
 use pointers::Pointed;
 
@@ -150,13 +149,12 @@ pub enum Error {
     },
 }
 
-/// Lifts one program, as often as it takes: what passes find out about a graph can make the next one finer.
+/// Lifts one program, and cuts its data: what passes find out about the graph can make it finer.
 pub struct Lifter<'p> {
     program: &'p Program<'p>,
     world: World,
     plans: Plans,
     roots: Roots,
-    cuts: Cuts,
     /// What stays alive.
     kept: Vec<Part>,
     /// Sections that are not cut at their variables.
@@ -237,7 +235,6 @@ impl<'p> Lifter<'p> {
             world: options.world,
             plans,
             roots,
-            cuts: Cuts::default(),
             kept: Vec::new(),
             whole: FxHashSet::default(),
         })
@@ -264,7 +261,7 @@ impl<'p> Lifter<'p> {
     /// Whatever about the program is not understood.
     pub fn graph(&mut self) -> Result<Graph, Error> {
         loop {
-            let mut lifted = nodes::create(self.program, &self.world, &self.plans.sections, &self.cuts);
+            let mut lifted = nodes::create(self.program, &self.world, &self.plans.sections);
             references::connect(self.program, &mut lifted)?;
             switches::resolve(&mut lifted.graph);
             for (object, section, range) in &self.plans.tables {
@@ -300,14 +297,12 @@ impl<'p> Lifter<'p> {
         }
     }
 
-    /// Step 5, with the references that are alive in a graph of this lifter. Says whether
-    /// [`Lifter::graph`] would now build a finer one.
-    pub fn refine(&mut self, graph: &Graph) -> bool {
+    /// Step 5: cuts the data of a graph of this lifter at its variables, where the references that are alive allow it.
+    /// Says whether there was anything to do.
+    pub fn refine(&self, graph: &mut Graph) -> bool {
         let mut cuts = variables::cuts(graph);
         cuts.retain(|section, _| !self.whole.contains(section));
-        let finer = cuts != self.cuts;
-        self.cuts = cuts;
-        finer
+        variables::apply(graph, &cuts)
     }
 
     /// Builds the finest graph in which everything is alive.
@@ -315,8 +310,9 @@ impl<'p> Lifter<'p> {
     /// # Errors
     /// Whatever about the program is not understood.
     pub fn fine_graph(mut self) -> Result<Graph, Error> {
-        let whole = self.graph()?;
-        if self.refine(&whole) { self.graph() } else { Ok(whole) }
+        let mut graph = self.graph()?;
+        self.refine(&mut graph);
+        Ok(graph)
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHT_NOBITS};
 use kelf::{ObjectIndex, Program, SectionIndex};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
-use super::alignment;
 use super::decode::{CodeSection, PlacedInsn, Span, may_run_on};
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
@@ -19,18 +18,6 @@ use crate::graph::{
 use crate::index::{FunctionId, InputId, NodeId, SectionId};
 use crate::special::World;
 use kisa::{BranchKind, Flow};
-
-/// For sections that are cut at their variables, where.
-pub(super) type Cuts = FxHashMap<InputId, Vec<Cut>>;
-
-/// A piece of a section that is cut.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cut {
-    /// Where it begins, in bytes from the start of the section.
-    pub start: u32,
-    /// It stays beside the piece before it.
-    pub follows: bool,
-}
 
 /// A graph under construction, and what its references still need to know.
 pub(super) struct Lifted<'p> {
@@ -80,12 +67,7 @@ impl Lifted<'_> {
 }
 
 /// Creates the nodes of all sections.
-pub(super) fn create<'p>(
-    program: &Program<'_>,
-    world: &World,
-    plans: &'p [Vec<SectionPlan>],
-    cuts: &Cuts,
-) -> Lifted<'p> {
+pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<SectionPlan>]) -> Lifted<'p> {
     let graph = Graph {
         machine: program.machine,
         world: world.clone(),
@@ -142,12 +124,7 @@ pub(super) fn create<'p>(
                 whole: matches!(plan, SectionPlan::Chunks { code: false, opaque: Some(_), .. }),
                 nodes: Vec::new(),
             });
-            let mut nodes = SectionNodes {
-                lifted: &mut lifted,
-                section,
-                id,
-                cuts: cuts.get(&InputId::from(id.get())).map(Vec::as_slice),
-            };
+            let mut nodes = SectionNodes { lifted: &mut lifted, section, id };
             let code = nodes.create(plan);
             nodes.measure();
             lifted.code.push(code);
@@ -171,8 +148,6 @@ struct SectionNodes<'l, 'o, 'p> {
     lifted: &'l mut Lifted<'p>,
     section: &'o kelf::Section<'o>,
     id: SectionId,
-    /// Where the section is cut at its variables.
-    cuts: Option<&'l [Cut]>,
 }
 
 impl<'p> SectionNodes<'_, '_, 'p> {
@@ -180,10 +155,6 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         match plan {
             SectionPlan::Skip => None,
             &SectionPlan::Chunks { ref starts, code, life, root, opaque } => {
-                if let Some(cuts) = self.cuts {
-                    self.variables(cuts);
-                    return None;
-                }
                 for (i, &start) in starts.iter().enumerate() {
                     let end = starts.get(i + 1).map_or(self.section.size as u32, |&next| next);
                     let align = if i == 0 || self.section.entsize > 0 { self.section.align } else { 1 };
@@ -238,18 +209,6 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             if offset.is_some_and(|offset| glued.binary_search(&offset).is_ok()) {
                 behind.glued_to = Some(pair[0]);
             }
-        }
-    }
-
-    /// A data section that is cut at its variables.
-    fn variables(&mut self, cuts: &[Cut]) {
-        for (i, cut) in cuts.iter().enumerate() {
-            let end = cuts.get(i + 1).map_or(self.section.size as u32, |next| next.start);
-            let align = alignment(self.section.align, cut.start);
-            let chunk = Chunk { code: false, life: Life::Referenced };
-            let before = self.lifted.graph.sections[self.id.get()].nodes.last().copied();
-            let node = self.chunk(cut.start..end, align, chunk);
-            self.lifted.graph.nodes[node.get()].glued_to = before.filter(|_| cut.follows);
         }
     }
 

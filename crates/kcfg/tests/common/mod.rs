@@ -98,13 +98,13 @@ pub fn lift_reachable(objects: &[PathBuf], entry: &str) -> Graph {
     let files = InputFiles::of_objects(objects).unwrap().entered_by(&entries);
     let program = Program::link(&files).unwrap();
     let mut lifter = of_kernel(&program, &entries).unwrap();
+    let mut graph = lifter.graph().unwrap();
     for _ in 0..5 {
-        let mut graph = lifter.graph().unwrap();
         let reachable = View::of(&graph).reachable();
         for (node, reachable) in graph.nodes.iter_mut().zip(reachable) {
             node.live = reachable;
         }
-        if !lifter.refine(&graph) {
+        if !lifter.refine(&mut graph) {
             return graph;
         }
     }

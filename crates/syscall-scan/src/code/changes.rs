@@ -1,8 +1,8 @@
-//! Which functions have changed since somebody asked.
+//! Which functions have changed since [`Code::take_changed`] was called last.
 //!
 //! A function has other blocks than before if a run begins in it, if one of its exits leads somewhere else, or if what
 //! it leads to has become the beginning of another function, or has ceased to be one. All of that is noted by the exit
-//! in question, and what functions an exit is in is looked up when somebody asks.
+//! in question; what functions an exit is in is looked up at the next call.
 
 use fixedbitset::FixedBitSet;
 

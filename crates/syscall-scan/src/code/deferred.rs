@@ -9,9 +9,6 @@
 //!   name's place in the table). Such a function counts once live code of the library or of a service's module
 //!   names the string that it is picked by, or any word of their data points to the string: who only asks for
 //!   users does not look for hosts. A direct call counts at once, as does asking for the whole name.
-//! - *Several threads.* The thread's own descriptor says whether there is more than one (`header.multiple_threads`);
-//!   it is 0 at first, and only what creates a thread writes to it. Where it is compared with 0, the way for
-//!   other values counts once any live instruction writes to that place of the descriptor.
 //! - *What somebody has to ask for*: attributes of threads and of programs that are started, mutexes that change
 //!   priorities, see [`super::rules`].
 //! - *The interpreter as a program.* The dynamic linker compares where the program starts, which the kernel tells
@@ -21,11 +18,10 @@
 //! A branch is only deferred where the comparison stands in front of it in one straight piece of code; once it
 //! turns out that control may come into the middle of that piece, it counts.
 
-use std::ops::Range;
 use std::sync::LazyLock;
 
 use kelf::Machine;
-use kisa::{Address, Condition, Effect, Flow, MemoryOperand, Reg, Value};
+use kisa::{Address, Condition, Effect, Flow, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::explore::Work;
@@ -54,12 +50,8 @@ const GNU: &str = "gnu_get_libc_version";
 /// What is waited for.
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// Nothing: it never counts.
-    Never,
     /// The name is asked for.
     Named(&'static str),
-    /// There may be several threads.
-    Threads,
     /// A condition of the rule may hold.
     Rule(&'static Rule),
 }
@@ -73,27 +65,17 @@ pub(super) struct Deferred {
     named: FxHashSet<&'static str>,
     /// How many strings of the C library have been looked at.
     strings: usize,
-    /// Where the descriptor says how many threads there are, from the segment's beginning on.
-    threads: Option<Range<u64>>,
-    /// Whether something writes there.
-    has_threads: bool,
+    /// Whether the C library is that of GNU, on x86.
+    is_gnu: bool,
     /// What the C library calls only if somebody asks for it.
     rules: Rules,
     /// The interpreter's entry.
-    entry: Option<Addr>,
+    pub(super) entry: Option<Addr>,
     /// What waits.
     work: Vec<(Until, Work)>,
-    /// The branches that go one way so far.
-    branches: FxHashMap<ExitId, DeferredBranch>,
-}
-
-/// A conditional branch that goes one way.
-struct DeferredBranch {
-    /// The first instruction of those that say so.
-    from: Addr,
-    until: Until,
-    /// Where it would go else.
-    other: Addr,
+    /// The branches that are taken for the interpreter as a program only: the first instruction of the comparison that
+    /// says so, and the successor for that case.
+    branches: FxHashMap<ExitId, (Addr, Addr)>,
 }
 
 /// What a straight piece of code has compared.
@@ -101,8 +83,8 @@ struct DeferredBranch {
 pub(super) struct Comparison {
     /// The register with the interpreter's entry, and the instruction that made it.
     entry: Option<(Reg, Addr)>,
-    /// What the flags tell the opposite of what they would if it counted, and since which instruction.
-    compared: Option<(Until, Addr)>,
+    /// If the flags compare something with the entry: the instruction that made that.
+    compared: Option<Addr>,
 }
 
 impl Deferred {
@@ -110,14 +92,11 @@ impl Deferred {
         let mut deferred =
             Deferred { entry: image.interpreter().map(|_| image.entry), ..Deferred::default() };
         let is_gnu = |loaded: &Loaded| loaded.functions_named(GNU).next().is_some();
-        if !image.objects.iter().any(is_gnu) {
+        let is_x86 = matches!(image.machine, Machine::I386 | Machine::X86_64);
+        if !is_x86 || !image.objects.iter().any(is_gnu) {
             return deferred;
         }
-        deferred.threads = match image.machine {
-            Machine::X86_64 => Some(0x18..0x1c),
-            Machine::I386 => Some(0xc..0x10),
-            Machine::Arm | Machine::Aarch64 => return deferred,
-        };
+        deferred.is_gnu = true;
         for loaded in image.objects.iter().filter(|loaded| is_service(loaded)) {
             for symbol in loaded.object.exported_functions() {
                 if let Some(name) = service_function(&symbol.name) {
@@ -164,9 +143,7 @@ impl Code<'_> {
     /// Whether what waits for this does not have to any more.
     fn counts(&self, until: Until) -> bool {
         match until {
-            Until::Never => false,
             Until::Named(name) => self.deferred.named.contains(name),
-            Until::Threads => self.deferred.has_threads,
             Until::Rule(rule) => self.is_met(rule),
         }
     }
@@ -184,18 +161,6 @@ impl Code<'_> {
                 self.deferred.work.push((until, work));
             }
         }
-        let branches: Vec<ExitId> = self.deferred.branches.keys().copied().collect();
-        for exit in branches {
-            if self.counts(self.deferred.branches[&exit].until) {
-                self.release_branch(exit);
-            }
-        }
-    }
-
-    fn release_branch(&mut self, exit: ExitId) {
-        if let Some(branch) = self.deferred.branches.remove(&exit) {
-            self.go_also(exit, branch.other);
-        }
     }
 
     /// A conditional branch goes the other way, too.
@@ -208,10 +173,13 @@ impl Code<'_> {
         }
     }
 
-    /// A run that begins at `start` ends at an exit that another one has ended at before.
-    pub(super) fn join(&mut self, exit: ExitId, start: Addr) {
-        if self.deferred.branches.get(&exit).is_some_and(|branch| branch.from < start) {
-            self.release_branch(exit);
+    /// A run that begins at `start` ends at an exit that another one has ended at before. A branch there whose comparison
+    /// lies in front of `start` counts from now on: it may be reached without the comparison.
+    pub(super) fn release_if_entered(&mut self, exit: ExitId, start: Addr) {
+        let entered = self.deferred.branches.get(&exit).filter(|&&(from, _)| from < start);
+        if let Some(&(_, other)) = entered {
+            self.deferred.branches.remove(&exit);
+            self.go_also(exit, other);
         }
     }
 
@@ -222,7 +190,7 @@ impl Code<'_> {
         exit: ExitId,
         ways: [(Addr, bool); 2],
         effects: &[Effect],
-        compared: &Comparison,
+        comparison: &Comparison,
     ) {
         let [(next, _), (target, _)] = ways;
         let equal = effects.iter().find_map(|effect| match effect {
@@ -230,19 +198,10 @@ impl Code<'_> {
             Effect::BranchIf(Condition::NotEqual) => Some(next),
             _ => None,
         });
-        let other = match (compared.compared, equal) {
-            (Some((until @ Until::Threads, from)), Some(equal)) => {
-                Some((until, from, if equal == target { next } else { target }))
-            }
-            (Some((until, from)), Some(equal)) => Some((until, from, equal)),
-            _ => None,
-        };
-        let other = other.filter(|&(until, ..)| next != target && !self.counts(until));
-        if let Some((until, from, other)) = other {
-            self.deferred.branches.insert(exit, DeferredBranch { from, until, other });
-        }
+        let never = comparison.compared.zip(equal).filter(|_| next != target);
+        self.deferred.branches.extend(never.map(|never| (exit, never)));
         for (way, is_open) in ways {
-            if other.is_some_and(|(_, _, other)| other == way) {
+            if never.is_some_and(|(_, other)| other == way) {
                 continue;
             }
             if is_open || next == target {
@@ -253,46 +212,9 @@ impl Code<'_> {
         }
     }
 
-    /// Follows what is compared in a straight piece of code.
-    pub(super) fn compare(
-        &mut self,
-        at: Addr,
-        effects: &[Effect],
-        operand: Option<MemoryOperand>,
-        comparison: &mut Comparison,
-    ) {
-        if let Some(operand) = operand.filter(|operand| operand.address.segment) {
-            self.note_threads(effects, operand);
-        }
-        for effect in effects {
-            comparison.follow(at, effect, &self.deferred);
-        }
-    }
-
-    /// Notes an instruction that writes where the descriptor says how many threads there are.
-    fn note_threads(&mut self, effects: &[Effect], operand: MemoryOperand) {
-        let Some(threads) = &self.deferred.threads else { return };
-        let Address { base: None, index: None, displacement, .. } = operand.address else { return };
-        let start = displacement as u64;
-        let apart = threads.end <= start || start.saturating_add(operand.width.into()) <= threads.start;
-        let reads = |effect: &Effect| {
-            matches!(
-                effect,
-                Effect::Set { .. }
-                    | Effect::SetSigned { .. }
-                    | Effect::MaybeSet { .. }
-                    | Effect::Binary { .. }
-                    | Effect::Compare { .. }
-                    | Effect::CompareZero { .. }
-                    | Effect::ClobberFlags
-            )
-        };
-        self.deferred.has_threads |= !apart && !effects.iter().all(reads);
-    }
-
     /// Finds what the rules for the C library of GNU are about, if it is there.
     pub(super) fn find_rules(&mut self) {
-        if self.deferred.threads.is_some() {
+        if self.deferred.is_gnu {
             self.deferred.rules = self.rules();
         }
     }
@@ -313,56 +235,26 @@ impl Code<'_> {
 }
 
 impl Comparison {
-    fn follow(&mut self, at: Addr, effect: &Effect, deferred: &Deferred) {
-        let written = match *effect {
-            Effect::Set { dst, value, .. } => {
-                let entry = match value {
-                    Value::Address(Address { base: None, index: None, displacement, .. }) => {
-                        deferred.entry.filter(|entry| entry.0 == displacement as u64)
-                    }
-                    _ => None,
-                };
-                if entry.is_some() {
-                    self.entry = Some((dst, at));
-                    return;
+    /// Follows an instruction of the straight piece of code, `entry` being the interpreter's.
+    pub(super) fn follow(&mut self, at: Addr, effects: &[Effect], entry: Option<Addr>) {
+        for effect in effects {
+            match *effect {
+                Effect::Set {
+                    dst,
+                    value: Value::Address(Address { base: None, index: None, displacement, .. }),
+                    ..
+                } if entry == Some(Addr(displacement as u64)) => self.entry = Some((dst, at)),
+                Effect::Set { dst, .. } => self.entry = self.entry.filter(|&(register, _)| register != dst),
+                Effect::Store { .. } | Effect::BranchIf(_) => {}
+                Effect::Compare { left, right, width } => {
+                    let is_entry =
+                        |reg| (left == Value::Reg { reg, width }) != (right == Value::Reg { reg, width });
+                    let compared = self.entry.filter(|&(register, _)| width == 8 && is_entry(register));
+                    self.compared = compared.map(|(_, from)| from);
                 }
-                Some(dst)
-            }
-            Effect::Store { .. } | Effect::BranchIf(_) => None,
-            Effect::Compare { left, right, width } => {
-                self.compared = self.comparison(at, left, right, width, deferred);
-                None
-            }
-            _ => {
-                *self = Comparison::default();
-                None
-            }
-        };
-        self.entry = self.entry.filter(|&(register, _)| Some(register) != written);
-    }
-
-    fn comparison(
-        &self,
-        at: Addr,
-        left: Value,
-        right: Value,
-        width: u8,
-        deferred: &Deferred,
-    ) -> Option<(Until, Addr)> {
-        if let Some((register, from)) = self.entry {
-            let entry = Value::Reg { reg: register, width };
-            if width == 8 && (left == entry) != (right == entry) {
-                return Some((Until::Never, from));
+                _ => *self = Comparison::default(),
             }
         }
-        let Value::Load { from: Address { base: None, index: None, displacement, segment: true, .. }, width } =
-            left
-        else {
-            return None;
-        };
-        let place = displacement as u64..(displacement as u64).saturating_add(width.into());
-        (deferred.threads.as_ref() == Some(&place) && right == Value::Const(0))
-            .then_some((Until::Threads, at))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Exploration: from work items to runs, exits and edges, until nothing is left to do.
+//! Exploration: from items of a worklist to runs, exits and edges, until the list is empty.
 
 use kisa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,7 +19,7 @@ use crate::image::{Addr, Image};
 /// which memory is taken up only by those that there are.
 const BYTES_PER_EXIT: u64 = 16;
 
-/// Something that leads to code.
+/// An item of the worklist.
 pub(super) enum Work {
     /// Code that may be called from anywhere.
     Taken(Addr, Taken),
@@ -199,7 +199,7 @@ impl<'a> Code<'a> {
                 if let Some(exit) = self.exit_at(at) {
                     self.leave_holding(exit, &holding);
                     self.leave_knowing(exit, walk, &effects);
-                    self.join(exit, start);
+                    self.release_if_entered(exit, start);
                     return exit;
                 }
                 // Another number may come along.
@@ -224,7 +224,7 @@ impl<'a> Code<'a> {
                 Some(_) => self.follow_held((at, next), &effects, &mut holding, true),
                 None => {
                     self.note_addresses((at, next), &effects, operand);
-                    self.compare(at, &effects, operand, &mut comparison);
+                    comparison.follow(at, &effects, self.deferred.entry);
                 }
             }
             self.marks.set_length(at, insn.len);
@@ -378,11 +378,10 @@ impl<'a> Code<'a> {
     /// Where the interpreter's procedure linkage table goes that first leads to functions of its own, and to those
     /// of the libraries once it has loaded these.
     fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
-        let word = effects.iter().find_map(|effect| match *effect {
-            Effect::Transfer(Value::Load {
-                from: Address { base: None, index: None, displacement, segment: false, .. },
-                ..
-            }) => Some(Addr(self.image.wrap(displacement as u64))),
+        let word = loaded_target(effects).and_then(|(from, _)| match from {
+            Address { base: None, index: None, displacement, segment: false, .. } => {
+                Some(Addr(self.image.wrap(displacement as u64)))
+            }
             _ => None,
         });
         let interpreter = self.image.interpreter().filter(|loaded| loaded.is_linkage(at));
@@ -393,10 +392,7 @@ impl<'a> Code<'a> {
     /// Where a branch goes whose target is a constant word of memory: through the procedure linkage table,
     /// or through the global offset table at once.
     pub(super) fn linked(&self, at: Addr, effects: &[Effect]) -> Option<Addr> {
-        let (from, width) = effects.iter().find_map(|effect| match *effect {
-            Effect::Transfer(Value::Load { from, width }) => Some((from, width)),
-            _ => None,
-        })?;
+        let (from, width) = loaded_target(effects)?;
         if from.segment || from.index.is_some() {
             return None;
         }
@@ -489,4 +485,12 @@ impl<'a> Code<'a> {
         });
         moved.unwrap_or(word).saturating_sub(word) as u32
     }
+}
+
+/// Where the target of a computed branch is read from, and its size, if it is read from memory.
+fn loaded_target(effects: &[Effect]) -> Option<(Address, u8)> {
+    effects.iter().find_map(|effect| match *effect {
+        Effect::Transfer(Value::Load { from, width }) => Some((from, width)),
+        _ => None,
+    })
 }

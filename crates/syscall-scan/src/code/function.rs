@@ -1,9 +1,10 @@
 //! Functions as views of runs: basic blocks and the edges between them.
 
 use fixedbitset::FixedBitSet;
+use indexmap::IndexSet;
 use kflow::BlockIndex;
 use kisa::Effect;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 
 use super::{Code, ExitId, ExitKind, RunId};
@@ -44,12 +45,9 @@ pub struct Function {
 impl Function {
     /// The function that begins at an address.
     pub fn new(code: &Code, entry: Addr) -> Function {
-        let mut index = FxHashMap::default();
-        let mut starts = vec![entry];
-        index.insert(entry, BlockIndex(0));
+        let mut starts = IndexSet::<Addr, FxBuildHasher>::from_iter([entry]);
         let mut blocks = Vec::new();
-        while blocks.len() < starts.len() {
-            let start = starts[blocks.len()];
+        while let Some(&start) = starts.get_index(blocks.len()) {
             let (end, exit) = code.block_at(start);
             let next = [end];
             let targets: &[Addr] = match exit {
@@ -61,11 +59,7 @@ impl Function {
                 if target != entry && code.entry(target).is_some() {
                     continue; // a tail call
                 }
-                let new = BlockIndex(starts.len() as u32);
-                let successor = *index.entry(target).or_insert(new);
-                if successor == new {
-                    starts.push(target);
-                }
+                let successor = BlockIndex(starts.insert_full(target).0 as u32);
                 if !successors.contains(&successor) {
                     successors.push(successor);
                 }

@@ -12,9 +12,8 @@
 //! - code whose address is taken is reached once code that can run takes the address, or data that such code
 //!   can read holds it.
 //!
-//! So is the way of a branch that constants rule out until something else arrives there (`constants`),
-//! and some code is reached only once something else is that has nothing to do with it on the face of it
-//! (`deferred`).
+//! So is the successor of a branch that constants rule out, until it becomes feasible (`constants`), and some code of
+//! the C library that runs only if other code does (`deferred`).
 
 mod changes;
 mod constants;
@@ -180,7 +179,7 @@ pub struct Code<'a> {
     thunks: thunks::Thunks,
     /// What registers hold, where one instruction cannot make an address.
     tracker: Option<held::Tracker>,
-    /// What has changed since somebody asked.
+    /// What has changed since [`Code::take_changed`] was called last.
     changes: changes::Changes,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,

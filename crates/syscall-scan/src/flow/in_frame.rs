@@ -10,8 +10,8 @@ use crate::image::Addr;
 use crate::values::ValueSet;
 
 impl Flows<'_> {
-    /// Whether a register may hold an address in the frame in front of an instruction. Where ways come together on
-    /// which it holds too many things to tell, each of them is asked.
+    /// Whether a register may hold an address in the frame in front of an instruction. Where a join has made its content
+    /// unknown, the states behind the predecessors tell.
     pub fn is_in_frame(&mut self, flow: &FunctionStates, at: Addr, register: Reg) -> bool {
         let Some(block) = flow.function.block_at(at) else { return true };
         let Some(state) = self.before(flow, at) else { return false };

@@ -60,7 +60,7 @@ pub struct Flows<'c> {
     flows: FxHashMap<Addr, Rc<FunctionStates>>,
     /// The numbers that registers hold in front of the blocks of functions.
     numbers: FxHashMap<Addr, Vec<Option<RegisterNumbers>>>,
-    /// Those while one of their unknowns is watched.
+    /// By function and pointer: the states while the pointer is watched, see [`Flows::watch`].
     watched: FxHashMap<(Addr, OriginId), Result<Rc<FunctionStates>, Addr>>,
     /// The summaries of callees.
     callees: FxHashMap<Addr, Callee>,

@@ -336,9 +336,8 @@ impl<'a> Parts<'a> {
     /// The name of a section; empty where the file does not have it.
     pub(super) fn name(&self, section: &SectionHeader) -> &str {
         let names = self.bytes.get(self.names.clone()).unwrap_or(&[]);
-        let name = names.get(section.sh_name..).unwrap_or(&[]);
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
-        std::str::from_utf8(&name[..end]).unwrap_or("")
+        let name = super::dynsym::name(names, section.sh_name).unwrap_or(&[]);
+        std::str::from_utf8(name).unwrap_or("")
     }
 
     /// The symbols of a symbol table.

@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use indexmap::IndexSet;
+
 use super::{DynamicSymbol, Object, Version};
 
 /// The number of a member of a process; 0 is the executable.
@@ -85,20 +87,13 @@ impl Process {
 
     /// These members and all that they need, breadth first, each once.
     pub fn closure(&self, first: &[MemberIndex]) -> Vec<MemberIndex> {
-        let mut seen = vec![false; self.members.len()];
-        let mut closure: Vec<MemberIndex> = Vec::new();
-        let mut add = |member: MemberIndex, closure: &mut Vec<MemberIndex>| {
-            if !std::mem::replace(&mut seen[member.get()], true) {
-                closure.push(member);
-            }
-        };
-        first.iter().for_each(|&member| add(member, &mut closure));
+        let mut closure: IndexSet<MemberIndex> = first.iter().copied().collect();
         let mut next = 0;
-        while let Some(&member) = closure.get(next) {
-            self.members[member.get()].needed.iter().for_each(|&needed| add(needed, &mut closure));
+        while let Some(&member) = closure.get_index(next) {
+            closure.extend(&self.members[member.get()].needed);
             next += 1;
         }
-        closure
+        closure.into_iter().collect()
     }
 
     /// Where references are looked up.

@@ -26,18 +26,31 @@ mod claims;
 mod escape;
 mod ways;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
 use rustc_hash::FxHashMap;
 
-use super::nodes::{Cut, Cuts};
-use crate::graph::{Graph, Life, SymbolPlace, Target};
+use super::alignment;
+use crate::graph::{Editor, Graph, Life, Node, SymbolPlace, Target};
 use crate::index::{InputId, NodeId};
 use crate::special::Rule;
 
 pub(super) use claims::Claim;
+
+/// For input sections that are cut at their variables, where.
+pub(super) type Cuts = FxHashMap<InputId, Vec<Cut>>;
+
+/// A piece of a section that is cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Where it begins, in bytes from the start of the input section.
+    pub start: u32,
+    /// It stays beside the piece before it.
+    pub glued: bool,
+}
 
 /// Where the data sections of a program may be cut, given a graph of it: only what is alive there counts.
 pub(super) fn cuts(graph: &Graph) -> Cuts {
@@ -65,6 +78,57 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
     }
     let cuts = sections.into_iter().filter_map(|(id, variables)| Some((id, variables.cuts()?)));
     cuts.collect()
+}
+
+/// Cuts the nodes of a graph, and glues pieces together. Says whether that changed anything.
+pub(super) fn apply(graph: &mut Graph, cuts: &Cuts) -> bool {
+    let mut pieces = pieces(graph, cuts);
+    let mut changed = false;
+    let aligns: Vec<u64> = graph.sections.iter().map(|section| section.align.into()).collect();
+    let mut editor = Editor::new(graph, "lift");
+    for (input, nodes) in &pieces {
+        for &node in nodes {
+            let piece = editor.graph().node(node);
+            let (start, size, align) = (offset(piece), piece.size, aligns[piece.section.get()]);
+            let inside =
+                cuts[input].iter().map(|cut| cut.start).filter(|&at| start < at && at < start + size);
+            let inside: Vec<(u32, u32)> = inside.map(|at| (at - start, alignment(align, at))).collect();
+            changed |= !inside.is_empty();
+            editor.split_data(node, &inside);
+        }
+    }
+    editor.finish();
+    if changed {
+        pieces = self::pieces(graph, cuts);
+    }
+    for (input, nodes) in &pieces {
+        for pair in nodes.windows(2) {
+            let start = offset(graph.node(pair[1]));
+            let Ok(cut) = cuts[input].binary_search_by_key(&start, |cut| cut.start) else { continue };
+            let glued_to = cuts[input][cut].glued.then_some(pair[0]);
+            let piece = &mut graph.nodes[pair[1].get()];
+            changed |= piece.glued_to != glued_to;
+            piece.glued_to = glued_to;
+        }
+    }
+    changed
+}
+
+/// The nodes of the sections that are cut, by rising offset.
+fn pieces(graph: &Graph, cuts: &Cuts) -> BTreeMap<InputId, Vec<NodeId>> {
+    let mut pieces: BTreeMap<InputId, Vec<NodeId>> = BTreeMap::new();
+    for node in graph.node_ids() {
+        if let Some(origin) = graph.node(node).origin().filter(|origin| cuts.contains_key(&origin.section)) {
+            pieces.entry(origin.section).or_default().push(node);
+        }
+    }
+    pieces.values_mut().for_each(|nodes| nodes.sort_by_key(|&node| offset(graph.node(node))));
+    pieces
+}
+
+/// Offset in bytes of a piece in its input section.
+fn offset(piece: &Node) -> u32 {
+    piece.origin().map_or(0, |origin| origin.offset)
 }
 
 /// The sections with more than one variable in them.
@@ -214,8 +278,7 @@ impl Variables {
         }
         let pieces = self.pieces.iter().zip(&self.joined).zip(&self.follows);
         let apart = pieces.filter(|((_, joined), _)| !**joined);
-        let cuts: Vec<Cut> =
-            apart.map(|((piece, _), &follows)| Cut { start: piece.start, follows }).collect();
+        let cuts: Vec<Cut> = apart.map(|((piece, _), &glued)| Cut { start: piece.start, glued }).collect();
         (cuts.len() > 1).then_some(cuts)
     }
 }
