@@ -26,9 +26,9 @@ use crate::recorder::Recorder;
 /// The longest instruction of any machine, in bytes (x86).
 const MAX_INSTRUCTION: usize = 15;
 
-/// What a log was made of.
+/// What was found in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Log {
+pub struct LogCounts {
     /// Lines with an instruction.
     pub instructions: u64,
     /// Instructions of the kernel that belong to a function of it.
@@ -42,7 +42,7 @@ pub struct Log {
     pub unknown: u64,
     /// Instructions elsewhere: firmware, boot loader, programs.
     pub elsewhere: u64,
-    /// Lines that are no line of such a log.
+    /// Lines that are not of such a log.
     pub unreadable: u64,
     /// Blocks of more than one instruction, of which not all may have run.
     pub long_blocks: u64,
@@ -71,8 +71,8 @@ impl Instruction {
 ///
 /// # Errors
 /// If the log cannot be read, is no such log, or is of another kernel.
-pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<Log> {
-    let mut log = Log::default();
+pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<LogCounts> {
+    let mut log = LogCounts::default();
     let mut in_block = 0;
     while let Some(line) = lines.read_line()? {
         let Some(instruction) = instruction(line) else {
@@ -92,7 +92,7 @@ pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>)
     Ok(log)
 }
 
-impl Log {
+impl LogCounts {
     fn note(&mut self, instruction: &Instruction, kernel: &KernelText, recorder: &mut Recorder<'_>) {
         self.instructions += 1;
         let bytes = instruction.bytes();
@@ -177,7 +177,7 @@ impl Log {
 }
 
 /// The section's entry for a log.
-pub fn run(log: &Log, trace: &str, kernel: &KernelText) -> Run {
+pub fn run(log: &LogCounts, trace: &str, kernel: &KernelText) -> Run {
     Run {
         source: "qemu".into(),
         trace: trace.into(),

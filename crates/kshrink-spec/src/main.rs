@@ -19,7 +19,7 @@ use kplan::Plan;
 use arguments::{Arguments, Task};
 use bisect::Bisection;
 use phases::Phases;
-use rewrite::Input;
+use rewrite::RewriteInput;
 use write::Writer;
 
 fn main() -> ExitCode {
@@ -34,10 +34,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let selected = arguments.passes(&plan);
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
-        Some(vmlinux) => Input::kernel(vmlinux)?,
-        None => Input::objects(&arguments.objects, &arguments.entry)?,
+        Some(vmlinux) => RewriteInput::kernel(vmlinux)?,
+        None => RewriteInput::objects(&arguments.objects, &arguments.entry)?,
     };
-    if let Input::Kernel { build, .. } = &input {
+    if let RewriteInput::Kernel { build, .. } = &input {
         match &task {
             Task::Relink(out) => relink::check_output(build, out)?,
             Task::EmitObject(file) => relink::check_apart(build, file)?,
@@ -81,8 +81,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// A plan that says something of system calls, but nothing of this kernel's, was made for another one.
-fn check_plan(plan: &Plan, path: Option<&Path>, input: &Input) -> Result<(), Failure> {
-    let (Input::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
+fn check_plan(plan: &Plan, path: Option<&Path>, input: &RewriteInput) -> Result<(), Failure> {
+    let (RewriteInput::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
     let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();
     if found.is_empty() || found.contains(&build.machine.to_string()) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! An order in the words of a linker.
+//! An order as a file for a linker.
 //!
 //! `lld` sorts by symbols and takes any function. The others sort by the names of input sections, so that they
 //! can move only what `-ffunction-sections` gave a section of its own: functions of the ordinary code, but not

@@ -98,13 +98,13 @@ const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// What went through.
+/// Counts over the programs that passed.
 #[derive(Default)]
 struct Figures {
     builds: usize,
     functions: usize,
     jump_tables: usize,
-    /// As `kcfg` has it: jumps through tables of which it knows the targets. Functions with others are carried whole.
+    /// Jumps through tables whose targets `kcfg` found. Functions with others are carried whole.
     resolved: u64,
     code_bytes: u64,
     code_bytes_after_reach: u64,
@@ -127,7 +127,7 @@ fn random_programs_do_what_they_did_before() {
             Err(failure) => failures.push(failure),
         }
     }
-    // Past the harness, which shows the output of failures only.
+    // Directly, because the test harness shows what a test prints only if it fails.
     let _ = writeln!(std::io::stderr(), "{}", figures.text(numbers.len(), start.elapsed()));
     assert!(
         failures.is_empty(),
@@ -173,7 +173,8 @@ fn program(number: usize, programs: usize) -> Result<Figures, String> {
     Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
 }
 
-/// Makes, compiles and runs the original programs, one for each level; `None` if the seed is no good.
+/// Makes, compiles and runs the original programs, one for each level; `None` if csmith fails with this seed, or
+/// the program does not end.
 fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option<Vec<Outcome>>, String> {
     let csmith = Run::new("csmith").args(["--seed", &seed.to_string(), "--output", "csmith.c"]);
     if chain.attempt(csmith.args(variant.csmith).limit(BUILD_LIMIT)).status != Some(0) {

@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 
-/// What a trial says.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The test passes.
