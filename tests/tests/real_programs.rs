@@ -1,7 +1,7 @@
 /*!
 Real programs, compiled for i386 from Debian's sources, go through the rewriter as lists of objects and must
-do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each put to work by a script of
-`fixtures/programs/workloads/`, which is the project's own test suite wherever it has one.
+do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each exercised by a script of
+`fixtures/programs/workloads/`, which runs the project's own test suite where there is one.
 
 The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked four times:
 from its objects, from what `--passes none` and `--passes reach` make of them, and with all of its code

@@ -53,7 +53,7 @@ struct DumpedRange {
     offset: u64,
 }
 
-/// Feeds the counters in the dump at `path` to `recorder`. With `base`, the dump is raw memory from that
+/// Reads the counters in the dump at `path`, and records the blocks that ran. With `base`, the dump is raw memory from that
 /// physical address on.
 ///
 /// # Errors
@@ -111,7 +111,7 @@ pub fn read(
     Ok(dump)
 }
 
-/// The whole of a block.
+/// All bytes of a block.
 fn place(kernel: &KernelText, block: &Block) -> Place {
     let offsets = block.original_offset..block.original_offset + block.original_size;
     let sections = kernel.linked.sections.iter();
@@ -134,7 +134,7 @@ impl DumpCounts {
     }
 }
 
-/// The section's entry for a dump.
+/// The dump as an entry of [`kplan::Coverage::runs`].
 pub fn run(trace: &str, kernel: &KernelText) -> Run {
     Run {
         source: "kcore".into(),
@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// Fills `bytes` with what is at the virtual address `address`, or else at the physical address
-    /// `physical`. Whether the dump has it.
+    /// `physical`. Returns whether the dump has it.
     fn read(&mut self, address: u64, physical: u64, bytes: &mut [u8]) -> Result<bool> {
         let size = bytes.len() as u64;
         let within = |start: u64, range: &DumpedRange, wanted: u64| {
@@ -208,7 +208,7 @@ impl Memory {
     }
 }
 
-/// The ranges of an ELF core.
+/// The ranges of memory in an ELF core.
 fn ranges(file: &mut File, name: &str) -> Result<Vec<DumpedRange>> {
     let wrong = |problem: String| Error::NotATrace {
         name: name.into(),

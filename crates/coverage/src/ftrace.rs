@@ -26,10 +26,10 @@ use crate::lines::Lines;
 /// What stands before the caller of a function.
 const CALLER: &[u8] = b"<-";
 
-/// Most processors that a graph can be of (`NR_CPUS` is at most this many).
+/// The largest number of processors (`NR_CPUS` is at most this many).
 const MAX_PROCESSORS: usize = 8192;
 
-/// Deepest nesting of a graph (`FTRACE_RETFUNC_DEPTH` is 50).
+/// The deepest call stack of a function graph (`FTRACE_RETFUNC_DEPTH` is 50).
 const MAX_DEPTH: usize = 1024;
 
 /// What was found in a trace.
@@ -44,7 +44,7 @@ pub struct TraceCounts {
     pub unknown: FxHashMap<String, u64>,
     /// The names that several functions have, and that no address told apart.
     pub ambiguous: FxHashSet<String>,
-    /// Events that the kernel had to throw away, as the trace says itself.
+    /// Events that the kernel dropped, as the trace says.
     pub lost: u64,
     /// Whether the last line was cut off.
     pub is_cut: bool,
@@ -64,9 +64,9 @@ struct Symbol<'a> {
 enum Line<'a> {
     /// A function was entered.
     Call { function: Symbol<'a>, caller: Option<Symbol<'a>> },
-    /// Of a graph: a function was entered on a processor. A leaf has returned as well; others have a line for that.
+    /// In the function graph: a function was entered on a processor. A leaf has returned as well; others have a line for that.
     Enter { processor: usize, function: Symbol<'a>, is_leaf: bool },
-    /// Of a graph: the function at the top of a processor's call stack returns.
+    /// In the function graph: the function at the top of a processor's call stack returns.
     Leave { processor: usize },
     /// Events were lost.
     Lost(u64),
@@ -80,7 +80,7 @@ pub struct CallRecorder<'a> {
     kernel: &'a KernelText,
     functions: FxHashMap<FunctionIndex, EnteredFunction>,
     calls: FxHashMap<(FunctionIndex, FunctionIndex), u64>,
-    /// Of a graph, the call stack of each processor; `None` for a function that is not known or not the only one of its
+    /// Of the function graph, the call stack of each processor; `None` for a function that is not known or not the only one of its
     /// name.
     stacks: FxHashMap<usize, Vec<Option<FunctionIndex>>>,
 }
@@ -100,7 +100,7 @@ impl<'a> CallRecorder<'a> {
         CallRecorder { kernel, functions, calls, stacks }
     }
 
-    /// Feeds a trace.
+    /// Reads a trace, and records what it names.
     ///
     /// # Errors
     /// If the trace cannot be read, is no such trace, or names nothing that the kernel has.
@@ -140,7 +140,7 @@ impl<'a> CallRecorder<'a> {
         }
     }
 
-    /// Notes that a function was entered. Returns it if there is only one of that name.
+    /// Records that a function was entered. Returns it if it is the only one of that name.
     fn enter(
         &mut self,
         symbol: Symbol<'_>,
@@ -198,7 +198,7 @@ impl<'a> CallRecorder<'a> {
         }
     }
 
-    /// The section, of one run.
+    /// The section `coverage`, of this one trace.
     pub fn finish(self, run: Run) -> Coverage {
         let mut entered: Vec<_> = self.functions.into_iter().collect();
         entered.sort_by_key(|(_, entered)| entered.first);
@@ -275,7 +275,7 @@ impl TraceCounts {
     }
 }
 
-/// The section's entry for a trace.
+/// The trace as an entry of [`kplan::Coverage::runs`].
 pub fn run(trace: &TraceCounts, name: &str, kernel: &KernelText) -> Run {
     Run {
         source: "ftrace".into(),

@@ -60,7 +60,7 @@ impl<'a> Recorder<'a> {
         self.clock == 0
     }
 
-    /// The section, of one run.
+    /// The section `coverage`, of this one trace.
     pub fn finish(self, run: Run) -> Coverage {
         let kernel = self.kernel;
         let functions = self.functions.into_iter().enumerate();

@@ -3,7 +3,8 @@
 //!
 //! Such a block counts as run where control can come to it directly (it follows, is branched to or called) from the
 //! kernel's entry point, from a block that ran, or from another one that counts as run (Chanet et al. 2007, section
-//! 4.2). That takes in what a branch went past; code that is reached through a pointer alone is left out.
+//! 4.2). Of a branch both ways count, also the one that was never taken; code that is reached through
+//! a pointer alone is left out.
 
 use kisa::{BranchKind, Flow, Isa, isa};
 use kplan::{Block, BlockMap};

@@ -339,7 +339,7 @@ fn relocations(
             addend,
         });
     }
-    // Already in order as gas writes them. Those at one offset stay in theirs, which has a meaning.
+    // gas writes them in order. A stable sort, because the order of those at one offset has a meaning.
     section.relocs.sort_by_key(|reloc| reloc.offset);
     Ok(())
 }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
     let plan_path = named_or_piped(arguments.plan.as_deref());
-    // An empty pipe is the end of a pipeline that failed, and says so itself.
+    // An empty pipe, which a command that failed leaves, is bad input.
     let plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
     let selected = arguments.passes(&plan);
     let mut phases = Phases::start(Progress::spinner("reading"));

@@ -127,7 +127,7 @@ impl SectionPages {
         self.pages.iter().filter(|page| page.ran > 0).count()
     }
 
-    /// Enters a function on its pages.
+    /// Adds a function to the pages that it lies on.
     fn place(&mut self, function: usize, addresses: Range<u64>, ran: &RangeSet<u64>, page_size: u64) {
         let end = |page: &Page| page_at(page.address, page_size).end;
         let first = self.pages.partition_point(|page| end(page) <= addresses.start);
@@ -144,7 +144,7 @@ fn page_at(address: u64, page_size: u64) -> Range<u64> {
     address..address.saturating_add(page_size)
 }
 
-/// What two ranges share; empty, but not reversed, if that is nothing.
+/// The intersection of two ranges; empty, but never reversed, if they are disjoint.
 fn intersection(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)

@@ -74,7 +74,7 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
     write(&formatted, &arguments.output)
 }
 
-/// The input section of a function that may be moved: what the map says, or what its name tells.
+/// The input section of a function that may be moved: by the map, or else by its name.
 fn input_section(hot: &HotCode, function: &Hot, map: Option<&LinkMap>) -> Option<InputSection> {
     let region = &hot.regions[function.region];
     match map {
@@ -130,7 +130,7 @@ fn pages(
     Ok(output.commit()?)
 }
 
-/// The hot code, with a word on standard error where the coverage and the kernel differ.
+/// The hot code. How the coverage and the kernel differ is said on standard error.
 fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotCode, Failure> {
     let hot = kernel.hot_code(coverage);
     let (of, path) = (coverage.functions.len(), vmlinux.display());

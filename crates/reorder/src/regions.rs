@@ -69,7 +69,7 @@ fn marked_ranges<'a>(symbols: impl Iterator<Item = (&'a str, u64)>) -> Vec<(Stri
     marked
 }
 
-/// Appends the regions of a section.
+/// Appends the regions of one section.
 fn cut_section(
     section: &TextSection,
     is_init: bool,

@@ -1,9 +1,9 @@
 /*!
 Random programs, compiled in many ways, go through the rewriter and must do what they did before.
 
-Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et al., PLDI 2011), free of undefined
-behaviour, which prints a checksum of all its variables, and one full of `switch` statements, which csmith
-does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
+Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et
+al., PLDI 2011), free of undefined behaviour, which prints a checksum of all its variables, and one full of `switch`
+statements, which csmith does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
 [`VARIANTS`], go through `--passes none`, through `--passes reach`, and through passes that shuffle all code
 ([`SHUFFLED`]), are linked as the original was, and have to print the same with the same exit status.
 

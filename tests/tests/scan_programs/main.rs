@@ -1,7 +1,7 @@
 /*!
-What programs are seen to ask of the kernel is in the plan that the scanner makes of them.
+The system calls that programs are seen to make are in the plans that the scanner makes of these programs.
 
-The scripts of `fixtures/scan/` put the programs of Debian packages to work in a root file system that holds
+The scripts of `fixtures/scan/` run the programs of Debian packages in a root file system that holds
 nothing else (`fixtures/scan/box.sh`), under `strace -f`. They start more than three hundred; those of
 [`PROGRAMS`], from all that any script makes them do, are scanned in that root. A call that was seen and is not in
 a plan which says that it is complete is a failure, and of [`LEAST_WHOLE`] programs at least every call that was

@@ -1,8 +1,8 @@
 /*!
 GCC's own execution tests go through the rewriter, and must do what they did before.
 
-They are programs of C that end with 0 if the compiler did right, most of them because it once did not: they hold what
-compilers make of the odd corners of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at
+They are C programs that exit with 0 if they were compiled correctly. Most of them are regression tests, for the odd
+corners of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at
 all of [`LEVELS`], with the options that its directives ask for ([`Case`]), and has to do the same after each of
 [`PASSES`]. A program that the rewriter refuses with a clear error is counted by the reason, and is no failure; a
 difference is one.

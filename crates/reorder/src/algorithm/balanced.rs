@@ -76,7 +76,8 @@ fn bisect(nodes: &mut [Node], sides: &mut [[u32; 2]]) {
 
 /// Exchanges pairs of nodes, those that gain most first, and says whether there were any. The papers compute
 /// all gains and then exchange; here the gain of an exchange takes those before it into account, so that the
-/// cost only falls. In the papers two exchanges can undo one another, round after round, which they prevent by chance.
+/// cost only falls. In the papers two exchanges can undo one another, round after round, so that they skip some
+/// at random.
 fn improve(nodes: &mut [Node], middle: usize, sides: &mut [[u32; 2]]) -> bool {
     for node in nodes.iter() {
         for &utility in &node.utilities {
