@@ -18,7 +18,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHN_LORESERVE, SHT_NOTE};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHN_LORESERVE};
 use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_FUNC, STT_SECTION, Sym};
 use rustc_hash::FxHashMap;
 
@@ -136,7 +136,7 @@ impl Functions {
         let mut result = Functions {
             machine: file.machine,
             entry: file.header.e_entry,
-            build_id: build_id(&file)?,
+            build_id: file.build_id()?,
             sections,
             functions: Vec::new(),
             names: FxHashMap::default(),
@@ -375,29 +375,4 @@ fn candidates<'a>(
 fn is_mapping_symbol(machine: Machine, name: &str) -> bool {
     let kind = name.split('.').next().unwrap_or(name);
     matches!(machine, Machine::Arm | Machine::Aarch64) && matches!(kind, "$a" | "$d" | "$t" | "$x")
-}
-
-/// The build ID, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
-fn build_id(file: &ElfFile<'_>) -> Result<Option<String>> {
-    for (index, header) in file.sections.iter().enumerate() {
-        if header.sh_type != SHT_NOTE {
-            continue;
-        }
-        let mut notes = file.content(index)?;
-        // Name size, content size, type; then name and content, each padded to 4 bytes.
-        while let Some((head, rest)) = notes.split_at_checked(12) {
-            let word =
-                |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-            let (name_size, content_size) = (word(0), word(4));
-            let content_at = name_size.next_multiple_of(4);
-            let content = rest.get(content_at..content_at.saturating_add(content_size));
-            let Some(content) = content else { break };
-            if word(8) == 3 && rest.starts_with(b"GNU\0") && name_size == 4 {
-                return Ok(Some(content.iter().map(|byte| format!("{byte:02x}")).collect()));
-            }
-            let Some(next) = rest.get(content_at + content_size.next_multiple_of(4)..) else { break };
-            notes = next;
-        }
-    }
-    Ok(None)
 }
