@@ -25,7 +25,7 @@ const DOCUMENT: Document = Document { what: "a map of blocks", schema: "kshrink-
 
 /// The map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(try_from = "UncheckedBlockMap")]
 pub struct BlockMap {
     /// The original functions.
     pub functions: Vec<BlockFunction>,
@@ -140,17 +140,19 @@ impl BlockMap {
 
 /// The map as it is written, before it is known to make sense.
 #[derive(Deserialize)]
-struct Unchecked {
+struct UncheckedBlockMap {
     functions: Vec<BlockFunction>,
     blocks: Vec<Block>,
     #[serde(default)]
     counters: Option<Counters>,
 }
 
-impl TryFrom<Unchecked> for BlockMap {
+impl TryFrom<UncheckedBlockMap> for BlockMap {
     type Error = String;
 
-    fn try_from(Unchecked { functions, blocks, counters }: Unchecked) -> Result<BlockMap, String> {
+    fn try_from(
+        UncheckedBlockMap { functions, blocks, counters }: UncheckedBlockMap,
+    ) -> Result<BlockMap, String> {
         let mut end = Some(0);
         for (index, block) in blocks.iter().enumerate() {
             let Some(function) = functions.get(block.function) else {
