@@ -12,6 +12,7 @@ mod carried;
 pub mod edges;
 pub mod graph;
 pub mod index;
+pub mod instructions;
 pub mod lift;
 pub mod lower;
 pub mod print;

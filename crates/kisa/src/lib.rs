@@ -15,7 +15,10 @@ pub mod x86;
 
 use kelf::{Machine, RelocClass};
 
-pub use semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+pub use semantics::{
+    Address, BinaryOp, Condition, Effect, Flags, Memory, Reg, Symbol, TEMPORARY, Value, low_bytes, low_mask,
+    sign_extend,
+};
 
 /// An instruction set whose code can be read.
 pub trait Isa: Sync {
@@ -119,6 +122,14 @@ pub trait Rewritable: Isa {
     /// The registers through which the instruction at the start of `bytes` reaches memory without saying so
     /// (string instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
     fn string_registers(&self, bytes: &[u8]) -> u64;
+
+    /// Appends to `out` what the instruction at the start of `bytes` computes, where some of its fields are left to the
+    /// linker. An address that counts from the instruction itself, and that nothing relocates, is unknown.
+    fn relocated_effects(&self, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>);
+
+    /// Whether the instruction at the start of `bytes` reads one of the flags that conditions ask for; so does what is
+    /// no instruction.
+    fn reads_flags(&self, bytes: &[u8]) -> bool;
 
     /// The registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
@@ -287,6 +298,19 @@ pub struct AddressField {
     pub r_type: u32,
     /// What that computes.
     pub class: RelocClass,
+}
+
+/// A field of an instruction that the linker fills in: with `symbol + addend`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelocatedField {
+    /// Where in the instruction, in bytes from its start.
+    pub offset: u8,
+    /// Width in bytes.
+    pub width: u8,
+    /// What the linker computes, the address of the instruction aside.
+    pub symbol: Symbol,
+    /// What is added to it.
+    pub addend: i64,
 }
 
 /// One encoding of a branch.

@@ -5,6 +5,14 @@
 //! system-call number or a switch index about; everything else is a clobber. A model this small can be
 //! checked by reading it, and what it does not know it forgets, which is always safe.
 
+use std::num::NonZeroU32;
+
+mod access;
+mod numbers;
+
+pub use access::{Flags, Memory};
+pub use numbers::{low_bytes, low_mask, sign_extend};
+
 /// A register of the machine, as its widest part (`%eax` and `%al` are one register): the machine's own
 /// number, 0 to 63.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -14,7 +22,13 @@ pub struct Reg(pub u8);
 /// instruction to the next.
 pub const TEMPORARY: Reg = Reg(32);
 
-/// An address expression: `base + index * scale + displacement`, or thread-relative where `segment` is
+/// A number that the linker computes: the address of a symbol, say. Whoever reads relocated code
+/// ([`crate::Rewritable::relocated_effects`]) gives these out; all that the model knows is that two that are equal
+/// stand for one number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Symbol(pub NonZeroU32);
+
+/// An address expression: `base + index * scale + symbol + displacement`, or thread-relative where `segment` is
 /// set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Address {
@@ -22,8 +36,10 @@ pub struct Address {
     pub base: Option<Reg>,
     /// Index register and its factor in bytes.
     pub index: Option<(Reg, u8)>,
+    /// What the linker adds, where the displacement is a relocated field.
+    pub symbol: Option<Symbol>,
     /// Displacement in bytes, sign-extended: addresses wrap around at the machine's word (absolute if
-    /// there is neither base nor index; program-counter-relative addresses arrive here already
+    /// there is neither base nor index nor symbol; program-counter-relative addresses arrive here already
     /// absolute).
     pub displacement: i64,
     /// Relative to a segment base that the model does not know (`%fs`, `%gs`).
@@ -35,6 +51,13 @@ pub struct Address {
 pub enum Value {
     /// A number.
     Const(u64),
+    /// What the linker makes of a relocated field: `symbol + addend`.
+    Symbol {
+        /// What the linker computes.
+        symbol: Symbol,
+        /// What is added to it.
+        addend: i64,
+    },
     /// A register's content, zero-extended from `width` bytes.
     Reg {
         /// Which register.
@@ -184,21 +207,6 @@ pub enum Effect {
     },
     /// All that follows happens only if this holds of the last comparison, the transfer of control included.
     OnlyIf(Condition),
-}
-
-impl Effect {
-    /// The registers that it writes, as a set of bits by [`Reg`].
-    pub fn registers_written(&self) -> u64 {
-        match *self {
-            Effect::Set { dst, .. }
-            | Effect::MaybeSet { dst, .. }
-            | Effect::SetSigned { dst, .. }
-            | Effect::Binary { dst, .. }
-            | Effect::Clobber(dst) => 1 << dst.0,
-            Effect::Swap(a, b) => 1 << a.0 | 1 << b.0,
-            _ => 0,
-        }
-    }
 }
 
 /// What a conditional branch asks of the comparison of `left` with `right`.

@@ -257,7 +257,7 @@ impl Model {
                 };
                 self.addresses(&from)?.into_iter().map(load).collect()
             }
-            Value::Unknown => None,
+            Value::Symbol { .. } | Value::Unknown => None,
         }
     }
 

@@ -9,11 +9,11 @@
 
 use std::sync::LazyLock;
 
+use kisa::low_mask;
 use kplan::Abi;
 use rustc_hash::FxHashMap;
 
 use crate::abi::{name, of_abi};
-use crate::flow::low_mask;
 
 /// How many registers a system call can take arguments in.
 pub const MAX_ARGUMENTS: usize = 6;

@@ -298,8 +298,7 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<
             let exit = code.exit_at(at).map(|exit| code.exit(exit).kind);
             let pushed = !matches!(exit, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
             let displacement = i64::from(word) * (argument as i64 + i64::from(pushed));
-            let from =
-                Address { base: Some(convention.stack_pointer), index: None, displacement, segment: false };
+            let from = Address { base: Some(convention.stack_pointer), displacement, ..Address::default() };
             Value::Load { from, width: word }
         }
         _ => {

@@ -11,10 +11,11 @@
 use std::cell::LazyCell;
 use std::cmp::Reverse;
 
+use kflow::BlockIndex;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::code::{Block, BlockIndex, Code, ExitId, ExitKind, Fingerprint, Function};
+use crate::code::{Block, Code, ExitId, ExitKind, Fingerprint, Function};
 use crate::flow::Flows;
 use crate::image::Addr;
 use crate::parallel::share;

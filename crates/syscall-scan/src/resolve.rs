@@ -7,13 +7,13 @@
 
 use std::collections::BTreeSet;
 
-use kisa::Value;
+use kisa::{Value, low_mask, sign_extend};
 use rustc_hash::FxHashMap;
 
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
-use crate::flow::{Domain, Flows, State, low_mask, sign_extend};
+use crate::flow::{Domain, Flows, State};
 use crate::follow::{Lost, Stored, calls_through, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};

@@ -17,12 +17,13 @@
 use std::cmp::Ordering;
 
 use kelf::Machine;
-use kisa::{Address, BinaryOp, Effect, Flow, Reg, Value};
+use kflow::BlockIndex;
+use kisa::{Address, BinaryOp, Effect, Flow, Reg, Value, sign_extend};
 use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
-use crate::code::{Block, BlockIndex, Code, Entry, ExitId, ExitKind, Function};
-use crate::flow::{Flows, FunctionStates, State, constant_address, sign_extend};
+use crate::code::{Block, Code, Entry, ExitId, ExitKind, Function};
+use crate::flow::{Flows, FunctionStates, State, constant_address};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Atom, Origin, ValueSet};
 

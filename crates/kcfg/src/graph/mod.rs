@@ -20,7 +20,7 @@ use std::ops::Range;
 use goblin::elf::reloc::R_386_GOTPC;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use kelf::{Machine, RelocClass};
-use kisa::{Effect, Reg, Rewritable, Value};
+use kisa::Rewritable;
 use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, TableId};
@@ -219,50 +219,6 @@ impl Graph {
     /// The instruction set.
     pub fn isa(&self) -> &'static dyn Rewritable {
         kisa::rewritable(self.machine).expect("lifting needed it already")
-    }
-
-    /// The node's bytes with a number of its own in every relocated field, so that no two fields, and no
-    /// field and a constant, look alike.
-    pub fn masked_bytes(&self, id: NodeId) -> Vec<u8> {
-        let mut bytes = self.bytes_of(id).to_vec();
-        let first = self.node(id).refs.start;
-        for (i, reference) in self.refs_of(id).iter().enumerate() {
-            let mark = (0x6000_0000 + first + i as u32).to_le_bytes();
-            let start = reference.offset as usize;
-            let width = usize::from(reference.width).min(mark.len());
-            if let Some(field) = bytes.get_mut(start..start + width) {
-                field.copy_from_slice(&mark[..width]);
-            }
-        }
-        bytes
-    }
-
-    /// What each instruction of a node computes; empty if the node holds something else than instructions.
-    pub fn effects(&self, id: NodeId) -> Vec<Vec<Effect>> {
-        let (isa, bytes) = (self.isa(), &self.masked_bytes(id));
-        let mut all = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let Some(insn) = isa.decode(&bytes[at..], at as u64) else { return Vec::new() };
-            let mut effects = Vec::new();
-            isa.effects(&bytes[at..], at as u64, &mut effects);
-            all.push(effects);
-            at += usize::from(insn.len);
-        }
-        all
-    }
-
-    /// The register that indexes the table, if the block ends with a jump through a table of addresses
-    /// (`jmp *table(, index, word size)`).
-    pub fn table_index(&self, id: NodeId) -> Option<Reg> {
-        let last = self.effects(id).pop()?;
-        let address = last.iter().find_map(|effect| match effect {
-            Effect::Transfer(Value::Load { from, .. }) => Some(*from),
-            _ => None,
-        })?;
-        let (index, scale) = address.index?;
-        let plain = address.base.is_none() && !address.segment && scale == self.machine.word_size();
-        plain.then_some(index)
     }
 
     /// The symbols of code, in the order of the link.

@@ -4,7 +4,7 @@
 //! computes with one in between.
 
 use crate::arm::condition;
-use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask};
 
 use super::decode;
 use super::memory::Access;
@@ -60,8 +60,8 @@ impl Model<'_> {
 
     /// One of two numbers.
     fn choose(&mut self, dst: Reg, one: u64, other: u64, width: u8) {
-        self.set(dst, Value::Const(one & ones(width)), width);
-        self.out.push(Effect::MaybeSet { dst, value: Value::Const(other & ones(width)), width });
+        self.set(dst, Value::Const(one & low_mask(width)), width);
+        self.out.push(Effect::MaybeSet { dst, value: Value::Const(other & low_mask(width)), width });
     }
 
     // Branches, exceptions and system instructions.
@@ -171,7 +171,7 @@ impl Model<'_> {
             (true, right) => Effect::Compare { left, right, width },
             // `cmn x0, #1` sets the flags as `cmp x0, #-1` does.
             (false, Value::Const(number)) if number != 0 => {
-                let right = Value::Const(number.wrapping_neg() & ones(width));
+                let right = Value::Const(number.wrapping_neg() & low_mask(width));
                 Effect::Compare { left, right, width }
             }
             _ => Effect::ClobberFlags,
@@ -205,10 +205,10 @@ impl Model<'_> {
         let (dst, shift) = (word.reg(0), 16 * word.field(21, 2));
         let number = u64::from(word.field(5, 16)) << shift;
         match word.field(29, 2) {
-            0 => self.set(dst, Value::Const(!number & ones(width)), width),
-            2 => self.set(dst, Value::Const(number & ones(width)), width),
+            0 => self.set(dst, Value::Const(!number & low_mask(width)), width),
+            2 => self.set(dst, Value::Const(number & low_mask(width)), width),
             3 => {
-                let keep = Value::Const(!(0xffff << shift) & ones(width));
+                let keep = Value::Const(!(0xffff << shift) & low_mask(width));
                 let own = Value::Reg { reg: dst, width };
                 self.binary(BinaryOp::And, dst, own, keep, width);
                 self.binary(BinaryOp::Or, dst, own, Value::Const(number), width);
@@ -326,7 +326,7 @@ impl Model<'_> {
         };
         if word.bit(21) {
             // `bic`, `orn`, `eon`, `mvn`
-            self.binary(BinaryOp::Xor, TEMPORARY, right, Value::Const(ones(width)), width);
+            self.binary(BinaryOp::Xor, TEMPORARY, right, Value::Const(low_mask(width)), width);
             right = Self::temporary(width);
         }
         self.logical(right, false);
@@ -405,7 +405,7 @@ impl Model<'_> {
             (false, true, Value::Reg { reg, .. }) => {
                 Some(Value::Address(Address { base: Some(reg), displacement: 1, ..Address::default() }))
             }
-            (true, false, Value::Const(_)) => Some(Value::Const(ones(width))),
+            (true, false, Value::Const(_)) => Some(Value::Const(low_mask(width))),
             (true, true, Value::Const(_)) => Some(Value::Const(0)),
             _ => None,
         };
@@ -451,11 +451,6 @@ impl Model<'_> {
         self.out.extend([Effect::ClobberRange(from), Effect::ClobberMemory, Effect::ClobberFlags]);
         self.clobber(self.word.reg_or_sp(0));
     }
-}
-
-/// All ones in so many bytes.
-fn ones(width: u8) -> u64 {
-    if width >= 8 { u64::MAX } else { (1 << (8 * u32::from(width))) - 1 }
 }
 
 /// The low bytes of a register. `None` for the zero register.

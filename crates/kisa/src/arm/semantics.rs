@@ -252,7 +252,7 @@ impl Model<'_> {
                 base => (Some(Reg(base)), 0),
             };
             let index = Some((Reg(src), 1 << by));
-            self.set(dst, Value::Address(Address { base, index, displacement, segment: false }));
+            self.set(dst, Value::Address(Address { base, index, displacement, ..Address::default() }));
         } else {
             self.compute(data, dst, left, right, flags);
         }
@@ -482,7 +482,7 @@ impl Model<'_> {
             PC => (None, i64::from(program_counter(self.at))),
             base => (Some(Reg(base)), 0),
         };
-        let from = Address { base, index: Some((Reg(index), width)), displacement, segment: false };
+        let from = Address { base, index: Some((Reg(index), width)), displacement, ..Address::default() };
         let pc = program_counter(self.at) | 1;
         self.set(TEMPORARY, Value::Load { from, width });
         self.binary(BinaryOp::Shl, TEMPORARY, TEMPORARY_VALUE, Value::Const(1));

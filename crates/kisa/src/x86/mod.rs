@@ -4,7 +4,7 @@ use kelf::Machine;
 
 use super::{
     AddressField, Branch, BranchForm, BranchKind, Condition, Effect, Explained, Insn, Isa, MemoryOperand,
-    Reader, Reg, Rewritable,
+    Reader, Reg, RelocatedField, Rewritable,
 };
 
 mod branch;
@@ -107,6 +107,14 @@ impl Rewritable for X86 {
 
     fn string_registers(&self, bytes: &[u8]) -> u64 {
         operands::string_registers(self.bits, bytes)
+    }
+
+    fn relocated_effects(&self, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>) {
+        semantics::relocated_effects(self.bits, bytes, fields, out)
+    }
+
+    fn reads_flags(&self, bytes: &[u8]) -> bool {
+        operands::reads_flags(self.bits, bytes)
     }
 
     fn call_clobbered(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! What instructions read, and where their memory operand is.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
 use super::decode::{self, Decoded};
 use super::semantics::registers::{EDI, ESI};
@@ -46,6 +46,14 @@ pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
     let used = factory.info(&instruction).used_registers();
     let read = used.iter().filter(|used| reads(used.access()));
     read.filter_map(|used| general(used.register())).fold(0, |set, reg| set | 1 << reg.0)
+}
+
+/// See [`crate::Rewritable::reads_flags`].
+pub(super) fn reads_flags(bits: u32, bytes: &[u8]) -> bool {
+    const ASKED_FOR: u32 =
+        RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
+    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return true };
+    instruction.rflags_read() & ASKED_FOR != 0
 }
 
 /// `xor %eax, %eax`: reads nothing that matters.

@@ -21,7 +21,8 @@ use iced_x86::{
 mod arithmetic;
 
 use super::decode;
-use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Value};
+use crate::RelocatedField;
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Value, low_bytes};
 
 /// The general registers, by the numbers that instructions encode them with. `EAX` is also `RAX`.
 pub mod registers {
@@ -72,8 +73,34 @@ pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effec
 /// The same of an instruction that is decoded.
 pub(super) fn effects_of(bits: u32, instruction: &Instruction, out: &mut Vec<Effect>) {
     if !instruction.is_invalid() {
-        Model { bits, word: (bits / 8) as u8, instruction, out }.run();
+        Model { bits, word: (bits / 8) as u8, instruction, relocated: None, out }.run();
     }
+}
+
+/// See [`crate::Rewritable::relocated_effects`].
+pub(super) fn relocated_effects(bits: u32, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>) {
+    let mut decoder = Decoder::with_ip(bits, bytes, 0, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        return;
+    }
+    let mut relocated = Relocated::default();
+    if !fields.is_empty() {
+        let constants = decoder.get_constant_offsets(&instruction);
+        let field = |has: bool, offset: usize| {
+            fields.iter().copied().find(|field| has && usize::from(field.offset) == offset)
+        };
+        relocated.displacement = field(constants.has_displacement(), constants.displacement_offset());
+        relocated.immediate = field(constants.has_immediate(), constants.immediate_offset());
+    }
+    Model { bits, word: (bits / 8) as u8, instruction: &instruction, relocated: Some(relocated), out }.run();
+}
+
+/// The constants of an instruction that the linker fills in.
+#[derive(Clone, Copy, Default)]
+struct Relocated {
+    displacement: Option<RelocatedField>,
+    immediate: Option<RelocatedField>,
 }
 
 /// One instruction on its way into effects.
@@ -82,6 +109,8 @@ struct Model<'a> {
     /// Width of an address and of a stack slot in bytes.
     word: u8,
     instruction: &'a Instruction,
+    /// `None` of code that is linked.
+    relocated: Option<Relocated>,
     out: &'a mut Vec<Effect>,
 }
 
@@ -120,7 +149,7 @@ impl Model<'_> {
             Adc => self.with_carry(BinaryOp::Add, 1),
             Sbb => self.subtract_with_borrow(),
             Neg => self.negate(),
-            Not => self.arithmetic(BinaryOp::Xor, Value::Const(truncate(u64::MAX, self.width(0)))),
+            Not => self.arithmetic(BinaryOp::Xor, Value::Const(low_bytes(u64::MAX, self.width(0)))),
             Sar if self.spreads_sign() => self.spread_sign(),
             Cdq => self.choose(EDX, 0, u64::MAX, 4),
             Cqo => self.choose(EDX, 0, u64::MAX, 8),
@@ -174,15 +203,33 @@ impl Model<'_> {
                 Some(from) if self.width(operand) <= 8 => Value::Load { from, width: self.width(operand) },
                 _ => Value::Unknown,
             },
+            _ if self.relocated.is_some_and(|relocated| relocated.immediate.is_some()) => self.symbol(),
             _ => match self.instruction.try_immediate(operand) {
-                Ok(value) => Value::Const(truncate(value, self.width_of_immediate())),
+                Ok(value) => Value::Const(low_bytes(value, self.width_of_immediate())),
                 Err(_) => Value::Unknown,
             },
         }
     }
 
+    /// The immediate that the linker fills in.
+    fn symbol(&self) -> Value {
+        match self.relocated.and_then(|relocated| relocated.immediate).filter(is_whole) {
+            Some(field) => Value::Symbol { symbol: field.symbol, addend: field.addend },
+            None => Value::Unknown,
+        }
+    }
+
     fn address(&self) -> Option<Address> {
-        address(self.bits, self.instruction)
+        let address = address(self.bits, self.instruction)?;
+        let Some(relocated) = self.relocated else { return Some(address) };
+        match relocated.displacement {
+            Some(field) => is_whole(&field).then_some(Address {
+                symbol: Some(field.symbol),
+                displacement: field.addend,
+                ..address
+            }),
+            None => (!self.instruction.is_ip_rel_memory_operand()).then_some(address),
+        }
     }
 
     /// `lea` computes an address and ignores segments.
@@ -366,7 +413,10 @@ impl Model<'_> {
             return self.forget(); // far calls
         }
         let displacement = self.instruction.next_ip() as i64;
-        let back = Value::Address(Address { displacement, ..Address::default() });
+        let back = match self.relocated {
+            Some(_) => Value::Unknown,
+            None => Value::Address(Address { displacement, ..Address::default() }),
+        };
         let width = self.word;
         self.out.push(Effect::Store { to: self.stack(-i64::from(width)), value: back, width });
         self.add_to_stack_pointer(-i64::from(width));
@@ -473,6 +523,7 @@ pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
     Some(Address {
         base,
         index: index.map(|reg| (reg, instruction.memory_index_scale() as u8)),
+        symbol: None,
         displacement: if bits == 32 { i64::from(displacement as u32 as i32) } else { displacement as i64 },
         segment,
     })
@@ -482,6 +533,11 @@ pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
 fn is_operand_memory(instruction: &Instruction) -> bool {
     let explicit = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     explicit && !instruction.is_stack_instruction() && !instruction.is_vsib()
+}
+
+/// Whether a field has room for an address; parts of one are not followed.
+fn is_whole(field: &RelocatedField) -> bool {
+    field.width >= 4
 }
 
 fn writes(access: OpAccess) -> bool {
@@ -526,11 +582,6 @@ pub(super) fn condition(code: ConditionCode) -> Condition {
         ConditionCode::ge => Condition::GreaterOrEqual,
         _ => Condition::Other,
     }
-}
-
-/// The low `width` bytes of a value.
-fn truncate(value: u64, width: u8) -> u64 {
-    if width >= 8 { value } else { value & ((1 << (8 * u32::from(width))) - 1) }
 }
 
 #[cfg(test)]

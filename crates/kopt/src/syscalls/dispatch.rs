@@ -13,7 +13,9 @@ calls a handler, where each arrives.
 
 use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
 use kcfg::index::{NodeId, TableId};
-use kisa::{BinaryOp, Effect, Reg, Rewritable, Value};
+use kcfg::instructions::Instruction;
+use kflow::values::{Names, Site, State, Value};
+use kisa::{Effect, Flags, RelocatedField, Rewritable};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NO_CALL, NUMBERS, is_ni_syscall};
@@ -89,8 +91,8 @@ enum Way {
     Slot(u32),
 }
 
-/// The bytes of the instructions that ran, without comparisons: equal histories make equal states.
-type History = Vec<u8>;
+/// The instructions that ran, without comparisons, as bytes and relocated fields: equal histories make equal states.
+type History = Vec<(Vec<u8>, Vec<RelocatedField>)>;
 
 struct Users {
     used: bool,
@@ -122,11 +124,12 @@ fn shared_tables(graph: &Graph) -> FxHashSet<TableId> {
 
 fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> Walk {
     let isa = graph.isa();
-    let mut walker =
-        Walker { isa, shared, registers: FxHashMap::default(), flags: None, history: Vec::new() };
+    let mut names = Names::new(graph.machine.word_size(), isa.registers(), isa.stack_pointer());
+    let mut state = State::begin(&mut names, true);
     if let Some(number) = isa.argument(1) {
-        walker.registers.insert(number, u64::from(nr));
+        state.set_register(number, Value::number(nr.into()));
     }
+    let mut walker = Walker { isa, shared, names, state, history: Vec::new() };
     let mut walk = Walk { steps: Vec::new(), leaf: entry, state: Vec::new() };
     let mut seen: FxHashSet<NodeId> = FxHashSet::default();
     while seen.insert(walk.leaf) {
@@ -151,8 +154,8 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
 struct Walker<'i> {
     isa: &'i dyn Rewritable,
     shared: &'i FxHashSet<TableId>,
-    registers: FxHashMap<Reg, u64>,
-    flags: Option<(u64, u64, u8)>,
+    names: Names,
+    state: State,
     history: History,
 }
 
@@ -164,12 +167,8 @@ impl Walker<'_> {
             // The function tracer's call comes back with everything as it was.
             return next.filter(|_| entry).map(|next| (Way::Only, next));
         }
-        let masked = graph.masked_bytes(node);
-        let mut bytes = masked.as_slice();
-        while !bytes.is_empty() {
-            let insn = self.isa.decode(bytes, 0)?;
-            self.instruction(&bytes[..usize::from(insn.len)]);
-            bytes = &bytes[usize::from(insn.len)..];
+        for (number, instruction) in graph.instructions(node)?.iter().enumerate() {
+            self.instruction(instruction, Site { block: node.0, number: number as u32 });
         }
         let same_function =
             |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
@@ -178,8 +177,7 @@ impl Walker<'_> {
             Terminator::FallThrough(next) => Some((Way::Only, *next)),
             Terminator::Jump(dest) => to(dest).map(|to| (Way::Only, to)),
             Terminator::Branch { branch, taken, next } => {
-                let (left, right, width) = self.flags?;
-                let holds = self.isa.condition(*branch).holds(left, right, width)?;
+                let holds = self.state.holds(self.isa.condition(*branch), &self.names)?;
                 if holds { to(taken).map(|to| (Way::Taken, to)) } else { Some((Way::Next, *next)) }
             }
             Terminator::Switch(table) => {
@@ -199,82 +197,19 @@ impl Walker<'_> {
     /// The slot that the jump at the end of the block takes.
     fn slot(&self, graph: &Graph, node: NodeId) -> Option<u32> {
         let index = graph.table_index(node)?;
-        u32::try_from(*self.registers.get(&index)?).ok()
+        u32::try_from(self.state.number(index, &self.names)?).ok()
     }
 
-    fn instruction(&mut self, bytes: &[u8]) {
-        let mut effects = Vec::new();
-        self.isa.effects(bytes, 0, &mut effects);
-        let compares = |effect: &Effect| {
-            matches!(effect, Effect::Compare { .. } | Effect::ClobberFlags | Effect::Transfer(_))
-        };
-        if !effects.iter().all(compares) {
-            self.history.extend_from_slice(bytes);
+    fn instruction(&mut self, instruction: &Instruction, at: Site) {
+        let effects = &instruction.effects;
+        let compares =
+            |effect: &Effect| effect.flags() != Flags::Kept || matches!(effect, Effect::Transfer(_));
+        let only_compares = effects.iter().all(compares);
+        if !only_compares {
+            self.history.push((instruction.bytes.to_vec(), instruction.fields.to_vec()));
         }
-        for effect in &effects {
-            self.effect(effect);
-        }
+        self.state.apply(&mut self.names, at, effects);
     }
-
-    fn effect(&mut self, effect: &Effect) {
-        match *effect {
-            Effect::Compare { left, right, width } => {
-                self.flags =
-                    self.value(left).zip(self.value(right)).map(|(left, right)| (left, right, width));
-            }
-            Effect::ClobberFlags => self.flags = None,
-            Effect::Set { dst, value, width } => {
-                let value = self.value(value);
-                self.set(dst, value, width);
-            }
-            Effect::Binary { op, dst, left, right, width } => {
-                let value = self.value(left).zip(self.value(right)).and_then(|(left, right)| match op {
-                    BinaryOp::Add => Some(left.wrapping_add(right)),
-                    BinaryOp::Sub => Some(left.wrapping_sub(right)),
-                    BinaryOp::And => Some(left & right),
-                    BinaryOp::Or => Some(left | right),
-                    BinaryOp::Xor => Some(left ^ right),
-                    BinaryOp::Shl | BinaryOp::Shr => None,
-                });
-                self.set(dst, value, width);
-            }
-            Effect::MaybeSet { dst, .. } | Effect::SetSigned { dst, .. } | Effect::Clobber(dst) => {
-                self.registers.remove(&dst);
-            }
-            Effect::Swap(a, b) => {
-                self.registers.remove(&a);
-                self.registers.remove(&b);
-            }
-            _ => {}
-        }
-    }
-
-    fn set(&mut self, dst: Reg, value: Option<u64>, width: u8) {
-        match value {
-            Some(value) if width >= 4 => drop(self.registers.insert(dst, truncate(value, width))),
-            _ => drop(self.registers.remove(&dst)),
-        }
-    }
-
-    fn value(&self, value: Value) -> Option<u64> {
-        match value {
-            Value::Const(value) => Some(value),
-            Value::Reg { reg, width } => self.registers.get(&reg).map(|&value| truncate(value, width)),
-            Value::Address(address) if !address.segment => {
-                let base = address.base.map_or(Some(0), |base| self.registers.get(&base).copied())?;
-                let index = match address.index {
-                    Some((reg, scale)) => self.registers.get(&reg)?.wrapping_mul(u64::from(scale)),
-                    None => 0,
-                };
-                Some(base.wrapping_add(index).wrapping_add(address.displacement as u64))
-            }
-            _ => None,
-        }
-    }
-}
-
-fn truncate(value: u64, width: u8) -> u64 {
-    if width >= 8 { value } else { value & ((1 << (8 * width)) - 1) }
 }
 
 /// The handler that a leaf calls or jumps to.

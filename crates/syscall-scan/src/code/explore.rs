@@ -379,7 +379,7 @@ impl<'a> Code<'a> {
     /// of the libraries once it has loaded these.
     fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
         let word = loaded_target(effects).and_then(|(from, _)| match from {
-            Address { base: None, index: None, displacement, segment: false } => {
+            Address { base: None, index: None, displacement, segment: false, .. } => {
                 Some(Addr(self.image.wrap(displacement as u64)))
             }
             _ => None,

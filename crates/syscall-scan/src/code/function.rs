@@ -2,6 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 use indexmap::IndexSet;
+use kflow::BlockIndex;
 use kisa::Effect;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
@@ -17,17 +18,6 @@ const MAX_CHAIN: usize = 6;
 
 /// Instructions, one behind the other, with their effects.
 pub type StraightInstructions = Vec<(Addr, Vec<Effect>)>;
-
-/// The number of a block in its function; 0 is the entry block.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BlockIndex(pub u32);
-
-impl BlockIndex {
-    /// The index as a `usize`, to index a slice.
-    pub fn get(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A basic block.
 #[derive(Clone, Debug)]

@@ -1,11 +1,10 @@
 //! The dataflow facts at one point of a program while it is explored: the constants in registers and in the words of the
 //! frame, see [`super::constants`].
 
-use kisa::{Condition, Reg};
+use kisa::{Condition, Reg, low_mask};
 use smallvec::{SmallVec, smallvec};
 
 use crate::abi::Convention;
-use crate::flow::low_mask;
 
 /// How many numbers something is one of; with more, it is unknown.
 const MAX_NUMBERS: usize = 24;

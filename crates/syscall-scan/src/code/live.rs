@@ -167,8 +167,9 @@ impl Code<'_> {
     /// Notes a pointer that an instruction reads from a constant word, as from the global offset table. Returns
     /// whether it is one.
     fn note_pointer(&mut self, at: Addr, register: Reg, value: Value, width: u8) -> bool {
-        let Value::Load { from: Address { base: None, index: None, displacement, segment: false }, .. } =
-            value
+        let Value::Load {
+            from: Address { base: None, index: None, displacement, segment: false, .. }, ..
+        } = value
         else {
             return false;
         };
@@ -196,7 +197,7 @@ impl Code<'_> {
             }
             Value::Load { from, width } => self.note_address(at, &from, How::Direct(width)),
             Value::Address(address) => self.note_address(at, &Address { segment: false, ..address }, how),
-            Value::Reg { .. } | Value::Unknown => return false,
+            Value::Reg { .. } | Value::Symbol { .. } | Value::Unknown => return false,
         }
         !matches!(value, Value::Const(_))
     }

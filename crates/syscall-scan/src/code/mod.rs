@@ -45,7 +45,7 @@ use marks::{Marks, RunId};
 
 pub use changes::ChangedFunctions;
 pub use fingerprint::Fingerprint;
-pub use function::{Block, BlockIndex, Function, StraightInstructions};
+pub use function::{Block, Function, StraightInstructions};
 pub use instructions::Reader;
 pub use references::{Reference, References};
 

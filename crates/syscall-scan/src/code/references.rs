@@ -96,7 +96,7 @@ impl<'a> Recorder<'a> {
             Value::Const(number) => self.add(at, number, true),
             Value::Load { from, .. } => self.address(at, &from, false),
             Value::Address(address) => self.address(at, &address, true),
-            Value::Reg { .. } | Value::Unknown => {}
+            Value::Reg { .. } | Value::Symbol { .. } | Value::Unknown => {}
         }
     }
 

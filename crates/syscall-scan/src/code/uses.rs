@@ -352,7 +352,7 @@ impl UseWalk<'_, '_> {
     /// What an operand is. What is read on the way counts as accessed.
     fn value(&mut self, value: Value, registers: &Registers) -> Derivation {
         match value {
-            Value::Const(_) | Value::Unknown => Derivation::Other,
+            Value::Const(_) | Value::Symbol { .. } | Value::Unknown => Derivation::Other,
             Value::Reg { reg, width } => {
                 let content = self.content(reg, registers);
                 if self.is_whole(width) { content } else { content.computed() }

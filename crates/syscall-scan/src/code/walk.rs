@@ -1,11 +1,10 @@
 //! The transfer function of [`super::constants`]: what the instructions of a run do to the facts in front of it.
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask, sign_extend};
 use smallvec::SmallVec;
 
 use super::known::{BranchFact, Constant, Facts, NumberSet};
 use crate::abi;
-use crate::flow::{self, low_mask, sign_extend};
 use crate::image::{Addr, Image};
 
 /// What the flags compare.
@@ -252,7 +251,7 @@ impl RunWalk {
                 }
             },
             Value::Address(address) => self.address(image, &address),
-            Value::Unknown => None,
+            Value::Symbol { .. } | Value::Unknown => None,
         }
     }
 
@@ -292,7 +291,7 @@ impl RunWalk {
                 // Processors take a count of bits beyond the width for another one.
                 let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
                 let bits = 8 * u64::from(width);
-                let compute = |a, b| if shifts && b >= bits { None } else { flow::compute(op, a, b, width) };
+                let compute = |a, b| if shifts && b >= bits { None } else { op.compute(a, b, width) };
                 match (a.filter(plain), b.filter(plain)) {
                     (Some(a), Some(b)) => a.pairs(&b, compute).map(Constant::Numbers),
                     _ => None,

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use kisa::low_mask;
 use kplan::Abi;
 use serde_json::{Value, json};
 
 use super::{Action, Allowed, Filter};
-use crate::flow::low_mask;
 
 /// How many rules one call may have. The kernel's filter has 4096 instructions for all calls.
 const MAX_RULES: usize = 32;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use kisa::Reg;
+use kisa::{Reg, low_mask, sign_extend};
 
 use super::frame::Place;
 use super::ranges::Span;
@@ -190,17 +190,6 @@ impl Domain {
     }
 }
 
-/// All ones in the low `width` bytes.
-pub(crate) fn low_mask(width: u8) -> u64 {
-    if width >= 8 { u64::MAX } else { (1 << (8 * u32::from(width))) - 1 }
-}
-
-/// The low `width` bytes, sign-extended.
-pub(crate) fn sign_extend(number: u64, width: u8) -> u64 {
-    let unused = 64 - 8 * u32::from(width.clamp(1, 8));
-    ((number << unused) as i64 >> unused) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,8 +208,6 @@ mod tests {
 
     #[test]
     fn extensions() {
-        assert_eq!(sign_extend(0x80, 1), 0xffff_ffff_ffff_ff80);
-        assert_eq!(sign_extend(0x1_7fff_ffff, 4), 0x7fff_ffff);
         let mut domain = Domain::new(8, Reg(4), 16);
         let atom = Atom::of(domain.frame);
         let low = domain.low(atom, 4, Span::new(0, u64::MAX)).unwrap();

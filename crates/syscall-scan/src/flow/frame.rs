@@ -8,9 +8,11 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use kisa::low_mask;
+
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
-use super::domain::{Domain, low_mask};
+use super::domain::Domain;
 use super::ranges::Span;
 
 /// A place in a stack frame.

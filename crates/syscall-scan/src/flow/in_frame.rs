@@ -1,10 +1,11 @@
 //! Whether what a register holds may be an address in the frame.
 
+use kflow::BlockIndex;
 use kisa::Reg;
 use rustc_hash::FxHashSet;
 
 use super::{Flows, FunctionStates};
-use crate::code::{Block, BlockIndex, ExitKind};
+use crate::code::{Block, ExitKind};
 use crate::image::Addr;
 use crate::values::ValueSet;
 

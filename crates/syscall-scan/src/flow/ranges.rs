@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use kisa::Condition;
+use kisa::{Condition, low_mask};
 
-use super::domain::{Domain, low_mask};
+use super::domain::Domain;
 use crate::values::{Atom, Origin, OriginId, ValueSet};
 
 /// How many ranges are remembered; the oldest goes first.

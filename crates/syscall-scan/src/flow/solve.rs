@@ -1,37 +1,83 @@
-//! The states of all blocks of a function: the least that agrees with every way to get there, where that
-//! can be found in a few rounds.
-//!
-//! A block without loops around it is visited once, after all that lead to it, and a loop until it has settled, before
-//! what follows it ([`super::order`]). The state in front of a block is made anew from the states behind its
-//! predecessors at each visit; only at the head of a loop does it also keep what it was, and give up what changes
-//! after a few rounds. Nothing that an early round took for a value in a loop is left in the end.
+//! The states of all blocks of a function ([`kflow::solve`]): what a block does to a state.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
+use kflow::{Analysis, BlockIndex, Cfg, Head};
 use kisa::Effect;
 
-use super::order::Order;
 use super::{Flows, State};
-use crate::code::{Block, BlockIndex, Code, ExitKind, Function};
+use crate::code::{Block, Code, ExitKind, Function};
 use crate::image::Addr;
-
-/// How often the head of a loop is visited before what still changes is unknown. Variables that the loop
-/// sets to a few numbers have settled by then; counters never do.
-const MAX_ROUNDS: u32 = 3;
-
-/// How often one block is visited, and how often all are on average, before the function is given up. Loops
-/// within loops multiply; nothing compiled comes near.
-const MAX_VISITS: u32 = 300;
-const MAX_AVERAGE: usize = 40;
-
-/// How many blocks a function may have. The largest interpreters have a tenth of it.
-const MAX_BLOCKS: usize = 50_000;
 
 /// The states in front of the blocks, and whether every return was reached with the stack pointer at the return address.
 type Solution = (Vec<Option<Rc<State>>>, bool);
+
+/// A function as a graph.
+struct Blocks<'f, 'c> {
+    code: &'f Code<'c>,
+    function: &'f Function,
+}
+
+impl Cfg for Blocks<'_, '_> {
+    fn blocks(&self) -> usize {
+        self.function.blocks.len()
+    }
+
+    fn successors(&self, block: BlockIndex) -> &[BlockIndex] {
+        &self.function.blocks[block.get()].successors
+    }
+
+    /// A jump on a condition comes to its next instruction in another state.
+    fn has_plain_jump(&self, block: BlockIndex) -> bool {
+        let exit = self.function.blocks[block.get()].exit.map(|id| self.code.exit(id));
+        exit.is_some_and(|exit| exit.kind == ExitKind::IndirectJump && !exit.conditional)
+    }
+}
+
+/// The analysis of one function.
+struct Solving<'s, 'c> {
+    flows: &'s mut Flows<'c>,
+    function: &'s Function,
+    decoded: Decoded,
+    trust_frame: bool,
+    /// The blocks that return with the stack pointer elsewhere than at the return address.
+    unbalanced: BTreeSet<BlockIndex>,
+}
+
+impl Analysis for Solving<'_, '_> {
+    type State = State;
+
+    fn restart(&mut self) {
+        self.unbalanced.clear();
+    }
+
+    fn join(&mut self, state: &mut State, other: &State, widen: Option<Head>) {
+        let at = widen.map(|head| match head {
+            Head::Block(block) => self.function.blocks[block.get()].start,
+            Head::Jumps(block) => {
+                let block = &self.function.blocks[block.get()];
+                block.exit.map_or(block.start, |exit| self.flows.code.exit(exit).at)
+            }
+        });
+        state.join(other, at, &mut self.flows.domain);
+    }
+
+    fn block(&mut self, block: BlockIndex, state: State, behind: &mut [Option<Rc<State>>]) {
+        self.decoded.decode(self.flows.code, block, &self.function.blocks[block.get()]);
+        let instructions = self.decoded.instructions(block);
+        if self.flows.block(self.function, block, instructions, state, self.trust_frame, behind) {
+            self.unbalanced.remove(&block);
+        } else {
+            self.unbalanced.insert(block);
+        }
+    }
+
+    fn unreached(&mut self, block: BlockIndex) {
+        self.unbalanced.remove(&block);
+    }
+}
 
 impl Flows<'_> {
     /// Computes the state in front of each block, `begin` being that in front of the first; `None` where control does
@@ -39,100 +85,18 @@ impl Flows<'_> {
     /// what was read from the frame can be believed.
     pub(super) fn solve(&mut self, function: &Function, begin: &Rc<State>, trust_frame: bool) -> Solution {
         let count = function.blocks.len();
-        let registers = self.domain.registers;
-        let nothing = || (vec![Some(Rc::new(State::nothing_known(registers))); count], false);
-        if count > MAX_BLOCKS {
-            return nothing();
-        }
         let mut decoded = std::mem::take(&mut self.decoded);
         decoded.begin(count);
-        let mut solve = |rounds| self.solve_within(function, begin, &mut decoded, trust_frame, rounds);
-        // Where loops within loops multiply, the first change at the head of one has to do.
-        let solution = solve(MAX_ROUNDS).or_else(|| solve(0)).unwrap_or_else(nothing);
+        let blocks = Blocks { code: self.code, function };
+        let unbalanced = BTreeSet::new();
+        let mut solving = Solving { flows: self, function, decoded, trust_frame, unbalanced };
+        let states = kflow::solve(&mut solving, &blocks, begin);
+        let Solving { decoded, unbalanced, .. } = solving;
         self.decoded = decoded;
-        solution
-    }
-
-    /// The same, `rounds` being how often the head of a loop may change. `None` if it takes too long.
-    fn solve_within(
-        &mut self,
-        function: &Function,
-        begin: &Rc<State>,
-        decoded: &mut Decoded,
-        trust_frame: bool,
-        rounds: u32,
-    ) -> Option<Solution> {
-        let count = function.blocks.len();
-        let order = Order::of(self.code, function);
-        let mut budget = 1000 + MAX_AVERAGE * count;
-        let mut front: Vec<Option<Rc<State>>> = vec![None; order.nodes()];
-        let mut behind: Vec<Option<Rc<State>>> = vec![None; order.edges()];
-        let mut visits = vec![0u32; order.nodes()];
-        let mut pending = BinaryHeap::from([Reverse(order.first())]);
-        // The priorities of the nodes on the worklist.
-        let mut turns = vec![None; order.nodes()];
-        turns[order.first().node.get()] = Some(order.first());
-        let mut unbalanced = BTreeSet::new();
-        while let Some(Reverse(turn)) = pending.pop() {
-            let node = turn.node;
-            if turns[node.get()] != Some(turn) {
-                continue; // it was visited with a higher priority since
-            }
-            turns[node.get()] = None;
-            visits[node.get()] += 1;
-            budget = budget.saturating_sub(1);
-            if visits[node.get()] > MAX_VISITS || budget == 0 {
-                return None;
-            }
-            let is_first = node == order.first().node;
-            let mut state = is_first.then(|| Rc::clone(begin));
-            for arriving in order.edges_to(node).iter().filter_map(|edge| behind[edge.get()].as_ref()) {
-                match &mut state {
-                    Some(state) if Rc::ptr_eq(state, arriving) => {}
-                    Some(state) => Rc::make_mut(state).join(arriving, None, &mut self.domain),
-                    None => state = Some(Rc::clone(arriving)),
-                }
-            }
-            let block = order.block(node);
-            if let (true, Some(state), Some(before)) = (order.is_head(node), &mut state, &front[node.get()]) {
-                let late = visits[node.get()] > rounds;
-                let at =
-                    || block.map_or_else(|| order.jump(node), |block| function.blocks[block.get()].start);
-                let arriving = std::mem::replace(state, Rc::clone(before));
-                Rc::make_mut(state).join(&arriving, late.then(at), &mut self.domain);
-            }
-            if state == front[node.get()] {
-                continue;
-            }
-            front[node.get()] = state.clone();
-            let behind = &mut behind[order.edges_from(node)];
-            behind.fill(None);
-            let balanced = match (state, block) {
-                (Some(state), Some(block)) => {
-                    let state = Rc::unwrap_or_clone(state);
-                    decoded.decode(self.code, block, &function.blocks[block.get()]);
-                    self.block(function, block, decoded.instructions(block), state, trust_frame, behind)
-                }
-                (state, _) => {
-                    behind.fill(state);
-                    true
-                }
-            };
-            if balanced {
-                unbalanced.remove(&node);
-            } else {
-                unbalanced.insert(node);
-            }
-            for turn in order.next(node) {
-                let known = &mut turns[turn.node.get()];
-                if known.is_none_or(|known| turn < known) {
-                    *known = Some(turn);
-                    pending.push(Reverse(turn));
-                }
-            }
+        match states {
+            Some(states) => (states, unbalanced.is_empty()),
+            None => (vec![Some(Rc::new(State::nothing_known(self.domain.registers))); count], false),
         }
-        front.truncate(count);
-        Some((front, unbalanced.is_empty()))
     }
 
     /// Applies a block, and leaves the states behind it in `behind`, one for each successor that control can go

@@ -1,8 +1,8 @@
 //! The transfer function of one instruction: its effects applied to a state.
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value, low_mask};
 
-use super::domain::{Domain, low_mask};
+use super::domain::Domain;
 use super::memory::MAX_FEW;
 use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
@@ -137,7 +137,7 @@ impl<'a> Step<'a> {
             }
             Value::Load { from, width } => self.load(&from, width),
             Value::Address(address) => self.address_of(&address),
-            Value::Unknown => ValueSet::Any,
+            Value::Symbol { .. } | Value::Unknown => ValueSet::Any,
         }
     }
 
@@ -269,7 +269,7 @@ impl<'a> Step<'a> {
             BinaryOp::Add => self.sum(&left, &right),
             BinaryOp::Sub => self.difference(&left, &right),
             _ => left.zip(&right, |a, b| {
-                let number = compute(op, a.as_number()?, b.as_number()?, width)?;
+                let number = op.compute(a.as_number()?, b.as_number()?, width)?;
                 Some(Atom::number(number & self.domain.mask))
             }),
         };
@@ -388,18 +388,4 @@ pub(crate) fn constant_address(operand: Value) -> Option<u64> {
         Value::Address(Address { base: None, index: None, displacement, .. }) => Some(displacement as u64),
         _ => None,
     }
-}
-
-/// What an operation makes of two numbers of so many bytes; `None` where that is not known.
-pub(crate) fn compute(op: BinaryOp, a: u64, b: u64, width: u8) -> Option<u64> {
-    let number = match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl => a.checked_shl(u32::try_from(b).ok()?)?,
-        BinaryOp::Shr => (a & low_mask(width)).checked_shr(u32::try_from(b).ok()?)?,
-    };
-    Some(number & low_mask(width))
 }

@@ -1,12 +1,12 @@
 //! What one function does with a pointer that is followed.
 
-use kisa::{Address, Effect, Value};
+use kisa::{Address, Effect, Value, sign_extend};
 
 use super::{Bytes, Lost};
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, Function};
-use crate::flow::{Flows, State, sign_extend};
+use crate::flow::{Flows, State};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 

@@ -12,12 +12,12 @@
 
 mod look;
 
-use kisa::{Effect, Value};
+use kisa::{Effect, Value, sign_extend};
 use rustc_hash::FxHashSet;
 
 use self::look::{Look, PassedOn, read_by};
 use crate::code::{ExitId, Reference, References};
-use crate::flow::{Flows, Visit, constant_address, sign_extend};
+use crate::flow::{Flows, Visit, constant_address};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 

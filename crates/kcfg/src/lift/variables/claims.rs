@@ -37,10 +37,6 @@ impl Claim {
     }
 }
 
-/// A value that stands for the relocated field while an instruction's effects are looked at: one that no
-/// compiler writes.
-const MARKER: u32 = 0x5ac3_96e1;
-
 /// Proves claims over one graph.
 pub(super) struct Prover<'g> {
     graph: &'g Graph,
@@ -76,36 +72,21 @@ impl<'g> Prover<'g> {
         if !plain {
             return None;
         }
-        let (at, number, len) = self.instruction(node, reference.offset)?;
-        let bytes = &self.graph.bytes_of(node)[at..at + len];
-        let field = (reference.offset as usize - at) as u8;
-        let isa = self.graph.isa();
-        match isa.memory_operand(bytes, 0) {
+        let instructions = self.graph.instructions(node)?;
+        let number = instructions.partition_point(|insn| insn.offset <= reference.offset).checked_sub(1)?;
+        let instruction = &instructions[number];
+        let field = (reference.offset - instruction.offset) as u8;
+        match self.graph.isa().memory_operand(instruction.bytes, 0) {
             Some(operand) if operand.displacement_offset == Some(field) => {
                 self.memory(node, number, reference, &operand)
             }
-            _ => self.immediate(node, number, reference, bytes, field),
+            _ => self.immediate(node, number, reference, &instruction.effects),
         }
     }
 
     fn is_writable(&self, reference: &Ref) -> bool {
         let section = self.graph.resolve_node(reference.target).map(|to| self.graph.section_of(to));
         section.is_none_or(|section| section.flags & u64::from(SHF_WRITE) != 0)
-    }
-
-    /// The instruction of a block that contains the byte at `offset`: where it begins, which one it is, and
-    /// its length.
-    fn instruction(&self, node: NodeId, offset: u32) -> Option<(usize, usize, usize)> {
-        let bytes = self.graph.bytes_of(node);
-        let (mut at, mut number) = (0, 0);
-        loop {
-            let len = usize::from(self.graph.isa().decode(&bytes[at..], 0)?.len);
-            if (offset as usize) < at + len {
-                return Some((at, number, len));
-            }
-            at += len;
-            number += 1;
-        }
     }
 
     fn memory(&self, node: NodeId, number: usize, reference: &Ref, operand: &MemoryOperand) -> Option<Claim> {
@@ -162,30 +143,13 @@ impl<'g> Prover<'g> {
     }
 
     /// The address itself goes somewhere: where?
-    fn immediate(
-        &self,
-        node: NodeId,
-        number: usize,
-        reference: &Ref,
-        bytes: &[u8],
-        field: u8,
-    ) -> Option<Claim> {
-        let isa = self.graph.isa();
-        let mut marked = bytes.to_vec();
-        marked.get_mut(usize::from(field)..usize::from(field) + 4)?.copy_from_slice(&MARKER.to_le_bytes());
-        let mut effects = Vec::new();
-        isa.effects(&marked, 0, &mut effects);
-        let is_marker = |value: Value| value == Value::Const(u64::from(MARKER));
-        let mentions = |effect: &&Effect| match **effect {
-            Effect::Set { value, .. } | Effect::MaybeSet { value, .. } | Effect::Store { value, .. } => {
-                is_marker(value)
-            }
-            _ => false,
-        };
+    fn immediate(&self, node: NodeId, number: usize, reference: &Ref, effects: &[Effect]) -> Option<Claim> {
+        let is_symbol = |value: Value| matches!(value, Value::Symbol { .. });
+        let mentions = |effect: &&Effect| effect.operands().any(is_symbol);
         // A pointer that is kept in memory is compared with it. (One in a register may be on its way through
         // a loop, and the address with it.)
         if let [Effect::Compare { left: Value::Load { from, .. }, right, .. }] = effects[..]
-            && is_marker(right)
+            && is_symbol(right)
             && !self.is_writable(reference)
             && escape::leaves_frame(self.graph, node, &from, &[])
         {
@@ -199,7 +163,7 @@ impl<'g> Prover<'g> {
                 escape::accesses(self.graph, node, number, dst)?
             }
             Effect::Store { to, width, .. } if width == word => {
-                escape::leaves_frame(self.graph, node, &to, &effects).then(Vec::new)?
+                escape::leaves_frame(self.graph, node, &to, effects).then(Vec::new)?
             }
             _ => return None,
         };

@@ -14,7 +14,9 @@ use rustc_hash::FxHashSet;
 
 use crate::graph::{Dest, Graph, Target, Terminator};
 use crate::index::NodeId;
-use kisa::{Address, Effect, Reg, Rewritable, Value};
+use crate::instructions::Instruction;
+use kflow::{Transfer, apply};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Rewritable, Value};
 
 /// How many blocks to follow an address through.
 const MAX_BLOCKS: usize = 100;
@@ -78,78 +80,45 @@ impl Search<'_> {
     /// Follows the address through a block, from instruction `from` on; gives the registers that hold it at
     /// the end.
     fn block(&mut self, node: NodeId, from: usize, mut held: u64) -> Option<u64> {
-        let graph = self.graph;
-        let bytes = &graph.masked_bytes(node);
-        let (mut at, mut number) = (0, 0);
-        while at < bytes.len() && held != 0 {
-            let len = usize::from(self.isa.decode(&bytes[at..], 0)?.len);
-            if number >= from {
-                held = self.instruction(node, &bytes[at..at + len], held)?;
+        for instruction in self.graph.instructions(node)?.iter().skip(from) {
+            if held == 0 {
+                break;
             }
-            at += len;
-            number += 1;
+            held = self.instruction(node, instruction, held)?;
         }
         Some(held)
     }
 
-    fn instruction(&mut self, node: NodeId, bytes: &[u8], held: u64) -> Option<u64> {
-        let mut effects = Vec::new();
-        self.isa.effects(bytes, 0, &mut effects);
+    fn instruction(&mut self, node: NodeId, instruction: &Instruction, held: u64) -> Option<u64> {
+        let Instruction { bytes, effects, fields, .. } = instruction;
         // A string instruction reaches memory there, unless it is told to do so no times.
         if self.isa.string_registers(bytes) & held != 0 {
             return Some(0);
         }
-        let mut read = self.isa.registers_read(bytes, 0) & held;
-        let mut after = held;
+        let read = self.isa.registers_read(bytes, 0) & held;
         if let Some(operand) = self.isa.memory_operand(bytes, 0)
             && operand.address.base.is_some_and(|base| held >> base.0 & 1 != 0)
         {
-            if operand.address.index.is_some() || operand.width == 0 {
+            let is_relocated = fields.iter().any(|field| Some(field.offset) == operand.displacement_offset);
+            if operand.address.index.is_some() || operand.width == 0 || is_relocated {
                 return None;
             }
             let start = operand.address.displacement;
             self.accesses.push(start..start + i64::from(operand.width));
             return Some(0);
         }
-        for effect in &effects {
-            let holds = |value: Value| match value {
-                Value::Reg { reg, width } => held >> reg.0 & 1 != 0 && width >= 4,
-                _ => false,
-            };
-            let source = |value: Value| match value {
-                Value::Reg { reg, .. } => 1u64 << reg.0,
-                _ => 0,
-            };
-            match *effect {
-                Effect::Set { dst, value, width } if holds(value) && width >= 4 => {
-                    read &= !source(value);
-                    after |= 1 << dst.0;
-                }
-                Effect::MaybeSet { dst, value, width } if holds(value) && width >= 4 => {
-                    read &= !source(value) & !(1 << dst.0);
-                    after |= 1 << dst.0;
-                }
-                // A conditional move over it leaves it there.
-                Effect::MaybeSet { dst, .. } => read &= !(1 << dst.0),
-                Effect::Store { to, value, width }
-                    if holds(value) && width == self.graph.machine.word_size() =>
-                {
-                    if !leaves_frame(self.graph, node, &to, &effects) {
-                        return None;
-                    }
-                    read &= !source(value);
-                }
-                Effect::Compare { left, right: Value::Const(0), .. } if holds(left) => read &= !source(left),
-                Effect::Set { dst, .. }
-                | Effect::SetSigned { dst, .. }
-                | Effect::Binary { dst, .. }
-                | Effect::Clobber(dst) => after &= !(1 << dst.0),
-                Effect::Swap(a, b) if (held >> a.0 | held >> b.0) & 1 != 0 => return None,
-                _ => {}
-            }
-        }
-        // A use that is none of those above.
-        (read == 0).then_some(after)
+        let mut holders = Holders {
+            before: held,
+            after: held,
+            followed: 0,
+            word: self.graph.machine.word_size(),
+            keeps_frame: |to: &Address| !leaves_frame(self.graph, node, to, effects),
+            is_lost: false,
+        };
+        effects.iter().for_each(|effect| apply(&mut holders, effect));
+        // A use that is not followed.
+        let lost = holders.is_lost || read & !holders.followed != 0;
+        (!lost).then_some(holders.after)
     }
 
     /// Goes on behind a block that ends with the address in the registers `held`.
@@ -205,5 +174,112 @@ impl Search<'_> {
         }
         // A tail call has given back what belongs to the caller.
         leaves.then_some(())
+    }
+}
+
+/// The registers that hold the address, while an instruction is applied. A value is the register that it is all of the
+/// address from.
+struct Holders<F> {
+    /// In front of the instruction, as bits.
+    before: u64,
+    /// Behind it.
+    after: u64,
+    /// The registers that it reads in ways that are followed.
+    followed: u64,
+    word: u8,
+    /// Whether what is stored there stays in the frame.
+    keeps_frame: F,
+    /// The address goes where it is not followed.
+    is_lost: bool,
+}
+
+fn bit(reg: Reg) -> u64 {
+    1 << reg.0
+}
+
+impl<F: Fn(&Address) -> bool> Transfer for Holders<F> {
+    type Value = Option<Reg>;
+
+    fn operand(&mut self, operand: Value) -> Option<Reg> {
+        match operand {
+            Value::Reg { reg, width } => Some(reg).filter(|&reg| self.before & bit(reg) != 0 && width >= 4),
+            Value::Const(_)
+            | Value::Symbol { .. }
+            | Value::Load { .. }
+            | Value::Address(_)
+            | Value::Unknown => None,
+        }
+    }
+
+    fn sign_extended(&mut self, _value: Option<Reg>, _from: u8, _width: u8) -> Option<Reg> {
+        None
+    }
+
+    fn computed(
+        &mut self,
+        _op: BinaryOp,
+        _dst: Reg,
+        _operands: (Option<Reg>, Option<Reg>),
+        _width: u8,
+    ) -> Option<Reg> {
+        None
+    }
+
+    fn write(&mut self, dst: Reg, value: Option<Reg>, width: u8) {
+        match value.filter(|_| width >= 4) {
+            Some(from) => {
+                self.followed |= bit(from);
+                self.after |= bit(dst);
+            }
+            None => self.after &= !bit(dst),
+        }
+    }
+
+    fn write_maybe(&mut self, dst: Reg, value: Option<Reg>, width: u8) {
+        if let Some(from) = value.filter(|_| width >= 4) {
+            self.followed |= bit(from);
+            self.after |= bit(dst);
+        }
+        // A conditional move over it leaves it there.
+        self.followed |= bit(dst);
+    }
+
+    fn clobber(&mut self, reg: Reg) {
+        self.after &= !bit(reg);
+    }
+
+    fn swap(&mut self, a: Reg, b: Reg) {
+        self.is_lost |= self.before & (bit(a) | bit(b)) != 0;
+    }
+
+    fn store(&mut self, to: &Address, value: Option<Reg>, width: u8) {
+        if let Some(from) = value.filter(|_| width == self.word) {
+            self.is_lost |= (self.keeps_frame)(to);
+            self.followed |= bit(from);
+        }
+    }
+
+    fn compare(&mut self, left: Value, right: Value, _width: u8, _equality: bool) {
+        if let (Some(from), Value::Const(0)) = (self.operand(left), right) {
+            self.followed |= bit(from);
+        }
+    }
+
+    // None of these reads a register in a way that is followed.
+
+    fn clobber_memory(&mut self, _from: Option<&Address>) {}
+
+    fn clobber_flags(&mut self) {}
+
+    fn system_call(&mut self, _compat: bool, _number: Option<u32>) {}
+
+    fn transfer(&mut self, _target: Value) {}
+
+    fn branch(&mut self, _condition: Condition) {}
+
+    fn branch_compared(&mut self, _left: Value, _right: Value, _width: u8, _condition: Condition) {}
+
+    fn only_if(&mut self, _condition: Condition) {
+        self.is_lost = true;
     }
 }

@@ -2,8 +2,8 @@
 
 use iced_x86::OpKind;
 
-use super::{Model, truncate};
-use crate::semantics::{Address, BinaryOp, Effect, Reg, Value};
+use super::Model;
+use crate::semantics::{Address, BinaryOp, Effect, Reg, Value, low_bytes};
 
 impl Model<'_> {
     pub(super) fn binary(&mut self, op: BinaryOp) {
@@ -33,7 +33,7 @@ impl Model<'_> {
     /// The result does not depend on the operands.
     fn constant(&mut self, value: u64) {
         let width = self.width(0);
-        self.assign(0, Value::Const(truncate(value, width)));
+        self.assign(0, Value::Const(low_bytes(value, width)));
         self.out.push(Effect::ClobberFlags);
     }
 
@@ -80,7 +80,7 @@ impl Model<'_> {
 
     pub(super) fn or(&mut self) {
         match self.operand(1) {
-            Value::Const(ones) if ones == truncate(u64::MAX, self.width(0)) => self.constant(ones),
+            Value::Const(ones) if ones == low_bytes(u64::MAX, self.width(0)) => self.constant(ones),
             _ => self.bitwise(BinaryOp::Or),
         }
     }
@@ -111,7 +111,7 @@ impl Model<'_> {
 
     /// One of two numbers.
     pub(super) fn choose(&mut self, dst: Reg, one: u64, other: u64, width: u8) {
-        let number = |number| Value::Const(truncate(number, width));
+        let number = |number| Value::Const(low_bytes(number, width));
         self.out.push(Effect::Set { dst, value: number(one), width });
         self.out.push(Effect::MaybeSet { dst, value: number(other), width });
     }

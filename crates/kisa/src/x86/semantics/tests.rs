@@ -2,6 +2,7 @@
 
 use super::registers::*;
 use super::*;
+use crate::Memory;
 
 fn model(bits: u32, bytes: &[u8]) -> Vec<Effect> {
     let mut out = Vec::new();
@@ -182,4 +183,99 @@ fn no_write_is_missed() {
             assert!(known || kept, "{bits} {instruction}: {reg:?} missing from {out:?}");
         }
     }
+}
+
+#[test]
+fn relocated_fields_are_symbols() {
+    let symbol = crate::Symbol(std::num::NonZeroU32::MIN);
+    let field = |offset, width, addend| RelocatedField { offset, width, symbol, addend };
+    let model = |bits, bytes: &[u8], fields: &[RelocatedField]| {
+        let mut out = Vec::new();
+        relocated_effects(bits, bytes, fields, &mut out);
+        out
+    };
+    let value = Value::Symbol { symbol, addend: 8 };
+    let set = |value, width| [Effect::Set { dst: EAX, value, width }];
+    // mov $symbol+8,%eax; its bytes do not count.
+    assert_eq!(model(32, b"\xb8\x04\0\0\0", &[field(1, 4, 8)]), set(value, 4));
+    // mov symbol-4(,%ecx,4),%eax
+    let from =
+        Address { index: Some((ECX, 4)), symbol: Some(symbol), displacement: -4, ..Address::default() };
+    let load = Value::Load { from, width: 4 };
+    assert_eq!(model(32, b"\x8b\x04\x8d\0\0\0\0", &[field(3, 4, -4)]), set(load, 4));
+    // movl $symbol+8,symbol: both fields of one instruction.
+    let to = Address { symbol: Some(symbol), ..Address::default() };
+    let both = [field(2, 4, 0), field(6, 4, 8)];
+    assert_eq!(model(32, b"\xc7\x05\0\0\0\0\0\0\0\0", &both), [Effect::Store { to, value, width: 4 }]);
+    // and $symbol,%eax does not clear the register, as `and $0,%eax` does.
+    let and = model(32, b"\x25\0\0\0\0", &[field(1, 4, 8)]);
+    let left = reg(EAX, 4);
+    assert_eq!(and[0], Effect::Binary { op: BinaryOp::And, dst: EAX, left, right: value, width: 4 });
+    // mov $part of an address,%ax
+    assert_eq!(
+        model(32, b"\x66\xb8\0\0", &[field(2, 2, 0)]),
+        [Effect::Set { dst: EAX, value: Value::Unknown, width: 2 }]
+    );
+    // lea symbol(%rip),%rax; lea 0x10(%rip),%rax, which nothing relocates
+    assert_eq!(model(64, b"\x48\x8d\x05\0\0\0\0", &[field(3, 4, 0)]), set(Value::Address(to), 8));
+    assert_eq!(model(64, b"\x48\x8d\x05\x10\0\0\0", &[]), set(Value::Unknown, 8));
+    // call *%eax: where it comes back to is not known before the link.
+    let push = Effect::Store { to: at(ESP, -4), value: Value::Unknown, width: 4 };
+    assert!(model(32, b"\xff\xd0", &[]).contains(&push));
+}
+
+/// The registers that an instruction reads, overwrites and changes by its effects.
+fn registers_of(bits: u32, bytes: &[u8]) -> [u64; 2] {
+    let effects = model(bits, bytes);
+    let overwritten = effects.iter().fold(0, |set, effect| set | effect.registers_overwritten());
+    let written = effects.iter().fold(0, |set, effect| set | effect.registers_written());
+    [overwritten, written]
+}
+
+#[test]
+fn parts_of_registers_are_not_overwritten() {
+    let eax = 1 << EAX.0;
+    // mov $4,%eax; mov $4,%al; mov $4,%ah; cmove %ecx,%eax; bsf %ecx,%eax, which keeps it where %ecx is 0
+    assert_eq!(registers_of(32, b"\xb8\x04\0\0\0"), [eax, eax]);
+    assert_eq!(registers_of(32, b"\xb0\x04"), [0, eax]);
+    assert_eq!(registers_of(32, b"\xb4\x04"), [0, eax]);
+    assert_eq!(registers_of(32, b"\x0f\x44\xc1"), [0, eax]);
+    assert_eq!(registers_of(32, b"\x0f\xbc\xc1"), [0, eax]);
+    // xchg %eax,%ecx
+    let both = eax | 1 << ECX.0;
+    assert_eq!(registers_of(32, b"\x91"), [both, both]);
+}
+
+#[test]
+fn flags_that_are_read_and_left() {
+    use crate::Flags;
+    let left = |bytes: &[u8]| model(32, bytes).iter().map(Effect::flags).collect::<Vec<_>>();
+    let reads = |bytes: &[u8]| crate::x86::operands::reads_flags(32, bytes);
+    // cmp %eax,%ecx
+    assert_eq!((left(b"\x39\xc1"), reads(b"\x39\xc1")), (vec![Flags::Overwritten], false));
+    // inc %eax leaves the carry.
+    assert!(!left(b"\x40").contains(&Flags::Overwritten) && left(b"\x40").contains(&Flags::Changed));
+    // adc %eax,%ecx; sete %al; pushf; je; cmove: all read them. mov does not, nor does cld.
+    for bytes in [&b"\x11\xc1"[..], b"\x0f\x94\xc0", b"\x9c", b"\x74\0", b"\x0f\x44\xc1"] {
+        assert!(reads(bytes), "{bytes:x?}");
+    }
+    assert!(!reads(b"\x89\xc1") && !reads(b"\xfc"));
+    assert!(reads(b"\xff\xff"), "no instruction");
+}
+
+#[test]
+fn memory_that_is_read_and_written() {
+    let only_computes = |bytes: &[u8]| model(32, bytes).iter().all(Effect::only_computes);
+    // movl $1,4(%eax); rep stosl; int $0x80; mov 4(%eax),%ecx
+    let store = model(32, b"\xc7\x40\x04\x01\0\0\0");
+    assert_eq!(store[0].memory_written(), Some(Memory::At(at(EAX, 4), 4)));
+    let fill = model(32, b"\xf3\xab");
+    assert!(fill.iter().any(|effect| effect.memory_written() == Some(Memory::From(at(EDI, 0)))));
+    assert!(!only_computes(b"\xcd\x80") && !only_computes(b"\xf3\xab"));
+    let load = model(32, b"\x8b\x48\x04");
+    assert_eq!(load[0].memory_read().collect::<Vec<_>>(), [(at(EAX, 4), 4)]);
+    assert!(only_computes(b"\x8b\x48\x04") && load[0].memory_written().is_none());
+    // add 4(%eax),%ecx reads its operand, and add %ecx,4(%eax) writes it.
+    assert_eq!(model(32, b"\x03\x48\x04")[0].memory_read().count(), 1);
+    assert_eq!(model(32, b"\x01\x48\x04")[0].memory_written(), Some(Memory::At(at(EAX, 4), 4)));
 }

@@ -10,8 +10,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use crate::code::{BlockIndex, Code, ExitKind, Function};
-use crate::image::Addr;
+use crate::{BlockIndex, Cfg};
 
 /// How deep loops may be nested. Irreducible loops, with many entries, would make nearly as many levels as there are
 /// blocks.
@@ -19,37 +18,37 @@ const MAX_DEPTH: usize = 32;
 
 /// The number of a node: a block, or one of the hubs, which come behind all blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct NodeIndex(u32);
+pub(crate) struct NodeIndex(u32);
 
 impl NodeIndex {
-    pub(super) fn get(self) -> usize {
+    pub(crate) fn get(self) -> usize {
         self.0 as usize
     }
 }
 
 /// The number of an edge between two nodes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EdgeIndex(u32);
+pub(crate) struct EdgeIndex(u32);
 
 impl EdgeIndex {
-    pub(super) fn get(self) -> usize {
+    pub(crate) fn get(self) -> usize {
         self.0 as usize
     }
 }
 
 /// The priority of a node on the worklist; the least is visited first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// The place of the node in the order, or of the last node of the loop that has to be done first.
     place: u32,
     /// The head of that loop. If several loops end there, the innermost is first.
     again: Option<Reverse<u32>>,
     /// The node.
-    pub(super) node: NodeIndex,
+    pub(crate) node: NodeIndex,
 }
 
 /// The order in which nodes are visited.
-pub(super) struct Order {
+pub struct Order {
     graph: Graph,
     /// Places by node: a node comes after those that lead to it, loops aside.
     place: Vec<u32>,
@@ -61,8 +60,9 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn of(code: &Code, function: &Function) -> Order {
-        Order::new(Graph::of(code, function))
+    /// The order of the blocks of a graph.
+    pub fn of(cfg: &impl Cfg) -> Order {
+        Order::new(Graph::of(cfg))
     }
 
     fn new(graph: Graph) -> Order {
@@ -90,38 +90,38 @@ impl Order {
     }
 
     /// How many nodes there are.
-    pub(super) fn nodes(&self) -> usize {
+    pub(crate) fn nodes(&self) -> usize {
         self.graph.nodes()
     }
 
     /// How many edges there are.
-    pub(super) fn edges(&self) -> usize {
+    pub(crate) fn edges(&self) -> usize {
         self.graph.targets.len()
     }
 
     /// The block that a node is, unless it is a hub.
-    pub(super) fn block(&self, node: NodeIndex) -> Option<BlockIndex> {
+    pub(crate) fn block(&self, node: NodeIndex) -> Option<BlockIndex> {
         (node.get() < self.graph.blocks).then_some(BlockIndex(node.0))
     }
 
-    /// One of the jumps that lead to a hub.
-    pub(super) fn jump(&self, hub: NodeIndex) -> Addr {
+    /// One of the blocks that lead to a hub.
+    pub(crate) fn jump(&self, hub: NodeIndex) -> BlockIndex {
         self.graph.jumps[hub.get() - self.graph.blocks]
     }
 
     /// Whether a node is the head of a loop.
-    pub(super) fn is_head(&self, node: NodeIndex) -> bool {
+    pub(crate) fn is_head(&self, node: NodeIndex) -> bool {
         self.end[node.get()].is_some()
     }
 
     /// The priority of the block where the function begins.
-    pub(super) fn first(&self) -> Turn {
+    pub(crate) fn first(&self) -> Turn {
         Turn { place: 0, again: None, node: NodeIndex(0) }
     }
 
     /// The priorities of the successors of a node whose state has changed. The head of a loop comes back to the worklist
     /// behind all nodes of the loop that are on it.
-    pub(super) fn next(&self, node: NodeIndex) -> impl Iterator<Item = Turn> {
+    pub(crate) fn next(&self, node: NodeIndex) -> impl Iterator<Item = Turn> {
         let here = self.place[node.get()];
         self.graph.targets[self.edges_from(node)].iter().map(move |&next| {
             let place = self.place[next.get()];
@@ -133,12 +133,12 @@ impl Order {
     }
 
     /// The edges that begin at a node, in the order of its successors. A block in front of a hub has one.
-    pub(super) fn edges_from(&self, node: NodeIndex) -> Range<usize> {
+    pub(crate) fn edges_from(&self, node: NodeIndex) -> Range<usize> {
         self.graph.edges_from(node)
     }
 
     /// The edges that end at a node.
-    pub(super) fn edges_to(&self, node: NodeIndex) -> &[EdgeIndex] {
+    pub(crate) fn edges_to(&self, node: NodeIndex) -> &[EdgeIndex] {
         &self.arriving[self.own[node.get()]..self.own[node.get() + 1]]
     }
 }
@@ -147,35 +147,34 @@ impl Order {
 struct Graph {
     /// How many blocks there are.
     blocks: usize,
-    /// By hub, one of the jumps that lead there.
-    jumps: Vec<Addr>,
+    /// By hub, one of the blocks that lead there.
+    jumps: Vec<BlockIndex>,
     /// Where the edges end, by the nodes where they begin; and, by node, where its own begin.
     targets: Vec<NodeIndex>,
     first: Vec<usize>,
 }
 
 impl Graph {
-    fn of(code: &Code, function: &Function) -> Graph {
-        let blocks = function.blocks.len();
-        let same = same_targets(code, function);
+    fn of(cfg: &impl Cfg) -> Graph {
+        let blocks = cfg.blocks();
+        let same = same_targets(cfg);
         let mut hubs = vec![None; blocks];
         let mut jumps = Vec::new();
         for group in &same {
             let hub = NodeIndex((blocks + jumps.len()) as u32);
             group.iter().for_each(|block| hubs[block.get()] = Some(hub));
-            let exit = function.blocks[group[0].get()].exit;
-            jumps.extend(exit.map(|id| code.exit(id).at));
+            jumps.push(group[0]);
         }
         let mut graph = Graph { blocks, jumps, targets: Vec::new(), first: vec![0] };
-        for (block, hub) in function.blocks.iter().zip(hubs) {
+        for (block, hub) in hubs.into_iter().enumerate() {
             match hub {
                 Some(hub) => graph.targets.push(hub),
-                None => graph.lead_to(&block.successors),
+                None => graph.lead_to(cfg.successors(block.into())),
             }
             graph.first.push(graph.targets.len());
         }
         for group in same {
-            graph.lead_to(&function.blocks[group[0].get()].successors);
+            graph.lead_to(cfg.successors(group[0]));
             graph.first.push(graph.targets.len());
         }
         graph
@@ -194,16 +193,15 @@ impl Graph {
     }
 }
 
-/// The blocks that end with computed jumps which have their targets, more than one, in common with others.
-fn same_targets(code: &Code, function: &Function) -> Vec<Vec<BlockIndex>> {
+/// The blocks that end with plain jumps which have their targets, more than one, in common with others.
+fn same_targets(cfg: &impl Cfg) -> Vec<Vec<BlockIndex>> {
     let mut groups: FxHashMap<Vec<BlockIndex>, Vec<BlockIndex>> = FxHashMap::default();
-    for (index, block) in function.blocks.iter().enumerate().filter(|(_, block)| block.successors.len() > 1) {
-        let Some(exit) = block.exit.map(|id| code.exit(id)) else { continue };
-        // A jump on a condition comes to its next instruction in another state.
-        if exit.kind == ExitKind::IndirectJump && !exit.conditional {
-            let mut targets = block.successors.to_vec();
+    for block in (0..cfg.blocks()).map(BlockIndex::from) {
+        let successors = cfg.successors(block);
+        if successors.len() > 1 && cfg.has_plain_jump(block) {
+            let mut targets = successors.to_vec();
             targets.sort_unstable();
-            groups.entry(targets).or_default().push(BlockIndex(index as u32));
+            groups.entry(targets).or_default().push(block);
         }
     }
     let mut groups: Vec<Vec<BlockIndex>> = groups.into_values().filter(|group| group.len() > 1).collect();

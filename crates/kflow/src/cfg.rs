@@ -1,0 +1,33 @@
+//! What the analyses ask of a control-flow graph.
+
+/// The number of a block of a graph; 0 is the entry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockIndex(pub u32);
+
+impl BlockIndex {
+    /// The number as a `usize`, to index a slice.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl From<usize> for BlockIndex {
+    fn from(index: usize) -> BlockIndex {
+        BlockIndex(index as u32)
+    }
+}
+
+/// A control-flow graph: that of a function, for one.
+pub trait Cfg {
+    /// How many blocks there are; at least one.
+    fn blocks(&self) -> usize;
+
+    /// Where control can go from a block, each block once.
+    fn successors(&self, block: BlockIndex) -> &[BlockIndex];
+
+    /// Whether a block ends with a jump behind which nothing else is known than in front of it, so that what arrives
+    /// from all such jumps to the same blocks can be joined once.
+    fn has_plain_jump(&self, _block: BlockIndex) -> bool {
+        false
+    }
+}

@@ -1,0 +1,116 @@
+//! What an effect does to a state, for any kind of state.
+//!
+//! [`apply`] is the one place where effects are told apart for evaluation, so that a new one has to be given a meaning
+//! in every analysis before anything compiles.
+
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand};
+
+/// A state that effects are applied to. What an analysis knows of a number is its [`Transfer::Value`].
+pub trait Transfer {
+    /// What is known of a number.
+    type Value;
+
+    /// What an operand is.
+    fn operand(&mut self, operand: Operand) -> Self::Value;
+
+    /// The low `from` bytes of a value, sign-extended to `width` bytes.
+    fn sign_extended(&mut self, value: Self::Value, from: u8, width: u8) -> Self::Value;
+
+    /// What an operation of `width` bytes makes of two values. `dst` is the register that the result is for.
+    fn computed(
+        &mut self,
+        op: BinaryOp,
+        dst: Reg,
+        operands: (Self::Value, Self::Value),
+        width: u8,
+    ) -> Self::Value;
+
+    /// The low `width` bytes of a register become this.
+    fn write(&mut self, dst: Reg, value: Self::Value, width: u8);
+
+    /// They become this, or stay as they are.
+    fn write_maybe(&mut self, dst: Reg, value: Self::Value, width: u8);
+
+    /// A register becomes something else.
+    fn clobber(&mut self, reg: Reg);
+
+    /// Two registers exchange their contents.
+    fn swap(&mut self, a: Reg, b: Reg);
+
+    /// The low `width` bytes of a value go to memory.
+    fn store(&mut self, to: &Address, value: Self::Value, width: u8);
+
+    /// Memory changes: an unknown number of bytes from an address on, or somewhere.
+    fn clobber_memory(&mut self, from: Option<&Address>);
+
+    /// The flags become those of a comparison. If it is one for `equality`, they tell no more than whether the two are
+    /// equal.
+    fn compare(&mut self, left: Operand, right: Operand, width: u8, equality: bool);
+
+    /// The flags become something else.
+    fn clobber_flags(&mut self);
+
+    /// The instruction enters the kernel, see [`Effect::SystemCall`].
+    fn system_call(&mut self, compat: bool, number: Option<u32>);
+
+    /// The instruction is a computed branch to this.
+    fn transfer(&mut self, target: Operand);
+
+    /// The instruction is a branch that is taken if this holds of the last comparison.
+    fn branch(&mut self, condition: Condition);
+
+    /// The instruction is a branch that is taken if this holds of two operands.
+    fn branch_compared(&mut self, left: Operand, right: Operand, width: u8, condition: Condition);
+
+    /// All that follows in the instruction happens only if this holds of the last comparison.
+    fn only_if(&mut self, condition: Condition);
+
+    /// A register becomes an operand. For who has to look at the operand itself.
+    fn set(&mut self, dst: Reg, operand: Operand, width: u8) {
+        let value = self.operand(operand);
+        self.write(dst, value, width);
+    }
+
+    /// A register becomes the result of an operation. For who has to look at the operands themselves.
+    fn binary(&mut self, op: BinaryOp, dst: Reg, operands: (Operand, Operand), width: u8) {
+        let left = self.operand(operands.0);
+        let right = self.operand(operands.1);
+        let result = self.computed(op, dst, (left, right), width);
+        self.write(dst, result, width);
+    }
+}
+
+/// Applies an effect to a state.
+pub fn apply<T: Transfer + ?Sized>(state: &mut T, effect: &Effect) {
+    match *effect {
+        Effect::Set { dst, value, width } => state.set(dst, value, width),
+        Effect::MaybeSet { dst, value, width } => {
+            let value = state.operand(value);
+            state.write_maybe(dst, value, width);
+        }
+        Effect::SetSigned { dst, value, from, width } => {
+            let value = state.operand(value);
+            let value = state.sign_extended(value, from, width);
+            state.write(dst, value, width);
+        }
+        Effect::Binary { op, dst, left, right, width } => state.binary(op, dst, (left, right), width),
+        Effect::Store { to, value, width } => {
+            let value = state.operand(value);
+            state.store(&to, value, width);
+        }
+        Effect::Compare { left, right, width } => state.compare(left, right, width, false),
+        Effect::CompareZero { value, width } => state.compare(value, Operand::Const(0), width, true),
+        Effect::ClobberFlags => state.clobber_flags(),
+        Effect::Clobber(reg) => state.clobber(reg),
+        Effect::ClobberMemory => state.clobber_memory(None),
+        Effect::ClobberRange(from) => state.clobber_memory(Some(&from)),
+        Effect::Swap(a, b) => state.swap(a, b),
+        Effect::SystemCall { compat, number } => state.system_call(compat, number),
+        Effect::Transfer(target) => state.transfer(target),
+        Effect::BranchIf(condition) => state.branch(condition),
+        Effect::BranchIfCompared { left, right, width, condition } => {
+            state.branch_compared(left, right, width, condition);
+        }
+        Effect::OnlyIf(condition) => state.only_if(condition),
+    }
+}

@@ -1,0 +1,142 @@
+//! What is known at one point of the code.
+
+use kisa::{Condition, Effect, Reg};
+
+use super::memory::Memory;
+use super::ranges::{Compared, Range, Ranges};
+use super::step::Step;
+use super::{Name, NameId, Names, Site, Term, Value};
+
+/// The slots of names that joins give, see [`Step`]. No instruction uses them.
+pub(super) const SLOT_JOINED: u8 = 192;
+
+/// What is known of registers, memory and flags at one point.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    pub(super) registers: Vec<Value>,
+    pub(super) memory: Memory,
+    pub(super) ranges: Ranges,
+    pub(super) compared: Option<Compared>,
+    pub(super) partial: Option<Partial>,
+}
+
+/// The low bytes of a register, where they are known and the rest is not.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Partial {
+    pub(super) reg: Reg,
+    pub(super) width: u8,
+    pub(super) value: Value,
+}
+
+impl State {
+    /// Nothing is known, but that every register holds what it holds. Others may know where the frame is, unless this is
+    /// where a function begins.
+    pub fn begin(names: &mut Names, is_function: bool) -> State {
+        let registers =
+            (0..names.registers).map(|number| Value::one(names.entry(Reg(number as u8)))).collect();
+        let memory = Memory::new(!is_function);
+        State { registers, memory, ranges: Ranges::default(), compared: None, partial: None }
+    }
+
+    /// What a register holds.
+    pub fn register(&self, reg: Reg) -> &Value {
+        &self.registers[usize::from(reg.0)]
+    }
+
+    /// Gives a register a value.
+    pub fn set_register(&mut self, reg: Reg, value: Value) {
+        self.registers[usize::from(reg.0)] = value;
+        self.partial = self.partial.take().filter(|partial| partial.reg != reg);
+    }
+
+    /// The numbers that a register can hold, unsigned.
+    pub fn range(&self, reg: Reg, names: &Names) -> Range {
+        self.ranges.of(self.register(reg), names)
+    }
+
+    /// The number that a register holds, if it is known.
+    pub fn number(&self, reg: Reg, names: &Names) -> Option<u64> {
+        let Range { low, high } = self.range(reg, names);
+        (low == high).then_some(low)
+    }
+
+    /// Applies the effects of an instruction.
+    pub fn apply(&mut self, names: &mut Names, at: Site, effects: &[Effect]) {
+        Step::new(self, names, at).run(effects);
+    }
+
+    /// Whether a condition may hold of the last comparison.
+    pub fn may_hold(&self, condition: Condition, names: &Names) -> bool {
+        let compared = self.compared.as_ref();
+        compared.is_none_or(|compared| self.ranges.may_hold(compared, condition, names))
+    }
+
+    /// Whether a condition holds of the last comparison, if that is known.
+    pub fn holds(&self, condition: Condition, names: &Names) -> Option<bool> {
+        match (self.may_hold(condition, names), self.may_hold(condition.inverse(), names)) {
+            (true, false) => Some(true),
+            (false, true) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Learns that a condition holds of the last comparison. Returns whether that is possible.
+    pub fn assume(&mut self, condition: Condition, names: &Names) -> bool {
+        let Some(compared) = &self.compared else { return true };
+        self.ranges.assume(compared, condition, names)
+    }
+
+    /// Makes this state hold for `other` too. Where `widen` says where a loop begins, whatever differs becomes unknown:
+    /// a register of which that is so holds one unknown throughout a round.
+    pub fn join(&mut self, other: &State, widen: Option<Site>, names: &mut Names) {
+        let mut changed = Vec::new();
+        for (number, (mine, theirs)) in self.registers.iter_mut().zip(&other.registers).enumerate() {
+            if mine == theirs {
+                continue;
+            }
+            let joined = mine.join(theirs);
+            let unknown = joined.is_any() || (widen.is_some() && joined != *mine);
+            // A place in the frame that is lost among unknown values may still be used.
+            let framed = |value: &Value| value.terms().iter().any(|term| names.is_frame(term.name));
+            self.memory.is_exposed |= unknown && (framed(mine) || framed(theirs));
+            if unknown {
+                changed.push(number);
+            }
+            *mine = if unknown { Value::any() } else { joined };
+        }
+        self.memory.join(&other.memory, widen.is_some());
+        self.ranges.join(&other.ranges, names, widen.is_some());
+        self.compared = self.compared.take().filter(|mine| other.compared.as_ref() == Some(mine));
+        self.partial = self.partial.take().filter(|mine| other.partial.as_ref() == Some(mine));
+        if let Some(at) = widen {
+            for number in changed {
+                let made = self.make(Name::Made { at, slot: SLOT_JOINED + number as u8 }, names);
+                self.registers[number] = Value::one(made);
+            }
+        }
+    }
+
+    /// A new unknown. If it has had its name before, what that stood for is forgotten.
+    pub(super) fn make(&mut self, name: Name, names: &mut Names) -> Term {
+        let (id, new) = names.add(name);
+        if !new {
+            self.forget(id, names);
+        }
+        Term::of(id)
+    }
+
+    fn forget(&mut self, stale: NameId, names: &Names) {
+        let is_stale = |name: NameId| name != NameId::NUMBER && names.root(name) == stale;
+        for register in &mut self.registers {
+            if register.terms().iter().any(|term| is_stale(term.name)) {
+                *register = Value::any();
+            }
+        }
+        self.memory.forget(is_stale);
+        self.ranges.forget(is_stale);
+        let outdated = |value: &Value| value.terms().iter().any(|term| is_stale(term.name));
+        self.compared =
+            self.compared.take().filter(|compared| !outdated(&compared.left) && !outdated(&compared.right));
+        self.partial = self.partial.take().filter(|partial| !outdated(&partial.value));
+    }
+}

@@ -1,0 +1,371 @@
+//! One instruction: its effects applied to a state.
+
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand, low_bytes, low_mask, sign_extend};
+use smallvec::SmallVec;
+
+use super::memory::Place;
+use super::ranges::{Compared, Range};
+use super::state::{Partial, SLOT_JOINED, State};
+use super::{Name, Names, Site, Term, Value};
+use crate::{Transfer, apply};
+
+/// The results of one instruction are told apart by slots: registers that it writes have their own numbers, registers
+/// that it reads follow from here,
+const SLOT_READ: u8 = 64;
+/// and what it loads, sums and masks from here.
+const SLOT_MADE: u8 = 128;
+
+/// An instruction being applied to a state.
+pub(super) struct Step<'s> {
+    state: &'s mut State,
+    names: &'s mut Names,
+    at: Site,
+    /// How many unknowns it has made besides the registers' own.
+    made: u8,
+    /// Whether it is not known if the rest happens.
+    maybe: bool,
+}
+
+impl<'s> Step<'s> {
+    pub(super) fn new(state: &'s mut State, names: &'s mut Names, at: Site) -> Step<'s> {
+        Step { state, names, at, made: 0, maybe: false }
+    }
+
+    pub(super) fn run(mut self, effects: &[Effect]) {
+        effects.iter().for_each(|effect| apply(&mut self, effect));
+    }
+
+    fn make(&mut self, slot: u8) -> Term {
+        self.state.make(Name::Made { at: self.at, slot }, self.names)
+    }
+
+    fn make_other(&mut self) -> Term {
+        let slot = (SLOT_MADE + self.made).min(SLOT_JOINED - 1);
+        self.made += 1;
+        self.make(slot)
+    }
+
+    /// A register as a whole. An unknown without a name gets one, so that its copies are known to be equal.
+    fn read(&mut self, reg: Reg) -> Value {
+        let value = self.state.register(reg);
+        if !value.is_any() {
+            return value.clone();
+        }
+        let named = Value::one(self.make(SLOT_READ + reg.0));
+        self.state.set_register(reg, named.clone());
+        named
+    }
+
+    fn range(&self, term: Term) -> Range {
+        self.state.ranges.get(term, self.names)
+    }
+
+    /// The low bytes of a value, zero-extended.
+    fn low(&mut self, value: Value, width: u8) -> Value {
+        let mask = low_mask(width);
+        if mask >= self.names.mask {
+            return value;
+        }
+        value.map(|term| match term.as_number() {
+            Some(number) => Some(Term::number(number & mask)),
+            None if self.range(term).high <= mask => Some(term),
+            None => {
+                // The low byte of the low half of a value is the low byte of the value.
+                let of = match self.names.get(term.name) {
+                    Name::Low { of, width: wider } if width <= wider => self.names.plus(of, term.offset),
+                    _ => term,
+                };
+                self.state.memory.is_exposed |= self.names.is_frame(of.name);
+                Some(Term::of(self.names.add(Name::Low { of, width }).0))
+            }
+        })
+    }
+
+    /// A value becomes part of something unknown. If it is a place in the frame, that may be used through it.
+    fn lose(&mut self, value: &Value) {
+        let framed = value.terms().iter().any(|term| self.names.is_frame(term.name));
+        self.state.memory.is_exposed |= framed;
+    }
+
+    /// The place that an address expression names; `None` if a part of it is one of several terms.
+    fn place(&mut self, address: &Address) -> Option<Place> {
+        let mask = self.names.mask;
+        let mut place = Place { parts: SmallVec::new(), displacement: 0, segment: address.segment };
+        let mut add = |term: Term, times: u8| {
+            place.displacement =
+                place.displacement.wrapping_add(term.offset.wrapping_mul(times.into())) & mask;
+            if term.as_number().is_none() {
+                place.parts.push((term.name, times));
+            }
+        };
+        add(Term::number(address.displacement as u64), 1);
+        if let Some(symbol) = address.symbol {
+            add(self.names.symbol(symbol, 0), 1);
+        }
+        if let Some(base) = address.base {
+            add(self.read(base).single()?, 1);
+        }
+        if let Some((index, scale)) = address.index {
+            add(self.read(index).single()?, scale);
+        }
+        place.parts.sort_unstable();
+        Some(place)
+    }
+
+    /// An address as a value.
+    fn address(&mut self, address: &Address) -> Value {
+        if address.segment {
+            return Value::any();
+        }
+        let base = match (address.symbol, address.base) {
+            (Some(symbol), None) => Value::one(self.names.symbol(symbol, 0)),
+            (None, Some(base)) => self.read(base),
+            (None, None) => Value::number(0),
+            (Some(_), Some(base)) => {
+                let base = self.read(base);
+                self.lose(&base);
+                Value::any()
+            }
+        };
+        let base = base.map(|term| Some(self.names.plus(term, address.displacement as u64)));
+        let Some((index, scale)) = address.index else { return base };
+        let scaled = self.read(index);
+        let names = &*self.names;
+        let times = |index: Term| Some(index.as_number()?.wrapping_mul(scale.into()));
+        let sum = base.zip(&scaled, |base, index| match base.as_number() {
+            Some(number) if scale == 1 => Some(names.plus(index, number)),
+            _ => Some(names.plus(base, times(index)?)),
+        });
+        if sum.is_any() {
+            self.lose(&base);
+            self.lose(&scaled);
+        }
+        sum
+    }
+
+    fn load(&mut self, from: &Address, width: u8) -> Value {
+        let Some(place) = self.place(from) else { return Value::any() };
+        if let Some((value, known)) = self.state.memory.load(&place, width) {
+            let value = value.clone();
+            return if known == width { value } else { self.low(value, width) };
+        }
+        let loaded = self.make_other();
+        let range = Range { low: 0, high: low_mask(width) & self.names.mask };
+        self.state.ranges.limit(loaded, range, self.names);
+        self.state.memory.note(place, width, Value::one(loaded));
+        Value::one(loaded)
+    }
+
+    /// A number that a mask leaves something of.
+    fn masked(&mut self, value: &Value, mask: u64) -> Value {
+        if matches!(mask, 0xff | 0xffff | 0xffff_ffff) {
+            return self.low(value.clone(), (mask.count_ones() / 8) as u8);
+        }
+        let masked = self.make_other();
+        self.state.ranges.limit(masked, Range { low: 0, high: mask }, self.names);
+        Value::one(masked)
+    }
+}
+
+impl Transfer for Step<'_> {
+    type Value = Value;
+
+    fn operand(&mut self, operand: Operand) -> Value {
+        let value = match operand {
+            Operand::Const(number) => Value::number(number & self.names.mask),
+            Operand::Symbol { symbol, addend } => Value::one(self.names.symbol(symbol, addend)),
+            Operand::Reg { reg, width } => {
+                if let Some(partial) = &self.state.partial
+                    && (partial.reg, partial.width) == (reg, width)
+                {
+                    return partial.value.clone();
+                }
+                let value = self.read(reg);
+                self.low(value, width)
+            }
+            Operand::Load { from, width } => self.load(&from, width),
+            Operand::Address(address) => self.address(&address),
+            Operand::Unknown => Value::any(),
+        };
+        // What branches have left one number of.
+        value.map(|term| match self.range(term) {
+            Range { low, high } if low == high => Some(Term::number(low)),
+            _ => Some(term),
+        })
+    }
+
+    fn sign_extended(&mut self, value: Value, from: u8, width: u8) -> Value {
+        let extended = value.map(|term| match term.as_number() {
+            Some(number) => Some(Term::number(low_bytes(sign_extend(number, from), width) & self.names.mask)),
+            None => (self.range(term).high <= low_mask(from) / 2).then_some(term),
+        });
+        if extended.is_any() {
+            self.lose(&value);
+        }
+        extended
+    }
+
+    fn computed(&mut self, op: BinaryOp, dst: Reg, (left, right): (Value, Value), width: u8) -> Value {
+        let names = &*self.names;
+        let whole = low_mask(width) >= names.mask;
+        let result = left.zip(&right, |a, b| match (op, a.as_number(), b.as_number()) {
+            (_, Some(a), Some(b)) => op.compute(a, b, width).map(Term::number),
+            (BinaryOp::Add, _, Some(number)) if whole => Some(names.plus(a, number)),
+            (BinaryOp::Add, Some(number), _) if whole => Some(names.plus(b, number)),
+            (BinaryOp::Sub, _, Some(number)) if whole => Some(names.plus(a, number.wrapping_neg())),
+            (BinaryOp::Sub, None, None) if whole && a.name == b.name => {
+                Some(Term::number(a.offset.wrapping_sub(b.offset) & names.mask))
+            }
+            _ => None,
+        });
+        if !result.is_any() {
+            return result;
+        }
+        let framed = |value: &Value| value.terms().iter().any(|term| names.is_frame(term.name));
+        if dst == self.names.stack_pointer && (framed(&left) || framed(&right)) {
+            // It is aligned, or makes room for an array.
+            let moved = self.state.make(Name::Frame { at: self.at }, self.names);
+            return Value::one(moved);
+        }
+        self.lose(&left);
+        self.lose(&right);
+        match (op, left.as_number(), right.as_number()) {
+            (BinaryOp::And, None, Some(mask)) => self.masked(&left, low_bytes(mask, width)),
+            (BinaryOp::And, Some(mask), None) => self.masked(&right, low_bytes(mask, width)),
+            (BinaryOp::Shr, None, Some(bits)) if bits < 64 => {
+                let Range { low, high } = self.state.ranges.of(&left, self.names);
+                let high = high.min(low_mask(width));
+                let shifted = self.make_other();
+                self.state.ranges.limit(
+                    shifted,
+                    Range { low: low.min(high) >> bits, high: high >> bits },
+                    self.names,
+                );
+                Value::one(shifted)
+            }
+            _ => Value::any(),
+        }
+    }
+
+    fn write(&mut self, dst: Reg, value: Value, width: u8) {
+        if self.maybe {
+            return self.write_maybe(dst, value, width);
+        }
+        let mut value = self.low(value, width);
+        if value.is_any() && width < self.names.word {
+            let made = self.make(dst.0);
+            self.state.ranges.limit(made, Range { low: 0, high: low_mask(width) }, self.names);
+            value = Value::one(made);
+        }
+        // Every machine here zero-extends what it writes into the low 4 bytes.
+        if width >= 4 {
+            return self.state.set_register(dst, value);
+        }
+        let keep = !low_mask(width) & self.names.mask;
+        let old = self.state.register(dst).clone();
+        let whole =
+            old.zip(&value, |old, new| Some(Term::number(old.as_number()? & keep | new.as_number()?)));
+        if whole.is_any() {
+            self.lose(&old);
+            self.lose(&value);
+        }
+        self.state.set_register(dst, whole);
+        self.state.partial = Some(Partial { reg: dst, width, value });
+    }
+
+    fn write_maybe(&mut self, dst: Reg, value: Value, width: u8) {
+        let old = self.state.register(dst).clone();
+        let (low_old, value) = (self.low(old.clone(), width), self.low(value, width));
+        let joined = low_old.join(&value);
+        if width < 4 || joined.is_any() || low_old != old {
+            self.lose(&old);
+            self.lose(&value);
+            return self.state.set_register(dst, Value::any());
+        }
+        self.state.set_register(dst, joined);
+    }
+
+    fn clobber(&mut self, reg: Reg) {
+        let old = self.state.register(reg).clone();
+        self.lose(&old);
+        self.state.set_register(reg, Value::any());
+    }
+
+    fn swap(&mut self, a: Reg, b: Reg) {
+        if self.maybe {
+            self.clobber(a);
+            return self.clobber(b);
+        }
+        let (left, right) = (self.state.register(a).clone(), self.state.register(b).clone());
+        self.state.set_register(a, right);
+        self.state.set_register(b, left);
+    }
+
+    fn store(&mut self, to: &Address, value: Value, width: u8) {
+        self.lose(&value);
+        let value = self.low(value, width);
+        let Some(place) = self.place(to) else {
+            self.lose_address(to);
+            return self.state.memory.write_anywhere(self.names);
+        };
+        self.state.memory.write(&place, Some(width), self.names);
+        if !self.maybe && !value.is_any() && width <= self.names.word {
+            self.state.memory.note(place, width, value);
+        }
+    }
+
+    fn clobber_memory(&mut self, from: Option<&Address>) {
+        let place = from.and_then(|from| {
+            let place = self.place(from);
+            if place.is_none() {
+                self.lose_address(from);
+            }
+            place
+        });
+        match place {
+            Some(place) => {
+                self.state.memory.write(&place, None, self.names);
+                if !place.is_framed(self.names) {
+                    self.state.memory.write_anywhere(self.names);
+                }
+            }
+            None => self.state.memory.write_anywhere(self.names),
+        }
+    }
+
+    fn compare(&mut self, left: Operand, right: Operand, width: u8, equality: bool) {
+        let (left, right) = (self.operand(left), self.operand(right));
+        self.state.compared = (!self.maybe).then_some(Compared { left, right, width, equality });
+    }
+
+    fn clobber_flags(&mut self) {
+        self.state.compared = None;
+    }
+
+    fn system_call(&mut self, _compat: bool, _number: Option<u32>) {
+        // The kernel may read and write what any register points to.
+        self.state.memory.is_exposed = true;
+        self.state.memory.write_anywhere(self.names);
+    }
+
+    fn transfer(&mut self, _target: Operand) {}
+
+    fn branch(&mut self, _condition: Condition) {}
+
+    fn branch_compared(&mut self, _left: Operand, _right: Operand, _width: u8, _condition: Condition) {}
+
+    fn only_if(&mut self, _condition: Condition) {
+        self.maybe = true;
+    }
+}
+
+impl Step<'_> {
+    /// An address of one of several places is used.
+    fn lose_address(&mut self, address: &Address) {
+        let parts = [address.base, address.index.map(|(index, _)| index)];
+        for reg in parts.into_iter().flatten() {
+            let value = self.state.register(reg).clone();
+            self.lose(&value);
+        }
+    }
+}
