@@ -13,7 +13,7 @@ use kplan::Abi;
 use rustc_hash::FxHashMap;
 
 use crate::abi::{name, of_abi};
-use crate::flow::low_mask;
+use crate::values::low_mask;
 
 /// How many registers a system call can take arguments in.
 pub const MAX_ARGUMENTS: usize = 6;

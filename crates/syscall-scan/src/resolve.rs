@@ -13,10 +13,10 @@ use rustc_hash::FxHashMap;
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
-use crate::flow::{Domain, Flows, State, low_mask, sign_extend};
+use crate::flow::{Domain, Flows, State};
 use crate::follow::{Lost, Stored, calls_through, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
-use crate::values::{Atom, Origin, OriginId, ValueSet, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When, low_mask, sign_extend};
 
 /// The most values that a range may stand for.
 const MAX_RANGE: u64 = 64;

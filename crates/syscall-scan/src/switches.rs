@@ -22,9 +22,9 @@ use rustc_hash::FxHashSet;
 
 use crate::abi::Convention;
 use crate::code::{Block, BlockIndex, Code, Entry, ExitId, ExitKind, Function};
-use crate::flow::{Flows, FunctionStates, State, constant_address, sign_extend};
+use crate::flow::{Flows, FunctionStates, State, constant_address};
 use crate::image::{Addr, Extent, Image};
-use crate::values::{Atom, Origin, ValueSet};
+use crate::values::{Atom, Origin, ValueSet, sign_extend};
 
 /// The most entries of a jump table whose index has no known bound.
 const MAX_UNBOUNDED: u64 = 1024;

@@ -5,7 +5,7 @@ use kisa::{Condition, Reg};
 use smallvec::{SmallVec, smallvec};
 
 use crate::abi::Convention;
-use crate::flow::low_mask;
+use crate::values::low_mask;
 
 /// How many numbers something is one of; with more, it is unknown.
 const MAX_NUMBERS: usize = 24;

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::known::{BranchFact, Constant, Facts, NumberSet};
 use crate::abi;
-use crate::flow::{self, low_mask, sign_extend};
 use crate::image::{Addr, Image};
+use crate::values::{compute, low_mask, sign_extend};
 
 /// What the flags compare.
 #[derive(Clone, Debug)]
@@ -292,7 +292,7 @@ impl RunWalk {
                 // Processors take a count of bits beyond the width for another one.
                 let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
                 let bits = 8 * u64::from(width);
-                let compute = |a, b| if shifts && b >= bits { None } else { flow::compute(op, a, b, width) };
+                let compute = |a, b| if shifts && b >= bits { None } else { compute(op, a, b, width) };
                 match (a.filter(plain), b.filter(plain)) {
                     (Some(a), Some(b)) => a.pairs(&b, compute).map(Constant::Numbers),
                     _ => None,

@@ -7,7 +7,7 @@ use kplan::Abi;
 use serde_json::{Value, json};
 
 use super::{Action, Allowed, Filter};
-use crate::flow::low_mask;
+use crate::values::low_mask;
 
 /// How many rules one call may have. The kernel's filter has 4096 instructions for all calls.
 const MAX_RULES: usize = 32;

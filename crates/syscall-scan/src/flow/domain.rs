@@ -8,7 +8,7 @@ use kisa::Reg;
 use super::frame::Place;
 use super::ranges::Span;
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, Origins, ValueSet};
+use crate::values::{Atom, Origin, OriginId, Origins, ValueSet, low_mask, sign_extend};
 
 /// How many places behind a watched pointer are told apart.
 const MAX_BLENDED: usize = 8;
@@ -188,17 +188,6 @@ impl Domain {
             _ => None,
         }
     }
-}
-
-/// All ones in the low `width` bytes.
-pub(crate) fn low_mask(width: u8) -> u64 {
-    if width >= 8 { u64::MAX } else { (1 << (8 * u32::from(width))) - 1 }
-}
-
-/// The low `width` bytes, sign-extended.
-pub(crate) fn sign_extend(number: u64, width: u8) -> u64 {
-    let unused = 64 - 8 * u32::from(width.clamp(1, 8));
-    ((number << unused) as i64 >> unused) as u64
 }
 
 #[cfg(test)]

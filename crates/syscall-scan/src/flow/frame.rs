@@ -8,9 +8,9 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::values::{Atom, Origin, OriginId, ValueSet, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When, low_mask};
 
-use super::domain::{Domain, low_mask};
+use super::domain::Domain;
 use super::ranges::Span;
 
 /// A place in a stack frame.

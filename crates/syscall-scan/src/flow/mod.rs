@@ -39,7 +39,6 @@ use crate::values::{Atom, OriginId, ValueSet};
 
 use call::Callee;
 pub use domain::Domain;
-pub(crate) use domain::{low_mask, sign_extend};
 pub use frame::Place;
 use ranges::Compared;
 pub use ranges::Span;
@@ -48,7 +47,7 @@ use registers::numbers;
 use solve::Decoded;
 pub use state::State;
 use step::Step;
-pub(crate) use step::{compute, constant_address};
+pub(crate) use step::constant_address;
 
 /// The analysis of functions, each when it is asked for.
 pub struct Flows<'c> {

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use kisa::Condition;
 
-use super::domain::{Domain, low_mask};
-use crate::values::{Atom, Origin, OriginId, ValueSet};
+use super::domain::Domain;
+use crate::values::{Atom, Origin, OriginId, ValueSet, low_mask};
 
 /// How many ranges are remembered; the oldest goes first.
 const MAX_RANGES: usize = 12;

@@ -2,12 +2,12 @@
 
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
-use super::domain::{Domain, low_mask};
+use super::domain::Domain;
 use super::memory::MAX_FEW;
 use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
 use crate::image::{Addr, Image};
-use crate::values::{Atom, Origin, OriginId, ValueSet};
+use crate::values::{Atom, Origin, OriginId, ValueSet, compute, low_mask};
 
 /// An instruction gives value ids to what it writes and reads: the id is made of its address and a slot. Registers that
 /// it writes have their own numbers as slots, registers that it reads have slots from here,
@@ -388,18 +388,4 @@ pub(crate) fn constant_address(operand: Value) -> Option<u64> {
         Value::Address(Address { base: None, index: None, displacement, .. }) => Some(displacement as u64),
         _ => None,
     }
-}
-
-/// What an operation makes of two numbers of so many bytes; `None` where that is not known.
-pub(crate) fn compute(op: BinaryOp, a: u64, b: u64, width: u8) -> Option<u64> {
-    let number = match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl => a.checked_shl(u32::try_from(b).ok()?)?,
-        BinaryOp::Shr => (a & low_mask(width)).checked_shr(u32::try_from(b).ok()?)?,
-    };
-    Some(number & low_mask(width))
 }

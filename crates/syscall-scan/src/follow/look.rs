@@ -6,9 +6,9 @@ use super::{Bytes, Lost};
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, Function};
-use crate::flow::{Flows, State, sign_extend};
+use crate::flow::{Flows, State};
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, ValueSet, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When, sign_extend};
 
 /// How many words of stack arguments are looked at.
 const MAX_ARGUMENTS: u64 = 8;

@@ -17,9 +17,9 @@ use rustc_hash::FxHashSet;
 
 use self::look::{Look, PassedOn, read_by};
 use crate::code::{ExitId, Reference, References};
-use crate::flow::{Flows, Visit, constant_address, sign_extend};
+use crate::flow::{Flows, Visit, constant_address};
 use crate::image::Addr;
-use crate::values::{Atom, Origin, OriginId, ValueSet, When};
+use crate::values::{Atom, Origin, OriginId, ValueSet, When, sign_extend};
 
 /// The widest store in bytes.
 const MAX_STORE: u64 = 64;

@@ -5,10 +5,12 @@
 //! that two copies of one unknown are known to be equal, and so that the value of an argument can be
 //! looked for at the callers.
 
+mod arithmetic;
 mod origin;
 
 use std::rc::Rc;
 
+pub(crate) use arithmetic::{compute, low_mask, sign_extend};
 pub use origin::{Origin, OriginId, Origins, When};
 
 /// How many numbers a value may be one of after a join; a value with more is unknown. A switch over system
