@@ -205,8 +205,10 @@ impl<'g> Editor<'g> {
     }
 
     /// Gives a block other contents. `moved` says where its old instructions are now: what began at the first offset
-    /// in bytes begins at the second, with all up to the next pair. Who names the block itself names its first byte.
+    /// in bytes begins at the second, with all up to the next pair. Who names the block itself names its first byte. The
+    /// block must not be one that is kept as it is ([`Block::fixed`]).
     pub fn edit_block(&mut self, id: NodeId, contents: Contents, moved: &[(u32, u32)]) {
+        debug_assert!(self.graph.block(id).is_none_or(|block| !block.fixed), "a patch site keeps its bytes");
         self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
         self.set_contents(id, contents);
         self.moves.note(id, Move::Within(moved.to_vec()));
