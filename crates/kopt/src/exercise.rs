@@ -7,7 +7,7 @@ Pass `exercise`: every kind of edit, everywhere, and the program does what it di
 - Every third function moves to a section of its own, of the same name.
 
 Left alone is what another pass has to leave alone as well: patch sites, entries glued to what is in front of them,
-and for the store and the move what pass [`instrument`](crate::instrument) says of code before paging.
+and for the store and the move what pass [`instrument`] says of code before paging.
 */
 
 use fixedbitset::FixedBitSet;
