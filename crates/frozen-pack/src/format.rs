@@ -2,10 +2,10 @@
 
 use flate2::Crc;
 
-use crate::code::i386::{Format, Operand};
-use crate::code::{CodeModel, Opcode};
-use crate::data::DataModel;
-use crate::entropy::tables::{BUCKET, Tables};
+use crate::code::template::{Follows, LONGEST, Template};
+use crate::code::{self, CodeModel};
+use crate::data::{self, DataModel};
+use crate::entropy::tables::Tables;
 use crate::error::Damaged;
 
 /// What a packed file begins with.
@@ -186,6 +186,9 @@ impl Packed {
     }
 }
 
+/// Bytes of a template: its bytes, how many there are, what follows, ModRM and SIB.
+const TEMPLATE_SIZE: usize = LONGEST + 4;
+
 const SHORT: Damaged = Damaged("it ends too early");
 
 fn put(out: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
@@ -211,12 +214,11 @@ fn read_index(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged
 
 fn write_code(model: &CodeModel, tables: &Tables) -> Vec<u8> {
     let mut out = Vec::new();
-    put(&mut out, [model.opcodes.len(), model.words.len(), model.branches.len()].map(|count| count as u32));
+    put(&mut out, [model.templates.len(), model.words.len(), model.branches.len()].map(|count| count as u32));
     write_tables_head(&mut out, tables);
-    for opcode in &model.opcodes {
-        let Format { mod_rm, operand, only_test } = opcode.format;
-        out.extend(opcode.bytes);
-        out.push(opcode.len | u8::from(mod_rm) << 2 | (operand as u8) << 3 | u8::from(only_test) << 6);
+    for template in &model.templates {
+        out.extend(template.bytes);
+        out.extend([template.len, template.follows.to_byte(), template.mod_rm, template.sib]);
     }
     put(&mut out, model.words.iter().copied());
     write_tables(&mut out, tables);
@@ -227,27 +229,24 @@ fn write_code(model: &CodeModel, tables: &Tables) -> Vec<u8> {
 
 fn read_code(part: &[u8]) -> Result<(CodeModel, Tables), Damaged> {
     let mut input = Input(part);
-    let [opcodes, words, branches] = input.counts()?;
-    let head = input.counts()?;
-    let opcodes = input.take(opcodes.checked_mul(4).ok_or(SHORT)?)?.chunks_exact(4).map(read_opcode);
-    let opcodes =
-        opcodes.collect::<Option<Vec<_>>>().ok_or(Damaged("an opcode of its table does not exist"))?;
+    let [templates, words, branches] = input.counts()?;
+    let [nodes] = input.counts()?;
+    let templates = input.take(templates.checked_mul(TEMPLATE_SIZE).ok_or(SHORT)?)?;
+    let templates = templates.chunks_exact(TEMPLATE_SIZE).map(read_template);
+    let templates = templates.collect::<Option<Vec<_>>>().ok_or(Damaged("a template does not make sense"))?;
     let words = input.words(words)?;
-    let tables = input.tables(head)?;
+    let tables = input.tables(code::field::COUNT, nodes)?;
     let branches = input.take(branches.checked_mul(3).ok_or(SHORT)?)?;
     let branches =
         branches.chunks_exact(3).map(|low| u32::from_le_bytes([low[0], low[1], low[2], 0])).collect();
-    Ok((CodeModel { opcodes, branches, words }, tables))
+    Ok((CodeModel { templates, branches, words }, tables))
 }
 
-fn read_opcode(entry: &[u8]) -> Option<Opcode> {
-    let &[a, b, c, flags] = entry else { return None };
-    let format = Format {
-        mod_rm: flags & 4 != 0,
-        operand: Operand::from_number(flags >> 3 & 7)?,
-        only_test: flags & 0x40 != 0,
-    };
-    Some(Opcode { bytes: [a, b, c], len: flags & 3, format })
+fn read_template(entry: &[u8]) -> Option<Template> {
+    let (bytes, &[len, follows, mod_rm, sib]) = entry.split_first_chunk::<LONGEST>()? else { return None };
+    let follows = Follows::from_byte(follows)?;
+    let fits = (1..=LONGEST).contains(&usize::from(len));
+    fits.then_some(Template { bytes: *bytes, len, mod_rm, sib, follows })
 }
 
 fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
@@ -263,20 +262,18 @@ fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
 fn read_data(part: &[u8]) -> Result<(DataModel, Tables), Damaged> {
     let mut input = Input(part);
     let [dictionary] = input.counts()?;
-    let head = input.counts()?;
-    let tables = input.tables(head)?;
+    let [nodes] = input.counts()?;
+    let tables = input.tables(data::field::COUNT, nodes)?;
     Ok((DataModel { dictionary: input.take(dictionary)?.to_vec() }, tables))
 }
 
 fn write_tables_head(out: &mut Vec<u8>, tables: &Tables) {
-    let counts = [tables.roots.len(), tables.buckets.len() / BUCKET, tables.nodes.len()];
-    put(out, counts.map(|count| count as u32));
+    put(out, [tables.nodes.len() as u32]);
 }
 
 fn write_tables(out: &mut Vec<u8>, tables: &Tables) {
-    put(out, tables.roots.iter().chain(&tables.buckets).copied());
+    put(out, tables.roots.iter().copied());
     out.extend(&tables.nodes);
-    pad(out);
 }
 
 /// What is left to be read.
@@ -306,11 +303,9 @@ impl<'b> Input<'b> {
         Ok(std::array::from_fn(|index| words[index] as usize))
     }
 
-    fn tables(&mut self, [roots, buckets, nodes]: [usize; 3]) -> Result<Tables, Damaged> {
-        let roots = self.words(roots)?;
-        let buckets = self.words(buckets.checked_mul(BUCKET).ok_or(SHORT)?)?;
-        let padded = nodes.checked_next_multiple_of(4).ok_or(SHORT)?;
-        let tables = Tables { roots, buckets, nodes: self.take(padded)?[..nodes].to_vec() };
+    fn tables(&mut self, fields: usize, nodes: usize) -> Result<Tables, Damaged> {
+        let roots = self.words(fields)?;
+        let tables = Tables { roots, nodes: self.take(nodes)?.to_vec() };
         tables.check()?;
         Ok(tables)
     }

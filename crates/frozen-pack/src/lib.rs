@@ -22,6 +22,6 @@ pub mod pack;
 pub mod page;
 pub mod symbols;
 
-/// What the decoder takes, in bytes: code for i386 and constants of `kdecomp-rt/decode.c`, compiled with `-Os`. A test
-/// compiles it and compares.
-pub const DECODER_SIZE: usize = 3000;
+/// What the decoder in `kdecomp-rt/` takes at most, in bytes: code for i386 and constants, `decode.c` compiled with
+/// `-O2` and `open.c` with `-Os`. A test compiles it and compares.
+pub const DECODER_SIZE: usize = 5800;

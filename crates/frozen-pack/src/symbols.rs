@@ -1,7 +1,7 @@
 //! The seam between what a page consists of and how that is coded.
 //!
 //! A page is described by a sequence of *symbols*: bytes, each of some [`Field`], each with a [`Context`] of up to
-//! three bytes that are known before it. A *layout* ([`crate::code`], [`crate::data`]) says which symbols a page
+//! two bytes that are known before it. A *layout* ([`crate::code`], [`crate::data`]) says which symbols a page
 //! consists of; it asks a [`Source`] for one symbol after the other, and so decodes. To encode, the same layout runs
 //! against a [`Recorder`], which is told the symbols beforehand and notes with which context each is asked for: there
 //! is one description of the layout, and encoder and decoder cannot disagree about a context.
@@ -11,27 +11,18 @@ use std::collections::VecDeque;
 use crate::error::Damaged;
 
 /// How many values a context has at most.
-pub const DEPTH: usize = 3;
+pub const DEPTH: usize = 2;
 
 /// Which part of a page a symbol is. Fields have numbers below 32, which are part of the format.
 pub type Field = u8;
 
-/// What is known about a symbol before it: its field and up to three values, the most telling first.
+/// What is known about a symbol before it: its field and up to two values, the most telling first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Context {
     /// The field.
     pub field: Field,
     /// What precedes.
     pub values: [u8; DEPTH],
-}
-
-impl Context {
-    /// The number that stands for the field and its first `level` values. Numbers of different levels and fields
-    /// are different.
-    pub fn key(&self, level: usize) -> u32 {
-        let values = self.values.iter().take(level).fold(0, |key, &value| key << 8 | u32::from(value));
-        u32::from(self.field) << 27 | (level as u32) << 25 | values << (8 * (DEPTH - level))
-    }
 }
 
 /// Where symbols come from.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use kcli::{Table, human};
 use serde::Serialize;
 
+use crate::DECODER_SIZE;
 use crate::pack::Piece;
 use foreign::Foreign;
 
@@ -29,7 +30,7 @@ pub struct Row {
     pub tables: usize,
     /// Where each page is.
     pub index: usize,
-    /// The decoder, where it is ours: code for i386 and constants.
+    /// The decoder, where it is ours: code for i386 and constants. It counts once, with the first part.
     pub decoder: Option<usize>,
     /// All of it.
     pub total: usize,
@@ -45,9 +46,11 @@ struct Outcome<'p> {
     streams: Vec<Vec<u8>>,
     tables: usize,
     decoder: Option<usize>,
-    /// Decodes a page by its number.
-    unpack: Box<dyn Fn(usize, &[u8]) -> Result<Vec<u8>, String> + 'p>,
+    unpack: Unpack<'p>,
 }
+
+/// Decodes a page by its number, given what it was packed into.
+type Unpack<'p> = Box<dyn Fn(usize, &[u8]) -> Result<Vec<u8>, String> + 'p>;
 
 /// Packs code and data of `pieces` in pages of `page_size` bytes with each coder, unpacks it, and compares.
 ///
@@ -55,6 +58,8 @@ struct Outcome<'p> {
 /// If a page does not come back, or a coder fails.
 pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
+    // There is one decoder for both parts.
+    let mut decoder = DECODER_SIZE;
     for (part, is_code) in [("code", true), ("data", false)] {
         let of_part: Vec<Piece> = pieces
             .iter()
@@ -69,7 +74,9 @@ pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
         for foreign in Foreign::ALL {
             rows.push(row(part, &pages, foreign.outcome(&pages).map_err(|error| error.to_string())?)?);
         }
-        for outcome in own::outcomes(&of_part, page_size).map_err(|damaged| damaged.to_string())? {
+        for outcome in own::outcomes(&of_part, page_size, std::mem::take(&mut decoder))
+            .map_err(|damaged| damaged.to_string())?
+        {
             rows.push(row(part, &pages, outcome)?);
         }
     }

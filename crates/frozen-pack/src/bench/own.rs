@@ -1,7 +1,6 @@
 //! Our coders: the paper's, and the one that is used.
 
 use super::Outcome;
-use crate::DECODER_SIZE;
 use crate::code::{self, CodeModel};
 use crate::data::DataModel;
 use crate::entropy::huffman::{Codes, Symbols};
@@ -10,16 +9,20 @@ use crate::format::Packed;
 use crate::pack::{Piece, pack, record_code, record_data};
 use crate::symbols::{Field, Step};
 
-/// What the coders make of pieces, all code or all data.
-pub(super) fn outcomes(pieces: &[Piece], page_size: u32) -> Result<Vec<Outcome<'static>>, Damaged> {
+/// What the coders make of pieces, all code or all data, if ours takes so many bytes for the decoder.
+pub(super) fn outcomes(
+    pieces: &[Piece],
+    page_size: u32,
+    decoder: usize,
+) -> Result<Vec<Outcome<'static>>, Damaged> {
     let packed = pack(pieces, page_size)?;
     let baseline = match pieces.iter().all(|piece| piece.is_code) {
         true => {
             let (model, pages) = record_code(pieces, page_size as usize, |model| CodeModel {
-                opcodes: model.opcodes,
+                templates: model.templates,
                 ..CodeModel::default()
             })?;
-            let tables = 4 * model.opcodes.len();
+            let tables = 12 * model.templates.len();
             let decode = move |source: &mut Symbols<'_>, address: u32, out: &mut [u8]| {
                 model.decode(source, address, out)
             };
@@ -32,16 +35,16 @@ pub(super) fn outcomes(pieces: &[Piece], page_size: u32) -> Result<Vec<Outcome<'
             huffman(&packed, pages, &[], 0, decode)?
         }
     };
-    Ok(vec![baseline, own(packed)])
+    Ok(vec![baseline, own(packed, decoder)])
 }
 
-fn own(packed: Packed) -> Outcome<'static> {
+fn own(packed: Packed, decoder: usize) -> Outcome<'static> {
     let pages = 0..packed.index.len() as u32;
     let streams = pages.filter_map(|page| Some(packed.stream(page)?.to_vec())).collect();
     let sizes = packed.sizes();
     let unpack = move |page: usize, _: &[u8]| packed.page(page as u32).map_err(|damaged| damaged.to_string());
     let (coder, tables) = ("frozen-pack", sizes.code + sizes.data);
-    Outcome { coder, streams, tables, decoder: Some(DECODER_SIZE), unpack: Box::new(unpack) }
+    Outcome { coder, streams, tables, decoder: Some(decoder), unpack: Box::new(unpack) }
 }
 
 /// One Huffman code to a stream, over pages of the same addresses as those that are packed.

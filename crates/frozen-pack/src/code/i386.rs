@@ -1,10 +1,11 @@
 //! The fields of i386 instructions (Intel, *Software Developer's Manual*, volume 2, chapter 2 and appendix A).
 
 /// What stands behind the opcode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operand {
     /// Nothing.
+    #[default]
     None = 0,
     /// An immediate of 1 byte.
     Imm8 = 1,
@@ -40,14 +41,24 @@ pub struct Format {
 }
 
 /// What a ModRM byte, with the SIB byte if there is one, says about the bytes that follow it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Displacement {
     /// None.
-    None,
+    #[default]
+    None = 0,
     /// One byte.
-    Byte,
+    Byte = 1,
     /// Four bytes.
-    Word,
+    Word = 2,
+}
+
+impl Displacement {
+    /// The displacement with this number.
+    pub fn from_number(number: u8) -> Option<Displacement> {
+        use Displacement::*;
+        [None, Byte, Word].get(usize::from(number)).copied()
+    }
 }
 
 /// Whether a SIB byte follows a ModRM byte.
@@ -55,11 +66,10 @@ pub fn has_sib(mod_rm: u8) -> bool {
     mod_rm < 0xC0 && mod_rm & 7 == 4
 }
 
-/// The displacement behind a ModRM byte and, if it [has one](has_sib), this SIB byte.
-pub fn displacement(mod_rm: u8, sib: u8) -> Displacement {
-    let base = if has_sib(mod_rm) { sib & 7 } else { mod_rm & 7 };
+/// The displacement behind a ModRM byte, given the number of the base register in that or in the SIB byte.
+pub fn displacement(mod_rm: u8, base: u8) -> Displacement {
     match mod_rm >> 6 {
-        0 if base == 5 => Displacement::Word,
+        0 if base & 7 == 5 => Displacement::Word,
         1 => Displacement::Byte,
         2 => Displacement::Word,
         _ => Displacement::None,

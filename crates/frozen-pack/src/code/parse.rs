@@ -3,9 +3,11 @@
 use kcfg::isa::Isa;
 use rustc_hash::FxHashMap;
 
+use super::choose::{Atom, Matcher, choose};
 use super::i386::{self, Displacement, Operand};
+use super::template::Template;
 use super::values::{Kind, Recent, Writer};
-use super::{CodeModel, Opcode, RAW_BYTE};
+use super::{CodeModel, MORE, RAW_BYTE};
 
 /// How often a value has to occur to be worth its 4 bytes in a dictionary.
 const WORTHWHILE: u32 = 4;
@@ -14,7 +16,7 @@ const WORTHWHILE: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 struct Parsed<'b> {
     bytes: &'b [u8],
-    opcode: Opcode,
+    start: Template,
     mod_rm: Option<u8>,
     sib: Option<u8>,
     /// Where the displacement of ModRM is, and what it is.
@@ -27,8 +29,7 @@ impl<'b> Parsed<'b> {
     /// The instruction at the start of `bytes`, if it is one whose fields are known.
     fn new(isa: &dyn Isa, bytes: &'b [u8]) -> Option<Parsed<'b>> {
         let (prefix, format) = i386::opcode(bytes)?;
-        let mut opcode = Opcode { bytes: [0; 3], len: prefix.len() as u8, format };
-        opcode.bytes[..prefix.len()].copy_from_slice(prefix);
+        let start = Template::new(prefix, format);
         let mut len = prefix.len();
         let (mut mod_rm, mut sib, mut displacement) = (None, None, (0, Displacement::None));
         let mut operand = format.operand;
@@ -40,7 +41,7 @@ impl<'b> Parsed<'b> {
                 sib = Some(*bytes.get(len)?);
                 len += 1;
             }
-            displacement = (len, i386::displacement(byte, sib.unwrap_or(0)));
+            displacement = (len, i386::displacement(byte, sib.unwrap_or(byte)));
             len += match displacement.1 {
                 Displacement::None => 0,
                 Displacement::Byte => 1,
@@ -59,7 +60,7 @@ impl<'b> Parsed<'b> {
         let bytes = bytes.get(..len)?;
         // The decoder of the instruction set has the last word on what is one.
         let insn = isa.decode(bytes, 0)?;
-        (usize::from(insn.len) == len).then_some(Parsed { bytes, opcode, mod_rm, sib, displacement, operand })
+        (usize::from(insn.len) == len).then_some(Parsed { bytes, start, mod_rm, sib, displacement, operand })
     }
 
     fn word(&self, at: usize) -> u32 {
@@ -70,6 +71,23 @@ impl<'b> Parsed<'b> {
     /// The address behind it, if it lies at `address`.
     fn end(&self, address: u32) -> u32 {
         address.wrapping_add(self.bytes.len() as u32)
+    }
+
+    /// Appends its atoms.
+    fn atoms(&self, out: &mut Vec<Atom>) {
+        out.push(Atom::Start(self.start));
+        out.extend(self.mod_rm.map(Atom::Byte));
+        out.extend(self.sib.map(Atom::Byte));
+        match self.displacement {
+            (_, Displacement::None) => {}
+            (at, Displacement::Byte) => out.push(Atom::Byte(self.bytes[at])),
+            (_, Displacement::Word) => out.push(Atom::Other),
+        }
+        match self.operand {
+            Operand::None => {}
+            Operand::Imm8 | Operand::Rel8 => out.push(Atom::Byte(self.bytes[self.bytes.len() - 1])),
+            _ => out.push(Atom::Other),
+        }
     }
 
     fn displacement(&self) -> Option<u32> {
@@ -125,13 +143,16 @@ impl<'b> Parser<'b> {
 
     /// The model that fits pieces of code.
     pub fn model(pieces: &[Parser<'b>]) -> CodeModel {
-        let mut opcodes: FxHashMap<Opcode, u32> = FxHashMap::default();
+        let mut runs = Vec::new();
         let mut values: [FxHashMap<u32, u32>; 2] = Default::default();
         for piece in pieces {
-            for (address, insn) in
-                piece.insns(&piece.starts).filter_map(|(address, insn)| Some((address, insn?)))
-            {
-                *opcodes.entry(insn.opcode).or_default() += 1;
+            let mut run = Vec::new();
+            for (address, insn) in piece.insns(&piece.starts) {
+                let Some(insn) = insn else {
+                    run.push(Atom::Other);
+                    continue;
+                };
+                insn.atoms(&mut run);
                 let displacement = insn.displacement().map(|value| (Kind::Word, value));
                 for (kind, value) in displacement.into_iter().chain(insn.value(address)) {
                     if let Some(entry) = kind.entry(value, insn.end(address)) {
@@ -139,17 +160,15 @@ impl<'b> Parser<'b> {
                     }
                 }
             }
+            runs.push(run);
         }
-        let mut opcodes: Vec<_> = opcodes.into_iter().collect();
-        opcodes.sort_by_key(|(opcode, count)| (std::cmp::Reverse(*count), opcode.bytes));
-        opcodes.truncate(255);
         let [branches, words] = values.map(|counts| {
             let mut values: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= WORTHWHILE).collect();
             values.sort_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
             values.truncate(1 << 17);
             values.into_iter().map(|(value, _)| value).collect()
         });
-        CodeModel { opcodes: opcodes.into_iter().map(|(opcode, _)| opcode).collect(), branches, words }
+        CodeModel { templates: choose(&runs), branches, words }
     }
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
@@ -166,18 +185,46 @@ impl<'b> Parser<'b> {
         let head = self.starts.get(first).map_or(end, |&at| (at as usize).min(end)) - start;
         let mut out = vec![head as u32];
         out.extend(self.code.bytes[start..start + head].iter().map(|&byte| u32::from(byte)));
+        let page = self.code.address.wrapping_add(start as u32);
         let mut recent = [Recent::default(), Recent::default()];
-        for (place, (address, insn)) in (first..behind).zip(self.insns(&self.starts[first..behind])) {
-            match insn.and_then(|insn| Some((insn, *tell.opcodes.get(&insn.opcode)?))) {
-                Some((insn, symbol)) => tell.insn(&insn, symbol, address, &mut recent, &mut out),
-                None => {
-                    let from = self.starts[place] as usize;
-                    let to = self.starts.get(place + 1).map_or(end, |&at| (at as usize).min(end));
-                    for &byte in &self.code.bytes[from..to] {
-                        out.extend([u32::from(RAW_BYTE), u32::from(byte)]);
-                    }
+        let insns: Vec<_> = self.insns(&self.starts[first..behind]).collect();
+        let mut atoms = Vec::new();
+        // Where the atoms of each instruction begin; those of what is none are a plain byte.
+        let places: Vec<usize> = insns
+            .iter()
+            .map(|(_, insn)| {
+                let place = atoms.len();
+                match insn {
+                    Some(insn) => insn.atoms(&mut atoms),
+                    None => atoms.push(Atom::Other),
                 }
+                place
+            })
+            .collect();
+        let mut index = 0;
+        while let Some((address, insn)) = insns.get(index) {
+            let from = address.wrapping_sub(self.code.address) as usize;
+            let found = insn.and_then(|_| tell.templates.longest(&atoms[places[index]..]));
+            let Some((symbol, count)) = found else {
+                let size = insn.map_or(1, |insn| insn.bytes.len());
+                for &byte in &self.code.bytes[from..end.min(from + size)] {
+                    out.extend([u32::from(RAW_BYTE), u32::from(byte)]);
+                }
+                index += 1;
+                continue;
+            };
+            match symbol.checked_sub(u16::from(MORE)) {
+                None => out.push(u32::from(symbol)),
+                Some(more) => out.extend([u32::from(MORE), u32::from(more)]),
             }
+            let behind = places[index] + count;
+            // The last instruction of which the template has something.
+            index = places.partition_point(|&place| place < behind) - 1;
+            let (address, insn) = &insns[index];
+            if let Some(insn) = insn {
+                tell.rest(insn, behind - places[index], page, *address, &mut recent, &mut out);
+            }
+            index += 1;
         }
         out
     }
@@ -185,7 +232,7 @@ impl<'b> Parser<'b> {
 
 /// A model the other way round: from what is there to symbols.
 struct Teller {
-    opcodes: FxHashMap<Opcode, u8>,
+    templates: Matcher,
     dictionaries: [FxHashMap<u32, u32>; 2],
 }
 
@@ -193,38 +240,41 @@ impl Teller {
     fn new(model: &CodeModel) -> Teller {
         let index = |values: &[u32]| values.iter().zip(0..).map(|(&value, index)| (value, index)).collect();
         Teller {
-            opcodes: model.opcodes.iter().zip(1..).map(|(&opcode, symbol)| (opcode, symbol)).collect(),
+            templates: Matcher::new(&model.templates),
             dictionaries: [index(&model.branches), index(&model.words)],
         }
     }
 
-    fn insn(
+    /// Tells what of an instruction stands behind its first `told` atoms.
+    fn rest(
         &self,
         insn: &Parsed<'_>,
-        symbol: u8,
+        told: usize,
+        page: u32,
         address: u32,
         recent: &mut [Recent; 2],
         out: &mut Vec<u32>,
     ) {
-        out.push(u32::from(symbol));
-        out.extend(insn.mod_rm.map(u32::from));
-        out.extend(insn.sib.map(u32::from));
-        if insn.displacement.1 == Displacement::Byte {
-            out.push(u32::from(insn.bytes[insn.displacement.0]));
-        }
-        if let Some(value) = insn.displacement() {
-            self.value(Kind::Word, value, address, recent, out);
-        }
-        let last = insn.bytes.len() - 1;
-        match insn.operand {
-            Operand::None => {}
-            Operand::Imm8 | Operand::Rel8 => out.push(u32::from(insn.bytes[last])),
-            Operand::Imm16 => out.extend([insn.bytes[last], insn.bytes[last - 1]].map(u32::from)),
-            Operand::Imm32 | Operand::Address | Operand::Rel32 => {
-                if let Some((kind, value)) = insn.value(address) {
-                    let end = if kind == Kind::Branch { insn.end(address) } else { address };
-                    self.value(kind, value, end, recent, out);
+        let mut atoms = Vec::new();
+        insn.atoms(&mut atoms);
+        let operand_at = atoms.len() - usize::from(insn.operand != Operand::None);
+        for (index, atom) in atoms.iter().enumerate().skip(told) {
+            match atom {
+                Atom::Start(_) => {}
+                Atom::Byte(byte) => out.push(u32::from(*byte)),
+                Atom::Other if index < operand_at => {
+                    if let Some(value) = insn.displacement() {
+                        self.value(Kind::Word, value, page, recent, out);
+                    }
                 }
+                Atom::Other => match insn.value(address) {
+                    Some((kind, value)) => {
+                        let end = if kind == Kind::Branch { insn.end(address) } else { page };
+                        self.value(kind, value, end, recent, out);
+                    }
+                    // An immediate of 2 bytes.
+                    None => out.extend(insn.bytes.iter().rev().take(2).map(|&byte| u32::from(byte))),
+                },
             }
         }
     }

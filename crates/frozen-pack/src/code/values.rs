@@ -146,7 +146,7 @@ impl Reader<'_> {
         let mut value = 0;
         for index in 0..count {
             let place = (self.kind as u8) << 6 | shape << 2 | index;
-            let values = [place, value as u8, (value >> 8) as u8];
+            let values = [place, value as u8];
             value = value << 8 | u32::from(source.symbol(Context { field: self.bytes, values })?);
         }
         Ok(value)

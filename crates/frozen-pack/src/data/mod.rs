@@ -17,12 +17,16 @@ use crate::symbols::{Context, Field, Source};
 
 /// The fields, with their numbers in the format.
 pub mod field {
-    #![allow(missing_docs)]
     use super::Field;
+
+    /// What comes next.
     pub const TOKEN: Field = 0;
+    /// A byte.
     pub const BYTE: Field = 1;
+    /// Where a repetition is from.
     pub const FORM: Field = 2;
-    pub const NAMES: [&str; 3] = ["token", "byte", "form"];
+    /// How many fields there are.
+    pub const COUNT: usize = 3;
 }
 
 /// How many distances are remembered.
@@ -61,26 +65,32 @@ fn earlier(page: &[u8], at: usize, back: usize) -> u8 {
     at.checked_sub(back).map_or(0, |at| page[at])
 }
 
+/// Which of four kinds of byte a byte is: 0, other control characters, ASCII, the rest.
+fn class(byte: u8) -> u8 {
+    u8::from(byte > 0) + u8::from(byte > 31) + u8::from(byte > 127)
+}
+
 impl State {
     /// The context of the token at a place.
     pub fn token(&self, page: &[u8], at: usize) -> Context {
-        let values = [self.bytes << 2 | (at & 3) as u8, earlier(page, at, 1), earlier(page, at, 2)];
+        let [one, two] = [1, 2].map(|back| earlier(page, at, back));
+        let values = [self.bytes << 6 | class(two) << 4 | class(one) << 2 | (at & 3) as u8, one];
         Context { field: field::TOKEN, values }
     }
 
     /// The context of the byte at a place.
     pub fn byte(&self, page: &[u8], at: usize) -> Context {
-        Context { field: field::BYTE, values: [1, 2, 3].map(|back| earlier(page, at, back)) }
+        Context { field: field::BYTE, values: [1, 2].map(|back| earlier(page, at, back)) }
     }
 
     /// The context of the form of a repetition.
     pub fn form(&self, at: usize, token: u8) -> Context {
-        Context { field: field::FORM, values: [token, (at & 3) as u8, self.bytes] }
+        Context { field: field::FORM, values: [token, (at & 3) as u8] }
     }
 
     /// The state behind a byte.
     pub fn behind_byte(&self) -> State {
-        State { bytes: (self.bytes << 1 | 1) & 7, ..*self }
+        State { bytes: (self.bytes << 1 | 1) & 3, ..*self }
     }
 
     /// The state behind a repetition from so far back, `None` for the dictionary.
@@ -91,7 +101,7 @@ impl State {
             distances[..=place].rotate_right(1);
             distances[0] = distance;
         }
-        State { bytes: self.bytes << 1 & 7, distances }
+        State { bytes: self.bytes << 1 & 3, distances }
     }
 }
 

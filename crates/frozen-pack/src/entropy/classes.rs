@@ -40,7 +40,7 @@ impl Class {
 }
 
 /// What one more class takes, in bits of table.
-pub const CLASS_BITS: f64 = 16.0;
+pub const CLASS_BITS: f64 = 32.0;
 
 /// Classes for symbols that occur `counts` times, in falling order, beside an escape that occurs `escapes` times.
 /// What the symbols of the classes cost, in bits, table included, is as small as can be found quickly.

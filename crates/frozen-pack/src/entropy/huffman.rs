@@ -93,7 +93,8 @@ impl Codes {
     }
 
     fn stream(&self, context: Context) -> u32 {
-        context.key(usize::from(self.by_place.contains(&context.field)))
+        let by_place = self.by_place.contains(&context.field);
+        u32::from(context.field) << 8 | if by_place { u32::from(context.values[0]) } else { 0 }
     }
 
     /// What the codes take in memory, in bytes.
