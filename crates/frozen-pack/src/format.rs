@@ -124,10 +124,8 @@ impl Packed {
     /// # Errors
     /// If the bytes are something else, or damaged.
     pub fn read(bytes: &[u8]) -> Result<Packed, Damaged> {
-        let mut input = Input(bytes);
-        if input.take(MAGIC.len())? != MAGIC {
-            return Err(Damaged("is no packed file; make one with `frozen-pack pack`"));
-        }
+        let no_file = Damaged("is no packed file; make one with `frozen-pack pack`");
+        let mut input = Input(bytes.strip_prefix(&MAGIC).ok_or(no_file)?);
         if input.word()? != VERSION {
             return Err(Damaged("has another version of the format; pack it anew with this frozen-pack"));
         }

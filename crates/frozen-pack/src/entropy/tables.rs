@@ -36,6 +36,9 @@ pub fn place(value: u8, shift: u8) -> usize {
     usize::from(value.wrapping_mul(SPREAD)) >> shift
 }
 
+/// What a symbol without a code costs, in bits: more than any with one.
+const NO_CODE: f32 = 60.0;
+
 /// The distributions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
@@ -217,9 +220,9 @@ impl Tables {
         [long, short, root].into_iter().flatten()
     }
 
-    /// What each symbol costs in a context, in bits; infinitely much if it has no code.
+    /// What each symbol costs in a context, in bits; much if it has no code.
     pub fn costs(&self, context: Context) -> [f32; 256] {
-        let mut costs = [f32::INFINITY; 256];
+        let mut costs = [NO_CODE; 256];
         let mut escape = 0.0;
         for node in self.nodes(context) {
             let symbols = node.symbols();

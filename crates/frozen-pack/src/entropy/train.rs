@@ -187,7 +187,7 @@ fn list(
     let total: u32 = left.iter().map(|(_, count)| count).sum();
     let without: f64 =
         left.iter().map(|&(symbol, count)| f64::from(count) * shorter[usize::from(symbol)]).sum();
-    if without < NODE_BITS + SYMBOL_BITS + CLASS_BITS {
+    if !is_root && without < NODE_BITS + SYMBOL_BITS + CLASS_BITS {
         return None;
     }
     let mut sorted = left.clone();
@@ -201,7 +201,7 @@ fn list(
         return None;
     }
     let escapes = total - listed.iter().map(|(_, count)| count).sum::<u32>();
-    // Even where all is listed: a bucket may take one context for another.
+    // Even where all is listed: a longer context may be left out of its hash table, and its symbols come here.
     let escapes = escapes.max(u32::from(!is_root));
     let counts: Vec<u32> = listed.iter().map(|(_, count)| *count).collect();
     let classes = classes(&counts, escapes);
