@@ -1,7 +1,7 @@
 //! Packing: models and tables of all pages, then every page.
 
-use kcfg::isa::Isa;
 use kelf::Machine;
+use kisa::Isa;
 
 use crate::code::parse::{Code, Parser};
 use crate::code::{self, CodeModel};
@@ -76,7 +76,7 @@ fn encode(tables: &Tables, pages: &[Vec<Step>]) -> Result<Vec<Vec<u8>>, Damaged>
 }
 
 fn isa() -> &'static dyn Isa {
-    kcfg::isa::isa(Machine::I386).expect("i386 code can be decoded")
+    kisa::isa(Machine::I386).expect("i386 code can be decoded")
 }
 
 /// The model that fits the code among `pieces`, as `change` changes it, and the steps of its pages.

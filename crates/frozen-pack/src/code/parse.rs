@@ -1,6 +1,6 @@
 //! From code to the symbols that a page of it consists of, and to the [`CodeModel`] that fits it.
 
-use kcfg::isa::Isa;
+use kisa::Isa;
 use rustc_hash::FxHashMap;
 
 use super::choose::{Atom, Matcher, choose};
