@@ -76,7 +76,7 @@ fn encode(tables: &Tables, pages: &[Vec<Step>]) -> Result<Vec<Vec<u8>>, Damaged>
 }
 
 fn isa() -> &'static dyn Isa {
-    kisa::isa(Machine::I386).expect("i386 code can be decoded")
+    kisa::isa(Machine::I386)
 }
 
 /// The model that fits the code among `pieces`, as `change` changes it, and the steps of its pages.
