@@ -52,7 +52,7 @@ mod order;
 mod plan;
 mod syscalls;
 
-pub use blocks::{Block, BlockFunction, BlockMap, Counters};
+pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Run};
 pub use document::Error;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use kcfg::graph::{CodeName, Graph, Origin};
+use kcfg::graph::{CodeName, Graph, Origin, Provenance};
 use kcfg::index::NodeId;
 use kcfg::lower::Lowered;
 use kcli::Failure;
-use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName};
+use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock};
 use rustc_hash::FxHashMap;
 
 use crate::rewrite::of_elf;
@@ -21,6 +21,9 @@ pub fn map(graph: &Graph, lowered: &Lowered<'_>, vmlinux: &Path) -> Result<Block
     for placed in &lowered.code {
         let Some(base) = bases[placed.section.get()] else { continue };
         let address = base + u64::from(placed.offset);
+        if let Provenance::Made(pass) = graph.node(placed.node).provenance {
+            map.made.push(MadeBlock { address, size: placed.size.into(), made_by: pass.to_owned() });
+        }
         for piece in functions.pieces(graph, placed.node, placed.size) {
             nodes.push(placed.node);
             map.blocks.push(Block {
@@ -33,6 +36,7 @@ pub fn map(graph: &Graph, lowered: &Lowered<'_>, vmlinux: &Path) -> Result<Block
         }
     }
     map.functions = functions.all;
+    map.made.sort_by_key(|made| made.address);
     let mut order: Vec<usize> = (0..map.blocks.len()).collect();
     order.sort_by_key(|&i| map.blocks[i].address);
     let (blocks, nodes): (Vec<Block>, Vec<NodeId>) =

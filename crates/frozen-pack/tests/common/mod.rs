@@ -55,7 +55,7 @@ pub fn decode_in_c(decoder: &Path, files: &[Vec<u8>]) -> Vec<Decoded> {
 }
 
 fn read_decoded(rest: &mut &[u8], file: &[u8]) -> Decoded {
-    let mut number = |rest: &mut &[u8]| {
+    let number = |rest: &mut &[u8]| {
         let (number, behind) = rest.split_first_chunk().expect("4 bytes of output");
         *rest = behind;
         i32::from_le_bytes(*number)
