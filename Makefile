@@ -11,7 +11,7 @@ COMMANDS = coverage kcfg kelf kshrink-spec reorder syscall-scan
 # Tests for which Rust, gcc and binutils are enough, besides those within the sources: the packages and their
 # targets. A name here is the name of no other target of these packages.
 CHECKED_PACKAGES = kcfg kcli kelf kopt kshrink-tests
-CHECKED = assumptions build_dir cli command filetests guards lift lower scan_index size sound usage
+CHECKED = assumptions build_dir cli command edit filetests guards lift lower replace_uses scan_index size sound usage verify
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'

@@ -5,7 +5,7 @@ use goblin::elf::section_header::{SHT_GROUP, SHT_REL, SHT_RELA, SHT_SYMTAB};
 
 use crate::Random;
 
-/// Values for a field that are likely to be mistaken: nothing, everything, the ends of the signed and unsigned
+/// Values for a field that programs are likely to handle wrongly: nothing, everything, the ends of the signed and unsigned
 /// ranges, more than the file.
 const ABSURD: [u64; 10] = [
     0,
@@ -67,7 +67,7 @@ impl Damage {
         }
     }
 
-    /// Damage of a kind that makes no difference between the parts of a file.
+    /// Damage anywhere in a file.
     fn anywhere(&mut self, kind: usize, mut bytes: Vec<u8>) -> Vec<u8> {
         match kind {
             0 => {
@@ -86,7 +86,7 @@ impl Damage {
                     bytes = self.overwrite_word(bytes, at);
                 }
             }
-            // A piece of the file in the place of another, as a table that points to itself.
+            // Copies a piece of the file over another, so that a table may point to itself.
             _ => {
                 let length = self.below(64).min(bytes.len());
                 let (from, to) = (self.below(bytes.len() - length), self.below(bytes.len() - length));

@@ -1,5 +1,5 @@
-//! What is in an object, counted from its symbols and relocations: an opinion that does not depend on the
-//! tools under test.
+//! What is in an object, counted from its symbols and relocations: independently of the tools under
+//! test.
 
 use std::collections::BTreeSet;
 use std::fs;

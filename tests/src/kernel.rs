@@ -75,7 +75,7 @@ impl KernelTest<'_> {
             let parts = kernels.seconds.iter().map(|(work, seconds)| format!("{work:?} {seconds:.0} s"));
             let parts = parts.collect::<Vec<_>>().join(", ").to_lowercase();
             let all = start.elapsed().as_secs_f64();
-            // Past the harness, which shows the output of failures only.
+            // Directly, because the test harness shows what a test prints only if it fails.
             let _ = writeln!(std::io::stderr(), "kernels: {name}: {all:.0} s ({parts})");
         });
     }

@@ -8,8 +8,8 @@ what is inside them.
 - [`KernelTest`]: builds, rewrites and boots kernels;
 - [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
   numbers;
-- [`Damage`]: what can be wrong with a file, from a seed;
-- [`elf`]: what is in an object, read without the help of the tools under test;
+- [`Damage`]: damages a file, as a seed says;
+- [`elf`]: what is in an object, read without the tools under test;
 - [`process`]: runs tools, and commands that are expected to fail;
 - [`strace`]: which program made the calls in a log;
 - [`parallel`]: a thread for each core; [`parallel_on`]: a number of threads.

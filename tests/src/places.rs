@@ -1,4 +1,4 @@
-//! Where things are.
+//! The paths of commands, fixtures, caches, and of what recipes build.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

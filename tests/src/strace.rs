@@ -65,7 +65,7 @@ impl<'a> Call<'a> {
 /// A process or thread.
 struct Process<'a, I> {
     image: I,
-    /// The path that its `execve` has named.
+    /// The path that its last `execve` named.
     next: Option<&'a str>,
 }
 
@@ -94,7 +94,7 @@ pub fn replay<'a, I: Clone>(
                     process.image = enter(process.next.take().unwrap_or_default(), &process.image);
                 }
             }
-            // By a descriptor that nobody has followed.
+            // The path of the descriptor is not known.
             "execveat" if call.succeeds() => process.image = enter("", &process.image),
             _ => {
                 // It keeps this image, even if its parent is seen to change before it is seen itself.

@@ -1,11 +1,11 @@
 //! `kshrink-spec --bisect` on programs in which it is known what makes the test fail.
 //!
-//! The test looks whether something that was planted is still as it was, so that it is known which functions have to be
-//! kept for that, and that a single other answer is wrong.
+//! The command checks whether certain functions are as they were compiled, so that it is known which have to be kept for
+//! it to pass; any other answer is wrong.
 
 use kshrink_tests::{Chain, Outcome, Run, recipe};
 
-/// Functions that nothing uses and that mean nothing, to search among.
+/// How many functions there are besides that have nothing to do with the failure.
 const OTHERS: usize = 60;
 
 /// `half` calls what does not return; nothing calls `caller`, `planted`, `second` and `both`.

@@ -14,9 +14,9 @@ use goblin::elf::Elf;
 use goblin::elf::sym::STB_LOCAL;
 use kshrink_tests::{Damage, Outcome, Run, command, parallel, recipe};
 
-/// Of every object, as many damaged ones are made.
+/// How many damaged copies are made of each object.
 const VARIANTS: usize = 15;
-/// A whole object takes some milliseconds.
+/// An undamaged object takes some milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// The address space that a command may use, in KiB. A size from a header that it believed would need more.
 const MEMORY_LIMIT_KIB: u32 = 1 << 20;
@@ -27,7 +27,7 @@ const OF_ALL: [&str; 3] =
     ["no object defines the entry point", "cannot lift ", "cannot rewrite objects for "];
 
 /// An object to damage.
-struct Whole {
+struct Intact {
     name: String,
     bytes: Vec<u8>,
     /// A symbol that it defines, to enter the program by.
@@ -63,7 +63,7 @@ fn damaged_objects_are_rewritten_or_refused() {
         let listed: Vec<&str> = failures.iter().take(10).map(|failure| failure.as_str()).collect();
         panic!("{} failures, kept in {}:\n{}", failures.len(), kept.display(), listed.join("\n"));
     }
-    // If all were refused, what comes behind the reader would never be looked at; and the other way round.
+    // Damage that is always refused would test the reader alone; damage that never is would not test it.
     let count =
         |which: fn(&(bool, bool)) -> bool| outcomes.iter().flatten().filter(|done| which(done)).count();
     for (what, count) in [("printed", count(|done| done.0)), ("rewritten", count(|done| done.1))] {
@@ -72,7 +72,7 @@ fn damaged_objects_are_rewritten_or_refused() {
     }
 }
 
-fn whole_objects(dir: &Path) -> Vec<Whole> {
+fn whole_objects(dir: &Path) -> Vec<Intact> {
     Run::new(kshrink_tests::fixture("cfg/small.sh")).arg(dir).succeed();
     let mut paths: Vec<PathBuf> =
         fs::read_dir(dir).expect("the objects").map(|entry| entry.expect("an object").path()).collect();
@@ -85,7 +85,7 @@ fn whole_objects(dir: &Path) -> Vec<Whole> {
             elf.syms.iter().filter(|symbol| symbol.st_shndx != 0 && symbol.st_bind() != STB_LOCAL);
         // What defines no global symbol cannot be entered.
         let entry = defined.next().and_then(|symbol| elf.strtab.get_at(symbol.st_name))?.to_owned();
-        Some(Whole { name: path.file_stem().expect("a name").to_string_lossy().into_owned(), bytes, entry })
+        Some(Intact { name: path.file_stem().expect("a name").to_string_lossy().into_owned(), bytes, entry })
     };
     paths.into_iter().filter_map(whole).collect()
 }

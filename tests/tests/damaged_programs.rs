@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use kshrink_tests::{Damage, Outcome, Run, command, parallel, recipe};
 
-/// Of every program, as many damaged ones are made.
+/// How many damaged copies are made of each program.
 const VARIANTS: usize = 45;
-/// A whole program of this size takes some milliseconds.
+/// An undamaged program of this size takes some milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// The address space that the scanner may use, in KiB. A size from a header that it believed would need more.
 const MEMORY_LIMIT_KIB: u32 = 1 << 20;
@@ -52,7 +52,7 @@ fn damaged_programs_are_scanned_or_refused() {
         let listed: Vec<&str> = failures.iter().take(10).map(|failure| failure.as_str()).collect();
         panic!("{} failures, kept in {}:\n{}", failures.len(), kept.display(), listed.join("\n"));
     }
-    // If all were refused, what comes behind the header would never be looked at; and the other way round.
+    // Damage that is always refused would test the reading of headers alone; damage that never is would not test it.
     let scanned = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
     assert!(scanned * 10 > outcomes.len(), "only {scanned} of {} were scanned", outcomes.len());
     assert!(scanned * 10 < outcomes.len() * 9, "as many as {scanned} of {} were scanned", outcomes.len());

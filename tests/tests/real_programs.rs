@@ -1,7 +1,7 @@
 /*!
 Real programs, compiled for i386 from Debian's sources, go through the rewriter as lists of objects and must
-do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each put to work by a script of
-`fixtures/programs/workloads/`, which is the project's own test suite wherever it has one.
+do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each exercised by a script of
+`fixtures/programs/workloads/`, which runs the project's own test suite where there is one.
 
 The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked four times:
 from its objects, from what `--passes none` and `--passes reach` make of them, and with all of its code
@@ -78,7 +78,7 @@ fn link_all(chain: &mut Chain, name: &str, build: &Path) -> Result<(), String> {
     assert!(!programs.is_empty(), "{} holds no list of objects", build.display());
     for program in programs {
         let figures = link(chain, build, &program).map_err(|why| format!("{program}: {why}"))?;
-        // Past the harness, which shows the output of failures only.
+        // Directly, because the test harness shows what a test prints only if it fails.
         let _ = writeln!(std::io::stderr(), "real programs: {name}: {program}: {figures}");
     }
     Ok(())
@@ -135,7 +135,7 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     Ok(text)
 }
 
-/// Puts the programs of one variant to work, which their paths do not tell apart.
+/// Runs the workload with the programs of one variant, under paths that are the same for every variant.
 fn work(dir: &Path, variant: &str, name: &str, build: &Path) -> Outcome {
     let script = fixture(&format!("programs/workloads/{name}.sh"));
     let run = Run::new("sh").arg(script).arg("../bin").arg(build);

@@ -4,8 +4,8 @@
 //! An instrumented kernel has a byte for each block in an array of zeros, and the block sets its byte to 1 when
 //! it runs. That says what ran and not when: the order of the section is that of the addresses.
 //!
-//! Of blocks without a counter (early boot code, hand-written code, patch sites) the dump says nothing; what counts
-//! as run of these is in [`neighbours`].
+//! Of blocks without a counter (early boot code, hand-written code, patch sites) the dump says nothing; [`uncounted`]
+//! decides which of them count as run.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,15 +18,15 @@ use kplan::{Block, Counters, Run};
 use ktext::{KernelText, Place};
 
 use crate::error::{Error, Result};
-use crate::neighbours;
 use crate::recorder::Recorder;
+use crate::uncounted;
 
 /// Bytes of the kernel's code that are compared with the dump at a time.
 const CHUNK: usize = 1 << 16;
 
-/// What a dump was made of.
+/// What was found in a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dump {
+pub struct DumpCounts {
     /// Counters, one a byte.
     pub counters: u64,
     /// Of these, the ones that are set.
@@ -41,11 +41,11 @@ pub struct Dump {
 struct Memory {
     name: String,
     file: File,
-    ranges: Vec<Stored>,
+    ranges: Vec<DumpedRange>,
 }
 
 /// A range of memory, and where it is in the file.
-struct Stored {
+struct DumpedRange {
     /// Its virtual address, if the file says that.
     address: Option<u64>,
     physical: u64,
@@ -53,7 +53,7 @@ struct Stored {
     offset: u64,
 }
 
-/// Feeds the counters in the dump at `path` to `recorder`. With `base`, the dump is raw memory from that
+/// Reads the counters in the dump at `path`, and records the blocks that ran. With `base`, the dump is raw memory from that
 /// physical address on.
 ///
 /// # Errors
@@ -63,7 +63,7 @@ pub fn read(
     base: Option<u64>,
     kernel: &KernelText,
     recorder: &mut Recorder<'_>,
-) -> Result<Dump> {
+) -> Result<DumpCounts> {
     let name = path.display().to_string();
     let refuse = |name: &str, problem: String, expected: &str| Error::NotATrace {
         name: name.into(),
@@ -87,7 +87,7 @@ pub fn read(
         let problem = format!("it does not hold the {} counters at {address:#x} ({symbol})", blocks.len());
         return Err(refuse(&name, problem, "the whole memory of the machine"));
     }
-    let mut dump = Dump { counters: blocks.len() as u64, ..Dump::default() };
+    let mut dump = DumpCounts { counters: blocks.len() as u64, ..DumpCounts::default() };
     if let Some((number, value)) = bytes.iter().enumerate().find(|(_, value)| **value > 1) {
         let problem = format!("counter {number} is {value}; expected 0 or 1");
         return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
@@ -104,14 +104,14 @@ pub fn read(
         let problem = format!("none of its {} counters is set", dump.counters);
         return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
     }
-    dump.assumed = neighbours::add(kernel, map, &is_counted, &mut has_run);
+    dump.assumed = uncounted::add(kernel, map, &is_counted, &mut has_run);
     for (block, _) in map.blocks.iter().zip(has_run).filter(|(_, has_run)| *has_run) {
         recorder.ran(&place(kernel, block), None);
     }
     Ok(dump)
 }
 
-/// The whole of a block.
+/// All bytes of a block.
 fn place(kernel: &KernelText, block: &Block) -> Place {
     let offsets = block.original_offset..block.original_offset + block.original_size;
     let sections = kernel.linked.sections.iter();
@@ -119,8 +119,8 @@ fn place(kernel: &KernelText, block: &Block) -> Place {
     Place { function: block.function, section, offsets }
 }
 
-impl Dump {
-    /// What is not known, a line each.
+impl DumpCounts {
+    /// What the dump does not say, a line each.
     pub fn remarks(&self) -> Vec<String> {
         if self.uncounted == 0 {
             return Vec::new();
@@ -134,7 +134,7 @@ impl Dump {
     }
 }
 
-/// The section's entry for a dump.
+/// The dump as an entry of [`kplan::Coverage::runs`].
 pub fn run(trace: &str, kernel: &KernelText) -> Run {
     Run {
         source: "kcore".into(),
@@ -153,7 +153,7 @@ impl Memory {
         let ranges = match base {
             Some(physical) => {
                 let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-                vec![Stored { address: None, physical, size, offset: 0 }]
+                vec![DumpedRange { address: None, physical, size, offset: 0 }]
             }
             None => ranges(&mut file, name)?,
         };
@@ -161,10 +161,10 @@ impl Memory {
     }
 
     /// Fills `bytes` with what is at the virtual address `address`, or else at the physical address
-    /// `physical`. Whether the dump has it.
+    /// `physical`. Returns whether the dump has it.
     fn read(&mut self, address: u64, physical: u64, bytes: &mut [u8]) -> Result<bool> {
         let size = bytes.len() as u64;
-        let within = |start: u64, range: &Stored, wanted: u64| {
+        let within = |start: u64, range: &DumpedRange, wanted: u64| {
             let skip = wanted.checked_sub(start)?;
             (skip.checked_add(size)? <= range.size).then(|| range.offset.checked_add(skip))?
         };
@@ -183,8 +183,8 @@ impl Memory {
         }
     }
 
-    /// Compares the kernel's code in the dump, as far as it is there, with the kernel. A kernel patches some
-    /// of its code, and frees the memory of its init sections.
+    /// Compares the kernel's code in the dump, as far as it is there, with the kernel. Half of the bytes have to be the
+    /// same: a kernel patches some of its code, and frees the memory of its init sections.
     fn check_code(&mut self, kernel: &KernelText) -> Result<()> {
         let Some(text) = kernel.linked.sections.iter().max_by_key(|section| section.bytes.len()) else {
             return Ok(());
@@ -208,8 +208,8 @@ impl Memory {
     }
 }
 
-/// The ranges of an ELF core.
-fn ranges(file: &mut File, name: &str) -> Result<Vec<Stored>> {
+/// The ranges of memory in an ELF core.
+fn ranges(file: &mut File, name: &str) -> Result<Vec<DumpedRange>> {
     let wrong = |problem: String| Error::NotATrace {
         name: name.into(),
         problem,
@@ -243,7 +243,7 @@ fn ranges(file: &mut File, name: &str) -> Result<Vec<Stored>> {
         .map_err(|error| wrong(format!("its program headers cannot be read ({error})")))?;
     let headers = ProgramHeader::parse(&table, 0, usize::from(header.e_phnum), ctx);
     let headers = headers.map_err(|error| wrong(error.to_string()))?;
-    let stored = headers.iter().filter(|header| header.p_type == PT_LOAD).map(|header| Stored {
+    let stored = headers.iter().filter(|header| header.p_type == PT_LOAD).map(|header| DumpedRange {
         // QEMU gives the physical address where it does not know another.
         address: Some(header.p_vaddr).filter(|&address| address != header.p_paddr),
         physical: header.p_paddr,

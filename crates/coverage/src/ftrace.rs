@@ -26,15 +26,15 @@ use crate::lines::Lines;
 /// What stands before the caller of a function.
 const CALLER: &[u8] = b"<-";
 
-/// Most processors that a graph can be of (`NR_CPUS` is at most this many).
+/// The largest number of processors (`NR_CPUS` is at most this many).
 const MAX_PROCESSORS: usize = 8192;
 
-/// Deepest nesting of a graph (`FTRACE_RETFUNC_DEPTH` is 50).
+/// The deepest call stack of a function graph (`FTRACE_RETFUNC_DEPTH` is 50).
 const MAX_DEPTH: usize = 1024;
 
-/// What a trace was made of.
+/// What was found in a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace {
+pub struct TraceCounts {
     /// Lines with a function.
     pub events: u64,
     /// Of these, the ones whose function the kernel has.
@@ -44,7 +44,7 @@ pub struct Trace {
     pub unknown: FxHashMap<String, u64>,
     /// The names that several functions have, and that no address told apart.
     pub ambiguous: FxHashSet<String>,
-    /// Events that the kernel had to throw away, as the trace says itself.
+    /// Events that the kernel dropped, as the trace says.
     pub lost: u64,
     /// Whether the last line was cut off.
     pub is_cut: bool,
@@ -64,9 +64,9 @@ struct Symbol<'a> {
 enum Line<'a> {
     /// A function was entered.
     Call { function: Symbol<'a>, caller: Option<Symbol<'a>> },
-    /// Of a graph: a function was entered on a processor, and comes back later (or has already).
+    /// In the function graph: a function was entered on a processor. A leaf has returned as well; others have a line for that.
     Enter { processor: usize, function: Symbol<'a>, is_leaf: bool },
-    /// Of a graph: the function that was entered last on a processor comes back.
+    /// In the function graph: the function at the top of a processor's call stack returns.
     Leave { processor: usize },
     /// Events were lost.
     Lost(u64),
@@ -74,37 +74,38 @@ enum Line<'a> {
     Other,
 }
 
-/// Takes note of functions and calls.
+/// Records functions that ran, and calls.
 #[derive(Debug)]
-pub struct Calls<'a> {
+pub struct CallRecorder<'a> {
     kernel: &'a KernelText,
-    functions: FxHashMap<FunctionIndex, Entered>,
+    functions: FxHashMap<FunctionIndex, EnteredFunction>,
     calls: FxHashMap<(FunctionIndex, FunctionIndex), u64>,
-    /// For each processor, the functions of a graph that have not come back.
+    /// Of the function graph, the call stack of each processor; `None` for a function that is not known or not the only one of its
+    /// name.
     stacks: FxHashMap<usize, Vec<Option<FunctionIndex>>>,
 }
 
 /// What is known of a function that ran.
 #[derive(Debug)]
-struct Entered {
+struct EnteredFunction {
     first: u64,
-    /// Absent as long as it was seen as a caller alone.
+    /// How often it was entered; `None` if it was seen as a caller only.
     count: Option<u64>,
 }
 
-impl<'a> Calls<'a> {
+impl<'a> CallRecorder<'a> {
     /// For a trace of `kernel`.
-    pub fn new(kernel: &'a KernelText) -> Calls<'a> {
+    pub fn new(kernel: &'a KernelText) -> CallRecorder<'a> {
         let (functions, calls, stacks) = Default::default();
-        Calls { kernel, functions, calls, stacks }
+        CallRecorder { kernel, functions, calls, stacks }
     }
 
-    /// Feeds a trace.
+    /// Reads a trace, and records what it names.
     ///
     /// # Errors
     /// If the trace cannot be read, is no such trace, or names nothing that the kernel has.
-    pub fn read(&mut self, lines: &mut Lines) -> Result<Trace> {
-        let mut trace = Trace::default();
+    pub fn read(&mut self, lines: &mut Lines) -> Result<TraceCounts> {
+        let mut trace = TraceCounts::default();
         while let Some(line) = lines.read_line()? {
             self.note(line, &mut trace);
         }
@@ -113,7 +114,7 @@ impl<'a> Calls<'a> {
         Ok(trace)
     }
 
-    fn note(&mut self, line: &[u8], trace: &mut Trace) {
+    fn note(&mut self, line: &[u8], trace: &mut TraceCounts) {
         match parse(line) {
             Line::Call { function, caller } => {
                 let caller = caller.and_then(|caller| self.only(caller));
@@ -128,7 +129,7 @@ impl<'a> Calls<'a> {
                 }
             }
             Line::Leave { processor } => {
-                // Without an entry, the trace begins within the function.
+                // The stack is empty where the trace begins within a function.
                 self.stacks.get_mut(&processor).and_then(Vec::pop);
             }
             Line::Lost(count) => {
@@ -139,12 +140,12 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Notes that a function was entered. Returns it if there is only one of that name.
+    /// Records that a function was entered. Returns it if it is the only one of that name.
     fn enter(
         &mut self,
         symbol: Symbol<'_>,
         caller: Option<FunctionIndex>,
-        trace: &mut Trace,
+        trace: &mut TraceCounts,
     ) -> Option<FunctionIndex> {
         trace.events += 1;
         let functions = self.functions(symbol);
@@ -170,9 +171,9 @@ impl<'a> Calls<'a> {
         Some(function)
     }
 
-    fn run(&mut self, function: FunctionIndex) -> &mut Entered {
+    fn run(&mut self, function: FunctionIndex) -> &mut EnteredFunction {
         let first = self.functions.len() as u64;
-        self.functions.entry(function).or_insert(Entered { first, count: None })
+        self.functions.entry(function).or_insert(EnteredFunction { first, count: None })
     }
 
     /// The functions that a symbol may mean.
@@ -197,7 +198,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The section, of one run.
+    /// The section `coverage`, of this one trace.
     pub fn finish(self, run: Run) -> Coverage {
         let mut entered: Vec<_> = self.functions.into_iter().collect();
         entered.sort_by_key(|(_, entered)| entered.first);
@@ -225,7 +226,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-impl Trace {
+impl TraceCounts {
     fn check(&self, name: &str, kernel: &KernelText) -> Result<()> {
         let name = name.to_owned();
         if self.events == 0 {
@@ -274,8 +275,8 @@ impl Trace {
     }
 }
 
-/// The section's entry for a trace.
-pub fn run(trace: &Trace, name: &str, kernel: &KernelText) -> Run {
+/// The trace as an entry of [`kplan::Coverage::runs`].
+pub fn run(trace: &TraceCounts, name: &str, kernel: &KernelText) -> Run {
     Run {
         source: "ftrace".into(),
         trace: name.into(),

@@ -1,8 +1,8 @@
 //! A page that shows the address space of a kernel's code: every memory page of it, how full of code that ran,
 //! and which functions are on it.
 //!
-//! It is one file that refers to no other and works from a disk: numbers and maps are in the document itself,
-//! and a small script adds what is under the pointer.
+//! It is one file that refers to no other: numbers and maps are in the document itself, and a small script shows the
+//! functions of the page under the pointer.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Display, Write as _};

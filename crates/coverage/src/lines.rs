@@ -8,13 +8,13 @@ use kcli::Progress;
 
 use crate::error::{Error, Result};
 
-/// Longer lines are no lines of a trace.
+/// The longest line in bytes that is given in one piece; no trace has longer ones.
 const MAX_LINE: u64 = 1 << 16;
 
-/// Bytes that are read at once.
+/// Size in bytes of the buffer.
 const BUFFER: usize = 1 << 20;
 
-/// Bytes after which the progress moves.
+/// Bytes between two updates of the progress bar.
 const STEP: u64 = 1 << 22;
 
 /// The lines of a file, or of standard input.
@@ -62,8 +62,8 @@ impl Lines {
         Lines { name: name.into(), reader, line: Vec::new(), progress, since_step: 0, is_cut: false }
     }
 
-    /// The next line without its end, or `None` at the end. A last line that has no end was cut off
-    /// somewhere, and is not given. A line of more than 64 KiB comes in pieces.
+    /// The next line without its end, or `None` at the end. A last line without a newline was cut
+    /// off, and is not given. A line of more than 64 KiB comes in pieces.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -87,7 +87,7 @@ impl Lines {
         Ok(Some(&self.line[..end]))
     }
 
-    /// Whether there was a last line without an end.
+    /// Whether there was a last line without a newline.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

@@ -4,19 +4,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use coverage::ftrace::Calls;
+use coverage::ftrace::CallRecorder;
 use coverage::lines::Lines;
 use coverage::{Error, Recorder, dump, ftrace, html, qemu, summary};
 use kcli::{Failure, Output, is_piped_stdin, read_piped_plan, read_plan};
 use kplan::{Coverage, Plan};
 use ktext::KernelText;
 
-mod options;
+mod arguments;
 
-use options::{Command, Options, Traces};
+use arguments::{Arguments, Command, Traces};
 
 fn main() -> ExitCode {
-    kcli::with_arguments(|options: Options| kcli::main("coverage", || run(options.command)))
+    kcli::with_arguments(|arguments: Arguments| kcli::main("coverage", || run(arguments.command)))
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ftrace { traces } => {
             let kernel = read_kernel(&traces.vmlinux, None)?;
             record(&traces, |path| {
-                let mut calls = Calls::new(&kernel);
+                let mut calls = CallRecorder::new(&kernel);
                 let mut lines = Lines::open(path)?;
                 let trace = calls.read(&mut lines)?;
                 warn(&lines.name, &trace.remarks());

@@ -1,16 +1,16 @@
 //! QEMU's log of the instructions that it translates (`-d in_asm`).
 //!
-//! With one instruction a block, QEMU translates an instruction when it is about to run for the first time,
-//! and the log is the list of first executions, in order. A line is
+//! With one instruction a translation block, QEMU translates an instruction when it is about to run for the first
+//! time, and the log is the list of first executions, in order. A line is
 //!
 //! ```text
 //! 0xc1000117:  81 c4 00 00 00 c0        addl     $0xc0000000, %esp
 //! ```
 //!
-//! The address and the bytes are all that is used; what follows two spaces is for people, or says `ran N`, which
-//! is how often, in the list that the plugin of `fixtures/qemu` writes. How long an instruction is, QEMU has
-//! decoded itself: it prints that many bytes, in units of 1, 2 or 4 bytes, and continues a long one on a line
-//! with an address and bytes alone, which this reads as what it is, bytes that ran at that address.
+//! The address and the bytes are all that is used. Behind two spaces follows the disassembly, or `ran N` in the lists
+//! that the plugin of `fixtures/qemu` writes, which is how often the instruction ran. QEMU prints as many bytes as the
+//! instruction has, in units of 1, 2 or 4 bytes, and continues a long one on a line with an address and bytes alone,
+//! which is read as further bytes that ran.
 //!
 //! Before paging is on, a kernel runs at its physical address. Such an instruction is the kernel's if it is
 //! what the kernel was linked with at that place; anything else down there is firmware, a boot loader, or a
@@ -26,9 +26,9 @@ use crate::recorder::Recorder;
 /// The longest instruction of any machine, in bytes (x86).
 const MAX_INSTRUCTION: usize = 15;
 
-/// What a log was made of.
+/// What was found in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Log {
+pub struct LogCounts {
     /// Lines with an instruction.
     pub instructions: u64,
     /// Instructions of the kernel that belong to a function of it.
@@ -42,9 +42,9 @@ pub struct Log {
     pub unknown: u64,
     /// Instructions elsewhere: firmware, boot loader, programs.
     pub elsewhere: u64,
-    /// Lines that are no line of such a log.
+    /// Lines that are not of such a log.
     pub unreadable: u64,
-    /// Blocks of more than one instruction, of which not all may have run.
+    /// Translation blocks of more than one instruction, of which not all may have run.
     pub long_blocks: u64,
     /// Whether the last line was cut off.
     pub is_cut: bool,
@@ -67,12 +67,12 @@ impl Instruction {
     }
 }
 
-/// Feeds a log to `recorder`.
+/// Reads a log, and records the instructions that are the kernel's.
 ///
 /// # Errors
 /// If the log cannot be read, is no such log, or is of another kernel.
-pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<Log> {
-    let mut log = Log::default();
+pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<LogCounts> {
+    let mut log = LogCounts::default();
     let mut in_block = 0;
     while let Some(line) = lines.read_line()? {
         let Some(instruction) = instruction(line) else {
@@ -92,7 +92,7 @@ pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>)
     Ok(log)
 }
 
-impl Log {
+impl LogCounts {
     fn note(&mut self, instruction: &Instruction, kernel: &KernelText, recorder: &mut Recorder<'_>) {
         self.instructions += 1;
         let bytes = instruction.bytes();
@@ -176,8 +176,8 @@ impl Log {
     }
 }
 
-/// The section's entry for a log.
-pub fn run(log: &Log, trace: &str, kernel: &KernelText) -> Run {
+/// The log as an entry of [`kplan::Coverage::runs`].
+pub fn run(log: &LogCounts, trace: &str, kernel: &KernelText) -> Run {
     Run {
         source: "qemu".into(),
         trace: trace.into(),
@@ -224,7 +224,7 @@ fn instruction(line: &[u8]) -> Option<Instruction> {
 
 impl Instruction {
     /// Appends the bytes of a unit, which is printed as a number of 1, 2 or 4 bytes, or as bytes in a row.
-    /// Whether it was one.
+    /// Returns whether it was one.
     fn push(&mut self, digits: &[u8], in_a_row: bool) -> bool {
         let size = digits.len() / 2;
         let is_unit = digits.len() % 2 == 0 && matches!(size, 1 | 2 | 4);

@@ -1,23 +1,23 @@
-//! Takes note of what ran, and makes the section `coverage` of it.
+//! Records what ran, and makes the section `coverage` of it.
 
 use kplan::{Coverage, CoveredFunction, RanRange, Run};
 use ktext::{KernelText, Place};
 
-/// Notes which bytes of which functions ran, and when first.
+/// Records which bytes of which functions ran, and in which order they first did.
 #[derive(Debug)]
 pub struct Recorder<'a> {
     kernel: &'a KernelText,
-    /// By the numbers of [`KernelText`].
-    functions: Vec<Option<Seen>>,
-    /// The number of the last event that showed something new, from 1.
+    /// By the numbers that [`KernelText`] gives the functions.
+    functions: Vec<Option<FunctionRecord>>,
+    /// How many events so far were the first execution of some byte: the time on the scale of `first`.
     clock: u64,
 }
 
 /// What is known of a function that ran.
 #[derive(Debug)]
-struct Seen {
+struct FunctionRecord {
     section: usize,
-    /// For each byte the event that it first ran in; 0 if it did not.
+    /// For each byte the value of the clock when it first ran, from 1; 0 if it did not.
     first: Vec<u64>,
     /// For each byte how often an instruction that starts there ran; empty if the trace does not count.
     counts: Vec<u64>,
@@ -30,12 +30,12 @@ impl<'a> Recorder<'a> {
         Recorder { kernel, functions, clock: 0 }
     }
 
-    /// Notes that the bytes of `place` ran now, and how often, where the trace counts.
+    /// Records that the bytes of `place` ran now, and how often, where the trace counts.
     pub fn ran(&mut self, place: &Place, count: Option<u64>) {
         // Functions are smaller than the memory of this process, which holds their kernel.
         let size = usize::try_from(self.kernel.size(place.function)).unwrap_or(usize::MAX);
         let (start, end) = (place.offsets.start as usize, (place.offsets.end as usize).min(size));
-        let seen = self.functions[place.function].get_or_insert_with(|| Seen {
+        let seen = self.functions[place.function].get_or_insert_with(|| FunctionRecord {
             section: place.section,
             first: vec![0; size],
             counts: Vec::new(),
@@ -55,12 +55,12 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Whether nothing was noted.
+    /// Whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.clock == 0
     }
 
-    /// The section, of one run.
+    /// The section `coverage`, of this one trace.
     pub fn finish(self, run: Run) -> Coverage {
         let kernel = self.kernel;
         let functions = self.functions.into_iter().enumerate();
@@ -71,7 +71,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-fn covered(kernel: &KernelText, number: usize, seen: Seen) -> Option<CoveredFunction> {
+fn covered(kernel: &KernelText, number: usize, seen: FunctionRecord) -> Option<CoveredFunction> {
     let mut ran: Vec<RanRange> = Vec::new();
     for (offset, &first) in seen.first.iter().enumerate().filter(|&(_, &first)| first != 0) {
         let count = seen.counts.get(offset).copied();

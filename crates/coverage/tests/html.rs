@@ -10,7 +10,7 @@ use common::{Traced, refused, text};
 use kplan::Plan;
 use ktext::{KernelText, PAGE_SIZE, PageMap, SectionPages};
 
-/// Does with the page what a person does, and leaves what is seen in attributes of its body.
+/// A script that uses the page as a person does, and leaves what it shows in attributes of the body.
 const VISITOR: &str = r##"<script>
 const seen = document.body.dataset;
 const heading = () => document.querySelector("#detail h2").textContent;

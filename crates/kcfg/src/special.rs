@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use crate::script::LinkerScript;
 
-pub use layout::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, Layout, Versions};
+pub use layout::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, EntryLayout, Versions};
 pub use tables::TableKind;
 
 /// How a section takes part in reachability.

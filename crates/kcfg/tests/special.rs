@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Dir, fixture};
@@ -30,9 +30,9 @@ fn tables(object: &Path) -> Vec<(String, TableKind, u32)> {
     tables.collect()
 }
 
-fn assemble(dir: &Dir, prefix: &str, source: &str) -> std::path::PathBuf {
+fn assemble(dir: &Dir, prefix: &str, source: &str, options: &[&str]) -> PathBuf {
     let object = dir.path("tables.o");
-    run(Command::new(format!("{prefix}as")).arg(fixture(source)).arg("-o").arg(&object));
+    run(Command::new(format!("{prefix}as")).args(options).arg(fixture(source)).arg("-o").arg(&object));
     object
 }
 
@@ -45,22 +45,27 @@ fn entries_of_arm() {
         ("__jump_table", TableKind::StaticKey, 12),
         (".pv_table", TableKind::PhysicalOffset, 4),
         ("_kprobe_blacklist", TableKind::FunctionList, 4),
+        ("_error_injection_whitelist", TableKind::ErrorInjection, 8),
     ];
     let expected = expected.map(|(name, kind, size)| (name.to_owned(), kind, size));
-    assert_eq!(tables(&assemble(&dir, "arm-linux-gnueabihf-", "tables_arm.S")), expected);
+    assert_eq!(tables(&assemble(&dir, "arm-linux-gnueabihf-", "tables_arm.S", &[])), expected);
 }
 
 #[test]
 fn entries_of_aarch64() {
     let dir = Dir::new();
-    let expected = [
-        ("__ex_table", TableKind::ExceptionTable, 12),
-        ("__bug_table", TableKind::Bug, 12),
-        ("__jump_table", TableKind::StaticKey, 16),
-        (".altinstructions", TableKind::Alternative, 12),
-    ];
-    let expected = expected.map(|(name, kind, size)| (name.to_owned(), kind, size));
-    assert_eq!(tables(&assemble(&dir, "aarch64-linux-gnu-", "tables_aarch64.S")), expected);
+    for (options, bug) in [(&["--defsym", "VERBOSE=1"][..], 12), (&[], 8)] {
+        let expected = [
+            ("__ex_table", TableKind::ExceptionTable, 12),
+            ("__bug_table", TableKind::Bug, bug),
+            ("__jump_table", TableKind::StaticKey, 16),
+            (".altinstructions", TableKind::Alternative, 12),
+            ("_kprobe_blacklist", TableKind::FunctionList, 8),
+            ("_error_injection_whitelist", TableKind::ErrorInjection, 16),
+        ];
+        let expected = expected.map(|(name, kind, size)| (name.to_owned(), kind, size));
+        assert_eq!(tables(&assemble(&dir, "aarch64-linux-gnu-", "tables_aarch64.S", options)), expected);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! command line as `--help`.
 //!
 //! `COMMAND --generate DIR` writes them below DIR, the directory `share` of a prefix, as `make install` asks for.
-//! It is the business of no command and in no help: [`with_arguments`] answers it before they are parsed.
+//! No command has this option and no help lists it: [`with_arguments`] acts on it before the arguments are parsed.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -25,8 +25,8 @@ const COMPLETIONS: [(Shell, &str, [&str; 2]); 3] = [
     (Shell::Fish, "fish/vendor_completions.d", ["", ".fish"]),
 ];
 
-/// Parses the arguments of the process and runs `command` with them. What clap has to say of them, which may be
-/// the help, ends the process.
+/// Parses the arguments of the process and runs `command` with them. Wrong arguments, or those that ask for the help,
+/// end the process with clap's message.
 pub fn with_arguments<P: Parser>(command: impl FnOnce(P) -> ExitCode) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match arguments.as_slice() {
@@ -42,7 +42,7 @@ pub fn with_arguments<P: Parser>(command: impl FnOnce(P) -> ExitCode) -> ExitCod
 /// Writes all files of a command below `share`; directories are made.
 fn install(mut command: Command, share: &Path) -> io::Result<()> {
     let name = command.get_name().to_owned();
-    // The subcommand `help`, which completions have, has nothing to tell in pages of its own.
+    // Completions have the subcommand `help`, but it needs no man pages.
     let mut documented = command.clone().disable_help_subcommand(true);
     documented.build();
     manual(&documented, &share.join("man/man1"))?;

@@ -145,13 +145,13 @@ fn named(verb: &str, name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {verb} {name}: {error}"))
 }
 
-/// What a device may give: more than somebody types at a terminal, and less than memory holds.
+/// How many bytes are read of a device at most: more than somebody types at a terminal.
 const MAX_FROM_DEVICE: u64 = 1 << 20;
 
 /// The whole content of `path`, or of standard input for `-`.
 ///
 /// # Errors
-/// If it cannot be read, or is a device that goes on and on. The error names the path.
+/// If it cannot be read, or is a device without end. The error names the path.
 pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();

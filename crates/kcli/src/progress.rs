@@ -28,7 +28,7 @@ impl Progress {
         progress
     }
 
-    /// Nothing, for work that is part of other work, which shows how it goes.
+    /// Shows nothing: for a part of work that has a progress line of its own.
     pub fn hidden() -> Progress {
         Progress { bar: ProgressBar::hidden() }
     }

@@ -2,8 +2,8 @@
 //!
 //! The linked file does not say so. Its symbols do: a name that occurs as often in the object as in the linked
 //! file, global or local in both, gives the addresses of its sections, because the linker keeps the order of an
-//! object's local symbols. It makes no difference between the symbols of one section, so that one is enough; all
-//! others have to agree, or the file is not linked from this object.
+//! object's local symbols. It moves a section as a whole, so that one symbol gives its address; all others of the
+//! section have to agree, or the file is not linked from this object.
 
 use std::fs;
 use std::hash::Hash;

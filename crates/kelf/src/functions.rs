@@ -18,7 +18,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHN_LORESERVE, SHT_NOTE};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHN_LORESERVE};
 use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_FUNC, STT_SECTION, Sym};
 use rustc_hash::FxHashMap;
 
@@ -38,11 +38,11 @@ pub struct Functions {
     /// The build ID of the file in hexadecimal digits, if it has one.
     pub build_id: Option<String>,
     /// The executable sections, by rising address.
-    pub sections: Vec<CodeSection>,
+    pub sections: Vec<TextSection>,
     /// The functions, by rising address, not overlapping.
     pub functions: Vec<Function>,
     /// What each name means, in the order of the symbol table.
-    names: FxHashMap<String, Vec<Meaning>>,
+    names: FxHashMap<String, Vec<SymbolMeaning>>,
     /// Addresses of the global symbols, of code and of data.
     globals: FxHashMap<String, u64>,
     segments: Segments,
@@ -50,7 +50,7 @@ pub struct Functions {
 
 /// An executable section.
 #[derive(Clone, Debug)]
-pub struct CodeSection {
+pub struct TextSection {
     /// Its name.
     pub name: String,
     /// The address at which it runs.
@@ -85,7 +85,7 @@ pub struct Function {
 
 /// What one symbol means.
 #[derive(Clone, Debug)]
-struct Meaning {
+struct SymbolMeaning {
     file: Option<String>,
     nth: u32,
     function: FunctionIndex,
@@ -136,7 +136,7 @@ impl Functions {
         let mut result = Functions {
             machine: file.machine,
             entry: file.header.e_entry,
-            build_id: build_id(&file)?,
+            build_id: file.build_id()?,
             sections,
             functions: Vec::new(),
             names: FxHashMap::default(),
@@ -156,7 +156,7 @@ impl Functions {
     }
 
     /// The section that a function lies in.
-    pub fn section_of(&self, function: &Function) -> &CodeSection {
+    pub fn section_of(&self, function: &Function) -> &TextSection {
         &self.sections[function.section]
     }
 
@@ -203,7 +203,7 @@ impl Functions {
     }
 
     /// The executable section that holds an address.
-    pub fn section_at(&self, address: u64) -> Option<&CodeSection> {
+    pub fn section_at(&self, address: u64) -> Option<&TextSection> {
         self.sections.iter().find(|section| section.addresses().contains(&address))
     }
 
@@ -267,7 +267,7 @@ impl Functions {
             if let Some((function, offset)) = self.at(candidate.address) {
                 let meanings = self.names.entry(candidate.name.to_owned()).or_default();
                 let file = candidate.file.map(str::to_owned);
-                meanings.push(Meaning { file, nth: candidate.nth, function, offset });
+                meanings.push(SymbolMeaning { file, nth: candidate.nth, function, offset });
             }
         }
         for meanings in self.names.values_mut() {
@@ -283,7 +283,7 @@ impl Function {
     }
 }
 
-impl CodeSection {
+impl TextSection {
     /// The addresses at which it runs.
     pub fn addresses(&self) -> Range<u64> {
         self.address..self.address + self.size
@@ -291,7 +291,7 @@ impl CodeSection {
 }
 
 /// The executable sections by rising address, and for each section of the file its place among them.
-fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<CodeSection>)> {
+fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<TextSection>)> {
     let segments = Segments::of(file)?;
     let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
     let mut found = Vec::new();
@@ -302,7 +302,7 @@ fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<CodeSect
         if header.sh_addr.checked_add(header.sh_size).is_none() {
             return Err(file.damaged(file.describe(index), "its addresses exceed 64 bits"));
         }
-        let section = CodeSection {
+        let section = TextSection {
             name: file.section_name(index)?.to_owned(),
             address: header.sh_addr,
             size: header.sh_size,
@@ -313,7 +313,7 @@ fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<CodeSect
     }
     found.sort_by_key(|(_, section)| section.address);
     let mut numbers = vec![None; file.sections.len()];
-    let mut sections: Vec<CodeSection> = Vec::with_capacity(found.len());
+    let mut sections: Vec<TextSection> = Vec::with_capacity(found.len());
     for (index, section) in found {
         if sections.last().is_some_and(|last| last.addresses().end > section.address) {
             return Err(file.damaged(file.describe(index), "overlaps the executable section before it"));
@@ -375,29 +375,4 @@ fn candidates<'a>(
 fn is_mapping_symbol(machine: Machine, name: &str) -> bool {
     let kind = name.split('.').next().unwrap_or(name);
     matches!(machine, Machine::Arm | Machine::Aarch64) && matches!(kind, "$a" | "$d" | "$t" | "$x")
-}
-
-/// The build ID, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
-fn build_id(file: &ElfFile<'_>) -> Result<Option<String>> {
-    for (index, header) in file.sections.iter().enumerate() {
-        if header.sh_type != SHT_NOTE {
-            continue;
-        }
-        let mut notes = file.content(index)?;
-        // Name size, content size, type; then name and content, each padded to 4 bytes.
-        while let Some((head, rest)) = notes.split_at_checked(12) {
-            let word =
-                |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-            let (name_size, content_size) = (word(0), word(4));
-            let content_at = name_size.next_multiple_of(4);
-            let content = rest.get(content_at..content_at.saturating_add(content_size));
-            let Some(content) = content else { break };
-            if word(8) == 3 && rest.starts_with(b"GNU\0") && name_size == 4 {
-                return Ok(Some(content.iter().map(|byte| format!("{byte:02x}")).collect()));
-            }
-            let Some(next) = rest.get(content_at + content_size.next_multiple_of(4)..) else { break };
-            notes = next;
-        }
-    }
-    Ok(None)
 }

@@ -10,7 +10,7 @@ use goblin::elf::header::{
     EI_CLASS, EI_DATA, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFDATA2MSB, ELFMAG, ET_CORE, ET_DYN, ET_EXEC,
     ET_REL, Header,
 };
-use goblin::elf::section_header::{SHN_XINDEX, SHT_NOBITS, SHT_NULL, SHT_SYMTAB, SectionHeader};
+use goblin::elf::section_header::{SHN_XINDEX, SHT_NOBITS, SHT_NOTE, SHT_NULL, SHT_SYMTAB, SectionHeader};
 use goblin::elf::sym::Sym;
 use scroll::Pread;
 
@@ -176,6 +176,32 @@ impl<'a> ElfFile<'a> {
             symbols.push((symbol, name));
         }
         Ok(symbols)
+    }
+
+    /// The build ID in hexadecimal digits, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
+    pub fn build_id(&self) -> Result<Option<String>> {
+        for (index, header) in self.sections.iter().enumerate() {
+            if header.sh_type != SHT_NOTE {
+                continue;
+            }
+            let mut notes = self.content(index)?;
+            // Name size, content size, type; then name and content, each padded to 4 bytes.
+            while let Some((head, rest)) = notes.split_at_checked(12) {
+                let word = |at: usize| {
+                    u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
+                };
+                let (name_size, content_size) = (word(0), word(4));
+                let content_at = name_size.next_multiple_of(4);
+                let content = rest.get(content_at..content_at.saturating_add(content_size));
+                let Some(content) = content else { break };
+                if word(8) == 3 && rest.starts_with(b"GNU\0") && name_size == 4 {
+                    return Ok(Some(content.iter().map(|byte| format!("{byte:02x}")).collect()));
+                }
+                let Some(next) = rest.get(content_at + content_size.next_multiple_of(4)..) else { break };
+                notes = next;
+            }
+        }
+        Ok(None)
     }
 }
 

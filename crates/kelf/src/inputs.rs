@@ -37,11 +37,11 @@ pub(crate) struct InputFile {
 /// How an object takes part in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Always.
+    /// Linked whatever it defines.
     Linked,
-    /// If something needs it; the number of its library.
+    /// A member of the library of this number, linked if something needs it.
     Library(usize),
-    /// Always, but added by the final link and not ours to change.
+    /// Always, and added by the final link itself, so that it is not rewritten.
     Beside,
 }
 

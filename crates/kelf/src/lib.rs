@@ -1,6 +1,6 @@
 //! ELF in and out for the kshrink tools.
 //!
-//! The way through, each step borrowing from the one before it:
+//! The steps, each of which borrows from the one before it:
 //!
 //! 1. [`KernelBuild::find`] finds what the build of a `vmlinux` links;
 //! 2. [`InputFiles`] reads those files, through (thin) archives ([`archive`]);
@@ -15,8 +15,8 @@
 //! file: a rewriter makes most of its output from scratch, and reading and writing then meet in one
 //! type that tests can compare.
 //!
-//! Of what comes out of that link, [`Functions`] names the code, [`section_bases`] says where it came to lie, and [`SizeTable`] gives the sizes, which the
-//! command `kelf size` prints.
+//! Of the linked file, [`Functions`] gives the code by name and address, [`section_bases`] the addresses of an object's
+//! sections, and [`SizeTable`] the sizes, which the command `kelf size` prints.
 
 pub mod archive;
 pub mod build_dir;

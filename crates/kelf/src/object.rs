@@ -1,5 +1,5 @@
 //! A relocatable object as plain data. [`crate::read`] makes it from bytes and [`crate::write`]
-//! makes bytes from it, so that what one keeps the other can give back.
+//! makes bytes from it, so that what is read is written again, but for what a rewriter changes.
 
 use std::borrow::Cow;
 

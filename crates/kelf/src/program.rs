@@ -1,9 +1,9 @@
 //! A whole program: the objects that a link takes, and what each of their symbols means.
 //!
 //! [`Program::link`] does the first half of `ld`'s work and has to come to the same result, because
-//! the second half is left to `ld`: an object too few here would bring back at the final link what
-//! a pass has removed, and a symbol that resolves elsewhere would make the graph a different
-//! program's. The rules are GNU ld's, as `bfd/linker.c` and `bfd/elflink.c` have them:
+//! the second half is left to `ld`: an object that is missed here would be linked nevertheless, with
+//! code that a pass has removed, and a symbol that resolves elsewhere would make the graph a
+//! different program's. The rules are GNU ld's, as `bfd/linker.c` and `bfd/elflink.c` have them:
 //!
 //! - Objects are entered in link order, each one's section groups first, then its symbols
 //!   (`resolve.rs`).
@@ -34,7 +34,7 @@ pub struct Program<'a> {
     pub machine: Machine,
     /// Objects in link order; those from libraries follow in the order in which `ld` takes them.
     pub objects: Vec<Input<'a>>,
-    /// Objects that the final link adds, which are not ours to change.
+    /// Objects that the final link adds itself, so that they are not rewritten.
     pub beside: Vec<Object<'a>>,
     globals: IndexMap<&'a str, Global, FxBuildHasher>,
 }
@@ -228,7 +228,7 @@ fn common_machine(objects: &[Object<'_>]) -> Result<Machine> {
     }
 }
 
-/// A library member, until it is taken.
+/// A library member, with the path of its source; `None` once the link has taken it.
 type Member<'a> = Option<(Object<'a>, Option<String>)>;
 
 /// A link in progress.

@@ -2,7 +2,7 @@
 //!
 //! The reader is strict. `ld` accepts files that contradict themselves and links what it can make
 //! of them; a rewriter that did so would spread the damage, so every index and range is checked
-//! here, once, and the rest of the project indexes without looking. The content of one file never
+//! here, once, and the rest of the project indexes without checks. The content of one file never
 //! lies at two places at once, which also bounds what a damaged file can make the reader allocate:
 //! tables whose sizes sum to more than the file are refused.
 
@@ -339,7 +339,7 @@ fn relocations(
             addend,
         });
     }
-    // Already in order as gas writes them. Those at one offset stay in theirs, which has a meaning.
+    // gas writes them in order. A stable sort, because the order of those at one offset has a meaning.
     section.relocs.sort_by_key(|reloc| reloc.offset);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Finding the inputs of a kernel build, in a build directory in miniature.
+//! Finding the inputs of a kernel build, in a small build directory made for the test.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn find(dir: &Dir) -> Result<KernelBuild, Error> {
     KernelBuild::find(&dir.path("vmlinux"))
 }
 
-/// The error for a directory, which has to be the caller's fault.
+/// The error for a directory, which has to be bad input.
 fn refused(dir: &Dir) -> String {
     let error = find(dir).unwrap_err();
     assert!(error.is_bad_input(), "{error}");

@@ -19,7 +19,7 @@ fn kernel(dir: &Dir, machine: Machine) -> PathBuf {
     dir.path("vmlinux")
 }
 
-/// The place that a symbol means, as its function's name and the offset in it.
+/// What a symbol names, as its function's name and the offset in it.
 fn place(functions: &Functions, name: &str, file: Option<&str>, nth: u32) -> Option<(String, u64)> {
     let (index, offset) = functions.find(name, file, nth)?;
     Some((functions.function(index).name.clone(), offset))

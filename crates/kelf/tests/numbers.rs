@@ -1,4 +1,5 @@
-//! Numbers in objects that are larger than anything means: each is refused by name, and costs no memory.
+//! Sizes, offsets and alignments in objects that are absurdly large: each is refused by an error that names it, and no
+//! memory is allocated for it.
 
 mod common;
 

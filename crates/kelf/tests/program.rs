@@ -1,4 +1,4 @@
-//! Linking: the same members and the same winners as `ld`.
+//! Linking: the same members of libraries are taken, and symbols mean the same definitions, as with `ld`.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Writing objects: what was read comes back, and `ld` cannot tell the difference.
+//! Writing objects: reading what was written gives the same object, and `ld` links it to the same file.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn ld_sees_no_difference() {
     }
 }
 
-/// An object that is made and not read.
+/// An object that is made in memory, not read from a file.
 fn fresh(machine: Machine) -> Object<'static> {
     Object {
         name: "fresh.o".into(),

@@ -9,7 +9,7 @@ Pass `exercise`: every kind of edit, everywhere, and the program does what it di
   registers.
 
 Left alone is what another pass has to leave alone as well: patch sites, entries glued to what is in front of them,
-for the store and the move what pass [`instrument`](crate::instrument) says of code before paging, and for what is
+for the store and the move what pass [`instrument`] says of code before paging, and for what is
 overwritten what it says of position-independent functions.
 */
 

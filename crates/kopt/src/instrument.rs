@@ -7,7 +7,7 @@ registers stay as they are. Whoever reads the array afterwards (`coverage kcore`
 Not instrumented, and reported:
 
 - hand-written and opaque code, which is carried as it is;
-- code without a symbol (the slow paths of `static_cpu_has()`), which no report could name;
+- code without a symbol (the slow paths of `static_cpu_has()`) and blocks that a pass made, which no report could name;
 - functions that compute with their own address (position-independent code of i386);
 - patch sites, which are found by address or compared byte by byte at run time;
 - code that runs before paging is on, where the array is not at its address: what the hand-written code of the
@@ -52,6 +52,8 @@ pub fn run(graph: &mut Graph) -> PassReport {
             report.count("blocks of position-independent functions, left alone", 1);
         } else if !named.contains(block.function.get()) {
             report.count("blocks of code without a name, left alone", 1);
+        } else if graph.node(node).origin().is_none() {
+            report.count("blocks that a pass made, left alone", 1);
         } else {
             blocks.push(node);
         }

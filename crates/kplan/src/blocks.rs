@@ -25,12 +25,15 @@ const DOCUMENT: Document = Document { what: "a map of blocks", schema: "kshrink-
 
 /// The map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(try_from = "UncheckedBlockMap")]
 pub struct BlockMap {
     /// The original functions.
     pub functions: Vec<BlockFunction>,
     /// The blocks, by rising address, not overlapping.
     pub blocks: Vec<Block>,
+    /// Code that no function of the original has: a pass made it. By rising address.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<MadeBlock>,
     /// How an instrumented kernel counts, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
@@ -61,6 +64,17 @@ pub struct Block {
     /// Its size in the original function, in bytes: what it became longer or shorter by is branches (and
     /// the store that counts).
     pub original_size: u64,
+}
+
+/// Code that a pass made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeBlock {
+    /// Where it runs.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The pass.
+    pub made_by: String,
 }
 
 impl From<[u64; 5]> for Block {
@@ -140,17 +154,21 @@ impl BlockMap {
 
 /// The map as it is written, before it is known to make sense.
 #[derive(Deserialize)]
-struct Unchecked {
+struct UncheckedBlockMap {
     functions: Vec<BlockFunction>,
     blocks: Vec<Block>,
+    #[serde(default)]
+    made: Vec<MadeBlock>,
     #[serde(default)]
     counters: Option<Counters>,
 }
 
-impl TryFrom<Unchecked> for BlockMap {
+impl TryFrom<UncheckedBlockMap> for BlockMap {
     type Error = String;
 
-    fn try_from(Unchecked { functions, blocks, counters }: Unchecked) -> Result<BlockMap, String> {
+    fn try_from(
+        UncheckedBlockMap { functions, blocks, made, counters }: UncheckedBlockMap,
+    ) -> Result<BlockMap, String> {
         let mut end = Some(0);
         for (index, block) in blocks.iter().enumerate() {
             let Some(function) = functions.get(block.function) else {
@@ -177,7 +195,7 @@ impl TryFrom<Unchecked> for BlockMap {
         if let Some(block) = counters.iter().flat_map(|c| &c.blocks).find(|&&block| block >= blocks.len()) {
             return Err(format!("a counter of block {block}; there are {}", blocks.len()));
         }
-        Ok(BlockMap { functions, blocks, counters })
+        Ok(BlockMap { functions, blocks, made, counters })
     }
 }
 

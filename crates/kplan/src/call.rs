@@ -21,7 +21,7 @@ pub struct Call {
     /// What its arguments can be.
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
     pub args: Arguments,
-    /// What it is asked to do, if it is several calls in one (`socketcall`, `ipc`) and that is known.
+    /// The operations that it is asked for, if it multiplexes several (`socketcall`, `ipc`) and they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<Operation>,
 }
@@ -58,10 +58,10 @@ pub struct ArgumentValue {
     pub name: Option<String>,
 }
 
-/// One of the calls in one.
+/// One operation of a system call that multiplexes several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operation {
-    /// The first argument, which says what to do.
+    /// The first argument, which selects it.
     pub value: u64,
     /// What the kernel's headers call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,8 +79,8 @@ impl Call {
         Call { nr, name, via: None, args: Arguments::default(), operations: Vec::new() }
     }
 
-    /// Makes this call stand for another one of the same number too. One that a program makes by itself
-    /// hides that somebody else makes it as well.
+    /// Joins another call of the same number into this one: its arguments and operations can then be what they can be in
+    /// either. `via` stays only if neither is made by the program's own code.
     pub fn merge(&mut self, other: &Call) {
         self.name = self.name.take().or_else(|| other.name.clone());
         self.via = self.via.filter(|_| other.via.is_some());
@@ -117,7 +117,7 @@ impl Arguments {
         })
     }
 
-    /// Makes these arguments stand for others too: an argument is known where it is in both.
+    /// Joins other arguments into these: an argument has the values of both, and is known where it is in both.
     pub fn merge(&mut self, other: &Arguments) {
         self.values.retain(|index, values| {
             let Some(theirs) = other.values.get(index) else { return false };

@@ -24,7 +24,7 @@ use crate::function::FunctionName;
 
 /// The section.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(try_from = "UncheckedCoverage")]
 pub struct Coverage {
     /// Where it comes from, one entry a trace.
     pub runs: Vec<Run>,
@@ -117,17 +117,17 @@ pub struct CallEdge {
 
 /// The section as it is written, before it is known to make sense.
 #[derive(Deserialize)]
-struct Unchecked {
+struct UncheckedCoverage {
     runs: Vec<Run>,
     functions: Vec<CoveredFunction>,
     #[serde(default)]
     calls: Vec<CallEdge>,
 }
 
-impl TryFrom<Unchecked> for Coverage {
+impl TryFrom<UncheckedCoverage> for Coverage {
     type Error = String;
 
-    fn try_from(Unchecked { runs, functions, calls }: Unchecked) -> Result<Coverage, String> {
+    fn try_from(UncheckedCoverage { runs, functions, calls }: UncheckedCoverage) -> Result<Coverage, String> {
         for function in &functions {
             let mut end = None;
             for range in function.ran.iter().flatten() {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use crate::layout::Layout;
+use crate::formatter::EntryPerLine;
 
 /// The field that holds the version.
 pub(crate) const SCHEMA_FIELD: &str = "schema";
@@ -88,8 +88,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the document is at fault, so that reading the same one again cannot succeed. Otherwise the operating
-    /// system would not give it.
+    /// Whether the document is at fault, so that reading the same one again cannot succeed. Otherwise it could not be
+    /// read.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Error::Read { error, .. } => error.kind() == io::ErrorKind::InvalidData,
@@ -140,7 +140,7 @@ impl Document {
 
     /// Writes the version and then the fields of `content` as indented JSON with a newline at the end.
     pub fn write<T: Serialize>(self, content: &T, mut out: impl Write) -> io::Result<()> {
-        let mut serializer = serde_json::Serializer::with_formatter(&mut out, Layout::default());
+        let mut serializer = serde_json::Serializer::with_formatter(&mut out, EntryPerLine::default());
         Versioned { schema: self.schema, content }.serialize(&mut serializer)?;
         out.write_all(b"\n")
     }

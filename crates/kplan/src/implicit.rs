@@ -80,7 +80,7 @@ const AARCH64: &[ImplicitCall] = &[
 pub fn implicit_calls(abi: Abi) -> &'static [ImplicitCall] {
     match abi {
         Abi::I386 => I386,
-        // What they make on behalf of a program is that of its own ABI, and no program's is x32 here.
+        // They make calls of the program's own ABI. Programs here are of x86-64, even if they make calls of x32.
         Abi::X32 => &[],
         Abi::X86_64 => X86_64,
         Abi::Arm => ARM,

@@ -45,14 +45,14 @@ mod blocks;
 mod call;
 mod coverage;
 mod document;
+mod formatter;
 mod function;
 mod implicit;
-mod layout;
 mod order;
 mod plan;
 mod syscalls;
 
-pub use blocks::{Block, BlockFunction, BlockMap, Counters};
+pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Run};
 pub use document::Error;

@@ -49,7 +49,7 @@ impl fmt::Display for Abi {
     }
 }
 
-/// The section: the calls by ABI. An ABI that is absent has not been looked for, and says nothing.
+/// The section: the calls by ABI. Of an ABI that is absent nothing is known: it was not scanned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Syscalls {
@@ -70,7 +70,7 @@ impl Syscalls {
 }
 
 impl FromIterator<Syscalls> for Syscalls {
-    /// What several scans found, taken together as by [`Syscalls::merge`].
+    /// Joins what several scans found, as [`Syscalls::merge`] does.
     fn from_iter<I: IntoIterator<Item = Syscalls>>(found: I) -> Syscalls {
         let mut abis: BTreeMap<Abi, Union> = BTreeMap::new();
         for (abi, calls) in found.into_iter().flat_map(|syscalls| syscalls.abis) {
@@ -80,7 +80,7 @@ impl FromIterator<Syscalls> for Syscalls {
     }
 }
 
-/// What several scans found for one ABI. Everything is listed once, in the order in which it came.
+/// The union of what several scans found for one ABI. Everything is listed once, in the order in which it came.
 #[derive(Default)]
 struct Union {
     incomplete: bool,
@@ -149,7 +149,7 @@ impl AbiCalls {
         self.calls.iter().find(|call| call.nr == nr)
     }
 
-    /// Lists a call, at its place; or that it is made in one more way, see [`Call::merge`].
+    /// Adds a call in the order of its number, or joins it into the one of this number ([`Call::merge`]).
     pub fn add(&mut self, call: Call) {
         if let Some(listed) = self.calls.iter_mut().find(|listed| listed.nr == call.nr) {
             return listed.merge(&call);

@@ -24,7 +24,7 @@ Examples:
   coverage qemu build/vmlinux trace | reorder --vmlinux build/vmlinux -g block | kshrink-spec build/vmlinux -o out
       put the blocks that ran together, besides removing what is unreachable
   kshrink-spec build/vmlinux --passes instrument -o out
-      a kernel that notes which of its blocks run
+      a kernel that records which of its blocks run
   syscall-scan busybox | kshrink-spec build/vmlinux --explain tcp_v4_connect
       say why a function or a variable stays
   syscall-scan busybox | kshrink-spec build/vmlinux --bisect 'boot-test.sh \"$1\"/bzImage'
@@ -44,7 +44,7 @@ pub struct Arguments {
     #[arg(required_unless_present = "objects")]
     pub vmlinux: Option<PathBuf>,
 
-    /// The plan; `-` is standard input, which is read without being asked where it is a pipe
+    /// The plan; `-` is standard input, which is the default where something is piped in
     #[arg(short, long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
@@ -74,7 +74,7 @@ pub struct Arguments {
     /// the plan has an order]
     ///
     /// syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
-    /// instrument makes every block note that it ran, for `coverage kcore`; layout puts code in the order that
+    /// instrument makes every block record that it ran, for `coverage kcore`; layout puts code in the order that
     /// `reorder` decided. Passes that remove go first. exercise edits everything and changes nothing, to test kshrink.
     #[arg(long, value_name = "LIST", value_parser = parse_passes)]
     passes: Option<PassList>,
@@ -141,7 +141,7 @@ impl Arguments {
         }
     }
 
-    /// What passes are told.
+    /// The options of the passes.
     pub fn options(&self) -> Options {
         Options { assume_complete: self.assume_complete, verify: self.verify }
     }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use kcfg::graph::{CodeName, Graph, Origin};
+use kcfg::graph::{CodeName, Graph, Origin, Provenance};
 use kcfg::index::NodeId;
 use kcfg::lower::Lowered;
 use kcli::Failure;
-use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName};
+use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock};
 use rustc_hash::FxHashMap;
 
 use crate::rewrite::of_elf;
@@ -15,12 +15,15 @@ use crate::rewrite::of_elf;
 /// cannot be told is left out.
 pub fn map(graph: &Graph, lowered: &Lowered<'_>, vmlinux: &Path) -> Result<BlockMap, Failure> {
     let bases = kelf::section_bases(&lowered.object, vmlinux).map_err(of_elf)?;
-    let mut functions = Functions::of(graph);
+    let mut functions = OriginalFunctions::of(graph);
     let mut map = BlockMap::default();
     let mut nodes = Vec::new();
     for placed in &lowered.code {
         let Some(base) = bases[placed.section.get()] else { continue };
         let address = base + u64::from(placed.offset);
+        if let Provenance::Made(pass) = graph.node(placed.node).provenance {
+            map.made.push(MadeBlock { address, size: placed.size.into(), made_by: pass.to_owned() });
+        }
         for piece in functions.pieces(graph, placed.node, placed.size) {
             nodes.push(placed.node);
             map.blocks.push(Block {
@@ -33,6 +36,7 @@ pub fn map(graph: &Graph, lowered: &Lowered<'_>, vmlinux: &Path) -> Result<Block
         }
     }
     map.functions = functions.all;
+    map.made.sort_by_key(|made| made.address);
     let mut order: Vec<usize> = (0..map.blocks.len()).collect();
     order.sort_by_key(|&i| map.blocks[i].address);
     let (blocks, nodes): (Vec<Block>, Vec<NodeId>) =
@@ -47,12 +51,12 @@ fn counters(graph: &Graph, nodes: &[NodeId]) -> Result<Option<Counters>, Failure
     let Some(counted) = &graph.counters else { return Ok(None) };
     let blocks: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
     let symbol = graph.symbols[counted.symbol.get()].name.clone();
-    let number = |&node: &NodeId| {
-        let number = blocks.get(&node).copied();
+    let index = |&node: &NodeId| {
+        let index = blocks.get(&node).copied();
         let name = || graph.name_of(node);
-        number.ok_or_else(|| Failure::job(format!("{}: it is not known where the link put it", name())))
+        index.ok_or_else(|| Failure::job(format!("{}: it is not known where the link put it", name())))
     };
-    Ok(Some(Counters { symbol, blocks: counted.blocks.iter().map(number).collect::<Result<_, _>>()? }))
+    Ok(Some(Counters { symbol, blocks: counted.blocks.iter().map(index).collect::<Result<_, _>>()? }))
 }
 
 /// A piece of a node that belongs to one function.
@@ -64,16 +68,17 @@ struct Piece {
     original_size: u32,
 }
 
-/// The original functions, as far as some code of theirs is in the map.
-struct Functions<'g> {
-    /// For each node, the symbols in it by rising offset, the first of each place only.
+/// The original functions of which code is in the map.
+struct OriginalFunctions<'g> {
+    /// For each node, the symbols in it by rising offset, one for each offset.
     symbols: FxHashMap<NodeId, Vec<CodeName<'g>>>,
-    numbers: FxHashMap<(NodeId, u32), usize>,
+    /// By node and offset, where the function that begins there is in `all`.
+    indices: FxHashMap<(NodeId, u32), usize>,
     all: Vec<BlockFunction>,
 }
 
-impl<'g> Functions<'g> {
-    fn of(graph: &'g Graph) -> Functions<'g> {
+impl<'g> OriginalFunctions<'g> {
+    fn of(graph: &'g Graph) -> OriginalFunctions<'g> {
         let mut symbols: FxHashMap<NodeId, Vec<CodeName<'g>>> = FxHashMap::default();
         for named in graph.code_names() {
             symbols.entry(named.node).or_default().push(named);
@@ -83,7 +88,7 @@ impl<'g> Functions<'g> {
             named.sort_by_key(|named| (named.offset, named.symbol.file.is_some()));
             named.dedup_by_key(|named| named.offset);
         }
-        Functions { symbols, numbers: FxHashMap::default(), all: Vec::new() }
+        OriginalFunctions { symbols, indices: FxHashMap::default(), all: Vec::new() }
     }
 
     /// Cuts a node, `size` bytes in the output, along the functions that it holds.
@@ -101,8 +106,8 @@ impl<'g> Functions<'g> {
         let start = start.offset;
         let whole = origins.map(Origin::end).max().unwrap_or(start) - start;
         let original_offset = origin.offset - start;
-        let Some(function) = self.number(entry, 0, whole) else { return Vec::new() };
-        // Padding behind the function is no part of it.
+        let Some(function) = self.index_of(entry, 0, whole) else { return Vec::new() };
+        // The padding behind a function does not belong to it.
         let end = u32::try_from(self.all[function].size).unwrap_or(whole);
         let original_size = original_size.min(end.saturating_sub(original_offset));
         vec![Piece { offset: 0, size, function, original_offset, original_size }]
@@ -113,18 +118,18 @@ impl<'g> Functions<'g> {
         let starts: Vec<u32> = named.iter().map(|named| named.offset).filter(|&start| start < size).collect();
         let ends = starts.iter().copied().skip(1).chain([size]).collect::<Vec<_>>();
         let pieces = starts.into_iter().zip(ends).filter_map(|(start, end)| {
-            let function = self.number(node, start, end - start)?;
+            let function = self.index_of(node, start, end - start)?;
             let size = (end - start).min(u32::try_from(self.all[function].size).unwrap_or(u32::MAX));
             Some(Piece { offset: start, size, function, original_offset: 0, original_size: size })
         });
         pieces.collect()
     }
 
-    /// The number of the function that begins at a place and is no longer than `limit` bytes; `None` if it has
+    /// The index of the function that begins at a place and is no longer than `limit` bytes; `None` if it has
     /// no name.
-    fn number(&mut self, node: NodeId, offset: u32, limit: u32) -> Option<usize> {
-        if let Some(&number) = self.numbers.get(&(node, offset)) {
-            return Some(number);
+    fn index_of(&mut self, node: NodeId, offset: u32, limit: u32) -> Option<usize> {
+        if let Some(&index) = self.indices.get(&(node, offset)) {
+            return Some(index);
         }
         let named = self.symbols.get(&node)?.iter().find(|named| named.offset == offset)?;
         let CodeName { symbol, nth, .. } = *named;
@@ -132,7 +137,7 @@ impl<'g> Functions<'g> {
         let size = if symbol.size == 0 { u64::from(limit) } else { symbol.size.min(limit.into()) };
         let function = FunctionName { name: symbol.name.clone(), file, nth };
         self.all.push(BlockFunction { function, size });
-        self.numbers.insert((node, offset), self.all.len() - 1);
+        self.indices.insert((node, offset), self.all.len() - 1);
         Some(self.all.len() - 1)
     }
 }

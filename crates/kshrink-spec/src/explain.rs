@@ -1,4 +1,4 @@
-//! `--explain`: the chain that keeps something alive, for people.
+//! `--explain`: prints the chain of edges that keeps a function or variable alive.
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ pub fn print(graph: &Graph, symbol: &str) -> Result<(), Failure> {
 
 fn print_chain(graph: &Graph, chain: &Chain, symbol: &str, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "{symbol} ({}) is alive:", place(graph, chain.links[chain.links.len() - 1].node))?;
-    // Steps within one function say nothing that its name does not.
+    // Edges within one function are left out.
     let mut previous: Option<NodeId> = None;
     for link in &chain.links {
         let function = |node| graph.function_of(node);

@@ -19,7 +19,7 @@ use kplan::Plan;
 use arguments::{Arguments, Task};
 use bisect::Bisection;
 use phases::Phases;
-use rewrite::Input;
+use rewrite::RewriteInput;
 use write::Writer;
 
 fn main() -> ExitCode {
@@ -29,15 +29,15 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
     let plan_path = named_or_piped(arguments.plan.as_deref());
-    // An empty pipe is the end of a pipeline that failed, and says so itself.
+    // An empty pipe, which a command that failed leaves, is bad input.
     let plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
     let selected = arguments.passes(&plan);
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
-        Some(vmlinux) => Input::kernel(vmlinux)?,
-        None => Input::objects(&arguments.objects, &arguments.entry)?,
+        Some(vmlinux) => RewriteInput::kernel(vmlinux)?,
+        None => RewriteInput::objects(&arguments.objects, &arguments.entry)?,
     };
-    if let Input::Kernel { build, .. } = &input {
+    if let RewriteInput::Kernel { build, .. } = &input {
         match &task {
             Task::Relink(out) => relink::check_output(build, out)?,
             Task::EmitObject(file) => relink::check_apart(build, file)?,
@@ -81,8 +81,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// A plan that says something of system calls, but nothing of this kernel's, was made for another one.
-fn check_plan(plan: &Plan, path: Option<&Path>, input: &Input) -> Result<(), Failure> {
-    let (Input::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
+fn check_plan(plan: &Plan, path: Option<&Path>, input: &RewriteInput) -> Result<(), Failure> {
+    let (RewriteInput::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
     let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();
     if found.is_empty() || found.contains(&build.machine.to_string()) {
         return Ok(());

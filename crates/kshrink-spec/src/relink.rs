@@ -111,22 +111,22 @@ fn existing_ancestor(out: &Path) -> Result<PathBuf, Failure> {
     Ok(fs::canonicalize(existing)?)
 }
 
-/// `cp -a`: times of modification have to stay, or make would build everything anew. Links out of the copy are
-/// cut, so that nothing is written through them.
+/// `cp -a`: times of modification have to stay, or make would build everything anew. Links that lead
+/// out of the copy are replaced by what they lead to, so that nothing is written through them.
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     let mut command = Command::new("cp");
     command.args(["-a", "--reflink=auto"]).arg(from.join(".")).arg(to);
     run(&mut command, "copying the build directory")?;
-    cut_links(to, to)
+    replace_links(to, to)
 }
 
-fn cut_links(root: &Path, dir: &Path) -> Result<(), Failure> {
+fn replace_links(root: &Path, dir: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let path = entry.path();
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            cut_links(root, &path)?;
+            replace_links(root, &path)?;
         }
         // `source` leads to the kernel's source, which no build writes to.
         if !kind.is_symlink() || path == root.join("source") {
@@ -243,7 +243,7 @@ fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
     Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output))))
 }
 
-/// The end of what a command said, to be quoted in a message.
+/// The last lines of a command's output, to be quoted in a message.
 pub fn last_lines(output: &std::process::Output) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8_lossy(&text);

@@ -11,7 +11,7 @@ use kopt::{Assumption, Kept, PassReport, assumptions};
 use serde::Serialize;
 
 use crate::phases::Phase;
-use crate::rewrite::{Input, of_elf};
+use crate::rewrite::{RewriteInput, of_elf};
 
 /// The version of the document.
 const SCHEMA: &str = "kshrink-report/1";
@@ -28,7 +28,7 @@ pub struct Report {
     sizes: Option<Sizes>,
     /// Passes, in order.
     passes: Vec<PassReport>,
-    /// What the removals rest on that the objects do not prove.
+    /// The assumptions of the removals: what they need to be true, and what the objects do not prove.
     assumptions: Vec<&'static Assumption>,
     /// Code that was carried whole.
     opaque: Vec<Kept>,
@@ -56,15 +56,15 @@ impl Sizes {
 impl Report {
     /// Puts a report together.
     pub fn new(
-        input: &Input,
+        input: &RewriteInput,
         graph: &Graph,
         passes: Vec<PassReport>,
         phases: Vec<Phase>,
         sizes: Option<Sizes>,
     ) -> Report {
         let input = match input {
-            Input::Kernel { build, .. } => build.vmlinux.display().to_string(),
-            Input::Objects { entries, .. } => format!("objects, entered by {}", entries.join(", ")),
+            RewriteInput::Kernel { build, .. } => build.vmlinux.display().to_string(),
+            RewriteInput::Objects { entries, .. } => format!("objects, entered by {}", entries.join(", ")),
         };
         let opaque = graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live);
         Report {

@@ -13,7 +13,7 @@ use kplan::Plan;
 use crate::phases::Phases;
 
 /// What is rewritten.
-pub enum Input {
+pub enum RewriteInput {
     /// A kernel.
     Kernel {
         /// Its build.
@@ -30,9 +30,9 @@ pub enum Input {
     },
 }
 
-impl Input {
+impl RewriteInput {
     /// Finds and reads a kernel.
-    pub fn kernel(vmlinux: &Path) -> Result<Input, Failure> {
+    pub fn kernel(vmlinux: &Path) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(of_elf)?;
         if build.machine != Machine::I386 {
             return Err(Failure::bad_input(format!(
@@ -49,18 +49,18 @@ impl Input {
             )));
         }
         let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
-        Ok(Input::Kernel { build, files })
+        Ok(RewriteInput::Kernel { build, files })
     }
 
     /// Reads the objects of a program.
-    pub fn objects(paths: &[PathBuf], entries: &[String]) -> Result<Input, Failure> {
+    pub fn objects(paths: &[PathBuf], entries: &[String]) -> Result<RewriteInput, Failure> {
         let files = InputFiles::of_objects(paths).map_err(of_elf)?.entered_by(entries);
-        Ok(Input::Objects { files, entries: entries.to_vec() })
+        Ok(RewriteInput::Objects { files, entries: entries.to_vec() })
     }
 
     fn files(&self) -> &InputFiles {
         match self {
-            Input::Kernel { files, .. } | Input::Objects { files, .. } => files,
+            RewriteInput::Kernel { files, .. } | RewriteInput::Objects { files, .. } => files,
         }
     }
 
@@ -76,11 +76,11 @@ impl Input {
         Ok(program)
     }
 
-    /// Plans how to take the program apart.
+    /// Plans how the program is cut into blocks and chunks.
     pub fn lifter<'p>(&self, program: &'p Program<'p>) -> Result<Lifter<'p>, Failure> {
         let lifter = match self {
-            Input::Kernel { build, .. } => Lifter::of_kernel(build, program),
-            Input::Objects { entries, .. } => Lifter::of_objects(program, entries),
+            RewriteInput::Kernel { build, .. } => Lifter::of_kernel(build, program),
+            RewriteInput::Objects { entries, .. } => Lifter::of_objects(program, entries),
         };
         lifter.map_err(of_lift)
     }
@@ -106,7 +106,7 @@ pub fn lower<'g>(graph: &'g Graph, passes: &[Pass]) -> Result<Lowered<'g>, Failu
     Ok(lower::lower(graph, relax)?)
 }
 
-/// Whose fault an error of lifting is.
+/// An error of lifting as bad input or as a failed job.
 pub fn of_lift(error: lift::Error) -> Failure {
     match error {
         lift::Error::Script { .. } => Failure::job(error),
@@ -114,7 +114,7 @@ pub fn of_lift(error: lift::Error) -> Failure {
     }
 }
 
-/// Whose fault an error of kelf is.
+/// An error of kelf as bad input or as a failed job.
 pub fn of_elf(error: kelf::Error) -> Failure {
     if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
 }

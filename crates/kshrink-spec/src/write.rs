@@ -8,13 +8,13 @@ use kopt::{Pass, PassReport};
 
 use crate::phases::Phases;
 use crate::report::{Report, Sizes};
-use crate::rewrite::{self, Input};
+use crate::rewrite::{self, RewriteInput};
 use crate::{blocks, relink};
 
 /// Writes graphs of one program.
 pub struct Writer<'a> {
     /// What was rewritten.
-    pub input: &'a Input,
+    pub input: &'a RewriteInput,
     /// The passes that ran.
     pub passes: &'a [Pass],
     /// Variables for the kernel's build.
@@ -46,7 +46,7 @@ impl Writer<'_> {
         mut phases: Phases,
         out: &Path,
     ) -> Result<Report, Failure> {
-        let Input::Kernel { build, .. } = self.input else {
+        let RewriteInput::Kernel { build, .. } = self.input else {
             return Err(Failure::bad_input("-o relinks a kernel; with --objects, use --emit-object"));
         };
         phases.next("emit");

@@ -20,8 +20,8 @@ const ARM_MODULES: u64 = 16 << 20;
 pub struct KernelText {
     /// The path of its file.
     pub path: String,
-    /// The functions as they were linked. Those of a rewritten kernel are told by the functions of the original as
-    /// well, which [`KernelText::name`] and [`KernelText::size`] describe.
+    /// The functions as they were linked. [`KernelText::name`] and [`KernelText::size`] are about the functions of the
+    /// original kernel, if this is a rewritten one.
     pub linked: Functions,
     /// By how much the kernel was loaded higher than its file says, modulo 2⁶⁴.
     load_offset: u64,
@@ -130,10 +130,10 @@ impl KernelText {
         }
     }
 
-    /// What the `size` bytes at `address`, of one instruction, are part of.
+    /// The original function and the offsets that the `size` bytes at `address`, of one instruction, come from.
     ///
-    /// A block of a rewritten kernel that has kept its size has kept its instructions. Of one that has not,
-    /// where any of it ran, all of it did.
+    /// A block of a rewritten kernel that has kept its size has kept its instructions. Of one that has not, it is not
+    /// known which of the original bytes an instruction is: it stands for all of them.
     pub fn place(&self, address: u64, size: u64) -> Option<Place> {
         let (function, offsets) = match self.block_map() {
             None => {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kelf::Function;
-use kelf::functions::CodeSection;
+use kelf::functions::TextSection;
 use rangemap::RangeSet;
 
 /// Size of a memory page in bytes on x86 and, as most kernels are configured, on ARM.
@@ -69,7 +69,7 @@ impl PageMap {
     /// The pages of `sections`, by rising address, that hold `functions`, by rising address and not overlapping, of
     /// which the bytes at the addresses `ran` ran. `page_size` is in bytes.
     pub fn new(
-        sections: &[CodeSection],
+        sections: &[TextSection],
         functions: &[Function],
         ran: &RangeSet<u64>,
         page_size: u64,
@@ -81,7 +81,7 @@ impl PageMap {
             let end = functions.partition_point(|function| function.address < range.end);
             has_run[first..end].fill(true);
         }
-        let pages = |section: &CodeSection| SectionPages::new(section, ran, page_size);
+        let pages = |section: &TextSection| SectionPages::new(section, ran, page_size);
         let mut sections: Vec<SectionPages> = sections.iter().map(pages).collect();
         for (index, (function, &has_run)) in functions.iter().zip(&has_run).enumerate() {
             let section = &mut sections[function.section];
@@ -98,7 +98,7 @@ impl PageMap {
 
 impl SectionPages {
     /// The pages of a section, without its functions.
-    fn new(section: &CodeSection, ran: &RangeSet<u64>, page_size: u64) -> SectionPages {
+    fn new(section: &TextSection, ran: &RangeSet<u64>, page_size: u64) -> SectionPages {
         let addresses = section.addresses();
         let numbers = match addresses.is_empty() {
             true => 0..0,
@@ -127,7 +127,7 @@ impl SectionPages {
         self.pages.iter().filter(|page| page.ran > 0).count()
     }
 
-    /// Enters a function on its pages.
+    /// Adds a function to the pages that it lies on.
     fn place(&mut self, function: usize, addresses: Range<u64>, ran: &RangeSet<u64>, page_size: u64) {
         let end = |page: &Page| page_at(page.address, page_size).end;
         let first = self.pages.partition_point(|page| end(page) <= addresses.start);
@@ -144,7 +144,7 @@ fn page_at(address: u64, page_size: u64) -> Range<u64> {
     address..address.saturating_add(page_size)
 }
 
-/// What two ranges share; empty, but not reversed, if that is nothing.
+/// The intersection of two ranges; empty, but never reversed, if they are disjoint.
 fn intersection(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)
@@ -160,9 +160,9 @@ fn overlap(ranges: &RangeSet<u64>, wanted: &Range<u64>) -> u64 {
 mod tests {
     use super::*;
 
-    fn section(addresses: Range<u64>) -> CodeSection {
+    fn section(addresses: Range<u64>) -> TextSection {
         let (address, size) = (addresses.start, addresses.end - addresses.start);
-        CodeSection { name: ".text".into(), address, size, load_address: address, bytes: Vec::new() }
+        TextSection { name: ".text".into(), address, size, load_address: address, bytes: Vec::new() }
     }
 
     #[test]

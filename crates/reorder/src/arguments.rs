@@ -18,7 +18,7 @@ use reorder::format::Format;
 pub struct Arguments {
     /// Look at the pages instead
     #[command(subcommand)]
-    pub look: Option<Look>,
+    pub command: Option<Command>,
 
     /// What to order
     #[command(flatten)]
@@ -84,7 +84,7 @@ impl From<Grain> for Granularity {
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
-pub enum Look {
+pub enum Command {
     /// Print how many pages of text a kernel has, how many are touched, and how few would do
     ///
     /// A page is touched if one of its bytes ran. `minimum by function` is what the functions that ran fill,

@@ -8,21 +8,21 @@ use kisa::{Flow, Isa};
 use kplan::Coverage;
 use rustc_hash::FxHashMap;
 
-use crate::algorithm::Call;
+use crate::algorithm::WeightedCall;
 use crate::hot::HotCode;
 
 /// The calls of a coverage between functions that the kernel has.
-pub fn traced(hot: &HotCode, coverage: &Coverage) -> Vec<Call> {
+pub fn traced(hot: &HotCode, coverage: &Coverage) -> Vec<WeightedCall> {
     let found: FxHashMap<usize, usize> =
         hot.functions.iter().enumerate().map(|(index, function)| (function.covered, index)).collect();
     let calls = coverage.calls.iter().filter_map(|call| {
-        Some(Call { from: *found.get(&call.from)?, to: *found.get(&call.to)?, weight: call.count })
+        Some(WeightedCall { from: *found.get(&call.from)?, to: *found.get(&call.to)?, weight: call.count })
     });
     calls.collect()
 }
 
 /// The direct calls in the code of a kernel that ran.
-pub fn decoded(hot: &HotCode, isa: &dyn Isa, kernel: &Functions) -> Vec<Call> {
+pub fn decoded(hot: &HotCode, isa: &dyn Isa, kernel: &Functions) -> Vec<WeightedCall> {
     let entries: FxHashMap<u64, usize> =
         hot.functions.iter().enumerate().map(|(index, function)| (function.address, index)).collect();
     let mut calls = Vec::new();
@@ -38,7 +38,7 @@ pub fn decoded(hot: &HotCode, isa: &dyn Isa, kernel: &Functions) -> Vec<Call> {
                     && let Some(&to) = entries.get(&target)
                     && to != from
                 {
-                    calls.push(Call { from, to, weight });
+                    calls.push(WeightedCall { from, to, weight });
                 }
                 at += usize::from(insn.len);
             }

@@ -1,4 +1,4 @@
-//! An order in the words of a linker.
+//! An order as a file for a linker.
 //!
 //! `lld` sorts by symbols and takes any function. The others sort by the names of input sections, so that they
 //! can move only what `-ffunction-sections` gave a section of its own: functions of the ordinary code, but not
@@ -93,8 +93,8 @@ fn lines(
     formatted
 }
 
-/// The input section that a function has with `-ffunction-sections`, as far as its name tells: a local function
-/// is looked for in any object that is named as its source file is.
+/// The input section that a function has with `-ffunction-sections`, by its name. Of a local function, the object is
+/// matched by the name of its source file.
 pub fn named_section(function: &FunctionName) -> InputSection {
     let object = function.file.as_deref().map(object_pattern).unwrap_or_default();
     InputSection { object: format!("*{object}"), name: section_name(&function.name) }

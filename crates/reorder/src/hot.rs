@@ -7,7 +7,7 @@ use kplan::{Coverage, FunctionName, Granularity, HotFunction, HotRange, Order};
 use rangemap::RangeSet;
 use rustc_hash::FxHashMap;
 
-use crate::algorithm::{Algorithm, Call, Unit, balanced, call_chain, first_use, packed};
+use crate::algorithm::{Algorithm, Unit, WeightedCall, balanced, call_chain, first_use, packed};
 use crate::regions::{Region, region_at};
 
 /// A function that ran.
@@ -46,7 +46,7 @@ pub struct HotCode {
 
 /// How to order.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
+pub struct Method {
     /// What is moved.
     pub granularity: Granularity,
     /// By which algorithm.
@@ -102,7 +102,7 @@ impl HotCode {
 
     /// Orders the hot code: region by region, by address, and within each as chosen. `calls` are between
     /// [`HotCode::functions`], each of `traces` lists some of them by first execution.
-    pub fn order(&self, choice: Choice, calls: &[Call], traces: &[Vec<usize>]) -> Order {
+    pub fn order(&self, method: Method, calls: &[WeightedCall], traces: &[Vec<usize>]) -> Order {
         let mut functions = Vec::new();
         let mut seen = vec![0; self.functions.len()];
         traces.iter().flatten().for_each(|&hot| seen[hot] += 1);
@@ -111,30 +111,34 @@ impl HotCode {
                 (0..self.functions.len()).filter(|&hot| self.functions[hot].region == region).collect();
             let units: Vec<Unit> = members
                 .iter()
-                .map(|&hot| unit(&self.functions[hot], choice.granularity, seen[hot]))
+                .map(|&hot| unit(&self.functions[hot], method.granularity, seen[hot]))
                 .collect();
             let local = |hot: usize| members.binary_search(&hot).ok();
-            let order = match choice.algorithm {
+            let order = match method.algorithm {
                 Algorithm::FirstUse => first_use(&units),
                 Algorithm::CallChain => {
                     let calls = calls.iter().filter_map(|call| {
-                        Some(Call { from: local(call.from)?, to: local(call.to)?, weight: call.weight })
+                        Some(WeightedCall {
+                            from: local(call.from)?,
+                            to: local(call.to)?,
+                            weight: call.weight,
+                        })
                     });
-                    call_chain(&units, &calls.collect::<Vec<_>>(), choice.page_size)
+                    call_chain(&units, &calls.collect::<Vec<_>>(), method.page_size)
                 }
                 Algorithm::Balanced => {
                     let traces = traces.iter().map(|trace| trace.iter().filter_map(|&hot| local(hot)));
                     balanced(&units, &traces.map(Iterator::collect).collect::<Vec<_>>())
                 }
                 Algorithm::Packed => {
-                    let start = self.regions[region].addresses.start % choice.page_size;
-                    packed(&units, choice.page_size, start)
+                    let start = self.regions[region].addresses.start % method.page_size;
+                    packed(&units, method.page_size, start)
                 }
             };
             let listed = order.into_iter().map(|unit| &self.functions[members[unit]]);
-            functions.extend(listed.map(|hot| entry(hot, choice.granularity)));
+            functions.extend(listed.map(|hot| entry(hot, method.granularity)));
         }
-        Order { granularity: choice.granularity, algorithm: choice.algorithm.name().into(), functions }
+        Order { granularity: method.granularity, algorithm: method.algorithm.name().into(), functions }
     }
 }
 

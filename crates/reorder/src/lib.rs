@@ -1,9 +1,9 @@
 /*!
 In which order the code of a kernel shall lie, so that it touches as few pages as there can be.
 
-The way through: [`Kernel::read`](kernel::Kernel::read) cuts the code of a linked kernel into regions
+The steps: [`Kernel::read`](kernel::Kernel::read) cuts the code of a linked kernel into regions
 ([`regions`]); [`HotCode`](hot::HotCode) finds the functions of a coverage there; an algorithm orders those of
-each region ([`algorithm`]); and the order goes into a plan, or into the words of a linker ([`format`](mod@format)).
+each region ([`algorithm`]); and the order goes into a plan, or into a file for a linker ([`format`](mod@format)).
 [`pages`] counts what a layout touches.
 
 The key decision is that an order lists hot code and nothing else. To touch few pages it matters that hot code

@@ -8,19 +8,19 @@ use std::process::ExitCode;
 
 use kcli::{Failure, Output, input_name, named_or_piped, read_input, read_plan};
 use kplan::{Coverage, FunctionName, Plan};
-use reorder::algorithm::{Algorithm, Call};
+use reorder::algorithm::{Algorithm, WeightedCall};
 use reorder::calls;
 use reorder::format::{self, Format, Formatted};
-use reorder::hot::{Choice, Hot, HotCode};
+use reorder::hot::{Hot, HotCode, Method};
 use reorder::kernel::Kernel;
 use reorder::map::{InputSection, LinkMap};
 
-use arguments::{Arguments, Look, OrderArguments};
+use arguments::{Arguments, Command, OrderArguments};
 
 fn main() -> ExitCode {
     kcli::with_arguments(|arguments: Arguments| {
-        kcli::main("reorder", || match &arguments.look {
-            Some(Look::Pages { vmlinux, plan, page_size, emptiest, json }) => {
+        kcli::main("reorder", || match &arguments.command {
+            Some(Command::Pages { vmlinux, plan, page_size, emptiest, json }) => {
                 pages(vmlinux, plan.as_deref(), *page_size, *emptiest, *json)
             }
             None => order(&arguments.order),
@@ -45,7 +45,7 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
         coverage.merge(more);
     }
     let hot = hot_code(&kernel, &coverage, vmlinux)?;
-    let choice = Choice {
+    let method = Method {
         granularity: arguments.granularity.into(),
         algorithm: arguments.algorithm,
         page_size: arguments.page_size,
@@ -54,7 +54,7 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
         Algorithm::CallChain => call_graph(&kernel, &hot, &coverage),
         _ => Vec::new(),
     };
-    let order = hot.order(choice, &calls, &traces(&hot, &runs));
+    let order = hot.order(method, &calls, &traces(&hot, &runs));
 
     let map = arguments.map.as_deref().map(read_map).transpose()?;
     let index = hot.index();
@@ -74,15 +74,15 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
     write(&formatted, &arguments.output)
 }
 
-/// The input section of a function that may be moved: what the map says, or what its name tells.
+/// The input section of a function that may be moved: by the map, or else by its name.
 fn input_section(hot: &HotCode, function: &Hot, map: Option<&LinkMap>) -> Option<InputSection> {
     let region = &hot.regions[function.region];
     match map {
         Some(map) => {
-            let moves = !region.marked && region.section == ".text";
+            let moves = !region.between_markers && region.section == ".text";
             map.section_at(function.address).filter(|_| moves).cloned()
         }
-        None => region.splits.then(|| format::named_section(&function.function)),
+        None => region.has_function_sections.then(|| format::named_section(&function.function)),
     }
 }
 
@@ -130,7 +130,7 @@ fn pages(
     Ok(output.commit()?)
 }
 
-/// The hot code, with a word on standard error where the coverage and the kernel differ.
+/// The hot code. How the coverage and the kernel differ is said on standard error.
 fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotCode, Failure> {
     let hot = kernel.hot_code(coverage);
     let (of, path) = (coverage.functions.len(), vmlinux.display());
@@ -153,7 +153,7 @@ fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotC
 }
 
 /// The calls for [`Algorithm::CallChain`].
-fn call_graph(kernel: &Kernel, hot: &HotCode, coverage: &Coverage) -> Vec<Call> {
+fn call_graph(kernel: &Kernel, hot: &HotCode, coverage: &Coverage) -> Vec<WeightedCall> {
     if !coverage.calls.is_empty() {
         return calls::traced(hot, coverage);
     }

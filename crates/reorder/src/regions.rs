@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use kelf::functions::CodeSection;
+use kelf::functions::TextSection;
 
 /// A part of an executable section within which code may move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +21,15 @@ pub struct Region {
     /// The name of its section.
     pub section: String,
     /// Whether it lies between markers, so that no code may leave it.
-    pub marked: bool,
+    pub between_markers: bool,
     /// Whether its functions have sections of their own if compiled with `-ffunction-sections`.
-    pub splits: bool,
+    pub has_function_sections: bool,
 }
 
 /// Cuts sections, by rising address, at the markers among `symbols`, which are names with addresses. What lies at the
 /// addresses `init` is given back after boot. The regions are by rising address and cover the sections.
 pub fn cut<'a>(
-    sections: &[CodeSection],
+    sections: &[TextSection],
     init: &Range<u64>,
     symbols: impl Iterator<Item = (&'a str, u64)>,
 ) -> Vec<Region> {
@@ -48,7 +48,7 @@ pub fn region_at(regions: &[Region], address: u64) -> Option<usize> {
     regions[index].addresses.contains(&address).then_some(index)
 }
 
-/// The ranges between `__NAME_text_start` and `__NAME_text_end`, named `.NAME.text`. Empty ones say nothing.
+/// The ranges between `__NAME_text_start` and `__NAME_text_end`, named `.NAME.text`. Empty ones are left out.
 fn marked_ranges<'a>(symbols: impl Iterator<Item = (&'a str, u64)>) -> Vec<(String, Range<u64>)> {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for (name, address) in symbols {
@@ -69,9 +69,9 @@ fn marked_ranges<'a>(symbols: impl Iterator<Item = (&'a str, u64)>) -> Vec<(Stri
     marked
 }
 
-/// Appends the regions of a section.
+/// Appends the regions of one section.
 fn cut_section(
-    section: &CodeSection,
+    section: &TextSection,
     is_init: bool,
     marked: &[(String, Range<u64>)],
     regions: &mut Vec<Region>,
@@ -98,18 +98,24 @@ fn cut_section(
             (None, None) => section.name.clone(),
             (None, Some(before)) => format!("behind {}", before.name),
         };
-        let plain = innermost.is_none();
-        let splits = plain && !is_init;
-        regions.push(Region { name, addresses, section: section.name.clone(), marked: !plain, splits });
+        let is_plain = innermost.is_none();
+        let has_function_sections = is_plain && !is_init;
+        regions.push(Region {
+            name,
+            addresses,
+            section: section.name.clone(),
+            between_markers: !is_plain,
+            has_function_sections,
+        });
     }
     let regions = &mut regions[first..];
     let size = |region: &&mut Region| region.addresses.end - region.addresses.start;
-    let plain = |region: &&mut Region| region.splits;
+    let plain = |region: &&mut Region| region.has_function_sections;
     if let Some(main) = regions.iter_mut().filter(plain).max_by_key(size) {
         main.name = section.name.clone();
         let start = main.addresses.start;
         for region in regions {
-            region.splits = region.addresses.start == start && section.name == ".text";
+            region.has_function_sections = region.addresses.start == start && section.name == ".text";
         }
     }
 }
@@ -120,9 +126,9 @@ mod tests {
 
     const INIT: Range<u64> = 900..1000;
 
-    fn section(name: &str, addresses: Range<u64>) -> CodeSection {
+    fn section(name: &str, addresses: Range<u64>) -> TextSection {
         let (address, size) = (addresses.start, addresses.end - addresses.start);
-        CodeSection { name: name.into(), address, size, load_address: address, bytes: Vec::new() }
+        TextSection { name: name.into(), address, size, load_address: address, bytes: Vec::new() }
     }
 
     #[test]
@@ -142,7 +148,7 @@ mod tests {
         ];
         let regions = cut(&sections, &INIT, symbols.into_iter());
         let found: Vec<_> =
-            regions.iter().map(|r| (r.name.as_str(), r.addresses.clone(), r.splits)).collect();
+            regions.iter().map(|r| (r.name.as_str(), r.addresses.clone(), r.has_function_sections)).collect();
         let expected = [
             (".text", 100..500, true),
             (".noinstr.text", 500..560, false),
@@ -161,7 +167,7 @@ mod tests {
     fn the_ordinary_code_may_come_behind_the_markers() {
         let symbols = [("__entry_text_start", 110), ("__entry_text_end", 200)];
         let regions = cut(&[section(".text", 100..800)], &INIT, symbols.into_iter());
-        let found: Vec<_> = regions.iter().map(|r| (r.name.as_str(), r.splits)).collect();
+        let found: Vec<_> = regions.iter().map(|r| (r.name.as_str(), r.has_function_sections)).collect();
         assert_eq!(found, [(".text", false), (".entry.text", false), (".text", true)]);
     }
 
@@ -169,6 +175,6 @@ mod tests {
     fn a_section_without_markers_is_one_region() {
         let regions = cut(&[section(".text", 0..10), section(".empty", 20..20)], &INIT, [].into_iter());
         assert_eq!(regions.len(), 1);
-        assert!(regions[0].splits);
+        assert!(regions[0].has_function_sections);
     }
 }

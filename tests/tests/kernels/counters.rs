@@ -1,5 +1,5 @@
-//! Two witnesses of what a real kernel runs: the counters that the pass `instrument` gave it, read from a dump of its
-//! memory, and QEMU's own trace of the same boot.
+//! What a real kernel runs, told in two ways that have to agree: by the counters that the pass `instrument` gave it, read
+//! from a dump of its memory, and by QEMU's trace of the same boot.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -49,7 +49,7 @@ fn counters_and_qemu_agree_block_by_block() {
     });
 }
 
-/// Panics unless the same instrumented blocks have run by both.
+/// Panics unless the same instrumented blocks have run by the counters and by the trace.
 fn compare(map: &Value, counted: &HashMap<Function, HashSet<u64>>, traced: &HashMap<Function, HashSet<u64>>) {
     let functions: Vec<Function> =
         map["functions"].as_array().expect("functions").iter().map(function).collect();

@@ -1,9 +1,9 @@
 /*!
 Random programs, compiled in many ways, go through the rewriter and must do what they did before.
 
-Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et al., PLDI 2011), free of undefined
-behaviour, which prints a checksum of all its variables, and one full of `switch` statements, which csmith
-does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
+Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et
+al., PLDI 2011), free of undefined behaviour, which prints a checksum of all its variables, and one full of `switch`
+statements, which csmith does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
 [`VARIANTS`], go through `--passes none`, through `--passes reach`, and through passes that shuffle all code
 ([`SHUFFLED`]), are linked as the original was, and have to print the same with the same exit status.
 
@@ -100,13 +100,13 @@ const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// What went through.
+/// Counts over the programs that passed.
 #[derive(Default)]
 struct Figures {
     builds: usize,
     functions: usize,
     jump_tables: usize,
-    /// As `kcfg` has it: jumps through tables of which it knows the targets. Functions with others are carried whole.
+    /// Jumps through tables whose targets `kcfg` found. Functions with others are carried whole.
     resolved: u64,
     code_bytes: u64,
     code_bytes_after_reach: u64,
@@ -129,7 +129,7 @@ fn random_programs_do_what_they_did_before() {
             Err(failure) => failures.push(failure),
         }
     }
-    // Past the harness, which shows the output of failures only.
+    // Directly, because the test harness shows what a test prints only if it fails.
     let _ = writeln!(std::io::stderr(), "{}", figures.text(numbers.len(), start.elapsed()));
     assert!(
         failures.is_empty(),
@@ -175,7 +175,8 @@ fn program(number: usize, programs: usize) -> Result<Figures, String> {
     Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
 }
 
-/// Makes, compiles and runs the original programs, one for each level; `None` if the seed is no good.
+/// Makes, compiles and runs the original programs, one for each level; `None` if csmith fails with this seed, or
+/// the program does not end.
 fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option<Vec<Outcome>>, String> {
     let csmith = Run::new("csmith").args(["--seed", &seed.to_string(), "--output", "csmith.c"]);
     if chain.attempt(csmith.args(variant.csmith).limit(BUILD_LIMIT)).status != Some(0) {

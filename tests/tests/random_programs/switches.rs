@@ -4,7 +4,7 @@ tables, and so most of what is hard about lifting.
 
 One file is made for a number. Its functions take two words and return one. Each has a shape drawn from a
 list, [`SHAPES`], and its cases hold small random statements: some run on into the next case, some share
-labels, some call functions above them. A counter of fuel ends what would call too deeply. A few functions are
+labels, some call functions above them. A counter limits how deep calls nest. A few functions are
 never called, and name data and functions that nothing else does: the pass `reach` has to remove all of them.
 
 `kshrink_switches` calls every live function with many values.

@@ -1,7 +1,7 @@
 /*!
-What programs are seen to ask of the kernel is in the plan that the scanner makes of them.
+The system calls that programs are seen to make are in the plans that the scanner makes of these programs.
 
-The scripts of `fixtures/scan/` put the programs of Debian packages to work in a root file system that holds
+The scripts of `fixtures/scan/` run the programs of Debian packages in a root file system that holds
 nothing else (`fixtures/scan/box.sh`), under `strace -f`. They start more than three hundred; those of
 [`PROGRAMS`], from all that any script makes them do, are scanned in that root. A call that was seen and is not in
 a plan which says that it is complete is a failure, and of [`LEAST_WHOLE`] programs at least every call that was
@@ -162,7 +162,7 @@ fn check(architecture: &str, abi: &str, scripts: &[String]) {
     }
     rows.sort_by(|a, b| a.program.cmp(&b.program));
     let table = table(abi, &rows);
-    // Past the harness, which shows the output of failures only.
+    // Directly, because the test harness shows what a test prints only if it fails.
     let _ = std::io::stderr().write_all(table.as_bytes());
     if let Some(path) = std::env::var_os(TABLE) {
         fs::write(&path, table).unwrap_or_else(|error| panic!("{}: {error}", Path::new(&path).display()));
@@ -206,7 +206,7 @@ fn merge(seen: &mut Seen, found: Seen) {
 }
 
 /// How the plan of a program compares with what was seen.
-struct Row {
+struct ComparedProgram {
     program: PathBuf,
     /// How many calls were seen that its own code makes.
     observed: usize,
@@ -215,17 +215,22 @@ struct Row {
     missing: Vec<String>,
 }
 
-fn compare(root: &Path, program: &Path, seen: &BTreeMap<u32, String>, abi: &str) -> Result<Row, String> {
+fn compare(
+    root: &Path,
+    program: &Path,
+    seen: &BTreeMap<u32, String>,
+    abi: &str,
+) -> Result<ComparedProgram, String> {
     let options = PLUGINS.iter().find(|(path, _)| Path::new(path) == program).map_or(&[][..], |row| row.1);
     let plan = Plan::of(root, program, options, abi)?;
     let missing = seen.iter().filter(|(number, _)| !plan.all.contains(number)).map(|(_, name)| name.clone());
     let missing: Vec<String> = missing.collect();
     let others: BTreeSet<u32> = plan.all.difference(&plan.own).copied().collect();
     let observed = seen.keys().filter(|number| !others.contains(number)).count();
-    Ok(Row { program: program.to_owned(), observed, plan, missing })
+    Ok(ComparedProgram { program: program.to_owned(), observed, plan, missing })
 }
 
-impl Row {
+impl ComparedProgram {
     fn identified(&self) -> usize {
         self.plan.own.len()
     }
@@ -248,7 +253,7 @@ impl Row {
 }
 
 /// The rows for people, with the averages over all and over the programs of B-Side.
-fn table(abi: &str, rows: &[Row]) -> String {
+fn table(abi: &str, rows: &[ComparedProgram]) -> String {
     let mut text = format!("{abi:32} observed identified unresolved precision recall   F1   time\n");
     for row in rows {
         text += &format!(
@@ -268,14 +273,14 @@ fn table(abi: &str, rows: &[Row]) -> String {
             },
         );
     }
-    let b_side: Vec<&Row> =
+    let b_side: Vec<&ComparedProgram> =
         rows.iter().filter(|row| B_SIDE.iter().any(|path| row.program == Path::new(path))).collect();
     text + &average("average of B-Side's programs", &b_side)
         + &average(&format!("average of {} programs", rows.len()), &rows.iter().collect::<Vec<_>>())
 }
 
-fn average(name: &str, rows: &[&Row]) -> String {
-    let mean = |value: &dyn Fn(&Row) -> f64| {
+fn average(name: &str, rows: &[&ComparedProgram]) -> String {
+    let mean = |value: &dyn Fn(&ComparedProgram) -> f64| {
         rows.iter().map(|row| value(row)).sum::<f64>() / rows.len().max(1) as f64
     };
     format!(
@@ -283,9 +288,9 @@ fn average(name: &str, rows: &[&Row]) -> String {
         mean(&|row| row.observed as f64),
         mean(&|row| row.identified() as f64),
         mean(&|row| row.plan.unresolved as f64),
-        mean(&Row::precision),
-        mean(&Row::recall),
-        mean(&Row::f1),
+        mean(&ComparedProgram::precision),
+        mean(&ComparedProgram::recall),
+        mean(&ComparedProgram::f1),
         mean(&|row| row.plan.time.as_secs_f64()),
     )
 }

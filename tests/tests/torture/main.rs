@@ -1,8 +1,8 @@
 /*!
 GCC's own execution tests go through the rewriter, and must do what they did before.
 
-They are programs of C that end with 0 if the compiler did right, most of them because it once did not: they hold what
-compilers make of the odd corners of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at
+They are C programs that exit with 0 if they were compiled correctly. Most of them are regression tests, for the odd
+corners of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at
 all of [`LEVELS`], with the options that its directives ask for ([`Case`]), and has to do the same after each of
 [`PASSES`]. A program that the rewriter refuses with a clear error is counted by the reason, and is no failure; a
 difference is one.
@@ -46,7 +46,7 @@ const REPORTED: usize = 250;
 const BAD_INPUT: i32 = 2;
 
 /// What became of a test at a level.
-enum Verdict {
+enum TestResult {
     /// There is no original to compare with, for this reason.
     Skipped(&'static str),
     /// The compiler made the objects that it had made at an earlier level.
@@ -83,7 +83,7 @@ fn tests_of_gcc_do_what_they_did_before() {
         table.add(name, verdicts);
         if table.tests() % REPORTED == 0 || table.tests() == cases.len() {
             let (of, time) = (cases.len(), start.elapsed().as_secs_f64());
-            // Past the harness, which shows the output of failures only.
+            // Directly, because the test harness shows what a test prints only if it fails.
             let _ = writeln!(std::io::stderr(), "\nafter {time:.0} s, of {of} tests:\n{table}");
         }
     });
@@ -93,15 +93,15 @@ fn tests_of_gcc_do_what_they_did_before() {
 }
 
 /// What becomes of one test at every level.
-fn verdicts(case: &Case) -> Vec<Verdict> {
+fn verdicts(case: &Case) -> Vec<TestResult> {
     let mut earlier: Vec<Vec<Vec<u8>>> = Vec::new();
     LEVELS.iter().map(|level| verdict(case, level, &mut earlier)).collect()
 }
 
 /// What becomes of one test at one level. The objects of earlier levels are those that need not be tried again.
-fn verdict(case: &Case, level: &[&str], earlier: &mut Vec<Vec<Vec<u8>>>) -> Verdict {
+fn verdict(case: &Case, level: &[&str], earlier: &mut Vec<Vec<Vec<u8>>>) -> TestResult {
     if !case.runs {
-        return Verdict::Skipped("is not to be run");
+        return TestResult::Skipped("is not to be run");
     }
     let what = format!("torture {} {}", case.name, level.join(" "));
     let mut chain = Chain::new(&what);
@@ -115,43 +115,43 @@ fn verdict(case: &Case, level: &[&str], earlier: &mut Vec<Vec<Vec<u8>>>) -> Verd
     for (number, source) in case.sources.iter().enumerate() {
         let object = format!("test{number}.o");
         if chain.compile(source, &object, &options).is_err() {
-            return Verdict::Skipped("does not compile");
+            return TestResult::Skipped("does not compile");
         }
         objects.push(object);
     }
     let contents: Vec<Vec<u8>> = objects.iter().map(|object| read(&chain.dir().join(object))).collect();
     if earlier.contains(&contents) {
-        return Verdict::Repeated;
+        return TestResult::Repeated;
     }
     earlier.push(contents);
 
     let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
     let link: Vec<&str> = LINK.iter().chain(&options).copied().chain(["-lm"]).collect();
     let Ok(warnings) = chain.link("original", &objects, &link) else {
-        return Verdict::Skipped("does not link");
+        return TestResult::Skipped("does not link");
     };
     let original = chain.attempt(Run::new("./original").limit(ORIGINAL_LIMIT));
     if original.status != Some(0) {
-        return Verdict::Skipped("does not end with 0 within 10 s");
+        return TestResult::Skipped("does not end with 0 within 10 s");
     }
     // Addresses of memory that was allocated, for instance.
     if !chain.attempt(Run::new("./original").limit(ORIGINAL_LIMIT)).equals(&original) {
-        return Verdict::Skipped("prints something else each time");
+        return TestResult::Skipped("prints something else each time");
     }
     for passes in PASSES {
         match compare(&mut chain, passes, &objects, &link, &warnings, &original) {
             Ok(None) => {}
-            Ok(Some(refusal)) => return Verdict::Refused(refusal),
+            Ok(Some(refusal)) => return TestResult::Refused(refusal),
             Err(why) => {
                 let _ = writeln!(std::io::stderr(), "{}\n", chain.failed(&what, &why));
-                return Verdict::Different(format!(
+                return TestResult::Different(format!(
                     "--passes {passes}: {}",
                     why.lines().next().unwrap_or_default()
                 ));
             }
         }
     }
-    Verdict::Same
+    TestResult::Same
 }
 
 /// Rewrites, links and runs a program. Returns why it is refused, if it is.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::Verdict;
+use crate::TestResult;
 
 /// How many tests are named that are refused for the same reason.
 const NAMED: usize = 8;
@@ -39,23 +39,23 @@ impl Table {
     }
 
     /// Adds what became of a test at every level.
-    pub fn add(&mut self, name: &str, verdicts: Vec<Verdict>) {
+    pub fn add(&mut self, name: &str, verdicts: Vec<TestResult>) {
         self.tests += 1;
         for (level, verdict) in verdicts.into_iter().enumerate() {
             self.add_verdict(level, name, verdict);
         }
     }
 
-    fn add_verdict(&mut self, level: usize, name: &str, verdict: Verdict) {
+    fn add_verdict(&mut self, level: usize, name: &str, verdict: TestResult) {
         let (row, label) = match verdict {
-            Verdict::Skipped(why) => (Row::Skipped, format!("skipped: {why}")),
-            Verdict::Repeated => (Row::Repeated, "the objects of an earlier level".to_owned()),
-            Verdict::Same => (Row::Same, "the same".to_owned()),
-            Verdict::Refused(why) => {
+            TestResult::Skipped(why) => (Row::Skipped, format!("skipped: {why}")),
+            TestResult::Repeated => (Row::Repeated, "the objects of an earlier level".to_owned()),
+            TestResult::Same => (Row::Same, "the same".to_owned()),
+            TestResult::Refused(why) => {
                 self.refused.entry(reason(&why)).or_default().insert(name.to_owned());
                 (Row::Refused, "refused".to_owned())
             }
-            Verdict::Different(why) => {
+            TestResult::Different(why) => {
                 self.different.insert((name.to_owned(), self.levels[level].clone(), why));
                 (Row::Different, "different".to_owned())
             }

@@ -5,7 +5,8 @@ An [`Editor`] adds, splits and rewrites nodes for one pass. Places within nodes 
 front of others, the end of a block becomes a block of its own. The editor notes how, and when it is done
 ([`Editor::finish`]), everything that names a place that moved (references, branches, symbols, roots, jump tables)
 is turned to where it is now, in one walk over the graph. So an edit costs what it touches, and one walk serves
-all edits of a pass.
+all edits of a pass. What a pass gives the editor names places as they were before its edits, or, in nodes that it has
+added, when it added them.
 
 What an edit may not do is for [`Graph::verify`] to find, which says it in the terms of the graph.
 */
@@ -14,6 +15,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use super::moves::{Move, Moves, Use};
 use super::{
     Block, Chunk, Dest, Function, Graph, JumpTable, Life, Node, NodeKind, Origin, Provenance, Ref, Role,
     Root, Section, Symbol, SymbolPlace, Target, Terminator,
@@ -34,30 +36,11 @@ pub struct Contents {
 pub struct Editor<'g> {
     graph: &'g mut Graph,
     pass: &'static str,
-    /// How places in nodes move, in the order of the edits.
-    moves: FxHashMap<NodeId, Vec<Move>>,
+    moves: Moves,
     /// Nodes to come directly in front of others, in their order.
     in_front: FxHashMap<NodeId, Vec<NodeId>>,
     /// Nodes to come directly behind others, the nearest last.
     behind: FxHashMap<NodeId, Vec<NodeId>>,
-}
-
-/// How places in a node move.
-enum Move {
-    /// What began at the first offset in bytes begins at the second, with all up to the next pair.
-    Within(Vec<(u32, u32)>),
-    /// What begins at this offset in bytes, or behind it, is in another node now.
-    Split(u32, NodeId),
-    /// Who means the first byte means another node now, but for that node itself.
-    Start(NodeId),
-}
-
-/// Who names a place.
-#[derive(Clone, Copy, Default)]
-struct Use {
-    from: Option<NodeId>,
-    /// It means the instruction there, and not whatever control that comes there has to go through first.
-    instruction: bool,
 }
 
 impl<'g> Editor<'g> {
@@ -66,7 +49,7 @@ impl<'g> Editor<'g> {
         Editor {
             graph,
             pass,
-            moves: FxHashMap::default(),
+            moves: Moves::default(),
             in_front: FxHashMap::default(),
             behind: FxHashMap::default(),
         }
@@ -122,7 +105,8 @@ impl<'g> Editor<'g> {
 
     /// Splits a block in two at an instruction, given by its offset in bytes. Returns the second part, into which the
     /// first runs, and which ends as the block did. The block must not be one that is kept as it is
-    /// ([`Block::fixed`]).
+    /// ([`Block::fixed`]). Of a block that was lengthened nothing says which part is what in the input, so that the first
+    /// stands for all that was there.
     pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
         let node = self.graph.node(id).clone();
         let NodeKind::Block(Block { function, end, fixed }) = node.kind.clone() else {
@@ -139,7 +123,11 @@ impl<'g> Editor<'g> {
             };
             origin.map_or(node.provenance, |origin| Provenance::Input(half(origin)))
         };
+        let made = Provenance::Made(self.pass);
         let (first, second) = match origin {
+            Some(origin) if node.size + origin.branch_len > origin.size => {
+                (Provenance::Input(Origin { branch_len: 0, ..origin }), made)
+            }
             Some(origin) => (half(0..at, 0), half(at..origin.size, origin.branch_len)),
             None => (node.provenance, node.provenance),
         };
@@ -169,7 +157,7 @@ impl<'g> Editor<'g> {
             block.end = Terminator::FallThrough(rest);
         }
         self.behind.entry(id).or_default().push(rest);
-        self.moves.entry(id).or_default().push(Move::Split(at, rest));
+        self.moves.note(id, Move::Split(at, rest));
         rest
     }
 
@@ -203,7 +191,7 @@ impl<'g> Editor<'g> {
             let first = &mut self.graph.nodes[id.get()];
             first.refs.end = refs.start;
             self.behind.entry(id).or_default().push(rest);
-            self.moves.entry(id).or_default().push(Move::Split(at, rest));
+            self.moves.note(id, Move::Split(at, rest));
             end = at;
         }
         let first = &mut self.graph.nodes[id.get()];
@@ -217,17 +205,20 @@ impl<'g> Editor<'g> {
     }
 
     /// Gives a block other contents. `moved` says where its old instructions are now: what began at the first offset
-    /// in bytes begins at the second, with all up to the next pair. Who names the block itself names its first byte.
+    /// in bytes begins at the second, with all up to the next pair. Who names the block itself names its first byte. The
+    /// block must not be one that is kept as it is ([`Block::fixed`]).
     pub fn edit_block(&mut self, id: NodeId, contents: Contents, moved: &[(u32, u32)]) {
+        debug_assert!(self.graph.block(id).is_none_or(|block| !block.fixed), "a patch site keeps its bytes");
         self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
         self.set_contents(id, contents);
-        self.moves.entry(id).or_default().push(Move::Within(moved.to_vec()));
+        self.moves.note(id, Move::Within(moved.to_vec()));
     }
 
-    /// Turns whatever names the first byte of a node to another one, but for that one itself: branches, references and
-    /// symbols. Entries of tables about an instruction stay with it.
+    /// Turns whatever names the first byte of a node to another one, but for that one itself and what was split off it:
+    /// branches, references and symbols. Entries of tables about an instruction stay with it. A second block in front of a
+    /// node comes in front of the first, whose uses are then replaced.
     pub fn replace_uses(&mut self, of: NodeId, by: NodeId) {
-        self.moves.entry(of).or_default().push(Move::Start(by));
+        self.moves.note(of, Move::Start(by));
     }
 
     /// Moves nodes behind all others of a section, in this order. What is glued together moves together.
@@ -319,6 +310,9 @@ impl<'g> Editor<'g> {
         for i in 0..self.graph.nodes.len() {
             let id = NodeId::from(i);
             self.turn_end(id);
+            if let Some(before) = self.graph.node(id).glued_to {
+                self.graph.nodes[i].glued_to = Some(self.moves.last_part(before));
+            }
             let instruction = self.graph.chunk(id).is_some_and(|chunk| is_about_instruction(chunk.life));
             for at in self.graph.node(id).refs.clone() {
                 let reference = self.graph.refs[at as usize];
@@ -331,7 +325,7 @@ impl<'g> Editor<'g> {
         }
         for i in 0..self.graph.symbols.len() {
             if let SymbolPlace::Node(node, offset) = self.graph.symbols[i].place {
-                let (node, offset) = self.place_of(node, offset.into(), Use::default());
+                let (node, offset) = self.moves.place_of(node, offset.into(), Use::default());
                 self.graph.symbols[i].place = SymbolPlace::Node(node, offset as u32);
             }
         }
@@ -340,7 +334,7 @@ impl<'g> Editor<'g> {
         for i in 0..self.graph.tables.len() {
             let JumpTable { chunk, range } = &self.graph.tables[i];
             let (size, (chunk, start)) =
-                (range.len() as u32, self.place_of(*chunk, range.start.into(), Use::default()));
+                (range.len() as u32, self.moves.place_of(*chunk, range.start.into(), Use::default()));
             self.graph.tables[i] = JumpTable { chunk, range: start as u32..start as u32 + size };
         }
     }
@@ -350,7 +344,7 @@ impl<'g> Editor<'g> {
         let mut turned = Vec::new();
         let mut at = root.range.start;
         while turned.is_empty() || at < root.range.end {
-            let (node, start) = self.place_of(root.node, at.into(), Use::default());
+            let (node, start) = self.moves.place_of(root.node, at.into(), Use::default());
             let (start, left) = (start as u32, root.range.end.saturating_sub(at));
             let size = self.graph.node(node).size.saturating_sub(start).min(left).max(1);
             turned.push(Root { node, range: start..start + size, reason: root.reason });
@@ -363,7 +357,7 @@ impl<'g> Editor<'g> {
     fn turn_end(&mut self, id: NodeId) {
         let NodeKind::Block(block) = &self.graph.node(id).kind else { return };
         let by = Use { from: Some(id), instruction: false };
-        let next = |next: NodeId| self.place_of(next, 0, by).0;
+        let next = |next: NodeId| self.moves.place_of(next, 0, by).0;
         let dest = |dest: Dest| {
             let (target, offset) = self.target(dest.target, dest.offset, by);
             Dest { target, offset }
@@ -393,7 +387,7 @@ impl<'g> Editor<'g> {
     fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
         match target {
             Target::Node(node) => {
-                let (node, offset) = self.place_of(node, addend, by);
+                let (node, offset) = self.moves.place_of(node, addend, by);
                 (Target::Node(node), offset)
             }
             Target::Symbol(symbol) => {
@@ -403,8 +397,8 @@ impl<'g> Editor<'g> {
                 if self.graph.block(node).is_none() {
                     return (target, addend);
                 }
-                let start = self.place_of(node, inside.into(), Use::default());
-                let point = self.place_of(node, i64::from(inside) + addend, by);
+                let start = self.moves.place_of(node, inside.into(), Use::default());
+                let point = self.moves.place_of(node, i64::from(inside) + addend, by);
                 if start.0 == point.0 {
                     (target, point.1 - start.1)
                 } else {
@@ -412,34 +406,6 @@ impl<'g> Editor<'g> {
                 }
             }
         }
-    }
-
-    /// Where a place within a node is now.
-    fn place_of(&self, node: NodeId, offset: i64, by: Use) -> (NodeId, i64) {
-        let (mut node, mut offset) = (node, offset);
-        let mut moves = self.moves.get(&node).map_or(&[][..], Vec::as_slice);
-        while let Some((first, rest)) = moves.split_first() {
-            moves = rest;
-            let to = match first {
-                Move::Within(pairs) => {
-                    let before = pairs.partition_point(|&(old, _)| i64::from(old) <= offset);
-                    if (offset > 0 || by.instruction) && before > 0 {
-                        let (old, new) = pairs[before - 1];
-                        offset += i64::from(new) - i64::from(old);
-                    }
-                    continue;
-                }
-                Move::Split(at, rest) if offset >= i64::from(*at) => {
-                    offset -= i64::from(*at);
-                    *rest
-                }
-                Move::Start(to) if offset == 0 && !by.instruction && by.from != Some(*to) => *to,
-                Move::Split(..) | Move::Start(_) => continue,
-            };
-            node = to;
-            moves = self.moves.get(&node).map_or(&[][..], Vec::as_slice);
-        }
-        (node, offset)
     }
 }
 

@@ -11,6 +11,7 @@ to the arenas and moves the node's ranges.
 */
 
 mod edit;
+mod moves;
 mod node;
 mod program;
 mod verify;
@@ -252,7 +253,12 @@ impl Graph {
         if let NodeKind::Block(block) = &node.kind {
             let function = self.function(block.function);
             let start = self.start_of(block.function).map_or(origin.offset, |start| start.offset);
-            return with_offset(&function.name, origin.offset.saturating_sub(start));
+            let offset = origin.offset.saturating_sub(start);
+            if offset == 0 && function.entry() != id {
+                // The function begins with another block, which a pass made.
+                return format!("{}+0x0", function.name);
+            }
+            return with_offset(&function.name, offset);
         }
         let input = &self.inputs[origin.section.get()];
         with_offset(&format!("{}:{}", input.object, input.name), origin.offset)

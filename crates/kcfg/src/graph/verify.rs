@@ -9,7 +9,7 @@ use std::fmt;
 
 use kisa::Flow;
 
-use super::{Block, Graph, Life, Node, NodeKind, Provenance, Ref, Role, SymbolPlace, Terminator};
+use super::{Block, Graph, Life, Node, NodeKind, Ref, Role, SymbolPlace, Terminator};
 use crate::edges::for_each_successor;
 use crate::index::{NodeId, TableId};
 
@@ -33,6 +33,8 @@ impl Graph {
     pub fn verify(&self) -> Result<(), Broken> {
         let verifier = Verifier { graph: self };
         verifier.order()?;
+        // Before any reference is followed.
+        verifier.symbols()?;
         verifier.tables()?;
         for id in self.node_ids() {
             verifier.contents(id)?;
@@ -43,7 +45,6 @@ impl Graph {
                 NodeKind::Chunk(_) => {}
             }
         }
-        verifier.symbols()?;
         verifier.roots()
     }
 }
@@ -105,7 +106,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Bytes and references fit the size; what is kept as it is has the contents that it came with.
+    /// Bytes and references fit the size.
     fn contents(&self, id: NodeId) -> Verdict {
         let node = self.graph.node(id);
         let bytes = node.bytes.len() as u32;
@@ -152,7 +153,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Successors are alive, and the bytes of the block are what its terminator says.
+    /// Successors are alive, and the bytes of the block are what its terminator says. What is kept as it is comes from
+    /// the input, and is not longer than it was there.
     fn block(&self, id: NodeId, block: &Block) -> Verdict {
         let graph = self.graph;
         if !graph.node(id).live {
@@ -167,8 +169,11 @@ impl Verifier<'_> {
         let expected = usize::from(matches!(block.end, Terminator::Call { .. }));
         self.check(id, calls == expected, || format!("{calls} callees, ends with {:?}", block.end))?;
         if block.fixed {
-            let own = matches!(graph.node(id).provenance, Provenance::Input(_));
-            return self.check(id, own, || "made by a pass, and kept as it is");
+            let Some(origin) = graph.node(id).origin() else {
+                return self.check(id, false, || "made by a pass, and kept as it is");
+            };
+            let fits = graph.node(id).size + origin.branch_len <= origin.size;
+            return self.check(id, fits, || "kept as it is, and longer than it was");
         }
         let starts = instruction_starts(graph, id);
         let last = starts.as_ref().map(|(_, last)| *last);

@@ -4,7 +4,7 @@ use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{Object, Place, SectionIndex};
 
 use super::decode::CodeSection;
-use crate::special::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, Layout, Rule, TableKind, World};
+use crate::special::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, EntryLayout, Rule, TableKind, World};
 
 /// One entry's site.
 pub(super) struct Site {
@@ -68,7 +68,7 @@ pub(super) fn layout(
     index: SectionIndex,
     kind: TableKind,
     world: &World,
-) -> Result<&'static Layout, String> {
+) -> Result<&'static EntryLayout, String> {
     kind.layout(object.machine, world.version(), object.section(index))
 }
 

@@ -74,10 +74,8 @@ impl Printer<'_> {
                 continue;
             }
             match (self.graph.block(node), self.graph.chunk(node)) {
-                (Some(block), _) if offset == 0 => {
-                    if self.graph.function(block.function).entry() == node {
-                        functions.push(block.function);
-                    }
+                (Some(block), _) if offset == 0 && self.graph.function(block.function).entry() == node => {
+                    functions.push(block.function);
                 }
                 (_, Some(chunk)) if chunk.code => chunks.push(node),
                 _ => {}

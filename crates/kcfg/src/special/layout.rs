@@ -48,7 +48,7 @@ pub enum Detail {
 
 /// How the entries of a table lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct EntryLayout {
     /// The machines whose kernels lay them out so.
     pub machines: &'static [Machine],
     /// The versions of Linux that do.
@@ -72,7 +72,7 @@ pub enum Versions {
     From(KernelVersion),
 }
 
-impl Layout {
+impl EntryLayout {
     /// Whether a section of `size` bytes with relocations at `relocs`, in ascending order, is made of such entries.
     pub fn fits(&self, size: u64, relocs: impl Iterator<Item = u64>) -> bool {
         let starts = (0..size).step_by(self.size as usize);
@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for EntryLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields: Vec<String> = self.relocated.iter().map(u32::to_string).collect();
         write!(f, "{} bytes with relocations at {}", self.size, fields.join(", "))

@@ -6,7 +6,7 @@
 use kelf::{KernelVersion, Machine, Section};
 use serde::Serialize;
 
-use super::layout::{About, Detail, Layout, Versions};
+use super::layout::{About, Detail, EntryLayout, Versions};
 use super::sections::{ALL, ARM, Name, X86};
 use Name::{Family, Is};
 
@@ -50,7 +50,7 @@ struct Table {
     about: About,
     /// The layouts that its entries can have, of which a kernel has one. Those of one machine differ in size or in
     /// the fields that relocations fill, which is how they are told apart. On other machines the names mean nothing.
-    layouts: &'static [Layout],
+    layouts: &'static [EntryLayout],
 }
 
 const I386: &[Machine] = &[Machine::I386];
@@ -66,13 +66,13 @@ const fn layout(
     size: u32,
     relocated: &'static [u32],
     detail: Detail,
-) -> Layout {
-    Layout { machines, versions: Versions::All, size, relocated, detail }
+) -> EntryLayout {
+    EntryLayout { machines, versions: Versions::All, size, relocated, detail }
 }
 
 /// A layout of some versions.
-const fn of_versions(versions: Versions, layout: Layout) -> Layout {
-    Layout { versions, ..layout }
+const fn of_versions(versions: Versions, layout: EntryLayout) -> EntryLayout {
+    EntryLayout { versions, ..layout }
 }
 
 /// The tables.
@@ -233,7 +233,7 @@ pub(super) fn named(name: &str, machine: Machine) -> Option<TableKind> {
 }
 
 impl Table {
-    fn layouts_on(&self, machine: Machine) -> impl Iterator<Item = &Layout> {
+    fn layouts_on(&self, machine: Machine) -> impl Iterator<Item = &EntryLayout> {
         self.layouts.iter().filter(move |layout| layout.machines.contains(&machine))
     }
 }
@@ -258,11 +258,11 @@ impl TableKind {
         machine: Machine,
         version: Option<KernelVersion>,
         section: &Section<'_>,
-    ) -> Result<&'static Layout, String> {
+    ) -> Result<&'static EntryLayout, String> {
         let layouts = || self.table().layouts_on(machine);
         let offsets = || section.relocs.iter().map(|reloc| reloc.offset);
         let Some(found) = layouts().find(|layout| layout.fits(section.size, offsets())) else {
-            let known: Vec<String> = layouts().map(Layout::to_string).collect();
+            let known: Vec<String> = layouts().map(EntryLayout::to_string).collect();
             let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
             return Err(format!(
                 "its {size} bytes with {relocs} relocations are no whole entries, which have {known}"
@@ -286,9 +286,9 @@ mod tests {
     fn every_layout_can_be_told_from_the_others_of_its_machine() {
         for table in TABLES {
             for &machine in ALL {
-                let layouts: Vec<&Layout> = table.layouts_on(machine).collect();
+                let layouts: Vec<&EntryLayout> = table.layouts_on(machine).collect();
                 for (i, layout) in layouts.iter().enumerate() {
-                    let shape = |layout: &Layout| (layout.size, layout.relocated);
+                    let shape = |layout: &EntryLayout| (layout.size, layout.relocated);
                     let told_apart = layouts[..i].iter().all(|other| shape(other) != shape(layout));
                     assert!(told_apart, "{:?} on {machine}", table.kind);
                     // Edges are derived from the first reference of an entry.

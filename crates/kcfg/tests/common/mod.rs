@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod command;
+pub mod small;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,6 +46,14 @@ impl Dir {
         let kernel = ["-m64", "-mcmodel=kernel", "-fno-pic"];
         self.gcc(&fixture(source), &output, &[&kernel, options].concat());
         output
+    }
+
+    /// Assembles a text for i386.
+    pub fn assemble(&self, name: &str, text: &str) -> PathBuf {
+        let (source, object) = (self.path(&format!("{name}.s")), self.path(&format!("{name}.o")));
+        std::fs::write(&source, text).unwrap();
+        run(Command::new("as").arg("--32").arg("-o").arg(&object).arg(&source));
+        object
     }
 
     fn gcc(&self, source: &Path, output: &Path, options: &[&str]) {

@@ -47,7 +47,9 @@ impl<'o> Hot<'o> {
         };
         // The entry is hot even where the trace began inside of the function.
         self.lower(node, rank);
-        let Some(start) = graph.node(node).origin().map(|origin| origin.offset + inside) else { return };
+        // A block that a pass made has no place in the original, and the function that it begins has.
+        let origin = graph.node(node).origin().or_else(|| graph.start_of(block.function));
+        let Some(start) = origin.map(|origin| origin.offset + inside) else { return };
         for &id in &graph.function(block.function).blocks {
             let origin = graph.node(id).origin();
             let offset = origin.and_then(|origin| Some((origin.offset.checked_sub(start)?, origin.size)));

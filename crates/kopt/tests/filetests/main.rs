@@ -89,6 +89,11 @@ fn reach() {
 }
 
 #[test]
+fn exercise() {
+    check(Pass::Exercise);
+}
+
+#[test]
 fn layout() {
     check(Pass::Layout);
 }

@@ -1,4 +1,4 @@
-//! What may be at fault: the parts of a program that a rewrite changes.
+//! The candidates of the search: the parts of a program that a rewrite changes.
 
 use std::io::{self, Write};
 
@@ -16,20 +16,20 @@ use crate::explain::place;
 /// How many places in a function a description lists.
 const LISTED: usize = 8;
 
-/// Parts of a program, in an order in which those that refer to others come first.
+/// Parts of a program, in topological order: those that refer to others come first.
 pub struct Candidates {
     /// How they are kept.
     pub keep: Keep,
     all: Vec<Candidate>,
-    /// For each, those that refer to it, and keep it by being kept.
+    /// For each, those that refer to it. Where one of these is kept, it is too.
     referrers: Vec<Vec<usize>>,
 }
 
-/// Parts that are kept together, because each refers to the others.
+/// Parts that are kept together, because they refer to one another: a strongly connected component.
 #[derive(Clone)]
 struct Candidate {
     parts: Vec<Part>,
-    /// What each is.
+    /// A description of each, for people.
     texts: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Candidates {
                 }
             });
         }
-        // petgraph gives what is referred to first.
+        // petgraph gives components in reverse topological order.
         let mut components = kosaraju_scc(&digraph);
         components.reverse();
         let mut number = vec![0; groups.members.len()];
@@ -125,7 +125,8 @@ impl Candidates {
         Candidates { keep: self.keep, all, referrers: Vec::new() }
     }
 
-    /// A set with all that have to change for it to change: what refers to it would keep it.
+    /// The closure of a set under references to it: a candidate changes only if all that refer to it change too, because
+    /// they would keep it alive.
     pub fn closure(&self, set: &[usize]) -> FixedBitSet {
         let mut closure = FixedBitSet::with_capacity(self.len());
         let mut pending = set.to_vec();
@@ -171,7 +172,7 @@ impl Groups {
             groups.members[group].push(node);
             groups.of_node[node.get()] = Some(group);
         }
-        // What is about a piece of code goes with it: only its references are of interest.
+        // An entry about code belongs to the group of its site: only its references matter.
         for node in removed().filter(|&node| is_site(node)) {
             let site = graph.site(node).and_then(|site| graph.resolve_node(site.target));
             groups.of_node[node.get()] = site.and_then(|site| groups.of_node[site.get()]);

@@ -5,9 +5,9 @@ The program is rewritten again and again, and parts of it are kept as they were,
 are: what is kept stays alive with all that it refers to. There are two ways to keep a part:
 
 1. *Alive*: nothing of it is removed. If the test passes when all that the passes remove is kept so, one of the
-   removals is at fault, and the search is among the parts that lose something.
+   removals makes it fail, and the search is among the parts that lose something.
 2. *Whole*: besides, it is carried as one piece, as code is that kshrink does not understand. The search is among all
-   functions and all data that is cut apart, and finds the faults of the identity as well (`--passes none`).
+   functions and all data that is cut apart, and finds defects of reading and writing as well (`--passes none`).
 */
 
 mod candidates;
@@ -25,20 +25,20 @@ use kplan::Plan;
 
 use crate::phases::Phases;
 use crate::relink::last_lines;
-use crate::rewrite::{self, Input};
+use crate::rewrite::{self, RewriteInput};
 use crate::write::Writer;
 use candidates::Candidates;
 use search::Verdict;
 
 /// A test that fails on a rewritten program.
 pub struct Bisection<'a> {
-    /// Writes what is tried.
+    /// Writes the programs that are tested.
     pub writer: Writer<'a>,
     /// The program.
     pub program: &'a Program<'a>,
-    /// What the passes are told.
+    /// The plan of the passes.
     pub plan: &'a Plan,
-    /// What else they are told.
+    /// The options of the passes.
     pub options: Options,
     /// The test, for `sh -c`.
     pub command: String,
@@ -140,11 +140,11 @@ impl Bisection<'_> {
     ) -> Result<(Verdict, String), Failure> {
         let dir = tempfile::Builder::new().prefix("kshrink-bisect-").tempdir()?;
         let written = match self.writer.input {
-            Input::Kernel { .. } => {
+            RewriteInput::Kernel { .. } => {
                 let out = dir.path().join("out");
                 self.writer.kernel(graph, reports, phases, &out).map(|_| out)
             }
-            Input::Objects { .. } => {
+            RewriteInput::Objects { .. } => {
                 let object = dir.path().join("kshrink.o");
                 self.writer.object(graph, reports, phases, &object).map(|_| object)
             }

@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 
-/// What a trial says.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The test passes.
@@ -31,7 +31,7 @@ pub fn smallest_failing<E>(
 ) -> Result<Vec<Vec<usize>>, E> {
     let mut needed = Vec::new();
     let mut result = Vec::new();
-    // With the closure of `needed` and all of `rest` the test fails.
+    // Invariant: with the closure of `needed` and all of `rest` the test fails.
     let mut rest: Vec<usize> = (0..count).collect();
     loop {
         let base = closure(&needed);
@@ -39,7 +39,7 @@ pub fn smallest_failing<E>(
         if rest.is_empty() || !needed.is_empty() && trial(&base)? == Verdict::Bad {
             return Ok(result);
         }
-        // With the first `low` of the rest it does not fail, with the first `high` it does.
+        // Invariant: with the first `low` of the rest it does not fail, with the first `high` it does.
         let (mut low, mut high) = (0, rest.len());
         'halve: while high - low > 1 {
             for middle in from_the_middle(low, high) {

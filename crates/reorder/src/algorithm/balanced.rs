@@ -40,7 +40,7 @@ pub fn balanced(units: &[Unit], traces: &[Vec<usize>]) -> Vec<usize> {
 }
 
 /// The utilities of each unit, and how many there are: one for each prefix of a trace whose length is a power
-/// of two. A prefix is part of all the longer ones, so that what runs early is held together more strongly.
+/// of two. A prefix is part of all the longer ones, so that splitting what runs early costs the most.
 fn utilities(units: usize, traces: &[Vec<usize>]) -> (Vec<Vec<usize>>, usize) {
     let mut of = vec![Vec::new(); units];
     let mut count = 0;
@@ -75,8 +75,9 @@ fn bisect(nodes: &mut [Node], sides: &mut [[u32; 2]]) {
 }
 
 /// Exchanges pairs of nodes, those that gain most first, and says whether there were any. The papers compute
-/// all gains and then exchange; here every exchange counts those before it, so that the cost only falls and no
-/// random choice has to break a circle.
+/// all gains and then exchange; here the gain of an exchange takes those before it into account, so that the
+/// cost only falls. In the papers two exchanges can undo one another, round after round, so that they skip some
+/// at random.
 fn improve(nodes: &mut [Node], middle: usize, sides: &mut [[u32; 2]]) -> bool {
     for node in nodes.iter() {
         for &utility in &node.utilities {

@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Call, Unit, first_use};
+use super::{Unit, WeightedCall, first_use};
 
 struct Cluster {
     units: Vec<usize>,
@@ -20,7 +20,7 @@ struct Cluster {
 
 /// The units in the order of C3, in clusters of at most `page_size` bytes. Calls of a unit to itself say
 /// nothing and are ignored.
-pub fn call_chain(units: &[Unit], calls: &[Call], page_size: u64) -> Vec<usize> {
+pub fn call_chain(units: &[Unit], calls: &[WeightedCall], page_size: u64) -> Vec<usize> {
     let callers = likely_callers(units.len(), calls);
     let single = |unit: usize| Cluster { units: vec![unit], size: units[unit].size, heat: units[unit].heat };
     let mut clusters: Vec<Option<Cluster>> = (0..units.len()).map(|unit| Some(single(unit))).collect();
@@ -57,7 +57,7 @@ pub fn call_chain(units: &[Unit], calls: &[Call], page_size: u64) -> Vec<usize> 
 }
 
 /// Of each unit, who calls it most often; the first of equals.
-fn likely_callers(units: usize, calls: &[Call]) -> Vec<Option<usize>> {
+fn likely_callers(units: usize, calls: &[WeightedCall]) -> Vec<Option<usize>> {
     let mut sums = rustc_hash::FxHashMap::<(usize, usize), u64>::default();
     for call in calls.iter().filter(|call| call.from != call.to) {
         *sums.entry((call.to, call.from)).or_default() += call.weight;
@@ -80,8 +80,8 @@ mod tests {
         Unit { size, first, heat, ..Unit::default() }
     }
 
-    fn call(from: usize, to: usize, weight: u64) -> Call {
-        Call { from, to, weight }
+    fn call(from: usize, to: usize, weight: u64) -> WeightedCall {
+        WeightedCall { from, to, weight }
     }
 
     #[test]

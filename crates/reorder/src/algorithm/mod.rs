@@ -55,7 +55,7 @@ pub struct Unit {
 
 /// Calls from one unit to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct WeightedCall {
     /// Index of the calling unit.
     pub from: usize,
     /// Index of the called unit.

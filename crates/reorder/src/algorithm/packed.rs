@@ -1,4 +1,4 @@
-//! First use, with the ends of pages in mind.
+//! First use, but so that the long cold parts of hot functions cover whole pages.
 //!
 //! However hot functions are ordered, the pages that they fill are touched, with one exception: a function may
 //! have cold bytes in a row that cover a page. Whether they do depends on where in a page they begin. So each
@@ -102,7 +102,7 @@ fn take_filler(
     let is_wanted = |place: u64| wanted[(place % page_size) as usize];
     let distance = (1..page_size).find(|distance| is_wanted(at + distance))?;
     let exact = || fillers.iter().position(|&unit| is_wanted(at + units[unit].size));
-    // Far from the goal, the order of first use; near it, what reaches it.
+    // Far from a wanted place, the order of first use; near it, a unit that ends there.
     let first = fillers.iter().position(|&unit| units[unit].size <= distance);
     let far = first.filter(|&position| distance - units[fillers[position]].size > page_size / 4);
     let found = far.or_else(exact).or(first)?;

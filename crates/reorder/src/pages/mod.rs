@@ -1,10 +1,10 @@
-//! How densely the pages of a kernel's text are used: the table of the study of boot-time function
-//! reordering, and where its pages go.
+//! How densely the pages of a kernel's text are used: the figures of the study of boot-time function reordering
+//! (docs/pages-arm64.md), and what fills the touched pages besides.
 //!
 //! A page is *touched* if a byte of it ran. No layout of whole functions touches fewer pages than the functions
 //! that ran fill (the minimum by function), and none at all fewer than the bytes that ran fill (the minimum by
-//! byte). What lies between is on the touched pages beside the bytes that ran: the rest of their functions,
-//! functions that did not run, padding.
+//! byte). More pages are touched because other things lie on them beside the bytes that ran: the rest of
+//! their functions, functions that did not run, padding.
 
 mod print;
 #[cfg(test)]

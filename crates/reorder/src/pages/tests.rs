@@ -1,4 +1,4 @@
-use kelf::functions::CodeSection;
+use kelf::functions::TextSection;
 use kplan::{Coverage, CoveredFunction, FunctionName, RanRange};
 
 use super::*;
@@ -10,8 +10,8 @@ const PAGE: u64 = 100;
 const INIT: Range<u64> = 1850..2050;
 
 /// A kernel of 1,000 bytes at 1,050: `.text` up to 1,850 with `.sched.text` at 1,800, init text behind it.
-fn sections() -> [CodeSection; 2] {
-    let section = |name: &str, address, size| CodeSection {
+fn sections() -> [TextSection; 2] {
+    let section = |name: &str, address, size| TextSection {
         name: name.into(),
         address,
         size,

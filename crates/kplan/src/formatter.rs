@@ -1,5 +1,5 @@
-//! How a plan is laid out: indented, and one line to each entry of its lists, so that a person can read
-//! it, and `diff` and `grep` can work on it.
+//! How documents are written: indented, and each entry of a list on one line, so that a person can read them, and
+//! `diff` and `grep` can work on them.
 
 use std::io::{self, Write};
 
@@ -7,13 +7,13 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 
 /// [`PrettyFormatter`], but an entry of a list goes on one line with all that is in it.
 #[derive(Default)]
-pub(crate) struct Layout {
+pub(crate) struct EntryPerLine {
     pretty: PrettyFormatter<'static>,
-    /// Whether each value that is open is a list, from the document inwards.
+    /// For each value that encloses the current place, from the document inwards, whether it is a list.
     open: Vec<bool>,
 }
 
-impl Layout {
+impl EntryPerLine {
     /// Whether the innermost open value is, or lies within, an entry of a list.
     fn is_entry(&self) -> bool {
         self.open[..self.open.len() - 1].contains(&true)
@@ -24,7 +24,7 @@ impl Layout {
     }
 }
 
-impl Formatter for Layout {
+impl Formatter for EntryPerLine {
     fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
         self.open.push(true);
         if self.is_entry() { writer.write_all(b"[") } else { self.pretty.begin_array(writer) }
@@ -38,7 +38,7 @@ impl Formatter for Layout {
 
     fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         if self.is_entry() {
-            Layout::separator(writer, first)
+            EntryPerLine::separator(writer, first)
         } else {
             self.pretty.begin_array_value(writer, first)
         }
@@ -61,7 +61,7 @@ impl Formatter for Layout {
 
     fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         if self.is_entry() {
-            Layout::separator(writer, first)
+            EntryPerLine::separator(writer, first)
         } else {
             self.pretty.begin_object_key(writer, first)
         }

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 /// and offset, so that a trace of one build can be used on the next link of it.
 #[derive(Parser)]
 #[command(name = "coverage", version, after_help = EXAMPLES)]
-pub struct Options {
+pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        <Options as clap::CommandFactory>::command().debug_assert();
+        <Arguments as clap::CommandFactory>::command().debug_assert();
         assert_eq!(address("0x40000000"), Ok(0x4000_0000));
         assert_eq!(address("4096"), Ok(4096));
         assert!(address("0xg").is_err());

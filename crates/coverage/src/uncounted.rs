@@ -1,8 +1,10 @@
-//! Blocks of an instrumented kernel that have no counter: early boot code, hand-written code, patch sites.
+//! Which blocks of an instrumented kernel that have no counter count as run: early boot code, hand-written code, patch
+//! sites.
 //!
 //! Such a block counts as run where control can come to it directly (it follows, is branched to or called) from the
 //! kernel's entry point, from a block that ran, or from another one that counts as run (Chanet et al. 2007, section
-//! 4.2). That takes in what a branch went past; code that is reached through a pointer alone is left out.
+//! 4.2). Of a branch both ways count, also the one that was never taken; code that is reached through
+//! a pointer alone is left out.
 
 use kisa::{BranchKind, Flow, Isa, isa};
 use kplan::{Block, BlockMap};
@@ -37,7 +39,7 @@ fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
     let mut address = block.address;
     while address < end {
         let left = usize::try_from(end - address).unwrap_or(0);
-        // Data among hand-written code ends what can be told.
+        // Behind data among hand-written code, nothing is known.
         let Some(insn) = kernel.linked.bytes_at(address, left).and_then(|bytes| isa.decode(bytes, address))
         else {
             return successors;

@@ -1,0 +1,149 @@
+//! The command line.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use frozen_pack::format::PAGE_SIZES;
+use frozen_pack::input::SECTIONS;
+
+/// Packs code and read-only data of a kernel, page by page
+///
+/// Every page can be decoded on its own, in few instructions, by the freestanding decoder in kdecomp-rt/. What the
+/// coder knows of i386 code makes it smaller than general coders do.
+#[derive(Parser, Debug)]
+#[command(version, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Print what coders make of the pages of a kernel
+    ///
+    /// Code and data are cut into pages, and each page is packed on its own. `total` and `ratio` count all that
+    /// decoding any one page takes: the packed pages, tables or a dictionary that they share, four bytes a page for an
+    /// index, and the decoder where it is ours.
+    Bench {
+        /// The linked kernel; `-` is standard input
+        vmlinux: PathBuf,
+
+        #[command(flatten)]
+        pages: Pages,
+
+        /// The sections, separated by commas
+        #[arg(long, value_name = "SECTION", value_delimiter = ',', default_values = SECTIONS)]
+        section: Vec<String>,
+
+        /// What to print
+        #[arg(short, long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+
+    /// Pack sections of a linked kernel, or a range of any file
+    ///
+    /// What is packed is unpacked again and compared before anything is written. The format is described in
+    /// docs/frozen-format.md.
+    Pack {
+        /// The file; `-` is standard input
+        file: PathBuf,
+
+        #[command(flatten)]
+        pages: Pages,
+
+        /// The sections, separated by commas
+        #[arg(long, value_name = "SECTION", value_delimiter = ',', default_values = SECTIONS)]
+        section: Vec<String>,
+
+        /// Pack these bytes of the file instead, which need be no ELF file
+        #[arg(long, value_name = "START-END", value_parser = range, conflicts_with = "section")]
+        range: Option<Range<usize>>,
+
+        /// The address at which the range runs or is read
+        #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "0", requires = "range")]
+        address: u32,
+
+        /// The range is i386 code
+        #[arg(long, requires = "range")]
+        code: bool,
+
+        /// Write to FILE instead of standard output
+        #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
+        output: PathBuf,
+    },
+
+    /// Print what was packed, one section behind the other
+    Unpack {
+        /// The packed file; `-` is standard input
+        file: PathBuf,
+
+        /// Print this page alone, counted from 0
+        #[arg(long, value_name = "N")]
+        page: Option<u32>,
+
+        /// Write to FILE instead of standard output
+        #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
+        output: PathBuf,
+    },
+}
+
+/// How the pages are cut.
+#[derive(Args, Debug)]
+pub struct Pages {
+    /// Size of a page in bytes, a power of two from 256 to 65536
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = page_size)]
+    pub page_size: u32,
+}
+
+/// What `bench` prints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Format {
+    /// A table for people
+    Text,
+    /// A JSON array with an object for each row
+    Json,
+}
+
+fn page_size(text: &str) -> Result<u32, String> {
+    let size = number(text).and_then(|size| u32::try_from(size).ok());
+    size.filter(|size| size.is_power_of_two() && PAGE_SIZES.contains(size))
+        .ok_or_else(|| "expected a power of two from 256 to 65536, such as 4096".to_owned())
+}
+
+fn address(text: &str) -> Result<u32, String> {
+    let address = number(text).and_then(|address| u32::try_from(address).ok());
+    address.ok_or_else(|| "expected an address of 32 bits, such as 0xc1000000".to_owned())
+}
+
+fn range(text: &str) -> Result<Range<usize>, String> {
+    let parts = text.split_once('-').and_then(|(start, end)| Some(number(start)?..number(end)?));
+    parts
+        .filter(|range| range.start < range.end)
+        .ok_or_else(|| "expected two offsets, the lower one first, such as 0x1000-0x3000".to_owned())
+}
+
+fn number(text: &str) -> Option<usize> {
+    match text.strip_prefix("0x") {
+        Some(digits) => usize::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  frozen-pack bench vmlinux
+      what each coder makes of .text and .rodata
+  frozen-pack pack vmlinux --section .text,.rodata -o text.frozen
+      pack two sections
+  frozen-pack unpack text.frozen | cmp - <(objcopy -O binary -j .text vmlinux /dev/stdout)
+      compare (with --section .text alone)
+  frozen-pack pack dump.bin --range 0x1000-0x5000 --address 0xc1000000 --code -o dump.frozen
+      pack code that is in no ELF file
+
+Exit status:
+  0  success
+  1  the job failed: a file could not be read or written; nothing was written
+  2  usage error or bad input";

@@ -1,0 +1,124 @@
+//! What coders make of the same pages, each page on its own, with all that decoding one of them takes.
+
+pub mod foreign;
+pub mod own;
+
+use std::time::Instant;
+
+use kcli::{Table, human};
+use serde::Serialize;
+
+use crate::DECODER_SIZE;
+use crate::pack::Piece;
+use foreign::Foreign;
+
+/// What an index takes for a page, in bytes, with any coder.
+pub const INDEX_ENTRY: usize = 4;
+
+/// What one coder made of the code or of the data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// `code` or `data`.
+    pub part: &'static str,
+    /// What the coder is called.
+    pub coder: &'static str,
+    /// The size of the part in bytes.
+    pub size: usize,
+    /// The packed pages; those that would not become smaller count as they are.
+    pub pages: usize,
+    /// Tables, or a dictionary, that all pages share.
+    pub tables: usize,
+    /// Where each page is.
+    pub index: usize,
+    /// The decoder, where it is ours: code for i386 and constants. It counts once, with the first part.
+    pub decoder: Option<usize>,
+    /// All of it.
+    pub total: usize,
+    /// `total` by `size`.
+    pub ratio: f64,
+    /// Decoding on this machine, in 10^6 bytes of pages a second.
+    pub speed: f64,
+}
+
+/// What a coder made of pages.
+struct Outcome<'p> {
+    coder: &'static str,
+    streams: Vec<Vec<u8>>,
+    tables: usize,
+    decoder: Option<usize>,
+    unpack: Unpack<'p>,
+}
+
+/// Decodes a page by its number, given what it was packed into.
+type Unpack<'p> = Box<dyn Fn(usize, &[u8]) -> Result<Vec<u8>, String> + 'p>;
+
+/// Packs code and data of `pieces` in pages of `page_size` bytes with each coder, unpacks it, and compares.
+///
+/// # Errors
+/// If a page does not come back, or a coder fails.
+pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    // There is one decoder for both parts.
+    let mut decoder = DECODER_SIZE;
+    for (part, is_code) in [("code", true), ("data", false)] {
+        let of_part: Vec<Piece> = pieces
+            .iter()
+            .filter(|piece| piece.is_code == is_code && !piece.bytes.is_empty())
+            .cloned()
+            .collect();
+        if of_part.is_empty() {
+            continue;
+        }
+        let pages: Vec<&[u8]> =
+            of_part.iter().flat_map(|piece| piece.bytes.chunks(page_size as usize)).collect();
+        for foreign in Foreign::ALL {
+            rows.push(row(part, &pages, foreign.outcome(&pages).map_err(|error| error.to_string())?)?);
+        }
+        for outcome in own::outcomes(&of_part, page_size, std::mem::take(&mut decoder))
+            .map_err(|damaged| damaged.to_string())?
+        {
+            rows.push(row(part, &pages, outcome)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn row(part: &'static str, pages: &[&[u8]], outcome: Outcome<'_>) -> Result<Row, String> {
+    let Outcome { coder, streams, tables, decoder, unpack } = outcome;
+    let start = Instant::now();
+    let unpacked: Vec<_> = streams.iter().enumerate().map(|(page, stream)| unpack(page, stream)).collect();
+    let seconds = start.elapsed().as_secs_f64();
+    for ((number, page), unpacked) in pages.iter().enumerate().zip(unpacked) {
+        if unpacked.map_err(|error| format!("{coder}, page {number} of {part}: {error}"))? != *page {
+            return Err(format!("{coder}, page {number} of {part}: it does not come back"));
+        }
+    }
+    let size = pages.iter().map(|page| page.len()).sum();
+    let packed = streams.iter().zip(pages).map(|(stream, page)| stream.len().min(page.len())).sum();
+    let index = INDEX_ENTRY * pages.len();
+    let total = packed + tables + index + decoder.unwrap_or(0);
+    let (ratio, speed) = (total as f64 / size as f64, size as f64 / seconds / 1e6);
+    Ok(Row { part, coder, size, pages: packed, tables, index, decoder, total, ratio, speed })
+}
+
+/// The rows for people.
+pub fn text(rows: &[Row]) -> String {
+    let heading =
+        ["part, coder", "size", "pages", "tables", "index", "decoder", "total", "ratio", "decoding, MB/s"];
+    let mut table = Table::new(heading);
+    for row in rows {
+        let figure = |figure: usize| human(figure as u64);
+        table.row([
+            format!("{}, {}", row.part, row.coder),
+            figure(row.size),
+            figure(row.pages),
+            figure(row.tables),
+            figure(row.index),
+            row.decoder.map_or("not counted".to_owned(), figure),
+            figure(row.total),
+            format!("{:.4}", row.ratio),
+            format!("{:.1}", row.speed),
+        ]);
+    }
+    table.to_string()
+}

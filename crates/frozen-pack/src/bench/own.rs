@@ -1,0 +1,70 @@
+//! Our coders: the paper's, and the one that is used.
+
+use super::Outcome;
+use crate::code::{self, CodeModel};
+use crate::data::DataModel;
+use crate::entropy::huffman::{Codes, Symbols};
+use crate::error::Damaged;
+use crate::format::Packed;
+use crate::pack::{Piece, pack, record_code, record_data};
+use crate::symbols::{Field, Step};
+
+/// What the coders make of pieces, all code or all data, if ours takes so many bytes for the decoder.
+pub(super) fn outcomes(
+    pieces: &[Piece],
+    page_size: u32,
+    decoder: usize,
+) -> Result<Vec<Outcome<'static>>, Damaged> {
+    let packed = pack(pieces, page_size)?;
+    let baseline = match pieces.iter().all(|piece| piece.is_code) {
+        true => {
+            let (model, pages) = record_code(pieces, page_size as usize, |model| CodeModel {
+                templates: model.templates,
+                ..CodeModel::default()
+            })?;
+            let tables = 12 * model.templates.len();
+            let decode = move |source: &mut Symbols<'_>, address: u32, out: &mut [u8]| {
+                model.decode(source, address, out)
+            };
+            huffman(&packed, pages, &[code::field::IMM16, code::field::BYTES], tables, decode)?
+        }
+        false => {
+            let model = DataModel::default();
+            let pages = record_data(pieces, page_size as usize, &model, None)?;
+            let decode = move |source: &mut Symbols<'_>, _: u32, out: &mut [u8]| model.decode(source, out);
+            huffman(&packed, pages, &[], 0, decode)?
+        }
+    };
+    Ok(vec![baseline, own(packed, decoder)])
+}
+
+fn own(packed: Packed, decoder: usize) -> Outcome<'static> {
+    let pages = 0..packed.index.len() as u32;
+    let streams = pages.filter_map(|page| Some(packed.stream(page)?.to_vec())).collect();
+    let sizes = packed.sizes();
+    let unpack = move |page: usize, _: &[u8]| packed.page(page as u32).map_err(|damaged| damaged.to_string());
+    let (coder, tables) = ("frozen-pack", sizes.code + sizes.data);
+    Outcome { coder, streams, tables, decoder: Some(decoder), unpack: Box::new(unpack) }
+}
+
+/// One Huffman code to a stream, over pages of the same addresses as those that are packed.
+fn huffman(
+    packed: &Packed,
+    pages: Vec<Vec<Step>>,
+    by_place: &'static [Field],
+    tables: usize,
+    decode: impl Fn(&mut Symbols<'_>, u32, &mut [u8]) -> Result<(), Damaged> + 'static,
+) -> Result<Outcome<'static>, Damaged> {
+    let codes = Codes::new(pages.iter().flatten(), by_place);
+    let streams = pages.iter().map(|steps| codes.encode(steps)).collect::<Result<_, _>>()?;
+    let tables = tables + codes.size();
+    let places: Vec<_> = (0..packed.index.len() as u32).filter_map(|page| packed.place(page)).collect();
+    let unpack = move |page: usize, stream: &[u8]| {
+        let (address, size) = places[page];
+        let mut out = vec![0; size];
+        let mut symbols = Symbols::new(&codes, stream);
+        decode(&mut symbols, address, &mut out).map_err(|damaged| damaged.to_string())?;
+        Ok(out)
+    };
+    Ok(Outcome { coder: "Huffman, split streams", streams, tables, decoder: None, unpack: Box::new(unpack) })
+}

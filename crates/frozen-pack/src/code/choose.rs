@@ -1,0 +1,146 @@
+//! Chooses templates: what occurs often behind one another becomes one, again and again (byte pair encoding, Gage 1994).
+//!
+//! Fewer symbols take fewer steps to decode; and a symbol that stands for more tells more about what comes next.
+
+use rustc_hash::FxHashMap;
+
+use super::template::Template;
+
+/// How many templates there are at most: 254 have a symbol, and 256 more have two.
+pub const TEMPLATES: usize = 254 + 256;
+
+/// How many are made of others before the most frequent are kept.
+const MERGES: usize = 240;
+
+/// A part of code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Atom {
+    /// Prefixes and opcode.
+    Start(Template),
+    /// A byte of an instruction, behind those.
+    Byte(u8),
+    /// Something that no template includes.
+    Other,
+}
+
+/// Atoms, and what has become of them: numbers of templates.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Part {
+    Template(u16),
+    Byte(u8),
+    Other,
+}
+
+/// The templates that are best for runs of code, the most frequent first.
+pub fn choose(runs: &[Vec<Atom>]) -> Vec<Template> {
+    let mut templates: Vec<Template> = Vec::new();
+    let mut numbers: FxHashMap<Template, u16> = FxHashMap::default();
+    let mut number = |template: Template, templates: &mut Vec<Template>| {
+        *numbers.entry(template).or_insert_with(|| {
+            templates.push(template);
+            (templates.len() - 1) as u16
+        })
+    };
+    let mut runs: Vec<Vec<Part>> = runs
+        .iter()
+        .map(|run| {
+            let part = |atom: &Atom| match *atom {
+                Atom::Start(template) => Part::Template(number(template, &mut templates)),
+                Atom::Byte(byte) => Part::Byte(byte),
+                Atom::Other => Part::Other,
+            };
+            run.iter().map(part).collect()
+        })
+        .collect();
+    for _ in 0..MERGES {
+        let Some((first, second, merged)) = most_frequent(&runs, &templates) else { break };
+        let merged = Part::Template(number(merged, &mut templates));
+        runs.iter_mut().for_each(|run| merge(run, first, second, merged));
+    }
+    let mut counts = vec![0u32; templates.len()];
+    for part in runs.iter().flatten() {
+        if let Part::Template(number) = part {
+            counts[usize::from(*number)] += 1;
+        }
+    }
+    let mut kept: Vec<_> = templates.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
+    kept.sort_by_key(|(template, count)| (std::cmp::Reverse(*count), template.len, template.bytes));
+    kept.truncate(TEMPLATES);
+    kept.into_iter().map(|(template, _)| template).collect()
+}
+
+/// The two parts that stand behind one another most often of those that can become one, and what that is.
+fn most_frequent(runs: &[Vec<Part>], templates: &[Template]) -> Option<(Part, Part, Template)> {
+    let mut counts: FxHashMap<(Part, Part), u32> = FxHashMap::default();
+    for pair in runs.iter().flat_map(|run| run.windows(2)) {
+        if matches!((pair[0], pair[1]), (Part::Template(_), Part::Template(_) | Part::Byte(_))) {
+            *counts.entry((pair[0], pair[1])).or_default() += 1;
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    let order = |part: Part| match part {
+        Part::Template(number) => u32::from(number),
+        Part::Byte(byte) => 1 << 16 | u32::from(byte),
+        Part::Other => u32::MAX,
+    };
+    counts.sort_by_key(|((first, second), count)| (std::cmp::Reverse(*count), order(*first), order(*second)));
+    counts.into_iter().find_map(|((first, second), _)| {
+        let Part::Template(number) = first else { return None };
+        let template = &templates[usize::from(number)];
+        let merged = match second {
+            Part::Template(number) => template.then(&templates[usize::from(number)]),
+            Part::Byte(byte) => template.then_byte(byte),
+            Part::Other => None,
+        };
+        Some((first, second, merged?))
+    })
+}
+
+fn merge(run: &mut Vec<Part>, first: Part, second: Part, merged: Part) {
+    let mut to = 0;
+    let mut from = 0;
+    while from < run.len() {
+        if run[from] == first && run.get(from + 1) == Some(&second) {
+            run[to] = merged;
+            from += 2;
+        } else {
+            run[to] = run[from];
+            from += 1;
+        }
+        to += 1;
+    }
+    run.truncate(to);
+}
+
+/// Finds the longest template at a place of the code.
+#[derive(Debug, Default)]
+pub struct Matcher {
+    symbols: FxHashMap<Template, u16>,
+}
+
+impl Matcher {
+    /// Templates, whose numbers count from 1.
+    pub fn new(templates: &[Template]) -> Matcher {
+        Matcher { symbols: templates.iter().copied().zip(1..).collect() }
+    }
+
+    /// The number of the longest template that atoms begin with, and how many of them it stands for.
+    pub fn longest(&self, atoms: &[Atom]) -> Option<(u16, usize)> {
+        let Some(Atom::Start(first)) = atoms.first() else { return None };
+        let mut found = None;
+        let mut template = *first;
+        for count in 1.. {
+            if let Some(symbol) = self.symbols.get(&template) {
+                found = Some((*symbol, count));
+            }
+            let longer = match atoms.get(count) {
+                Some(Atom::Start(next)) => template.then(next),
+                Some(Atom::Byte(byte)) => template.then_byte(*byte),
+                _ => None,
+            };
+            let Some(longer) = longer else { break };
+            template = longer;
+        }
+        found
+    }
+}

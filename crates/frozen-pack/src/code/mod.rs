@@ -1,0 +1,211 @@
+//! The layout of pages of i386 code: which symbols an instruction consists of, and what each depends on.
+//!
+//! - An *opcode* symbol stands for prefixes and opcode; it depends on the instruction before.
+//! - ModRM depends on the opcode and the ModRM byte of the instruction before, SIB on ModRM, a displacement of a byte on
+//!   what ModRM says, an immediate of a byte on the opcode.
+//! - 32-bit fields are [`values`], branches by the address that they lead to.
+//! - Bytes that are no instruction are coded as they are, each behind the opcode symbol 0.
+//!
+//! An instruction that straddles the end of the page is coded as a whole and cut off; the next page begins with how
+//! many bytes of it are left, and these bytes as they are.
+
+pub mod choose;
+pub mod i386;
+pub mod parse;
+pub mod template;
+pub mod values;
+
+use crate::error::Damaged;
+use crate::symbols::{Context, Field, Source};
+use i386::{Displacement, Operand};
+use template::Template;
+use values::{Kind, Reader, Recent};
+
+/// The fields, with their numbers in the format.
+pub mod field {
+    use super::Field;
+
+    /// How many bytes of an instruction that begins in the page before are left.
+    pub const HEAD: Field = 0;
+    /// A template, or a byte that is no instruction.
+    pub const OPCODE: Field = 1;
+    /// ModRM.
+    pub const MOD_RM: Field = 2;
+    /// SIB.
+    pub const SIB: Field = 3;
+    /// A displacement of 1 byte.
+    pub const DISP8: Field = 4;
+    /// An immediate of 1 byte.
+    pub const IMM8: Field = 5;
+    /// A byte of an immediate of 2 bytes.
+    pub const IMM16: Field = 6;
+    /// A displacement of a branch, of 1 byte.
+    pub const REL8: Field = 7;
+    /// A byte as it is.
+    pub const RAW: Field = 8;
+    /// The form of the target of a branch.
+    pub const BRANCH: Field = 9;
+    /// The form of a displacement of 4 bytes.
+    pub const DISP32: Field = 10;
+    /// The form of an immediate of 4 bytes.
+    pub const IMM32: Field = 11;
+    /// A byte of a value.
+    pub const BYTES: Field = 12;
+    /// Which of the templates that have no opcode symbol of their own.
+    pub const MORE: Field = 13;
+    /// How many fields there are.
+    pub const COUNT: usize = 14;
+}
+
+/// The opcode symbol that stands for one byte that is no instruction.
+pub const RAW_BYTE: u8 = 0;
+
+/// The opcode symbol behind which another says which template it is of those that have no symbol of their own.
+pub const MORE: u8 = 255;
+
+/// What all pages of code have in common besides the distributions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeModel {
+    /// What the opcode symbols from 1 stand for.
+    pub templates: Vec<Template>,
+    /// Targets of branches, the most frequent first: the lower 3 bytes, the upper one being that of the branch.
+    pub branches: Vec<u32>,
+    /// Addresses and immediates, the most frequent first.
+    pub words: Vec<u32>,
+}
+
+/// What a symbol and the fields behind it decode to: a template, ModRM, SIB, and at most 4 bytes of displacement and of
+/// operand.
+#[derive(Default)]
+struct Bytes {
+    bytes: [u8; template::LONGEST + 10],
+    len: usize,
+}
+
+impl Bytes {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// What is known when an opcode symbol is decoded: the one before, and ModRM behind that; where that was no symbol, the
+/// opcode symbol before.
+type History = [u8; 2];
+
+/// Addresses of a page and of what is decoded there.
+#[derive(Clone, Copy)]
+struct Place {
+    page: u32,
+    here: u32,
+}
+
+impl CodeModel {
+    /// Decodes a page that lies at `address`.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn decode<S: Source>(&self, source: &mut S, address: u32, out: &mut [u8]) -> Result<(), Damaged> {
+        let head = usize::from(source.symbol(Context { field: field::HEAD, values: [0; 2] })?);
+        if head > out.len() {
+            return Err(Damaged("a page begins with more of an instruction than it has room for"));
+        }
+        for byte in &mut out[..head] {
+            *byte = source.symbol(Context { field: field::RAW, values: [1, 0] })?;
+        }
+        let mut at = head;
+        let mut history = History::default();
+        let mut recent = [Recent::default(), Recent::default()];
+        while at < out.len() {
+            let mut bytes = Bytes::default();
+            let place = Place { page: address, here: address.wrapping_add(at as u32) };
+            history = self.instruction(source, place, history, &mut recent, &mut bytes)?;
+            let len = bytes.len.min(out.len() - at);
+            out[at..at + len].copy_from_slice(&bytes.bytes[..len]);
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn instruction<S: Source>(
+        &self,
+        source: &mut S,
+        place: Place,
+        history: History,
+        recent: &mut [Recent; 2],
+        bytes: &mut Bytes,
+    ) -> Result<History, Damaged> {
+        let [last, detail] = history;
+        let mut symbol = |field: Field, a: u8, b: u8| source.symbol(Context { field, values: [a, b] });
+        let op = symbol(field::OPCODE, last, detail)?;
+        if op == RAW_BYTE {
+            bytes.put(&[symbol(field::RAW, 0, 0)?]);
+            return Ok([op, last]);
+        }
+        let more = if op == MORE { usize::from(symbol(field::MORE, last, detail)?) } else { 0 };
+        let template = self.templates.get(usize::from(op) - 1 + more);
+        let template = template.ok_or(Damaged("an opcode symbol stands for nothing"))?;
+        bytes.put(template.bytes());
+        let Template { mut mod_rm, mut sib, mut follows, .. } = *template;
+        let mut next = [op, last];
+        if follows.mod_rm {
+            mod_rm = symbol(field::MOD_RM, op, last)?;
+            bytes.put(&[mod_rm]);
+            follows = follows.given_mod_rm(mod_rm);
+            next = [op, mod_rm];
+        }
+        if follows.sib {
+            sib = symbol(field::SIB, mod_rm, op)?;
+            bytes.put(&[sib]);
+            follows = follows.given_sib(mod_rm, sib);
+        }
+        match follows.displacement {
+            Displacement::None => {}
+            Displacement::Byte => bytes.put(&[symbol(field::DISP8, op, mod_rm & 7 | sib << 3)?]),
+            Displacement::Word => {
+                let form = Context { field: field::DISP32, values: [mod_rm, op] };
+                let value = self.value(source, form, Kind::Word, recent, place.page)?;
+                bytes.put(&value.to_le_bytes());
+            }
+        }
+        let mut symbol = |field: Field, a: u8, b: u8| source.symbol(Context { field, values: [a, b] });
+        match follows.operand {
+            Operand::None => {}
+            Operand::Imm8 => bytes.put(&[symbol(field::IMM8, op, mod_rm)?]),
+            Operand::Imm16 => {
+                let high = symbol(field::IMM16, 0, op)?;
+                let low = symbol(field::IMM16, 1, high)?;
+                bytes.put(&[low, high]);
+            }
+            Operand::Rel8 => bytes.put(&[symbol(field::REL8, op, last)?]),
+            Operand::Imm32 | Operand::Address => {
+                let form = Context { field: field::IMM32, values: [op, mod_rm] };
+                let value = self.value(source, form, Kind::Word, recent, place.page)?;
+                bytes.put(&value.to_le_bytes());
+            }
+            Operand::Rel32 => {
+                let end = place.here.wrapping_add(bytes.len as u32 + 4);
+                let form = Context { field: field::BRANCH, values: [op, last] };
+                let target = self.value(source, form, Kind::Branch, recent, end)?;
+                bytes.put(&target.wrapping_sub(end).to_le_bytes());
+            }
+        }
+        Ok(next)
+    }
+
+    fn value<S: Source>(
+        &self,
+        source: &mut S,
+        form: Context,
+        kind: Kind,
+        recent: &mut [Recent; 2],
+        end: u32,
+    ) -> Result<u32, Damaged> {
+        let dictionary = match kind {
+            Kind::Branch => &self.branches,
+            Kind::Word => &self.words,
+        };
+        Reader { dictionary, recent: &mut recent[kind as usize], form, bytes: field::BYTES, kind, end }
+            .read(source)
+    }
+}

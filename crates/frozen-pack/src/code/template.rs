@@ -1,0 +1,141 @@
+//! What an opcode symbol stands for: the beginning of an instruction, or instructions and the beginning of another.
+
+use super::i386::{self, Displacement, Format, Operand};
+
+/// The most bytes that a template has.
+pub const LONGEST: usize = 8;
+
+/// Bytes of code, and what of the last instruction among them follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Template {
+    /// The bytes; what of them counts is given by `len`.
+    pub bytes: [u8; LONGEST],
+    /// How many of the bytes there are.
+    pub len: u8,
+    /// ModRM of the last instruction, if it is among the bytes, else 0.
+    pub mod_rm: u8,
+    /// SIB of the last instruction, if it is among the bytes, else 0.
+    pub sib: u8,
+    /// What follows.
+    pub follows: Follows,
+}
+
+/// What of an instruction follows, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Follows {
+    /// ModRM, and SIB and displacement as it says.
+    pub mod_rm: bool,
+    /// SIB, and a displacement as that and ModRM say.
+    pub sib: bool,
+    /// A displacement.
+    pub displacement: Displacement,
+    /// What stands last.
+    pub operand: Operand,
+    /// Whether that is there only if the `reg` field of the ModRM byte that follows is 0 or 1.
+    pub only_test: bool,
+}
+
+/// A field of one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    ModRm,
+    Sib,
+    Displacement,
+    Operand,
+}
+
+impl Follows {
+    /// The same, given the ModRM byte.
+    pub fn given_mod_rm(self, mod_rm: u8) -> Follows {
+        let operand = if self.only_test && mod_rm >> 3 & 7 > 1 { Operand::None } else { self.operand };
+        let sib = i386::has_sib(mod_rm);
+        let displacement = if sib { Displacement::None } else { i386::displacement(mod_rm, mod_rm) };
+        Follows { mod_rm: false, sib, displacement, operand, only_test: false }
+    }
+
+    /// The same, given the SIB byte behind this ModRM byte.
+    pub fn given_sib(self, mod_rm: u8, sib: u8) -> Follows {
+        Follows { sib: false, displacement: i386::displacement(mod_rm, sib), ..self }
+    }
+
+    /// Which field follows, if it is of one byte.
+    fn next(self) -> Option<Next> {
+        match self {
+            Follows { mod_rm: true, .. } => Some(Next::ModRm),
+            Follows { sib: true, .. } => Some(Next::Sib),
+            Follows { displacement: Displacement::Byte, .. } => Some(Next::Displacement),
+            Follows { displacement: Displacement::Word, .. } => None,
+            Follows { operand: Operand::Imm8 | Operand::Rel8, .. } => Some(Next::Operand),
+            _ => None,
+        }
+    }
+
+    /// As a byte of the format.
+    pub fn to_byte(self) -> u8 {
+        u8::from(self.mod_rm)
+            | u8::from(self.sib) << 1
+            | (self.displacement as u8) << 2
+            | (self.operand as u8) << 4
+            | u8::from(self.only_test) << 7
+    }
+
+    /// From a byte of the format, unless it says what cannot be.
+    pub fn from_byte(byte: u8) -> Option<Follows> {
+        Some(Follows {
+            mod_rm: byte & 1 != 0,
+            sib: byte & 2 != 0,
+            displacement: Displacement::from_number(byte >> 2 & 3)?,
+            operand: Operand::from_number(byte >> 4 & 7)?,
+            only_test: byte & 0x80 != 0,
+        })
+    }
+}
+
+impl Template {
+    /// Prefixes and opcode, and what the opcode says.
+    pub fn new(prefix: &[u8], format: Format) -> Template {
+        let Format { mod_rm, operand, only_test } = format;
+        let follows = Follows { mod_rm, operand, only_test, ..Follows::default() };
+        let mut template = Template { len: prefix.len() as u8, follows, ..Template::default() };
+        template.bytes[..prefix.len()].copy_from_slice(prefix);
+        template
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    fn with(&self, more: &[u8]) -> Option<Template> {
+        let mut longer = *self;
+        longer.bytes.get_mut(usize::from(self.len)..)?.get_mut(..more.len())?.copy_from_slice(more);
+        longer.len += more.len() as u8;
+        Some(longer)
+    }
+
+    /// With the byte that follows, if what follows is a byte and there is room for it.
+    pub fn then_byte(&self, byte: u8) -> Option<Template> {
+        let next = self.follows.next()?;
+        let mut longer = self.with(&[byte])?;
+        match next {
+            Next::ModRm => {
+                longer.mod_rm = byte;
+                longer.follows = self.follows.given_mod_rm(byte);
+            }
+            Next::Sib => {
+                longer.sib = byte;
+                longer.follows = self.follows.given_sib(self.mod_rm, byte);
+            }
+            Next::Displacement => longer.follows.displacement = Displacement::None,
+            Next::Operand => longer.follows.operand = Operand::None,
+        }
+        Some(longer)
+    }
+
+    /// With another instruction, if this one is complete and there is room for it.
+    pub fn then(&self, other: &Template) -> Option<Template> {
+        let longer = self.with(other.bytes())?;
+        let Template { bytes, len, .. } = longer;
+        (self.follows == Follows::default()).then_some(Template { bytes, len, ..*other })
+    }
+}

@@ -1,0 +1,204 @@
+//! Values of 32 bits: targets of branches, addresses, immediates.
+//!
+//! A value is a *form*, a symbol, and what the form asks for:
+//!
+//! | form | | the value |
+//! | --- | --- | --- |
+//! | 0 to 127 | bits | of the dictionary, in which values stand by falling frequency; as an index, see [`group`] |
+//! | 128 to 143 | | one of the last 16 that were not of these forms, 128 the last |
+//! | 144 | 1 byte | a number from -128 |
+//! | 145 | 2 bytes | a number from -32768; for branches counted from their end |
+//! | 146 | 3 bytes | an address: the upper byte is that of the page |
+//! | 147 | 4 bytes | anything |
+//! | 148 | 1 byte | a number from -128, added to the last value |
+//!
+//! Bytes come with the highest first.
+
+use crate::error::Damaged;
+use crate::symbols::{Context, Field, Source};
+
+/// The first form for one of the last values.
+pub const RECENT: u8 = 128;
+const BYTE: u8 = 144;
+const HALF: u8 = 145;
+const NEAR: u8 = 146;
+const FULL: u8 = 147;
+const STEP: u8 = 148;
+
+/// The part of an address that the dictionary of branches leaves out.
+const HIGH: u32 = 0xFF00_0000;
+
+/// How many values are remembered.
+const REMEMBERED: usize = 16;
+
+/// Which values share a dictionary and a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Targets of branches.
+    Branch = 0,
+    /// Addresses and numbers.
+    Word = 1,
+}
+
+/// The form and the number of bits for an index into a dictionary: eight groups to each power of two, so that the
+/// indices of a group are about equally frequent.
+pub fn group(index: u32) -> (u8, u32) {
+    if index < 16 {
+        return (index as u8, 0);
+    }
+    let bits = index.ilog2() - 3;
+    (((bits + 1) * 8 + (index >> bits) - 8) as u8, bits)
+}
+
+/// The first index of a group, and the number of bits that say which of it.
+pub fn first_of_group(form: u8) -> (u32, u32) {
+    if form < 16 {
+        return (u32::from(form), 0);
+    }
+    let bits = u32::from(form >> 3) - 1;
+    ((8 + u32::from(form & 7)) << bits, bits)
+}
+
+/// The values that came last.
+#[derive(Clone, Debug, Default)]
+pub struct Recent {
+    values: [u32; REMEMBERED],
+    /// Where the next one goes.
+    next: usize,
+}
+
+impl Kind {
+    /// What stands in the dictionary for a value of an instruction that ends at `end`; nothing if it cannot.
+    pub fn entry(self, value: u32, end: u32) -> Option<u32> {
+        match self {
+            Kind::Branch => ((value ^ end) & HIGH == 0).then_some(value & !HIGH),
+            Kind::Word => Some(value),
+        }
+    }
+}
+
+impl Recent {
+    fn push(&mut self, value: u32) {
+        self.values[self.next] = value;
+        self.next = (self.next + 1) % REMEMBERED;
+    }
+
+    /// The one before which `age` others came.
+    fn get(&self, age: usize) -> u32 {
+        self.values[(self.next + 2 * REMEMBERED - 1 - age) % REMEMBERED]
+    }
+}
+
+/// What decoding a value takes besides the source.
+pub struct Reader<'a> {
+    /// The dictionary.
+    pub dictionary: &'a [u32],
+    /// What came last.
+    pub recent: &'a mut Recent,
+    /// Of what field the form is, and its context.
+    pub form: Context,
+    /// Of what field the bytes are.
+    pub bytes: Field,
+    /// The kind.
+    pub kind: Kind,
+    /// The address behind the instruction.
+    pub end: u32,
+}
+
+impl Reader<'_> {
+    /// Decodes a value.
+    ///
+    /// # Errors
+    /// If the page is damaged.
+    pub fn read<S: Source>(&mut self, source: &mut S) -> Result<u32, Damaged> {
+        let form = source.symbol(self.form)?;
+        let value = match form {
+            0..RECENT => {
+                let (first, bits) = first_of_group(form);
+                let index = first + if bits > 0 { source.bits(bits)? } else { 0 };
+                let entry = self.dictionary.get(index as usize);
+                let entry = *entry.ok_or(Damaged("a value is not in the dictionary"))?;
+                match self.kind {
+                    Kind::Branch => self.end & HIGH | entry,
+                    Kind::Word => entry,
+                }
+            }
+            RECENT..BYTE => return Ok(self.recent.get(usize::from(form - RECENT))),
+            BYTE => return Ok(self.number(source, 0, 1)? as i8 as u32),
+            HALF => {
+                let number = self.number(source, 1, 2)? as i16 as u32;
+                match self.kind {
+                    Kind::Branch => return Ok(self.end.wrapping_add(number)),
+                    Kind::Word => return Ok(number),
+                }
+            }
+            NEAR => self.end & HIGH | self.number(source, 2, 3)?,
+            FULL => self.number(source, 3, 4)?,
+            STEP => self.recent.get(0).wrapping_add(self.number(source, 4, 1)? as i8 as u32),
+            _ => return Err(Damaged("a value has no such form")),
+        };
+        self.recent.push(value);
+        Ok(value)
+    }
+
+    fn number<S: Source>(&self, source: &mut S, shape: u8, count: u8) -> Result<u32, Damaged> {
+        let mut value = 0;
+        for index in 0..count {
+            let place = (self.kind as u8) << 6 | shape << 2 | index;
+            let values = [place, value as u8];
+            value = value << 8 | u32::from(source.symbol(Context { field: self.bytes, values })?);
+        }
+        Ok(value)
+    }
+}
+
+/// Chooses forms for values, as a page is encoded.
+pub struct Writer<'a> {
+    /// Where each value is in the dictionary.
+    pub index: &'a rustc_hash::FxHashMap<u32, u32>,
+    /// What came last.
+    pub recent: &'a mut Recent,
+    /// The kind.
+    pub kind: Kind,
+    /// The address behind the instruction.
+    pub end: u32,
+}
+
+impl Writer<'_> {
+    /// Appends the symbols and bits for a value.
+    pub fn write(&mut self, value: u32, out: &mut Vec<u32>) {
+        let mut put = |form: u8, value: u32, count: u32| {
+            out.push(u32::from(form));
+            out.extend((0..count).rev().map(|byte| value >> (8 * byte) & 0xFF));
+        };
+        let fits = |value: u32, bits: u32| {
+            (-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&i64::from(value as i32))
+        };
+        let distance = value.wrapping_sub(self.end);
+        let step = value.wrapping_sub(self.recent.get(0));
+        if self.kind == Kind::Word && fits(value, 8) {
+            return put(BYTE, value, 1);
+        }
+        let index = self.kind.entry(value, self.end).and_then(|entry| self.index.get(&entry).copied());
+        if let Some(age) = (0..REMEMBERED).find(|&age| self.recent.get(age) == value) {
+            return put(RECENT + age as u8, 0, 0);
+        }
+        if let Some(index) = index {
+            let (form, bits) = group(index);
+            put(form, 0, 0);
+            if bits > 0 {
+                out.push(index & ((1 << bits) - 1));
+            }
+        } else {
+            match self.kind {
+                Kind::Branch if fits(distance, 16) => return put(HALF, distance, 2),
+                Kind::Word if fits(value, 16) => return put(HALF, value, 2),
+                _ if fits(step, 8) => put(STEP, step, 1),
+                _ if (value ^ self.end) & HIGH == 0 => put(NEAR, value, 3),
+                _ => put(FULL, value, 4),
+            }
+        }
+        self.recent.push(value);
+    }
+}

@@ -1,0 +1,121 @@
+//! Range asymmetric numeral systems (Duda 2013, arXiv:1311.2540), with a state of 32 bits that is filled by 16.
+//!
+//! The encoder takes what is to be coded in reverse order; the decoder gives it in order. A stream is the final state
+//! of the encoder, 4 bytes, and then words of 2 bytes, all little endian. The decoder ends with the state that the
+//! encoder started with, [`LOW`], and with no word left: anything else is damage.
+
+use crate::entropy::classes::TOTAL_BITS;
+use crate::error::Damaged;
+
+/// The state is never below this between two steps.
+pub const LOW: u32 = 1 << 16;
+
+/// Makes a stream. What is coded last is decoded first.
+#[derive(Debug)]
+pub struct Encoder {
+    state: u32,
+    /// The words, the last one first.
+    words: Vec<u16>,
+}
+
+impl Default for Encoder {
+    fn default() -> Encoder {
+        Encoder { state: LOW, words: Vec::new() }
+    }
+}
+
+impl Encoder {
+    /// Codes something that has `frequency` of the numbers below 4096, beginning at `start`.
+    pub fn put(&mut self, start: u32, frequency: u32) {
+        let limit = u64::from(frequency) << (32 - TOTAL_BITS);
+        if u64::from(self.state) >= limit {
+            self.words.push(self.state as u16);
+            self.state >>= 16;
+        }
+        self.state = ((self.state / frequency) << TOTAL_BITS) + self.state % frequency + start;
+    }
+
+    /// Codes the `count` lowest bits of `value`, at most 16.
+    pub fn put_bits(&mut self, count: u32, value: u32) {
+        if u64::from(self.state) >= 1 << (32 - count) {
+            self.words.push(self.state as u16);
+            self.state >>= 16;
+        }
+        self.state = self.state << count | value;
+    }
+
+    /// The stream.
+    pub fn finish(self) -> Vec<u8> {
+        let mut bytes = self.state.to_le_bytes().to_vec();
+        bytes.extend(self.words.iter().rev().flat_map(|word| word.to_le_bytes()));
+        bytes
+    }
+}
+
+/// Reads a stream.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    state: u32,
+    words: &'a [u8],
+}
+
+impl<'a> Decoder<'a> {
+    /// Begins to read `stream`.
+    ///
+    /// # Errors
+    /// If it is shorter than a state, or the state is out of range.
+    pub fn new(stream: &'a [u8]) -> Result<Decoder<'a>, Damaged> {
+        let (state, words) =
+            stream.split_first_chunk().ok_or(Damaged("a page ends within its first word"))?;
+        let state = u32::from_le_bytes(*state);
+        if state < LOW {
+            return Err(Damaged("a page begins with a state out of range"));
+        }
+        Ok(Decoder { state, words })
+    }
+
+    /// The number below 4096 that says what comes next.
+    pub fn slot(&self) -> u32 {
+        self.state & ((1 << TOTAL_BITS) - 1)
+    }
+
+    /// Takes what has `frequency` of the numbers below 4096, beginning at `start`, which includes the slot.
+    ///
+    /// # Errors
+    /// If the stream ends here.
+    pub fn take(&mut self, start: u32, frequency: u32) -> Result<(), Damaged> {
+        let state = frequency * (self.state >> TOTAL_BITS) + self.slot() - start;
+        self.fill(state)
+    }
+
+    /// Takes `count` bits, at most 16.
+    ///
+    /// # Errors
+    /// If the stream ends here.
+    pub fn take_bits(&mut self, count: u32) -> Result<u32, Damaged> {
+        let value = self.state & ((1 << count) - 1);
+        self.fill(self.state >> count)?;
+        Ok(value)
+    }
+
+    fn fill(&mut self, state: u32) -> Result<(), Damaged> {
+        self.state = state;
+        if state < LOW {
+            let (word, rest) = self.words.split_first_chunk().ok_or(Damaged("a page ends too early"))?;
+            self.state = state << 16 | u32::from(u16::from_le_bytes(*word));
+            self.words = rest;
+        }
+        Ok(())
+    }
+
+    /// Checks that the stream ends here.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn finish(&self) -> Result<(), Damaged> {
+        if self.state == LOW && self.words.is_empty() {
+            return Ok(());
+        }
+        Err(Damaged("a page does not end where it should"))
+    }
+}

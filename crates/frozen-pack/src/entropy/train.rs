@@ -1,0 +1,303 @@
+//! Makes [`Tables`] of what all pages consist of.
+//!
+//! A distribution takes room: an entry of the hash table, two bytes for each class, and a byte for each symbol. It is
+//! made where the symbols cost less with it, by more than its room, than with the distributions of the shorter
+//! contexts; and it lists a symbol where that pays for its byte. What shorter contexts cost depends on which symbols
+//! are left to them, which depends on the longer ones: so that is found in rounds.
+
+use rustc_hash::FxHashMap;
+
+use crate::entropy::classes::{CLASS_BITS, Class, TOTAL, classes, frequency};
+use crate::entropy::tables::{self, Tables, entry, place};
+use crate::symbols::{Context, DEPTH, Field, Step};
+
+/// How often the distributions are made anew with what is known of the others.
+const ROUNDS: usize = 4;
+
+/// What a distribution takes besides its classes and symbols, in bits: its header, the record of the escape, and what is
+/// lost to alignment.
+const NODE_BITS: f64 = 32.0 + 32.0 + 12.0;
+
+/// What the offsets of the children of a root take, in bits.
+const ROW_BITS: f64 = 4096.0;
+
+/// What an entry of a hash table takes, of which every other one is used, in bits.
+const ENTRY_BITS: f64 = 64.0;
+
+/// What decoding time is worth, in bits of room for each time that it is taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Price {
+    /// For looking into one more distribution because of an escape.
+    pub escape: f64,
+    /// For looking for a distribution of two values.
+    pub probe: f64,
+}
+
+/// What a symbol that is listed takes, in bits.
+const SYMBOL_BITS: f64 = 8.0;
+
+/// The symbols that occur in a context, with how often they do, and the same for all longer contexts.
+struct Node {
+    /// The last value of the context.
+    value: u8,
+    /// How many values the context has.
+    level: usize,
+    counts: Vec<(u8, u32)>,
+    children: Vec<Node>,
+    /// Its distribution: symbols with classes, and what the room and the symbols that it takes cost less than without.
+    list: Option<List>,
+    /// What was left by longer contexts.
+    left: Vec<(u8, u32)>,
+}
+
+/// A distribution.
+#[derive(Clone)]
+struct List {
+    symbols: Vec<u8>,
+    classes: Vec<Class>,
+    gain: f64,
+}
+
+impl List {
+    /// Puts the classes first that are taken most often.
+    fn sort(&mut self) {
+        let mut rest = &self.symbols[..];
+        let mut parts = Vec::new();
+        for class in &self.classes {
+            let (own, behind) = rest.split_at(usize::from(class.count));
+            parts.push((*class, own));
+            rest = behind;
+        }
+        parts.sort_by_key(|(class, _)| std::cmp::Reverse(class.weight()));
+        let (classes, symbols): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        (self.classes, self.symbols) = (classes, symbols.concat());
+    }
+
+    /// What each symbol costs, in bits; first the escape.
+    fn costs(&self, shorter: &[f64; 256]) -> [f64; 256] {
+        let weight: u32 = self.classes.iter().map(Class::weight).sum();
+        let escape = cost(TOTAL - weight);
+        let mut costs = shorter.map(|cost| cost + escape);
+        let mut symbols = self.symbols.iter();
+        for class in &self.classes {
+            for &symbol in symbols.by_ref().take(usize::from(class.count)) {
+                costs[usize::from(symbol)] = cost(frequency(class.code));
+            }
+        }
+        costs
+    }
+}
+
+/// What a symbol costs that cannot be coded, in bits: much, and finite.
+const IMPOSSIBLE: f64 = 40.0;
+
+/// What something of this frequency costs, in bits; much if it cannot occur.
+fn cost(frequency: u32) -> f64 {
+    if frequency == 0 { IMPOSSIBLE } else { (f64::from(TOTAL) / f64::from(frequency)).log2() }
+}
+
+/// Tables for these steps, of as many fields.
+pub fn train<'s>(steps: impl Iterator<Item = &'s Step>, fields: usize, price: Price) -> Tables {
+    let mut occurrences: FxHashMap<(Context, u8), u32> = FxHashMap::default();
+    for step in steps {
+        if let Step::Symbol(context, symbol) = *step {
+            *occurrences.entry((context, symbol)).or_default() += 1;
+        }
+    }
+    let mut sorted: Vec<_> = occurrences.into_iter().collect();
+    sorted.sort_unstable_by_key(|((context, symbol), _)| (context.field, context.values, *symbol));
+    let roots: Vec<(Field, Node)> = sorted
+        .chunk_by(|a, b| a.0.0.field == b.0.0.field)
+        .map(|chunk| (chunk[0].0.0.field, root(chunk, price)))
+        .collect();
+    write(roots, fields)
+}
+
+fn root(sorted: &[((Context, u8), u32)], price: Price) -> Node {
+    let mut root = Node::new(sorted, 0);
+    for _ in 0..ROUNDS {
+        // A root lists everything, so that nothing costs more than with equal frequencies.
+        root.choose(&[IMPOSSIBLE; 256], price);
+        root.leave();
+    }
+    root.choose(&[IMPOSSIBLE; 256], price);
+    root
+}
+
+impl Node {
+    fn new(sorted: &[((Context, u8), u32)], level: usize) -> Node {
+        let mut counts = [0u32; 256];
+        sorted.iter().for_each(|((_, symbol), count)| counts[usize::from(*symbol)] += count);
+        let children = match level {
+            DEPTH => Vec::new(),
+            _ => sorted
+                .chunk_by(|a, b| a.0.0.values[level] == b.0.0.values[level])
+                .map(|chunk| Node::new(chunk, level + 1))
+                .collect(),
+        };
+        let counts: Vec<_> = (0..=255).zip(counts).filter(|(_, count)| *count > 0).collect();
+        let value = level.checked_sub(1).map_or(0, |last| sorted[0].0.0.values[last]);
+        Node { value, level, left: counts.clone(), counts, children, list: None }
+    }
+
+    /// Makes distributions, of what longer contexts left in the last round, given what the symbols cost without.
+    fn choose(&mut self, shorter: &[f64; 256], price: Price) {
+        self.list = list(&self.left, &self.counts, shorter, self.level, price);
+        let costs = match &self.list {
+            Some(list) => list.costs(shorter),
+            None => *shorter,
+        };
+        self.children.iter_mut().for_each(|child| child.choose(&costs, price));
+    }
+
+    /// Finds out what each distribution leaves to that of the shorter context, and gives what this one leaves.
+    fn leave(&mut self) -> Vec<(u8, u32)> {
+        if !self.children.is_empty() {
+            let mut left = [0u32; 256];
+            for child in &mut self.children {
+                child.leave().into_iter().for_each(|(symbol, count)| left[usize::from(symbol)] += count);
+            }
+            self.left = (0..=255).zip(left).filter(|(_, count)| *count > 0).collect();
+        }
+        match &self.list {
+            None => self.left.clone(),
+            Some(list) => {
+                self.left.iter().filter(|(symbol, _)| !list.symbols.contains(symbol)).copied().collect()
+            }
+        }
+    }
+}
+
+/// The distribution that is best for the symbols that longer contexts leave, if one is better than none. Every
+/// symbol can be coded with it: in a root all that occur are listed, elsewhere there is an escape.
+fn list(
+    left: &[(u8, u32)],
+    all: &[(u8, u32)],
+    shorter: &[f64; 256],
+    level: usize,
+    price: Price,
+) -> Option<List> {
+    let is_root = level == 0;
+    let mut left = left.to_vec();
+    if is_root {
+        let missing = all.iter().filter(|(symbol, _)| left.iter().all(|(listed, _)| listed != symbol));
+        let missing: Vec<_> = missing.map(|&(symbol, _)| (symbol, 1)).collect();
+        left.extend(missing);
+    }
+    let total: u32 = left.iter().map(|(_, count)| count).sum();
+    let without: f64 =
+        left.iter().map(|&(symbol, count)| f64::from(count) * shorter[usize::from(symbol)]).sum();
+    if !is_root && without < NODE_BITS + SYMBOL_BITS + CLASS_BITS {
+        return None;
+    }
+    let mut sorted = left.clone();
+    sorted.sort_by_key(|&(symbol, count)| (std::cmp::Reverse(count), symbol));
+    let pays = |&(symbol, count): &(u8, u32)| {
+        let own = (f64::from(total) / f64::from(count)).log2();
+        is_root || f64::from(count) * (shorter[usize::from(symbol)] - own) > SYMBOL_BITS + 2.0
+    };
+    let listed: Vec<(u8, u32)> = sorted.iter().filter(|symbol| pays(symbol)).copied().collect();
+    if listed.is_empty() {
+        return None;
+    }
+    let escapes = total - listed.iter().map(|(_, count)| count).sum::<u32>();
+    // Even where all is listed: a longer context may be left out of its hash table, and its symbols come here.
+    let escapes = escapes.max(u32::from(!is_root));
+    let counts: Vec<u32> = listed.iter().map(|(_, count)| *count).collect();
+    let classes = classes(&counts, escapes);
+    let symbols: Vec<u8> = listed.iter().map(|(symbol, _)| *symbol).collect();
+    let room = NODE_BITS + SYMBOL_BITS * symbols.len() as f64 + CLASS_BITS * classes.len() as f64;
+    let room = room + if level == DEPTH { ENTRY_BITS + price.probe * f64::from(total) } else { 0.0 };
+    let mut list = List { symbols, classes, gain: 0.0 };
+    list.sort();
+    let costs = list.costs(shorter);
+    let with: f64 = left.iter().map(|&(symbol, count)| f64::from(count) * costs[usize::from(symbol)]).sum();
+    let gain = without - with - room - price.escape * f64::from(escapes);
+    (is_root || gain > 0.0).then_some(List { gain, ..list })
+}
+
+/// What a distribution and those for longer contexts gain in all, in bits, 0 if they are not worth their room.
+fn gain(node: &Node) -> f64 {
+    // Without a list of its own, it is there for the others alone.
+    let own = node.list.as_ref().map_or(-NODE_BITS, |list| list.gain);
+    (own + node.children.iter().map(gain).sum::<f64>()).max(0.0)
+}
+
+/// By entry of a hash table the child whose entry it is, and 8 less the logarithm of how many entries there are. Where
+/// two children have the same place, the one that gains less is left out.
+fn places(children: &[&Node]) -> (u8, Vec<Option<usize>>) {
+    let gains: Vec<f64> = children.iter().map(|child| gain(child)).collect();
+    let table = |shift: u8| {
+        let mut places: Vec<Option<usize>> = vec![None; 256 >> shift];
+        let mut cost = 32.0 * places.len() as f64;
+        for (index, child) in children.iter().enumerate() {
+            let place = &mut places[place(child.value, shift)];
+            match *place {
+                Some(other) if gains[other] >= gains[index] => cost += gains[index],
+                other => {
+                    cost += other.map_or(0.0, |other| gains[other]);
+                    *place = Some(index);
+                }
+            }
+        }
+        (cost, shift, places)
+    };
+    let best = (0..tables::NO_CHILDREN).map(table).min_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        Some((cost, shift, places)) if cost < gains.iter().sum() => (shift, places),
+        _ => (tables::NO_CHILDREN, Vec::new()),
+    }
+}
+
+/// Appends the distribution of a node, in front of which its entries stand.
+fn write_list(node: &Node, shift: u8, out: &mut Vec<u8>) -> usize {
+    match &node.list {
+        Some(list) => tables::write(out, shift, &list.classes, &list.symbols),
+        None => tables::write(out, shift, &[], &[]),
+    }
+}
+
+/// Appends a node for a context of one value and those below it.
+fn write_node(node: &Node, nothing: usize, out: &mut Vec<u8>) -> usize {
+    let children: Vec<&Node> = node.children.iter().filter(|child| gain(child) > 0.0).collect();
+    let (shift, places) = places(&children);
+    let mut entries = Vec::new();
+    for (index, child) in places.iter().enumerate() {
+        entries.push(match child {
+            Some(child) => {
+                entry(children[*child].value, write_list(children[*child], tables::NO_CHILDREN, out))
+            }
+            // A value that does not come here.
+            None => {
+                let other = (0..=255u8).find(|&value| place(value, shift) != index).unwrap_or(0);
+                entry(other, nothing)
+            }
+        });
+    }
+    out.extend(entries.into_iter().rev().flat_map(u32::to_le_bytes));
+    write_list(node, shift, out)
+}
+
+fn write(roots: Vec<(Field, Node)>, fields: usize) -> Tables {
+    let mut tables = Tables::default();
+    let out = &mut tables.nodes;
+    // The distribution of nothing comes first, for what does not occur.
+    let nothing = tables::write(out, tables::NO_CHILDREN, &[], &[]);
+    tables.roots = vec![nothing as u32; fields];
+    for (field, root) in &roots {
+        let children: Vec<&Node> = root.children.iter().filter(|child| gain(child) > 0.0).collect();
+        let has_row = children.iter().map(|child| gain(child)).sum::<f64>() > ROW_BITS;
+        if has_row {
+            let mut row = vec![0u8; 512];
+            for child in children {
+                let offset = write_node(child, nothing, out) / tables::WORD;
+                let Ok(offset) = u16::try_from(offset) else { break };
+                row[2 * usize::from(child.value)..][..2].copy_from_slice(&offset.to_le_bytes());
+            }
+            out.extend(row);
+        }
+        let shift = if has_row { 0 } else { tables::NO_CHILDREN };
+        tables.roots[usize::from(*field)] = write_list(root, shift, out) as u32;
+    }
+    tables
+}

@@ -1,0 +1,310 @@
+//! The packed file, as `docs/frozen-format.md` describes it.
+
+use flate2::Crc;
+
+use crate::code::template::{Follows, LONGEST, Template};
+use crate::code::{self, CodeModel};
+use crate::data::{self, DataModel};
+use crate::entropy::tables::Tables;
+use crate::error::Damaged;
+
+/// What a packed file begins with.
+pub const MAGIC: [u8; 8] = *b"kfrozen\n";
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// The sizes that a page can have, in bytes; powers of two only.
+pub const PAGE_SIZES: std::ops::RangeInclusive<u32> = 256..=65536;
+
+/// Bits of an entry of the index that say where a page is.
+const OFFSET_BITS: u32 = 28;
+
+/// How a page is coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Layout {
+    /// As it is.
+    Plain = 0,
+    /// [`crate::code`].
+    Code = 1,
+    /// [`crate::data`].
+    Data = 2,
+}
+
+/// A range of addresses whose pages are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it lies.
+    pub address: u32,
+    /// Its size in bytes, not 0.
+    pub size: u32,
+    /// The number of its first page.
+    pub first_page: u32,
+}
+
+/// Where a page's bytes are in the file and how they are coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageEntry {
+    /// The offset in the streams.
+    pub offset: u32,
+    /// How they are coded.
+    pub layout: Layout,
+}
+
+/// A packed file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// The size of a page in bytes.
+    pub page_size: u32,
+    /// What is packed.
+    pub segments: Vec<Segment>,
+    /// The pages of all segments; one ends where the next one begins.
+    pub index: Vec<PageEntry>,
+    /// What pages of code share.
+    pub code: Option<(CodeModel, Tables)>,
+    /// What pages of data share.
+    pub data: Option<(DataModel, Tables)>,
+    /// The pages.
+    pub streams: Vec<u8>,
+}
+
+/// The sizes of the parts of a packed file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Header, segments and index.
+    pub fixed: usize,
+    /// What pages of code share.
+    pub code: usize,
+    /// What pages of data share.
+    pub data: usize,
+    /// The pages.
+    pub streams: usize,
+}
+
+impl Sizes {
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.fixed + self.code + self.data + self.streams
+    }
+}
+
+impl Packed {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// If there is more of something than the format has room for.
+    pub fn write(&self) -> Result<Vec<u8>, Damaged> {
+        if self.streams.len() >= 1 << OFFSET_BITS {
+            return Err(Damaged("the packed pages exceed 256 MiB; pack less at once"));
+        }
+        let code = self.code.as_ref().map_or(Vec::new(), |(model, tables)| write_code(model, tables));
+        let data = self.data.as_ref().map_or(Vec::new(), |(model, tables)| write_data(model, tables));
+        let mut body = Vec::new();
+        for segment in &self.segments {
+            put(&mut body, [segment.address, segment.size, segment.first_page]);
+        }
+        let entries = self.index.iter().map(|page| (page.layout as u32) << OFFSET_BITS | page.offset);
+        put(&mut body, entries.chain([self.streams.len() as u32]));
+        body.extend([&code[..], &data, &self.streams].concat());
+
+        let mut crc = Crc::new();
+        crc.update(&body);
+        let mut bytes = MAGIC.to_vec();
+        let counts = [self.segments.len(), self.index.len(), code.len(), data.len(), self.streams.len()];
+        put(&mut bytes, [VERSION, self.page_size]);
+        put(&mut bytes, counts.map(|count| count as u32));
+        put(&mut bytes, [crc.sum()]);
+        bytes.extend(body);
+        Ok(bytes)
+    }
+
+    /// Reads what [`Packed::write`] wrote.
+    ///
+    /// # Errors
+    /// If the bytes are something else, or damaged.
+    pub fn read(bytes: &[u8]) -> Result<Packed, Damaged> {
+        let no_file = Damaged("is no packed file; make one with `frozen-pack pack`");
+        let mut input = Input(bytes.strip_prefix(&MAGIC).ok_or(no_file)?);
+        if input.word()? != VERSION {
+            return Err(Damaged("has another version of the format; pack it anew with this frozen-pack"));
+        }
+        let page_size = input.word()?;
+        let [segments, pages, code, data, streams] = input.counts()?;
+        let sum = input.word()?;
+        let mut crc = Crc::new();
+        crc.update(input.0);
+        if crc.sum() != sum {
+            return Err(Damaged("its checksum is wrong, or its end is missing"));
+        }
+        if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
+            return Err(Damaged("the size of its pages is out of range"));
+        }
+        let segments = input.words(segments.checked_mul(3).ok_or(SHORT)?)?;
+        let segments = segments
+            .chunks_exact(3)
+            .map(|words| Segment { address: words[0], size: words[1], first_page: words[2] })
+            .collect();
+        let entries = input.words(pages.checked_add(1).ok_or(SHORT)?)?;
+        let code = Some(input.take(code)?).filter(|part| !part.is_empty()).map(read_code).transpose()?;
+        let data = Some(input.take(data)?).filter(|part| !part.is_empty()).map(read_data).transpose()?;
+        let streams = input.take(streams)?.to_vec();
+        if !input.0.is_empty() {
+            return Err(Damaged("something stands behind its end"));
+        }
+        let index = read_index(&entries, streams.len())?;
+        let packed = Packed { page_size, segments, index, code, data, streams };
+        packed.check_segments()?;
+        Ok(packed)
+    }
+
+    /// Checks that the segments have the pages that they say, one behind the other.
+    fn check_segments(&self) -> Result<(), Damaged> {
+        let mut next = 0;
+        for segment in &self.segments {
+            if segment.first_page != next || segment.size == 0 {
+                return Err(Damaged("its segments do not have its pages in order"));
+            }
+            next = segment.size.div_ceil(self.page_size).checked_add(next).ok_or(SHORT)?;
+        }
+        if next as usize != self.index.len() {
+            return Err(Damaged("its segments do not have as many pages as the index"));
+        }
+        Ok(())
+    }
+
+    /// How many bytes its parts take.
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            fixed: 40 + 12 * self.segments.len() + 4 * (self.index.len() + 1),
+            code: self.code.as_ref().map_or(0, |(model, tables)| write_code(model, tables).len()),
+            data: self.data.as_ref().map_or(0, |(model, tables)| write_data(model, tables).len()),
+            streams: self.streams.len(),
+        }
+    }
+}
+
+/// Bytes of a template: its bytes, how many there are, what follows, ModRM and SIB.
+const TEMPLATE_SIZE: usize = LONGEST + 4;
+
+const SHORT: Damaged = Damaged("it ends too early");
+
+fn put(out: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
+    out.extend(words.into_iter().flat_map(u32::to_le_bytes));
+}
+
+fn pad(out: &mut Vec<u8>) {
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn read_index(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged> {
+    let offset = |entry: u32| entry & ((1 << OFFSET_BITS) - 1);
+    if !entries.is_sorted_by_key(|&entry| offset(entry)) || entries.last() != Some(&(streams as u32)) {
+        return Err(Damaged("its index is not in order"));
+    }
+    let entries = entries[..entries.len() - 1].iter().map(|&entry| {
+        let layout =
+            [Layout::Plain, Layout::Code, Layout::Data].get((entry >> OFFSET_BITS) as usize).copied();
+        Some(PageEntry { offset: offset(entry), layout: layout? })
+    });
+    entries.collect::<Option<_>>().ok_or(Damaged("a page is coded in a way that does not exist"))
+}
+
+fn write_code(model: &CodeModel, tables: &Tables) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, [model.templates.len(), model.words.len(), model.branches.len()].map(|count| count as u32));
+    write_tables_head(&mut out, tables);
+    for template in &model.templates {
+        out.extend(template.bytes);
+        out.extend([template.len, template.follows.to_byte(), template.mod_rm, template.sib]);
+    }
+    put(&mut out, model.words.iter().copied());
+    write_tables(&mut out, tables);
+    out.extend(model.branches.iter().flat_map(|branch| branch.to_le_bytes().into_iter().take(3)));
+    pad(&mut out);
+    out
+}
+
+fn read_code(part: &[u8]) -> Result<(CodeModel, Tables), Damaged> {
+    let mut input = Input(part);
+    let [templates, words, branches] = input.counts()?;
+    let [nodes] = input.counts()?;
+    let templates = input.take(templates.checked_mul(TEMPLATE_SIZE).ok_or(SHORT)?)?;
+    let templates = templates.chunks_exact(TEMPLATE_SIZE).map(read_template);
+    let templates = templates.collect::<Option<Vec<_>>>().ok_or(Damaged("a template does not make sense"))?;
+    let words = input.words(words)?;
+    let tables = input.tables(code::field::COUNT, nodes)?;
+    let branches = input.take(branches.checked_mul(3).ok_or(SHORT)?)?;
+    let branches =
+        branches.chunks_exact(3).map(|low| u32::from_le_bytes([low[0], low[1], low[2], 0])).collect();
+    Ok((CodeModel { templates, branches, words }, tables))
+}
+
+fn read_template(entry: &[u8]) -> Option<Template> {
+    let (bytes, &[len, follows, mod_rm, sib]) = entry.split_first_chunk::<LONGEST>()? else { return None };
+    let follows = Follows::from_byte(follows)?;
+    let fits = (1..=LONGEST).contains(&usize::from(len));
+    fits.then_some(Template { bytes: *bytes, len, mod_rm, sib, follows })
+}
+
+fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, [model.dictionary.len() as u32]);
+    write_tables_head(&mut out, tables);
+    write_tables(&mut out, tables);
+    out.extend(&model.dictionary);
+    pad(&mut out);
+    out
+}
+
+fn read_data(part: &[u8]) -> Result<(DataModel, Tables), Damaged> {
+    let mut input = Input(part);
+    let [dictionary] = input.counts()?;
+    let [nodes] = input.counts()?;
+    let tables = input.tables(data::field::COUNT, nodes)?;
+    Ok((DataModel { dictionary: input.take(dictionary)?.to_vec() }, tables))
+}
+
+fn write_tables_head(out: &mut Vec<u8>, tables: &Tables) {
+    put(out, [tables.nodes.len() as u32]);
+}
+
+fn write_tables(out: &mut Vec<u8>, tables: &Tables) {
+    put(out, tables.roots.iter().copied());
+    out.extend(&tables.nodes);
+}
+
+/// What is left to be read.
+struct Input<'b>(&'b [u8]);
+
+impl<'b> Input<'b> {
+    fn take(&mut self, count: usize) -> Result<&'b [u8], Damaged> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn words(&mut self, count: usize) -> Result<Vec<u32>, Damaged> {
+        let bytes = self.take(count.checked_mul(4).ok_or(SHORT)?)?;
+        Ok(bytes
+            .chunks_exact(4)
+            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+            .collect())
+    }
+
+    fn word(&mut self) -> Result<u32, Damaged> {
+        Ok(self.words(1)?[0])
+    }
+
+    fn counts<const N: usize>(&mut self) -> Result<[usize; N], Damaged> {
+        let words = self.words(N)?;
+        Ok(std::array::from_fn(|index| words[index] as usize))
+    }
+
+    fn tables(&mut self, fields: usize, nodes: usize) -> Result<Tables, Damaged> {
+        let roots = self.words(fields)?;
+        let tables = Tables { roots, nodes: self.take(nodes)?.to_vec() };
+        tables.check()?;
+        Ok(tables)
+    }
+}

@@ -1,0 +1,94 @@
+//! What of a file is to be packed: sections of an ELF file, or a range of any file.
+
+use std::ops::Range;
+
+use goblin::elf::Elf;
+use goblin::elf::header::{EM_386, ET_REL};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SectionHeader};
+use thiserror::Error;
+
+use crate::pack::Piece;
+
+/// What is packed of a kernel where nothing else is said.
+pub const SECTIONS: [&str; 2] = [".text", ".rodata"];
+
+/// Why nothing can be packed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    /// It is no ELF file that has been linked for 32 bits.
+    #[error("is {0}; expected a linked ELF file of 32 bits, such as a vmlinux for i386")]
+    Kind(&'static str),
+    /// It is a damaged ELF file.
+    #[error("is a damaged ELF file: {0}")]
+    Damaged(String),
+    /// A section is not there.
+    #[error("has no section {name} with contents; it has {}", there.join(", "))]
+    NoSection {
+        /// The section.
+        name: String,
+        /// Those that could be named.
+        there: Vec<String>,
+    },
+    /// A range does not lie within the file.
+    #[error("has {size} bytes; the range {:#x}-{:#x} is not within", range.start, range.end)]
+    Range {
+        /// The size of the file.
+        size: usize,
+        /// The range.
+        range: Range<usize>,
+    },
+}
+
+/// The sections of these names, in the order of the names.
+///
+/// # Errors
+/// If it is no such file, or has no such section.
+pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, Error> {
+    if !file.starts_with(b"\x7fELF") {
+        return Err(Error::Kind("no ELF file"));
+    }
+    let elf = Elf::parse(file).map_err(|error| Error::Damaged(error.to_string()))?;
+    if elf.is_64 {
+        return Err(Error::Kind("an ELF file of 64 bits"));
+    }
+    if elf.header.e_type == ET_REL {
+        return Err(Error::Kind("an object that is not linked"));
+    }
+    let loaded: Vec<(&str, &SectionHeader)> = elf
+        .section_headers
+        .iter()
+        .filter(|header| header.sh_flags & u64::from(SHF_ALLOC) != 0)
+        .filter(|header| header.sh_type != SHT_NOBITS && header.sh_size > 0)
+        .filter_map(|header| Some((elf.shdr_strtab.get_at(header.sh_name)?, header)))
+        .collect();
+    let piece = |name: &S| {
+        let name = name.as_ref();
+        let Some((_, header)) = loaded.iter().find(|(section, _)| *section == name) else {
+            let there = loaded.iter().map(|(section, _)| (*section).to_owned()).collect();
+            return Err(Error::NoSection { name: name.to_owned(), there });
+        };
+        let bytes = header.file_range().and_then(|range| file.get(range));
+        let bytes =
+            bytes.ok_or_else(|| Error::Damaged(format!("section {name} lies outside of the file")))?;
+        let outside = || Error::Damaged(format!("section {name} lies beyond 32 bits of address"));
+        let address = u32::try_from(header.sh_addr).map_err(|_| outside())?;
+        u64::from(address)
+            .checked_add(bytes.len() as u64)
+            .filter(|end| *end <= 1 << 32)
+            .ok_or_else(outside)?;
+        let executable = header.sh_flags & u64::from(SHF_EXECINSTR) != 0;
+        let is_code = executable && elf.header.e_machine == EM_386;
+        Ok(Piece { name: name.to_owned(), address, bytes: bytes.to_vec(), is_code })
+    };
+    names.iter().map(piece).collect()
+}
+
+/// A range of a file of any kind, which runs or is read at `address`.
+///
+/// # Errors
+/// If the file has no such range.
+pub fn range(file: &[u8], range: Range<usize>, address: u32, is_code: bool) -> Result<Piece, Error> {
+    let name = format!("{:#x}-{:#x}", range.start, range.end);
+    let bytes = file.get(range.clone()).ok_or(Error::Range { size: file.len(), range })?;
+    Ok(Piece { name, address, bytes: bytes.to_vec(), is_code })
+}

@@ -1,0 +1,27 @@
+//! Packs code and read-only data of a kernel page by page, so that any page can be decoded on its own.
+//!
+//! From the outside in:
+//!
+//! - [`input`]: what of a file is to be packed;
+//! - [`pack`](mod@pack): models and tables that fit all pages, then every page; [`page`] is the way back;
+//! - [`format`](mod@format): the packed file;
+//! - [`code`] and [`data`]: which symbols a page consists of, and what each of them depends on;
+//! - [`symbols`]: the seam between that and
+//! - [`entropy`]: how symbols become bits.
+//!
+//! `kdecomp-rt/` is the decoder in C. What both have to agree on is in `docs/frozen-format.md`.
+
+pub mod bench;
+pub mod code;
+pub mod data;
+pub mod entropy;
+pub mod error;
+pub mod format;
+pub mod input;
+pub mod pack;
+pub mod page;
+pub mod symbols;
+
+/// What the decoder in `kdecomp-rt/` takes at most, in bytes: code for i386 and constants, `decode.c` compiled with
+/// `-O2` and `open.c` with `-Os`. A test compiles it and compares.
+pub const DECODER_SIZE: usize = 5800;

@@ -1,0 +1,158 @@
+//! Packing: models and tables of all pages, then every page.
+
+use kelf::Machine;
+use kisa::Isa;
+
+use crate::code::parse::{Code, Parser};
+use crate::code::{self, CodeModel};
+use crate::data::parse::{Costs, Finder};
+use crate::data::{self, DataModel};
+use crate::entropy::tables::Tables;
+use crate::entropy::train::{Price, train};
+use crate::error::Damaged;
+use crate::format::{Layout, Packed, PageEntry, Segment};
+use crate::symbols::{Recorder, Step};
+
+/// How often repetitions are chosen anew with what their symbols then cost.
+const ROUNDS: usize = 6;
+
+/// Code has many symbols: it gives up a part of the room that is to be had for the sake of time.
+const CODE_PRICE: Price = Price { escape: 2.0, probe: 1.0 };
+
+/// Data decodes in a third of the time.
+const DATA_PRICE: Price = Price { escape: 0.0, probe: 0.0 };
+
+/// Something to pack.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The name of its section, or what else it is called.
+    pub name: String,
+    /// Where it lies.
+    pub address: u32,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is code of an i386.
+    pub is_code: bool,
+}
+
+/// Packs `pieces`, and checks that all pages come back. Pages are of `page_size` bytes.
+///
+/// # Errors
+/// If there is too much of it for the format.
+pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
+    let (code, code_pages) = pack_code(pieces, page_size as usize)?;
+    let (data, data_pages) = pack_data(pieces, page_size as usize)?;
+    let (mut code_pages, mut data_pages) = (code_pages.into_iter(), data_pages.into_iter());
+    let mut packed = Packed { page_size, code, data, ..Packed::default() };
+    for piece in pieces.iter().filter(|piece| !piece.bytes.is_empty()) {
+        let size = u32::try_from(piece.bytes.len()).map_err(|_| Damaged("a section exceeds 4 GiB"))?;
+        let first_page = packed.index.len() as u32;
+        packed.segments.push(Segment { address: piece.address, size, first_page });
+        let (streams, layout) = match piece.is_code {
+            true => (&mut code_pages, Layout::Code),
+            false => (&mut data_pages, Layout::Data),
+        };
+        for (page, stream) in piece.bytes.chunks(page_size as usize).zip(streams) {
+            let (layout, bytes) =
+                if stream.len() < page.len() { (layout, &stream[..]) } else { (Layout::Plain, page) };
+            let offset = packed.streams.len() as u32;
+            packed.index.push(PageEntry { offset, layout });
+            packed.streams.extend(bytes);
+        }
+    }
+    for (segment, piece) in packed.segments.iter().zip(pieces.iter().filter(|piece| !piece.bytes.is_empty()))
+    {
+        if packed.unpack(segment).map_err(|(_, damaged)| damaged)? != piece.bytes {
+            return Err(Damaged("what was packed does not come back; this is an error in frozen-pack"));
+        }
+    }
+    Ok(packed)
+}
+
+type Coded<M> = (Option<(M, Tables)>, Vec<Vec<u8>>);
+
+fn encode(tables: &Tables, pages: &[Vec<Step>]) -> Result<Vec<Vec<u8>>, Damaged> {
+    pages.iter().map(|steps| tables.encode(steps)).collect()
+}
+
+fn isa() -> &'static dyn Isa {
+    kisa::isa(Machine::I386)
+}
+
+/// The model that fits the code among `pieces`, as `change` changes it, and the steps of its pages.
+///
+/// # Errors
+/// If there is an error in the layout.
+pub(crate) fn record_code(
+    pieces: &[Piece],
+    page_size: usize,
+    change: impl Fn(CodeModel) -> CodeModel,
+) -> Result<(CodeModel, Vec<Vec<Step>>), Damaged> {
+    let code = pieces.iter().filter(|piece| piece.is_code);
+    let code: Vec<Code> = code.map(|piece| Code { address: piece.address, bytes: &piece.bytes }).collect();
+    let parsers: Vec<Parser> = code.iter().map(|code| Parser::new(isa(), *code)).collect();
+    let model = change(Parser::model(&parsers));
+    let mut pages = Vec::new();
+    for (parser, code) in parsers.iter().zip(&code) {
+        let mut address = code.address;
+        for (told, bytes) in parser.pages(&model, page_size).into_iter().zip(code.bytes.chunks(page_size)) {
+            let mut recorder = Recorder::new(told);
+            model.decode(&mut recorder, address, &mut vec![0; bytes.len()])?;
+            pages.push(recorder.steps);
+            address = address.wrapping_add(page_size as u32);
+        }
+    }
+    Ok((model, pages))
+}
+
+fn pack_code(pieces: &[Piece], page_size: usize) -> Result<Coded<CodeModel>, Damaged> {
+    let (model, pages) = record_code(pieces, page_size, |model| model)?;
+    if pages.is_empty() {
+        return Ok((None, Vec::new()));
+    }
+    let tables = train(pages.iter().flatten(), code::field::COUNT, CODE_PRICE);
+    let streams = encode(&tables, &pages)?;
+    Ok((Some((model, tables)), streams))
+}
+
+/// The steps of the pages of data among `pieces`, with the repetitions that are best by these distributions.
+///
+/// # Errors
+/// If there is an error in the layout.
+pub(crate) fn record_data(
+    pieces: &[Piece],
+    page_size: usize,
+    model: &DataModel,
+    tables: Option<&Tables>,
+) -> Result<Vec<Vec<Step>>, Damaged> {
+    let finder = Finder::new(&model.dictionary);
+    let mut costs = Costs::new(tables);
+    let pages = pieces.iter().filter(|piece| !piece.is_code).flat_map(|piece| piece.bytes.chunks(page_size));
+    let record = |page: &[u8]| {
+        let mut recorder = Recorder::new(data::parse::page(model, &finder, page, &mut costs));
+        model.decode(&mut recorder, &mut vec![0; page.len()])?;
+        Ok(recorder.steps)
+    };
+    pages.map(record).collect()
+}
+
+fn pack_data(pieces: &[Piece], page_size: usize) -> Result<Coded<DataModel>, Damaged> {
+    let model = DataModel { dictionary: Vec::new() };
+    let mut tables = None;
+    let mut best: Option<(usize, Tables, Vec<Vec<u8>>)> = None;
+    for _ in 0..ROUNDS {
+        let pages = record_data(pieces, page_size, &model, tables.as_ref())?;
+        if pages.is_empty() {
+            return Ok((None, Vec::new()));
+        }
+        let fitting = train(pages.iter().flatten(), data::field::COUNT, DATA_PRICE);
+        let streams = encode(&fitting, &pages)?;
+        let size = fitting.size() + streams.iter().map(Vec::len).sum::<usize>();
+        if best.as_ref().is_none_or(|best| size < best.0) {
+            best = Some((size, fitting.clone(), streams));
+        }
+        tables = Some(fitting);
+    }
+    let (tables, streams) = best.map_or_else(Default::default, |(_, tables, streams)| (tables, streams));
+    Ok((Some((model, tables)), streams))
+}

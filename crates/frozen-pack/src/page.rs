@@ -1,0 +1,72 @@
+//! One page of a packed file.
+
+use crate::entropy::tables::Symbols;
+use crate::error::Damaged;
+use crate::format::{Layout, Packed, Segment};
+
+impl Packed {
+    /// The segment that a page belongs to.
+    fn segment_of(&self, page: u32) -> Option<&Segment> {
+        let after = self.segments.partition_point(|segment| segment.first_page <= page);
+        self.segments.get(after.checked_sub(1)?)
+    }
+
+    /// The address and the size of a page.
+    pub fn place(&self, page: u32) -> Option<(u32, usize)> {
+        let segment = self.segment_of(page)?;
+        let start = (page - segment.first_page).checked_mul(self.page_size)?;
+        let size = segment.size.checked_sub(start).filter(|size| *size > 0)?.min(self.page_size);
+        Some((segment.address.wrapping_add(start), size as usize))
+    }
+
+    /// The bytes of a page in the file.
+    pub fn stream(&self, page: u32) -> Option<&[u8]> {
+        let index = page as usize;
+        let start = self.index.get(index)?.offset as usize;
+        let end = self.index.get(index + 1).map_or(self.streams.len(), |next| next.offset as usize);
+        self.streams.get(start..end)
+    }
+
+    /// Decodes a page; the last one of a segment may be short.
+    ///
+    /// # Errors
+    /// If there is no such page, or it is damaged.
+    pub fn page(&self, page: u32) -> Result<Vec<u8>, Damaged> {
+        let missing = Damaged("there is no such page");
+        let (address, size) = self.place(page).ok_or(missing)?;
+        let stream = self.stream(page).ok_or(missing)?;
+        let mut out = vec![0; size];
+        match self.index[page as usize].layout {
+            Layout::Plain => {
+                if stream.len() != out.len() {
+                    return Err(Damaged("a page that is not coded has another size than a page"));
+                }
+                out.copy_from_slice(stream);
+            }
+            Layout::Code => {
+                let (model, tables) = self.code.as_ref().ok_or(Damaged("the tables for code are missing"))?;
+                let mut symbols = Symbols::new(tables, stream)?;
+                model.decode(&mut symbols, address, &mut out)?;
+                symbols.finish()?;
+            }
+            Layout::Data => {
+                let (model, tables) = self.data.as_ref().ok_or(Damaged("the tables for data are missing"))?;
+                let mut symbols = Symbols::new(tables, stream)?;
+                model.decode(&mut symbols, &mut out)?;
+                symbols.finish()?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// Decodes all of a segment.
+    ///
+    /// # Errors
+    /// The number of the first damaged page, and what is wrong with it.
+    pub fn unpack(&self, segment: &Segment) -> Result<Vec<u8>, (u32, Damaged)> {
+        let pages = segment.first_page..segment.first_page + segment.size.div_ceil(self.page_size);
+        let pages: Result<Vec<_>, _> =
+            pages.map(|page| self.page(page).map_err(|damaged| (page, damaged))).collect();
+        Ok(pages?.concat())
+    }
+}

@@ -1,0 +1,30 @@
+//! All of a kernel's code and read-only data comes back from the decoder in C, and takes no more than it should.
+
+mod common;
+
+use common::{decode_in_c, decoder};
+use frozen_pack::bench::bench;
+use frozen_pack::input::sections;
+use frozen_pack::pack::pack;
+use kshrink_tests::recipe;
+
+#[test]
+fn the_web_kernel() {
+    recipe("install.sh", &["kernel"]);
+    let kernel = recipe("kernels/build.sh", &["web-i386"]);
+    let file = std::fs::read(kernel.join("vmlinux")).unwrap();
+    let pieces = sections(&file, &[".text", ".rodata"]).unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let packed = pack(&pieces, 4096).unwrap().write().unwrap();
+    let expected = pieces.iter().flat_map(|piece| piece.bytes.chunks(4096).map(|page| Some(page.to_vec())));
+    assert_eq!(decode_in_c(&decoder(dir.path()), &[packed]), [Some(expected.collect())]);
+
+    let rows = bench(&pieces, 4096).unwrap();
+    for (part, most) in [("code", 0.54), ("data", 0.34)] {
+        let row = rows.iter().find(|row| row.part == part && row.coder == "frozen-pack").unwrap();
+        assert!(row.ratio <= most, "{row:?}");
+        let others = rows.iter().filter(|other| other.part == part && other.coder != row.coder);
+        assert!(others.min_by(|a, b| a.ratio.total_cmp(&b.ratio)).unwrap().ratio > row.ratio);
+    }
+}

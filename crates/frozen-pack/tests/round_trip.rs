@@ -1,0 +1,166 @@
+//! Whatever is packed comes back, from the decoder in Rust and from that in C; what is damaged is refused by both.
+
+mod common;
+
+use common::{Random, decode_in_c, decode_in_rust, decoder, piece, program};
+use flate2::Crc;
+use frozen_pack::format::{Layout, Packed};
+use frozen_pack::input::sections;
+use frozen_pack::pack::{Piece, pack};
+
+/// Packs pieces, and gives the file; what the decoders make of it is compared with the pieces.
+fn round_trip(program: &std::path::Path, pieces: &[Piece], page_size: u32) -> Packed {
+    let packed = pack(pieces, page_size).unwrap();
+    let file = packed.write().unwrap();
+    assert_eq!(Packed::read(&file).unwrap(), packed);
+    assert_eq!(file.len(), packed.sizes().total());
+    let expected: Vec<Option<Vec<u8>>> = pieces
+        .iter()
+        .flat_map(|piece| piece.bytes.chunks(page_size as usize).map(|page| Some(page.to_vec())))
+        .collect();
+    assert_eq!(decode_in_rust(&file), Some(expected.clone()));
+    assert_eq!(decode_in_c(program, &[file]), [Some(expected)]);
+    packed
+}
+
+#[test]
+fn all_kinds_of_bytes_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    let mut random = Random(1);
+    for is_code in [true, false] {
+        for size in [1, 2, 15, 255, 256, 257, 4096, 5000] {
+            let noise = random.bytes(size);
+            let few: Vec<u8> = (0..size).map(|_| [0, 0x0F, 0x66, 0xE8][random.below(4)]).collect();
+            for bytes in [noise, few, vec![0; size], vec![0x90; size], vec![0xFF; size]] {
+                round_trip(&decoder, &[piece(0xFFFF_F000, &bytes, is_code)], 256);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_opcode_and_mod_rm_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    let mut code = Vec::new();
+    for prefix in [&[][..], &[0x66], &[0x0F], &[0x66, 0x0F], &[0xF0, 0x0F], &[0x64], &[0xF3], &[0x67]] {
+        for opcode in 0..=255 {
+            for mod_rm in [0x00, 0x05, 0x04, 0x44, 0x84, 0xC8, 0x80] {
+                code.extend(prefix);
+                code.extend([opcode, mod_rm, 0x25, 1, 2, 3, 4, 5]);
+            }
+        }
+    }
+    round_trip(&decoder, &[piece(0xC100_0000, &code, true)], 4096);
+}
+
+#[test]
+fn nothing_is_packed_into_nothing() {
+    let packed = pack(&[piece(0, &[], true), piece(0, &[], false)], 4096).unwrap();
+    assert!(packed.segments.is_empty() && packed.code.is_none() && packed.data.is_none());
+    let file = packed.write().unwrap();
+    assert_eq!(decode_in_rust(&file), Some(vec![]));
+    assert_eq!(packed.page(0).unwrap_err().to_string(), "there is no such page");
+}
+
+#[test]
+fn a_page_that_does_not_become_smaller_is_kept_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = round_trip(&decoder(dir.path()), &[piece(0, &Random(2).bytes(4096), false)], 4096);
+    assert_eq!((packed.index[0].layout, packed.streams.len()), (Layout::Plain, 4096));
+}
+
+#[test]
+fn a_program_becomes_smaller_and_comes_back_at_every_size_of_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    let file = std::fs::read(program(dir.path())).unwrap();
+    let pieces = sections(&file, &[".text", ".rodata"]).unwrap();
+    assert!(pieces[0].is_code && !pieces[1].is_code);
+    for page_size in [256, 4096, 65536] {
+        let packed = round_trip(&decoder, &pieces, page_size);
+        let size: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
+        assert!(packed.sizes().total() * 100 < size * 75, "{:?} of {size}", packed.sizes());
+        assert_eq!(packed.index.iter().filter(|page| page.layout == Layout::Code).count(), {
+            let pages = pieces[0].bytes.len().div_ceil(page_size as usize);
+            let plain = packed.index[..pages].iter().filter(|page| page.layout == Layout::Plain);
+            pages - plain.count()
+        });
+    }
+}
+
+/// A variant of a packed file, with its checksum made right so that the decoders are reached.
+fn damaged(file: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = file.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = 8 + random.below(bytes.len() - 8);
+        match random.below(4) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.next() as u8,
+            2 => bytes[at] = [0, 1, 0x7F, 0xFF][random.below(4)],
+            _ => {
+                let from = 8 + random.below(bytes.len() - 8);
+                bytes[at] = bytes[from];
+            }
+        }
+    }
+    if random.below(20) == 0 {
+        bytes.truncate(40 + random.below(bytes.len() - 40));
+    }
+    let mut crc = Crc::new();
+    crc.update(&bytes[40..]);
+    bytes[36..40].copy_from_slice(&crc.sum().to_le_bytes());
+    bytes
+}
+
+#[test]
+fn both_decoders_say_the_same_of_damaged_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    let file = std::fs::read(program(dir.path())).unwrap();
+    let mut pieces = sections(&file, &[".text", ".rodata"]).unwrap();
+    pieces[0].bytes.truncate(5000);
+    pieces[1].bytes.truncate(2500);
+    let file = pack(&pieces, 512).unwrap().write().unwrap();
+    let mut random = Random(3);
+    let (mut refused, mut pages, mut broken) = (0, 0, 0);
+    for _ in 0..100 {
+        let variants: Vec<Vec<u8>> = (0..100).map(|_| damaged(&file, &mut random)).collect();
+        for (variant, in_c) in variants.iter().zip(decode_in_c(&decoder, &variants)) {
+            let in_rust = decode_in_rust(variant);
+            assert!(in_c == in_rust, "they differ: {:?}", first_difference(&in_c, &in_rust));
+            match in_c {
+                None => refused += 1,
+                Some(decoded) => {
+                    pages += decoded.len();
+                    broken += decoded.iter().filter(|page| page.is_none()).count();
+                }
+            }
+        }
+    }
+    // Damage is found in the tables, in pages, and does not reach most pages.
+    assert!(refused > 1000 && refused < 9000, "{refused} refused");
+    assert!(broken > 1000 && broken < pages / 2, "{broken} of {pages} pages");
+}
+
+fn first_difference(one: &common::Decoded, other: &common::Decoded) -> String {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let page = one.iter().zip(other).position(|(one, other)| one != other);
+            format!("page {page:?}")
+        }
+        _ => format!("opened: {} in C, {} in Rust", one.is_some(), other.is_some()),
+    }
+}
+
+#[test]
+fn a_damaged_file_is_refused_by_its_checksum() {
+    let file = pack(&[piece(0, b"what is packed", false)], 4096).unwrap().write().unwrap();
+    for at in 0..file.len() {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        assert!(Packed::read(&damaged).is_err(), "byte {at}");
+        assert!(Packed::read(&file[..at]).is_err(), "{at} bytes");
+    }
+}

@@ -1,0 +1,284 @@
+//! For every rule of `Graph::verify`, a graph that breaks it, and what is said then.
+
+mod common;
+
+use common::small::{blocks, place};
+use common::{Dir, View, lift};
+use goblin::elf::section_header::SHT_NOBITS;
+use kcfg::graph::{
+    Contents, Editor, Graph, Node, NodeKind, Provenance, Ref, Role, Root, SymbolPlace, Target, Terminator,
+};
+use kcfg::index::{NodeId, TableId};
+use kcfg::special::RootReason;
+
+/// A static key, a jump table, an instruction that may fault, calls, and data.
+const SOURCE: &str = r#"
+	.file "a.c"
+	.text
+	.globl main
+	.type main, @function
+main:
+1:	.byte 0x0f, 0x1f, 0x44, 0, 0
+	.pushsection __jump_table, "aw"
+	.long 1b - ., .Lnone - ., counter - .
+	.popsection
+	cmpl $1, %eax
+	ja .Lnone
+	jmp *.Ltable(,%eax,4)
+.Lone:	call f
+	ret
+.Ltwo:	movl $2, %eax
+	ret
+.Lnone:	ret
+	.size main, .-main
+	.globl f
+	.type f, @function
+f:	movl $1, %ecx
+1:	movl (%ecx), %eax
+	ret
+2:	ret
+	.pushsection __ex_table, "a"
+	.long 1b - ., 2b - ., 3
+	.popsection
+	.size f, .-f
+	.globl alone
+	.type alone, @function
+alone:	incl %eax
+	decl %edx
+	ret
+	.size alone, .-alone
+	.section .rodata, "a"
+	.align 4
+.Ltable:	.long .Lone, .Ltwo
+	.data
+	.align 4
+	.globl counter
+	.type counter, @object
+counter:	.long 0
+	.size counter, 4
+	.globl pointer
+	.type pointer, @object
+pointer:	.long f
+	.size pointer, 4
+	.local zeros
+	.comm zeros, 8, 4
+"#;
+
+/// A rule, how to break it, and the whole message: whose node, and what is wrong.
+type Case = (fn(&mut Graph), &'static str);
+
+const CASES: &[Case] = &[
+    // Sections and functions list their nodes.
+    (
+        |graph| {
+            let counter = data(graph, "counter");
+            block(graph, "f", 0).section = counter.section;
+        },
+        "f: .text lists it",
+    ),
+    (
+        |graph| {
+            let first = blocks(graph, "main")[0];
+            section_of(graph, first).push(first);
+        },
+        "main: listed twice",
+    ),
+    (
+        |graph| {
+            let last = *blocks(graph, "alone").last().unwrap();
+            section_of(graph, last).pop();
+        },
+        "alone: no section lists it",
+    ),
+    (
+        |graph| {
+            let other = blocks(graph, "main")[0];
+            block(graph, "alone", 0).glued_to = Some(other);
+        },
+        "alone: glued to a node that does not lie in front of it",
+    ),
+    (
+        |graph| {
+            let other = blocks(graph, "alone")[0];
+            function(graph, "f").push(other);
+        },
+        "alone: function f lists it",
+    ),
+    (
+        |graph| {
+            let own = blocks(graph, "f")[0];
+            function(graph, "f").push(own);
+        },
+        "f: listed twice",
+    ),
+    (
+        |graph| {
+            let other = blocks(graph, "f")[0];
+            let last = function(graph, "f").pop().unwrap();
+            assert_ne!(last, other);
+        },
+        "f+0x8: no function lists it",
+    ),
+    // Jump tables consist of slots.
+    (|graph| graph.tables[0].range.end += 4, ".rodata: jump table 0 at 0..12 is not made of slots"),
+    (|graph| graph.tables[0].range = 0..0, ".rodata: jump table 0 at 0..0 is not made of slots"),
+    (
+        |graph| reference(graph, "pointer").role = Role::Slot(TableId(0)),
+        ".data+0x4: the reference at 0 is no slot of its table",
+    ),
+    // Contents fit.
+    (|graph| data_mut(graph, "counter").size += 1, ".data: 4 bytes for a size of 5"),
+    (|graph| data_mut(graph, "counter").align = 3, ".data: alignment 3"),
+    (|graph| reference(graph, "pointer").offset = 1, ".data+0x4: a reference behind its end"),
+    (
+        |graph| {
+            let entry = entry(graph, "__ex_table");
+            graph.refs_of_mut(entry).swap(0, 1);
+        },
+        "__ex_table: references out of order",
+    ),
+    // Nothing names what was removed.
+    (|graph| block(graph, "f", 0).live = false, "main+0x11: refers to f, which was removed"),
+    (|graph| block(graph, "main", 4).live = false, "main+0x11: leads to main+0x16, which was removed"),
+    // Blocks are what their terminators say.
+    (
+        |graph| {
+            let call = blocks(graph, "main")[3];
+            graph.refs_of_mut(call)[0].role = Role::Address;
+        },
+        "main+0x11: 0 callees, ends with Call",
+    ),
+    (|graph| end(graph, "main", 3, Terminator::IndirectJump), "main+0x11: 1 callees, ends with IndirectJump"),
+    (
+        |graph| end(graph, "alone", 0, Terminator::Unreachable),
+        "alone: ends with Some(Some(Return)), which is not",
+    ),
+    (|graph| edit(graph, "alone", &[0x0f]), "alone: its bytes are no instructions"),
+    (|graph| edit(graph, "alone", &[0x40]), "alone: ends with Some(Some(Next)), which is not Return"),
+    (
+        |graph| block(graph, "main", 0).provenance = Provenance::Made("test"),
+        "main (made by test): made by a pass, and kept as it is",
+    ),
+    (
+        |graph| {
+            let Provenance::Input(origin) = &mut block(graph, "main", 0).provenance else { panic!() };
+            origin.size -= 1;
+        },
+        "main: kept as it is, and longer than it was",
+    ),
+    // Entries are about instructions.
+    (
+        |graph| {
+            let entry = entry(graph, "__ex_table");
+            graph.refs_of_mut(entry)[0].addend += 1;
+        },
+        "__ex_table: is about byte 1 of f+0x5, where no instruction begins",
+    ),
+    // Symbols and roots.
+    (|graph| symbol(graph, "counter", |(node, _)| (node, 5)), ".data: symbol counter lies 5 bytes into it"),
+    (|graph| symbol(graph, "counter", |_| (NodeId(1000), 0)), "main: symbol counter lies 0 bytes into it"),
+    (
+        |graph| {
+            let node = blocks(graph, "alone")[0];
+            graph.roots.push(Root { node, range: 0..1, reason: RootReason::Kept });
+            graph.nodes[node.get()].live = false;
+        },
+        "alone: removed, although it is a root (Kept)",
+    ),
+];
+
+fn block<'g>(graph: &'g mut Graph, function: &str, number: usize) -> &'g mut Node {
+    let id = blocks(graph, function)[number];
+    &mut graph.nodes[id.get()]
+}
+
+fn end(graph: &mut Graph, function: &str, number: usize, end: Terminator) {
+    let NodeKind::Block(block) = &mut block(graph, function, number).kind else { panic!() };
+    block.end = end;
+}
+
+/// Gives the first block of a function other bytes.
+fn edit(graph: &mut Graph, function: &str, bytes: &[u8]) {
+    let first = blocks(graph, function)[0];
+    let mut editor = Editor::new(graph, "test");
+    editor.edit_block(first, Contents { bytes: bytes.to_vec(), refs: Vec::new() }, &[]);
+    editor.finish();
+}
+
+fn function<'g>(graph: &'g mut Graph, name: &str) -> &'g mut Vec<NodeId> {
+    &mut graph.functions.iter_mut().find(|function| function.name == name).unwrap().blocks
+}
+
+fn section_of(graph: &mut Graph, node: NodeId) -> &mut Vec<NodeId> {
+    let section = graph.node(node).section;
+    &mut graph.sections[section.get()].nodes
+}
+
+fn data<'g>(graph: &'g Graph, symbol: &str) -> &'g Node {
+    graph.node(place(graph, symbol).0)
+}
+
+fn data_mut<'g>(graph: &'g mut Graph, symbol: &str) -> &'g mut Node {
+    let (node, _) = place(graph, symbol);
+    &mut graph.nodes[node.get()]
+}
+
+fn reference<'g>(graph: &'g mut Graph, symbol: &str) -> &'g mut Ref {
+    let (node, _) = place(graph, symbol);
+    &mut graph.refs_of_mut(node)[0]
+}
+
+fn entry(graph: &Graph, section: &str) -> NodeId {
+    View::of(graph).chunks(section)[0]
+}
+
+fn symbol(graph: &mut Graph, name: &str, change: fn((NodeId, u32)) -> (NodeId, u32)) {
+    let (node, offset) = change(place(graph, name));
+    graph.symbols.iter_mut().find(|symbol| symbol.name == name).unwrap().place =
+        SymbolPlace::Node(node, offset);
+}
+
+#[test]
+fn broken_rules_are_named() {
+    let dir = Dir::new();
+    let object = dir.assemble("a", SOURCE);
+    let mut wrong = Vec::new();
+    for (number, (break_it, expected)) in CASES.iter().enumerate() {
+        let mut graph = lift(std::slice::from_ref(&object));
+        graph.verify().unwrap();
+        break_it(&mut graph);
+        let broken = graph.verify().expect_err(expected);
+        // The object is called by its path.
+        let name = broken.name.rsplit_once(".o:").map_or(&*broken.name, |(_, section)| section);
+        let message = format!("{name}: {}", broken.problem);
+        if !message.starts_with(expected) {
+            wrong.push(format!("case {number}: {message}; expected {expected}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What was removed breaks no rule, wherever it was, and names what it wants.
+#[test]
+fn what_was_removed_may_be_anything() {
+    let dir = Dir::new();
+    let mut graph = lift(&[dir.assemble("a", SOURCE)]);
+    let other = blocks(&graph, "main")[0];
+    let alone = block(&mut graph, "alone", 0);
+    alone.live = false;
+    alone.glued_to = Some(other);
+    graph.verify().unwrap();
+    end(&mut graph, "alone", 0, Terminator::IndirectCall { next: None });
+    graph.verify().unwrap();
+    // A table whose jump is gone leads to what is gone with it.
+    let main = blocks(&graph, "main");
+    let Terminator::Switch(table) = graph.block(main[2]).unwrap().end else { panic!() };
+    main.iter().for_each(|node| graph.nodes[node.get()].live = false);
+    let keys = entry(&graph, "__jump_table");
+    graph.nodes[keys.get()].live = false;
+    assert!(graph.slots(table).iter().all(|slot| matches!(slot.target, Target::Node(_))));
+    graph.verify().unwrap();
+    let zeros = data(&graph, "zeros");
+    assert_eq!(graph.sections[zeros.section.get()].kind, SHT_NOBITS);
+    assert_eq!(zeros.size, 8);
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Decodes a page. An error is remembered and told at the end: until then decoding goes on with anything, and comes to
+ * an end because every round of its loops fills at least a byte of the page.
+ */
+#include "symbols.h"
+
+/* Fields of code. */
+enum {
+	HEAD, OPCODE, MOD_RM, SIB, DISP8, IMM8, IMM16, REL8, RAW, BRANCH, DISP32, IMM32, BYTES, MORE
+};
+
+/* Fields of data. */
+enum {
+	TOKEN, BYTE, FORM
+};
+
+/* What stands behind an opcode. */
+enum {
+	NO_OPERAND, OPERAND_IMM8, OPERAND_IMM16, OPERAND_IMM32, OPERAND_REL8, OPERAND_REL32, OPERAND_ADDRESS
+};
+
+/* The opcode symbol behind which another says which template it is. */
+#define MORE_TEMPLATES 255
+
+/* Kinds of values, forms of values. */
+enum {
+	KIND_BRANCH, KIND_WORD
+};
+#define FORM_RECENT 128
+#define FORM_BYTE 144
+#define FORM_HALF 145
+#define FORM_NEAR 146
+#define FORM_FULL 147
+#define FORM_STEP 148
+#define REMEMBERED 16
+#define HIGH 0xFF000000u
+
+/* Forms of repetitions. */
+#define DISTANCES 4
+#define FORM_DICTIONARY 128
+
+/* The values of a kind that came last. */
+struct recent {
+	uint32_t values[REMEMBERED];
+	uint32_t next;
+};
+
+static uint32_t remembered(const struct recent *recent, uint32_t age)
+{
+	return recent->values[(recent->next - 1 - age) % REMEMBERED];
+}
+
+/* What decoding an instruction needs to know, besides its page. */
+struct code {
+	struct stream stream;
+	const struct frozen *frozen;
+	struct recent recent[2];
+	/* The page's address. */
+	uint32_t address;
+	/* The last opcode symbol, and ModRM behind it if that was a symbol, or else the opcode symbol before. */
+	uint32_t history;
+};
+
+/* A number of `count` bytes, the highest first. */
+static uint32_t number(struct code *code, uint32_t kind, uint32_t shape, uint32_t count)
+{
+	uint32_t value = 0, i;
+
+	for (i = 0; i < count; i++) {
+		uint32_t place = kind << 6 | shape << 2 | i;
+
+		value = value << 8 |
+			symbol(&code->stream, BYTES, context(place, value & 0xFF));
+	}
+	return value;
+}
+
+/* A value of 32 bits; `end` is the address behind a branch, and with other values that of the instruction. */
+static uint32_t value(struct code *code, uint32_t field, uint32_t values, uint32_t kind, uint32_t end)
+{
+	const struct frozen *frozen = code->frozen;
+	struct recent *recent = &code->recent[kind];
+	uint32_t form = symbol(&code->stream, field, values);
+	uint32_t found;
+
+	if (form < FORM_RECENT) {
+		uint32_t index = grouped(&code->stream, form);
+
+		if (index >= (kind == KIND_BRANCH ? frozen->branch_count : frozen->word_count)) {
+			code->stream.error = FROZEN_DAMAGED;
+			return 0;
+		}
+		if (kind == KIND_BRANCH) {
+			const uint8_t *at = frozen->branches + 3 * index;
+
+			found = (end & HIGH) | get16(at) | (uint32_t)at[2] << 16;
+		} else {
+			found = get32(frozen->words + 4 * index);
+		}
+	} else if (form < FORM_BYTE) {
+		return remembered(recent, form - FORM_RECENT);
+	} else if (form == FORM_BYTE) {
+		return (uint32_t)(int8_t)number(code, kind, 0, 1);
+	} else if (form == FORM_HALF) {
+		found = (uint32_t)(int16_t)number(code, kind, 1, 2);
+		return kind == KIND_BRANCH ? end + found : found;
+	} else if (form == FORM_NEAR) {
+		found = (end & HIGH) | number(code, kind, 2, 3);
+	} else if (form == FORM_FULL) {
+		found = number(code, kind, 3, 4);
+	} else {
+		if (form != FORM_STEP)
+			code->stream.error = FROZEN_DAMAGED;
+		found = remembered(recent, 0) + (uint32_t)(int8_t)number(code, kind, 4, 1);
+	}
+	recent->values[recent->next++ % REMEMBERED] = found;
+	return found;
+}
+
+/* The most bytes that an opcode symbol and the fields behind it decode to. */
+#define LONGEST (TEMPLATE_BYTES + 2 + 4 + 4)
+
+/* Decodes an opcode symbol and the fields behind it to `out`, which has room for LONGEST bytes. Returns how many. */
+static uint32_t instruction(struct code *code, uint32_t address, uint8_t *out)
+{
+	struct stream *stream = &code->stream;
+	uint8_t *start = out;
+	const uint8_t *template;
+	uint32_t history = code->history, last = history >> 8;
+	uint32_t op = symbol(stream, OPCODE, history);
+	uint32_t mod_rm, sib, displacement, operand, follows, number;
+
+	code->history = context(op, last);
+	number = op - 1;
+	if (op == MORE_TEMPLATES)
+		number += symbol(stream, MORE, history);
+	if (number >= code->frozen->template_count) {
+		if (op)
+			stream->error = FROZEN_DAMAGED;
+		*out = (uint8_t)symbol(stream, RAW, 0);
+		return 1;
+	}
+	template = code->frozen->templates + TEMPLATE_SIZE * number;
+	put32(out, get32(template));
+	put32(out + 4, get32(template + 4));
+	out += template[8];
+	follows = template[9];
+	if (!follows)
+		return template[8];
+	mod_rm = template[10];
+	displacement = follows >> 2 & 3;
+	operand = follows >> 4 & 7;
+	if (follows & 1) {
+		mod_rm = symbol(stream, MOD_RM, context(op, last));
+		*out++ = (uint8_t)mod_rm;
+		code->history = context(op, mod_rm);
+		if (follows & 0x80 && mod_rm & 0x30)
+			operand = NO_OPERAND;
+		displacement = mod_rm >> 6;
+		follows = 0;
+		if ((mod_rm & 7) == 4 && displacement < 3)
+			follows = 2;
+		else if (mod_rm < 0x40 && (mod_rm & 7) == 5)
+			displacement = 2;
+	}
+	sib = template[11];
+	if (follows & 2) {
+		sib = symbol(stream, SIB, context(mod_rm, op));
+		*out++ = (uint8_t)sib;
+		displacement = mod_rm >> 6;
+		if (mod_rm < 0x40 && (sib & 7) == 5)
+			displacement = 2;
+	}
+	if (displacement == 1) {
+		*out++ = (uint8_t)symbol(stream, DISP8, context(op, (mod_rm & 7) | (sib << 3 & 0xFF)));
+	} else if (displacement == 2) {
+		put32(out, value(code, DISP32, context(mod_rm, op), KIND_WORD, code->address));
+		out += 4;
+	}
+	if (operand == NO_OPERAND)
+		return (uint32_t)(out - start);
+	switch (operand) {
+	case OPERAND_IMM8:
+		*out++ = (uint8_t)symbol(stream, IMM8, context(op, mod_rm));
+		break;
+	case OPERAND_REL8:
+		*out++ = (uint8_t)symbol(stream, REL8, context(op, last));
+		break;
+	case OPERAND_IMM16:
+		out[1] = (uint8_t)symbol(stream, IMM16, context(0, op));
+		out[0] = (uint8_t)symbol(stream, IMM16, context(1, out[1]));
+		out += 2;
+		break;
+	case OPERAND_IMM32:
+	case OPERAND_ADDRESS:
+		put32(out, value(code, IMM32, context(op, mod_rm), KIND_WORD, code->address));
+		out += 4;
+		break;
+	case OPERAND_REL32:
+		address += (uint32_t)(out - start) + 4;
+		put32(out, value(code, BRANCH, context(op, last), KIND_BRANCH, address) - address);
+		out += 4;
+		break;
+	}
+	return (uint32_t)(out - start);
+}
+
+static int finish(const struct stream *stream)
+{
+	return stream->error || stream->state != LOW || stream->next != stream->end ? FROZEN_DAMAGED : 0;
+}
+
+static int decode_code(const struct frozen *frozen, struct stream *stream, uint32_t address, uint8_t *out, uint32_t size)
+{
+	struct code code = { .stream = *stream, .frozen = frozen, .address = address };
+	uint32_t at, head;
+
+	code.stream.tables = &frozen->code;
+	head = symbol(&code.stream, HEAD, 0);
+	if (head > size)
+		return FROZEN_DAMAGED;
+	for (at = 0; at < head; at++)
+		out[at] = (uint8_t)symbol(&code.stream, RAW, context(1, 0));
+	while (at < size) {
+		uint8_t last[LONGEST], *to = size - at < LONGEST ? last : out + at;
+		uint32_t length = instruction(&code, address + at, to), i;
+
+		/* What straddles the end of the page is cut off. */
+		if (to == last)
+			for (i = 0; i < length && at + i < size; i++)
+				out[at + i] = last[i];
+		at += length;
+	}
+	return finish(&code.stream);
+}
+
+/* Which of four kinds of byte a byte is: 0, other control characters, ASCII, the rest. */
+static uint32_t class_of(uint32_t byte)
+{
+	return (byte > 0) + (byte > 31) + (byte > 127);
+}
+
+static int decode_data(const struct frozen *frozen, struct stream *stream, uint8_t *out, uint32_t size)
+{
+	uint32_t distances[DISTANCES] = { 0 };
+	uint32_t before = 0, at = 0;
+
+	stream->tables = &frozen->data;
+	while (at < size) {
+		uint32_t one = at > 0 ? out[at - 1] : 0, two = at > 1 ? out[at - 2] : 0;
+		uint32_t kinds = before << 6 | class_of(two) << 4 | class_of(one) << 2 | (at & 3);
+		uint32_t token = symbol(stream, TOKEN, context(kinds, one));
+		uint32_t length = token + 1, form, distance, i;
+		const uint8_t *from;
+
+		if (token == 0) {
+			out[at] = (uint8_t)symbol(stream, BYTE, context(one, two));
+			at++;
+			before = (before << 1 | 1) & 3;
+			continue;
+		}
+		form = symbol(stream, FORM, context(token, at & 3));
+		before = before << 1 & 3;
+		if (length > size - at)
+			return FROZEN_DAMAGED;
+		if (form >= FORM_DICTIONARY) {
+			uint32_t offset = grouped(stream, form - FORM_DICTIONARY);
+
+			if (offset > frozen->dictionary_size || length > frozen->dictionary_size - offset)
+				return FROZEN_DAMAGED;
+			from = frozen->dictionary + offset;
+		} else {
+			uint32_t place = form;
+
+			if (form < DISTANCES) {
+				distance = distances[form];
+			} else {
+				distance = grouped(stream, form - DISTANCES) + 1;
+				for (place = 0; place < DISTANCES - 1 && distances[place] != distance;)
+					place++;
+			}
+			if (distance == 0 || distance > at)
+				return FROZEN_DAMAGED;
+			for (; place; place--)
+				distances[place] = distances[place - 1];
+			distances[0] = distance;
+			from = out + at - distance;
+		}
+		for (i = 0; i < length; i++)
+			out[at++] = *from++;
+	}
+	return finish(stream);
+}
+
+int frozen_page(const struct frozen *frozen, uint32_t page, void *out)
+{
+	const uint8_t *segment = frozen->segments, *index = frozen->index + 4 * page;
+	uint32_t start, size, offset, i;
+	struct stream stream = { 0 };
+	int error = 0;
+
+	if (page >= frozen->page_count)
+		return FROZEN_NO_PAGE;
+	/* The last segment whose first page is not behind this one. */
+	for (i = 1; i < frozen->segment_count && get32(segment + 12 + 8) <= page; i++)
+		segment += 12;
+	start = (page - get32(segment + 8)) * frozen->page_size;
+	size = get32(segment + 4) - start;
+	if (size > frozen->page_size)
+		size = frozen->page_size;
+	offset = get32(index) & 0xFFFFFFF;
+	stream.next = frozen->streams + offset;
+	stream.end = frozen->streams + (get32(index + 4) & 0xFFFFFFF);
+	if (get32(index) >> 28 == 0) {
+		if ((size_t)(stream.end - stream.next) != size)
+			return FROZEN_DAMAGED;
+		for (i = 0; i < size; i++)
+			((uint8_t *)out)[i] = stream.next[i];
+		return (int)size;
+	}
+	if (stream.end - stream.next < 4)
+		return FROZEN_DAMAGED;
+	stream.state = get32(stream.next);
+	stream.next += 4;
+	if (stream.state < LOW)
+		return FROZEN_DAMAGED;
+	if (get32(index) >> 28 == 1)
+		error = frozen->templates ? decode_code(frozen, &stream, get32(segment) + start, out, size) : FROZEN_DAMAGED;
+	else
+		error = frozen->dictionary ? decode_data(frozen, &stream, out, size) : FROZEN_DAMAGED;
+	return error ? error : (int)size;
+}

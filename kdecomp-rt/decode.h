@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Decodes single pages of a packed file (docs/frozen-format.md).
+ *
+ * Freestanding C11: no library, no floating point, no division, no recursion, no memory but what the caller passes and
+ * less than 512 bytes of stack (on i386). Any number of calls may run at once, on the same packed file as well.
+ */
+#ifndef KDECOMP_RT_DECODE_H
+#define KDECOMP_RT_DECODE_H
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+/* What is wrong, as a return value. */
+#define FROZEN_DAMAGED (-1) /* the packed file, its tables or the page */
+#define FROZEN_NO_PAGE (-2) /* there is no page of this number */
+
+/* Distributions of symbols by context. */
+struct frozen_tables {
+	const uint8_t *roots;
+	const uint8_t *nodes;
+	uint32_t node_size;
+};
+
+/* A packed file. The caller makes room for it; frozen_open fills it in, and nothing writes to it afterwards. */
+struct frozen {
+	const uint8_t *segments;
+	const uint8_t *index;
+	const uint8_t *streams;
+	const uint8_t *templates;
+	const uint8_t *words;
+	const uint8_t *branches;
+	const uint8_t *dictionary;
+	uint32_t page_size;
+	uint32_t segment_count;
+	uint32_t page_count;
+	uint32_t template_count;
+	uint32_t word_count;
+	uint32_t branch_count;
+	uint32_t dictionary_size;
+	struct frozen_tables code;
+	struct frozen_tables data;
+};
+
+/*
+ * Checks header, segments, index and all tables of the packed file of `size` bytes at `bytes`, which has to stay as it
+ * is while `frozen` is used. The checksum is not looked at. Returns 0, or FROZEN_DAMAGED.
+ */
+int frozen_open(struct frozen *frozen, const void *bytes, size_t size);
+
+/*
+ * Decodes a page, counted from 0, into `out`, which has room for a page. Writes nowhere else, and on an error leaves
+ * anything there. Returns the size of the page in bytes, FROZEN_DAMAGED or FROZEN_NO_PAGE.
+ */
+int frozen_page(const struct frozen *frozen, uint32_t page, void *out);
+
+#endif

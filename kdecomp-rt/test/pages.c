@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Decodes pages for tests. Reads packed files from standard input, each behind its size in 4 bytes, and writes for each
+ * what frozen_open says, in 4 bytes, and if that is 0, for each page what frozen_page says, in 4 bytes, and the page.
+ *
+ * `pages FIRST COUNT` decodes no other pages, and `pages FIRST COUNT TIMES` each of them so often.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../decode.h"
+
+static int decode(const struct frozen *frozen, uint32_t page, uint32_t times)
+{
+	/* Of exactly a page, so that a sanitizer sees a write behind it. */
+	void *out = malloc(frozen->page_size);
+	int result = 0;
+
+	if (!out)
+		return 1;
+	for (; times; times--)
+		result = frozen_page(frozen, page, out);
+	fwrite(&result, sizeof(result), 1, stdout);
+	if (result > 0)
+		fwrite(out, 1, (size_t)result, stdout);
+	free(out);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t first = argc > 2 ? (uint32_t)strtoul(argv[1], NULL, 0) : 0;
+	uint32_t count = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : UINT32_MAX;
+	uint32_t times = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 0) : 1;
+	uint32_t size;
+
+	while (fread(&size, sizeof(size), 1, stdin) == 1) {
+		struct frozen frozen;
+		/* Of exactly the file, so that a sanitizer sees a read behind it. */
+		uint8_t *bytes = malloc(size ? size : 1);
+		uint32_t page;
+		int result;
+
+		if (!bytes || fread(bytes, 1, size, stdin) != size)
+			return 1;
+		result = frozen_open(&frozen, bytes, size);
+		fwrite(&result, sizeof(result), 1, stdout);
+		for (page = first; !result && page - first < count && page < frozen.page_count; page++)
+			if (decode(&frozen, page, times))
+				return 1;
+		free(bytes);
+	}
+	return fflush(stdout) ? 1 : 0;
+}
