@@ -1,6 +1,6 @@
 /*!
 Which registers, and whether the flags, matter at each point of a program: whether something may read what they hold
-before it is overwritten.
+before it is overwritten. The stack pointer always does, because interrupts and signals use the stack.
 
 Calls are followed into the functions that are called and back to the callers that there are. What a call reads,
 overwrites and leaves alone is known by the code of the callee ([`crate::Summaries`]); what matters where a function
@@ -18,6 +18,8 @@ pub struct Liveness {
     before: Vec<u64>,
     /// By function, where it returns.
     at_return: Vec<u64>,
+    /// Everywhere.
+    always: u64,
 }
 
 impl Liveness {
@@ -28,7 +30,7 @@ impl Liveness {
 
     /// The registers that matter in front of a block, as bits by [`kisa::Reg`], with [`crate::FLAGS`].
     pub fn before(&self, block: BlockIndex) -> u64 {
-        self.before[block.get()]
+        self.before[block.get()] | self.always
     }
 
     /// Those that matter behind each instruction of a block, in order.
@@ -48,7 +50,7 @@ impl Liveness {
         }
         let mut live = self.at_end(program, summaries, function, block);
         let behind = instructions.iter().rev().map(|(reads, overwrites)| {
-            let behind = live;
+            let behind = live | self.always;
             live = live & !overwrites | reads;
             behind
         });
@@ -117,7 +119,8 @@ impl<'p, P: Program> Solver<'p, P> {
             }
         }
         let touched = blocks.clone().map(|block| Touched::by(program, block)).collect();
-        let liveness = Liveness { before: vec![0; program.blocks()], at_return };
+        let liveness =
+            Liveness { before: vec![0; program.blocks()], at_return, always: summaries.always_live };
         let (pending, is_pending) = (blocks.collect(), vec![true; program.blocks()]);
         Solver { program, summaries, liveness, touched, functions, from, returns, pending, is_pending }
     }

@@ -63,7 +63,11 @@ pub struct Machine {
 }
 
 /// The summaries of all functions of a program.
-pub struct Summaries(Vec<Summary>);
+pub struct Summaries {
+    functions: Vec<Summary>,
+    /// What matters everywhere: interrupts and signals use the stack.
+    pub(crate) always_live: u64,
+}
 
 impl Summaries {
     /// Finds what calls of the functions of a program do.
@@ -81,18 +85,19 @@ impl Summaries {
                 }
             }
         }
-        let mut summaries = Summaries(vec![Summary::NOTHING; count]);
+        let mut summaries =
+            Summaries { functions: vec![Summary::NOTHING; count], always_live: bit(machine.stack_pointer) };
         let order = callees_first(&callees);
         let mut pending: BTreeSet<(usize, FunctionIndex)> =
             (0..count).map(|function| (order[function], function.into())).collect();
         while let Some((_, function)) = pending.pop_first() {
-            let known = summaries.0[function.get()];
+            let known = summaries.functions[function.get()];
             if known == Summary::UNKNOWN {
                 continue;
             }
             let found = known.join(summarise(program, machine, &summaries, function));
             if found != known {
-                summaries.0[function.get()] = found;
+                summaries.functions[function.get()] = found;
                 let callers = callers[function.get()].iter();
                 pending.extend(callers.map(|&caller| (order[caller.get()], caller)));
             }
@@ -103,7 +108,7 @@ impl Summaries {
     /// What a call does.
     pub fn get(&self, callee: Callee) -> Summary {
         match callee {
-            Callee::Function(function) => self.0[function.get()],
+            Callee::Function(function) => self.functions[function.get()],
             Callee::Unknown => Summary::UNKNOWN,
         }
     }
