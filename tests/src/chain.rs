@@ -22,8 +22,8 @@ pub const SHUFFLED: &str = "reach,layout";
 /// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores
 /// are to absolute addresses, as they may be in a kernel.
 pub const INSTRUMENTED: &str = "reach,instrument,layout";
-/// Every block split, every function with one more in front, a third of them with a store: every kind of edit. Stores as
-/// in [`INSTRUMENTED`].
+/// Every block split, every function with one more in front, a third of them with a store: every kind of edit; and what
+/// does not matter in front of a block overwritten. Stores as in [`INSTRUMENTED`].
 pub const EXERCISED: &str = "reach,exercise,layout";
 
 /// The commands of a failed test, as a script that runs them again.

@@ -10,6 +10,7 @@ derived: a pass edits code and data, and cannot leave an edge that says otherwis
 mod carried;
 
 pub mod edges;
+pub mod flow;
 pub mod graph;
 pub mod index;
 pub mod instructions;

@@ -10,14 +10,30 @@ has a graph says what its blocks are ([`Cfg`]) and what they hold. Why it is bui
 - *The solver computes states anew from those behind the predecessors* ([`solve`]), in Bourdoncle's order, instead of
   only ever adding to them. What a first round of a loop takes for a value, and the second disproves, is gone in the
   end; and a block without loops around it is visited once.
+- *Relocated fields are symbols* ([`kisa::Symbol`]), so that code that is not linked yet has values like any other.
+- *Conventions are shown, not believed* ([`Summaries`]). A register survives a call if the code of the callee gives it
+  back on every way to a return, hand-written callees and computed calls change everything, and what matters where a
+  function returns is what matters behind the calls of it ([`Liveness`]). The pass `exercise` of kopt overwrites what
+  does not matter in front of every block, and programs do what they did.
 */
 
 mod cfg;
+mod liveness;
 mod order;
+mod program;
 mod solve;
+mod summary;
 mod transfer;
 pub mod values;
 
 pub use cfg::{BlockIndex, Cfg};
+pub use liveness::Liveness;
+pub use program::{
+    Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, Way, bit,
+};
 pub use solve::{Analysis, Head, States, solve};
+pub use summary::{Machine, Summaries, Summary};
 pub use transfer::{Transfer, apply};
+
+#[cfg(test)]
+mod tests;

@@ -104,6 +104,12 @@ pub trait Rewritable: Isa {
     /// neither registers nor flags.
     fn encode_store_one(&self, out: &mut Vec<u8>) -> AddressField;
 
+    /// Appends an instruction that gives a register other contents, and changes nothing else.
+    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>);
+
+    /// Appends an instruction that gives the flags other contents, and changes nothing else.
+    fn encode_overwrite_flags(&self, out: &mut Vec<u8>);
+
     /// The length of the instruction at the start of `bytes` if it is one that assemblers pad with.
     fn padding_len(&self, bytes: &[u8]) -> Option<usize>;
 

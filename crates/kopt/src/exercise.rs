@@ -5,10 +5,15 @@ Pass `exercise`: every kind of edit, everywhere, and the program does what it di
 - Every function gets a block in front of its entry. For every third function that stores 1 to a byte in a data
   section of its own, and for the others it does nothing.
 - Every third function moves to a section of its own, of the same name.
+- Before that, what does not matter in front of a block ([`kflow::Liveness`]) is overwritten there: flags, and up to two
+  registers.
 
 Left alone is what another pass has to leave alone as well: patch sites, entries glued to what is in front of them,
-and for the store and the move what pass [`instrument`] says of code before paging.
+for the store and the move what pass [`instrument`] says of code before paging, and for what is
+overwritten what it says of position-independent functions.
 */
+
+mod overwrite;
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_PROGBITS};
@@ -30,6 +35,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("exercise");
     let early = instrument::early_code(graph);
     report.count("blocks split", split_blocks(graph));
+    overwrite::overwrite(graph, &mut report);
     let functions: Vec<FunctionId> = (0..graph.functions.len())
         .map(FunctionId::from)
         .filter(|&id| can_begin_otherwise(graph, id))

@@ -80,7 +80,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
 }
 
 /// The functions that find out their own address and compute with it, as a set of bits.
-fn position_independent(graph: &Graph) -> FixedBitSet {
+pub(crate) fn position_independent(graph: &Graph) -> FixedBitSet {
     let blocks = graph.node_ids().filter(|&node| graph.knows_own_address(node));
     let functions = blocks.filter_map(|node| graph.block(node).map(|block| block.function.get()));
     let mut all = FixedBitSet::with_capacity(graph.functions.len());

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{NameId, Names, Value};
 
-/// How many cells are kept; the oldest are forgotten first.
+/// How many cells are kept; the oldest are forgotten first, those in the frame last.
 const MAX_CELLS: usize = 32;
 
 /// An address: a sum of unknowns, each so many times, and a number.
@@ -56,9 +56,10 @@ impl Memory {
     }
 
     /// Notes what is there.
-    pub(super) fn note(&mut self, place: Place, width: u8, value: Value) {
+    pub(super) fn note(&mut self, place: Place, width: u8, value: Value, names: &Names) {
         if self.cells.len() >= MAX_CELLS {
-            self.cells.remove(0);
+            let outside = self.cells.iter().position(|cell| !cell.place.is_framed(names));
+            self.cells.remove(outside.unwrap_or(0));
         }
         self.cells.push(Cell { place, width, value });
     }
@@ -73,6 +74,24 @@ impl Memory {
     pub(super) fn write_anywhere(&mut self, names: &Names) {
         let exposed = self.is_exposed;
         self.cells.retain(|cell| !exposed && cell.place.is_framed(names));
+    }
+
+    /// All of the frame may be written.
+    pub(super) fn write_frame(&mut self, names: &Names) {
+        self.cells.retain(|cell| !cell.place.is_framed(names));
+    }
+
+    /// What is known of the bytes that may be among these.
+    pub(super) fn overlapping<'m>(
+        &'m self,
+        place: &'m Place,
+        width: u8,
+        names: &'m Names,
+    ) -> impl Iterator<Item = &'m Value> {
+        let touched = move |cell: &&Cell| {
+            !are_apart(&cell.place, cell.width, place, Some(width), self.is_exposed, names)
+        };
+        self.cells.iter().filter(touched).map(|cell| &cell.value)
     }
 
     /// Makes it hold for `other` too; where `widens`, what changes is forgotten.

@@ -7,6 +7,7 @@ and so that what a branch says of one copy holds of the others. An instruction t
 under its old names; whatever still had the old ones is forgotten then ([`State`]).
 */
 
+mod calls;
 mod memory;
 mod ranges;
 mod state;

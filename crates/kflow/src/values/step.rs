@@ -88,7 +88,7 @@ impl<'s> Step<'s> {
     }
 
     /// The place that an address expression names; `None` if a part of it is one of several terms.
-    fn place(&mut self, address: &Address) -> Option<Place> {
+    pub(super) fn place(&mut self, address: &Address) -> Option<Place> {
         let mask = self.names.mask;
         let mut place = Place { parts: SmallVec::new(), displacement: 0, segment: address.segment };
         let mut add = |term: Term, times: u8| {
@@ -152,7 +152,7 @@ impl<'s> Step<'s> {
         let loaded = self.make_other();
         let range = Range { low: 0, high: low_mask(width) & self.names.mask };
         self.state.ranges.limit(loaded, range, self.names);
-        self.state.memory.note(place, width, Value::one(loaded));
+        self.state.memory.note(place, width, Value::one(loaded), self.names);
         Value::one(loaded)
     }
 
@@ -310,7 +310,7 @@ impl Transfer for Step<'_> {
         };
         self.state.memory.write(&place, Some(width), self.names);
         if !self.maybe && !value.is_any() && width <= self.names.word {
-            self.state.memory.note(place, width, value);
+            self.state.memory.note(place, width, value, self.names);
         }
     }
 

@@ -10,6 +10,7 @@ use super::{
 mod branch;
 mod decode;
 mod operands;
+mod overwrite;
 mod semantics;
 mod store;
 
@@ -84,6 +85,14 @@ impl Rewritable for X86 {
 
     fn encode_store_one(&self, out: &mut Vec<u8>) -> AddressField {
         store::store_one(self.bits, out)
+    }
+
+    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) {
+        overwrite::overwrite(self.bits, reg, out)
+    }
+
+    fn encode_overwrite_flags(&self, out: &mut Vec<u8>) {
+        overwrite::overwrite_flags(out)
     }
 
     fn padding_len(&self, bytes: &[u8]) -> Option<usize> {

@@ -36,6 +36,9 @@ pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
 /// See [`crate::Isa::registers_read`].
 pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
     let Some(instruction) = decode::instruction(bits, bytes, 0) else { return u64::MAX };
+    if goes_elsewhere(&instruction) {
+        return u64::MAX;
+    }
     if clears(&instruction) {
         return 0;
     }
@@ -54,6 +57,27 @@ pub(super) fn reads_flags(bits: u32, bytes: &[u8]) -> bool {
         RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
     let Some(instruction) = decode::instruction(bits, bytes, 0) else { return true };
     instruction.rflags_read() & ASKED_FOR != 0
+}
+
+/// Whether it goes to a handler, to a hypervisor or to another program, which may read any register.
+fn goes_elsewhere(instruction: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(
+        instruction.mnemonic(),
+        Int | Syscall
+            | Sysenter
+            | Sysexit
+            | Sysexitq
+            | Sysret
+            | Sysretq
+            | Iret
+            | Iretd
+            | Iretq
+            | Vmcall
+            | Vmmcall
+            | Vmlaunch
+            | Vmresume
+    )
 }
 
 /// `xor %eax, %eax`: reads nothing that matters.

@@ -91,7 +91,7 @@ impl Look<'_> {
         };
         let mut known = false;
         let mut loads = Vec::new();
-        for operand in effects.iter().flat_map(operands) {
+        for operand in effects.iter().flat_map(Effect::operands) {
             if let Value::Load { from, width } = operand {
                 known = true;
                 if touched(from, width) {
@@ -301,23 +301,6 @@ impl Look<'_> {
     }
 }
 
-/// The operands of an effect.
-fn operands(effect: &Effect) -> impl Iterator<Item = Value> + use<> {
-    let (one, other) = match *effect {
-        Effect::Set { value, .. }
-        | Effect::MaybeSet { value, .. }
-        | Effect::SetSigned { value, .. }
-        | Effect::Store { value, .. }
-        | Effect::CompareZero { value, .. }
-        | Effect::Transfer(value) => (Some(value), None),
-        Effect::Binary { left, right, .. }
-        | Effect::Compare { left, right, .. }
-        | Effect::BranchIfCompared { left, right, .. } => (Some(left), Some(right)),
-        _ => (None, None),
-    };
-    one.into_iter().chain(other)
-}
-
 /// Whether an instruction does nothing but to compute an address.
 fn is_address(effects: &[Effect]) -> bool {
     matches!(effects, [Effect::Set { value: Value::Address(_), .. }])
@@ -333,7 +316,7 @@ pub(super) fn read_by(
     effects: &[Effect],
     in_question: impl Fn(Value) -> bool,
 ) -> Result<Option<ExitId>, Lost> {
-    let reading: Vec<&Effect> = effects.iter().filter(|effect| operands(effect).any(&in_question)).collect();
+    let reading: Vec<&Effect> = effects.iter().filter(|effect| effect.operands().any(&in_question)).collect();
     match reading[..] {
         [] => Ok(None),
         [Effect::Transfer(_)] => code.exit_at(at).map(Some).ok_or(Lost(at)),

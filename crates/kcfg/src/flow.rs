@@ -1,0 +1,344 @@
+/*!
+The graph as a program for the analyses of [`kflow`].
+
+What belongs together is one function there: a function and its cold part, and whatever jumps into the middle of
+another. Chunks of code, being hand-written or not understood, are callees of which nothing is known, and so is every
+computed call. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
+
+A trap handler that only prints the registers (`ud2` of `BUG`) makes no use of them here.
+*/
+
+use fixedbitset::FixedBitSet;
+use goblin::elf::sym::STT_GNU_IFUNC;
+use kflow::{BlockIndex, Callee, EVERYTHING, FLAGS, FunctionIndex, Instruction, Machine, Program, Then, Way};
+use kisa::{BranchKind, Effect};
+use smallvec::{SmallVec, smallvec};
+
+use crate::edges::{SiteIndex, for_each_successor};
+use crate::graph::{Dest, Graph, Life, Role, SymbolPlace, Target, Terminator};
+use crate::index::{FunctionId, NodeId};
+use crate::special::TableKind;
+
+/// The blocks of a graph that are alive, as a program.
+pub struct GraphProgram<'g> {
+    graph: &'g Graph,
+    /// The nodes of the blocks.
+    nodes: Vec<NodeId>,
+    /// By node, its block.
+    blocks: Vec<Option<BlockIndex>>,
+    functions: Vec<Vec<BlockIndex>>,
+    /// By block, its function.
+    function_of: Vec<FunctionIndex>,
+    /// By function, whether control may come to its beginning from where its callers do not tell, and to other places.
+    unknown_callers: FixedBitSet,
+    other_entries: FixedBitSet,
+    /// By block.
+    leaves_early: FixedBitSet,
+}
+
+impl<'g> GraphProgram<'g> {
+    /// The program that a graph is now.
+    pub fn of(graph: &'g Graph) -> GraphProgram<'g> {
+        let is_alive = |&node: &NodeId| graph.node(node).live && graph.block(node).is_some();
+        let nodes: Vec<NodeId> = graph.node_ids().filter(is_alive).collect();
+        let mut blocks = vec![None; graph.nodes.len()];
+        for (index, node) in nodes.iter().enumerate() {
+            blocks[node.get()] = Some(BlockIndex::from(index));
+        }
+        let mut program = GraphProgram {
+            graph,
+            blocks,
+            functions: Vec::new(),
+            function_of: vec![FunctionIndex(0); nodes.len()],
+            unknown_callers: FixedBitSet::new(),
+            other_entries: FixedBitSet::new(),
+            leaves_early: FixedBitSet::with_capacity(nodes.len()),
+            nodes,
+        };
+        program.group();
+        let sites = SiteIndex::of(graph);
+        program.find_entries();
+        program.find_early_exits(&sites);
+        program
+    }
+
+    /// What the analyses ask of the machine.
+    pub fn machine(&self) -> Machine {
+        let isa = self.graph.isa();
+        Machine {
+            word: self.graph.machine.word_size(),
+            registers: isa.registers(),
+            stack_pointer: isa.stack_pointer(),
+        }
+    }
+
+    /// The block that a node is; `None` for a chunk, or if it is not part of the program.
+    pub fn block(&self, node: NodeId) -> Option<BlockIndex> {
+        self.blocks[node.get()]
+    }
+
+    /// The function that a block belongs to.
+    pub fn function_of(&self, block: BlockIndex) -> FunctionIndex {
+        self.function_of[block.get()]
+    }
+
+    /// Makes functions of what belongs together.
+    fn group(&mut self) {
+        let graph = self.graph;
+        let mut groups = Groups((0..graph.functions.len()).collect());
+        for &node in &self.nodes {
+            let Some(block) = graph.block(node) else { continue };
+            for_each_successor(graph, &block.end, |to| {
+                if let Some(other) = graph.function_of(to).filter(|&other| other != block.function)
+                    && (graph.function(other).entry() != to || is_cold(graph, other))
+                {
+                    groups.join(block.function.get(), other.get());
+                }
+            });
+        }
+        let mut members: Vec<Vec<FunctionId>> = vec![Vec::new(); graph.functions.len()];
+        for function in 0..graph.functions.len() {
+            members[groups.of(function)].push(FunctionId::from(function));
+        }
+        for members in members.iter().filter(|members| !members.is_empty()) {
+            let entries = members.iter().filter(|&&function| !is_cold(graph, function));
+            let entries: Vec<NodeId> = entries.map(|&function| graph.function(function).entry()).collect();
+            let nodes = members.iter().flat_map(|&function| &graph.function(function).blocks);
+            let mut blocks: Vec<BlockIndex> = nodes.filter_map(|&node| self.block(node)).collect();
+            let first = entries.first().and_then(|&node| self.block(node));
+            if blocks.is_empty() {
+                continue;
+            }
+            let function = FunctionIndex::from(self.functions.len());
+            self.unknown_callers.grow(function.get() + 1);
+            self.other_entries.grow(function.get() + 1);
+            if let Some(place) = first.and_then(|first| blocks.iter().position(|&block| block == first)) {
+                blocks[..=place].rotate_right(1);
+            }
+            if first.is_none() || entries.len() > 1 {
+                self.unknown_callers.insert(function.get());
+                self.other_entries.insert(function.get());
+            }
+            for block in &blocks {
+                self.function_of[block.get()] = function;
+            }
+            self.functions.push(blocks);
+        }
+    }
+
+    /// Finds the functions that control may come to by addresses and names.
+    fn find_entries(&mut self) {
+        let graph = self.graph;
+        let mut named = FixedBitSet::with_capacity(self.nodes.len());
+        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+            let site = graph.site(node).and_then(|site| graph.resolve_node(site.target));
+            let end = site.and_then(|site| Some(&graph.block(site)?.end));
+            for reference in graph.refs_of(node) {
+                let is_way = match reference.role {
+                    Role::Callee | Role::Slot(_) | Role::Site => true,
+                    Role::Address => false,
+                };
+                let Some(to) = graph.resolve_node(reference.target).filter(|_| !is_way) else { continue };
+                // A table about a jump names where that goes.
+                let mut is_successor = false;
+                if let Some(end) = end {
+                    for_each_successor(graph, end, |next| is_successor |= next == to);
+                }
+                named.extend(self.block(to).filter(|_| !is_successor).map(BlockIndex::get));
+            }
+        }
+        named.extend(graph.roots.iter().filter_map(|root| self.block(root.node)).map(BlockIndex::get));
+        for symbol in &graph.symbols {
+            if let SymbolPlace::Node(node, _) = symbol.place
+                && let Some(block) = self.block(node)
+            {
+                if !self.is_entry(block) {
+                    named.insert(block.get());
+                }
+                // A call of it is one of the function whose address it returns.
+                if symbol.kind == STT_GNU_IFUNC {
+                    self.other_entries.insert(self.function_of(block).get());
+                }
+            }
+        }
+        for block in named.ones().map(BlockIndex::from) {
+            let function = self.function_of(block).get();
+            match self.is_entry(block) {
+                true => self.unknown_callers.insert(function),
+                false => self.other_entries.insert(function),
+            }
+        }
+    }
+
+    /// Finds the blocks that are patched, or go to a handler if they fault.
+    fn find_early_exits(&mut self, sites: &SiteIndex) {
+        for (index, &node) in self.nodes.iter().enumerate() {
+            let Some(block) = self.graph.block(node) else { continue };
+            let entries = sites.entries(node);
+            let leaves = |&entry: &NodeId| match self.graph.chunk(entry).map(|chunk| chunk.life) {
+                Some(Life::Site(TableKind::StaticKey)) => !matches!(block.end, Terminator::Branch { .. }),
+                Some(Life::Site(
+                    TableKind::Bug
+                    | TableKind::LockPrefix
+                    | TableKind::FunctionList
+                    | TableKind::ErrorInjection,
+                )) => false,
+                _ => true,
+            };
+            let is_fixed = block.fixed && entries.is_empty();
+            self.leaves_early.set(index, is_fixed || entries.iter().any(leaves));
+        }
+    }
+
+    fn is_entry(&self, block: BlockIndex) -> bool {
+        self.functions[self.function_of(block).get()][0] == block
+    }
+
+    /// The way to a node, which is called if `behind` says where it returns to.
+    fn way(&self, from: BlockIndex, to: Option<NodeId>, behind: Option<Then>) -> Way {
+        let block = to.and_then(|to| self.block(to));
+        let own = block.filter(|&to| self.function_of(to) == self.function_of(from) && behind.is_none());
+        if let Some(own) = own {
+            return Way::to(own);
+        }
+        let callee = match block.filter(|&to| self.is_entry(to)) {
+            Some(to) => Callee::Function(self.function_of(to)),
+            None => Callee::Unknown,
+        };
+        // A jump out of the function returns to its caller, if it is one to the beginning of another.
+        let is_middle = block.is_some_and(|to| !self.is_entry(to));
+        let then = behind.unwrap_or(if is_middle { Then::Anywhere } else { Then::Caller });
+        Way { condition: None, callee: Some(callee), then }
+    }
+
+    fn jump(&self, from: BlockIndex, dest: &Dest) -> Way {
+        match (self.graph.resolve_node(dest.target), dest.target) {
+            (Some(to), _) if dest.offset == 0 => self.way(from, Some(to), None),
+            (None, Target::Symbol(_)) if dest.offset == 0 => self.way(from, None, None),
+            _ => Way { condition: None, callee: Some(Callee::Unknown), then: Then::Anywhere },
+        }
+    }
+
+    /// Control goes on to a block, behind a call or not.
+    fn next(&self, from: BlockIndex, next: Option<NodeId>) -> Then {
+        match next.map(|next| self.way(from, Some(next), None)) {
+            None => Then::Nowhere,
+            Some(Way { callee: None, then, .. }) => then,
+            Some(_) => Then::Anywhere,
+        }
+    }
+}
+
+/// Sets of functions that belong together.
+struct Groups(Vec<usize>);
+
+impl Groups {
+    fn of(&mut self, mut member: usize) -> usize {
+        while self.0[member] != member {
+            self.0[member] = self.0[self.0[member]];
+            member = self.0[member];
+        }
+        member
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.of(one), self.of(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}
+
+fn is_cold(graph: &Graph, function: FunctionId) -> bool {
+    graph.function(function).name.contains(".cold")
+}
+
+impl Program for GraphProgram<'_> {
+    fn blocks(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex] {
+        &self.functions[function.get()]
+    }
+
+    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
+        let node = self.nodes[block.get()];
+        let Some(end) = self.graph.block(node).map(|block| &block.end) else { return SmallVec::new() };
+        let anywhere = Way { condition: None, callee: None, then: Then::Anywhere };
+        match end {
+            Terminator::FallThrough(next) => smallvec![self.way(block, Some(*next), None)],
+            Terminator::Jump(dest) => smallvec![self.jump(block, dest)],
+            Terminator::Branch { branch, taken, next } => {
+                let condition = Some(self.graph.isa().condition(*branch));
+                let condition = condition.filter(|_| branch.kind == BranchKind::Conditional);
+                smallvec![
+                    Way { condition, ..self.jump(block, taken) },
+                    Way {
+                        condition: condition.map(|condition| condition.inverse()),
+                        ..self.way(block, Some(*next), None)
+                    },
+                ]
+            }
+            Terminator::Call { next } => {
+                let callee = self.graph.callee(node).filter(|callee| callee.addend == 0);
+                let callee = callee.and_then(|callee| self.graph.resolve_node(callee.target));
+                smallvec![self.way(block, callee, Some(self.next(block, *next)))]
+            }
+            Terminator::IndirectCall { next } => {
+                smallvec![self.way(block, None, Some(self.next(block, *next)))]
+            }
+            Terminator::Switch(table) => {
+                let slots = self.graph.slots(*table).iter();
+                slots.map(|slot| self.way(block, self.graph.resolve_node(slot.target), None)).collect()
+            }
+            Terminator::Return => smallvec![Way { condition: None, callee: None, then: Then::Caller }],
+            Terminator::Trap { next } => {
+                let then = self.next(block, *next);
+                smallvec![Way { condition: None, callee: None, then }]
+            }
+            Terminator::Unreachable => SmallVec::new(),
+            Terminator::IndirectJump | Terminator::Patched { .. } => smallvec![anywhere],
+        }
+    }
+
+    fn read_by_exit(&self, block: BlockIndex) -> u64 {
+        match self.graph.block(self.nodes[block.get()]).map(|block| &block.end) {
+            Some(Terminator::Branch { branch, .. }) if branch.kind == BranchKind::Conditional => FLAGS,
+            _ => 0,
+        }
+    }
+
+    fn may_leave_early(&self, block: BlockIndex) -> bool {
+        self.leaves_early.contains(block.get())
+    }
+
+    fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {
+        let isa = self.graph.isa();
+        let instructions = self.graph.instructions(self.nodes[block.get()]);
+        let Some(instructions) = instructions else {
+            return f(Instruction { effects: &[], reads: EVERYTHING, reads_unseen: true });
+        };
+        for instruction in &instructions {
+            let (bytes, effects) = (instruction.bytes, &instruction.effects);
+            let has_memory = isa.memory_operand(bytes, 0).is_some_and(|operand| operand.width > 0)
+                || isa.string_registers(bytes) != 0;
+            let says_so =
+                |effect: &Effect| effect.memory_read().next().is_some() || effect.memory_written().is_some();
+            let calls = effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }));
+            let flags = if isa.reads_flags(bytes) { FLAGS } else { 0 };
+            let reads = if calls { EVERYTHING } else { isa.registers_read(bytes, 0) | flags };
+            f(Instruction { effects, reads, reads_unseen: has_memory && !effects.iter().any(says_so) });
+        }
+    }
+
+    fn has_unknown_callers(&self, function: FunctionIndex) -> bool {
+        self.unknown_callers.contains(function.get())
+    }
+
+    fn has_other_entries(&self, function: FunctionIndex) -> bool {
+        self.other_entries.contains(function.get())
+    }
+}

@@ -1,0 +1,60 @@
+//! What is live in compiled functions, and what calls of them do, by `fixtures/cfg/live.c`.
+
+mod common;
+
+use common::{Dir, View, lift};
+use kcfg::flow::GraphProgram;
+use kcfg::graph::Graph;
+use kflow::{Callee, FLAGS, Liveness, Summaries, Summary, bit};
+use kisa::Reg;
+use kisa::x86::registers::{EAX, EBX, ECX, EDI, EDX, ESI};
+
+/// Calls of functions are known by the code of these, with registers as bits.
+fn summary(graph: &Graph, function: &str) -> Summary {
+    let program = GraphProgram::of(graph);
+    let summaries = Summaries::of(&program, program.machine());
+    let entry = View::of(graph).blocks(function)[0];
+    summaries.get(Callee::Function(program.function_of(program.block(entry).unwrap())))
+}
+
+fn live_at(graph: &Graph, function: &str) -> u64 {
+    let program = GraphProgram::of(graph);
+    let summaries = Summaries::of(&program, program.machine());
+    let entry = View::of(graph).blocks(function)[0];
+    Liveness::of(&program, &summaries).before(program.block(entry).unwrap())
+}
+
+fn set(registers: &[Reg]) -> u64 {
+    registers.iter().fold(0, |set, &reg| set | bit(reg))
+}
+
+const GENERAL: &[Reg] = &[EAX, ECX, EDX, EBX, ESI, EDI];
+
+#[test]
+fn calls_are_known_by_the_code_of_the_callee() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile("live.c", &["-O2", "-fomit-frame-pointer"])]);
+    // Its argument comes in %eax, and no other register matters to it.
+    let leaf = summary(&graph, "leaf");
+    assert_eq!((leaf.reads & set(GENERAL), leaf.writes_frame), (set(&[EAX]), false));
+    assert_eq!(leaf.changes & set(&[EBX, ESI, EDI]), 0);
+    // It saves what it changes of the others, across calls of `leaf`.
+    let saves = summary(&graph, "saves");
+    assert_ne!(saves, Summary::UNKNOWN);
+    assert_eq!(saves.changes & set(&[EBX, ESI, EDI]), 0);
+    assert_eq!(saves.reads & set(&[EBX, ESI, EDI]), 0);
+    assert_eq!(saves.reads & set(&[EAX, EDX]), set(&[EAX, EDX]));
+    // What a computed call does is not known, nor is what hand-written code does.
+    assert_eq!(summary(&graph, "computed"), Summary::UNKNOWN);
+    assert_eq!(summary(&graph, "outside"), Summary::UNKNOWN);
+}
+
+#[test]
+fn arguments_matter_and_the_rest_by_its_callers() {
+    let dir = Dir::new();
+    let graph = lift(&[dir.compile("live.c", &["-O2", "-fomit-frame-pointer"])]);
+    // Nobody else calls it, and its only caller overwrites the flags behind the call.
+    assert_eq!(live_at(&graph, "leaf") & (set(&[EAX]) | FLAGS), set(&[EAX]));
+    // Anybody may call it: what it leaves as it was matters.
+    assert_eq!(live_at(&graph, "saves") & set(&[EBX, ESI, EDI]), set(&[EBX, ESI, EDI]));
+}

@@ -1,0 +1,166 @@
+/*!
+Which registers, and whether the flags, matter at each point of a program: whether something may read what they hold
+before it is overwritten.
+
+Calls are followed into the functions that are called and back to the callers that there are. What a call reads,
+overwrites and leaves alone is known by the code of the callee ([`crate::Summaries`]); what matters where a function
+returns is what matters behind the calls of it. Where that cannot be known, because a function has callers that are
+not known, or calls one that is not, everything matters.
+*/
+
+use crate::BlockIndex;
+use crate::program::{Callee, EVERYTHING, FunctionIndex, Program, Then};
+use crate::summary::{Summaries, Touched};
+
+/// What matters in front of each block of a program.
+pub struct Liveness {
+    /// By block.
+    before: Vec<u64>,
+    /// By function, where it returns.
+    at_return: Vec<u64>,
+}
+
+impl Liveness {
+    /// Finds what matters where.
+    pub fn of(program: &impl Program, summaries: &Summaries) -> Liveness {
+        Solver::new(program, summaries).solve()
+    }
+
+    /// The registers that matter in front of a block, as bits by [`kisa::Reg`], with [`crate::FLAGS`].
+    pub fn before(&self, block: BlockIndex) -> u64 {
+        self.before[block.get()]
+    }
+
+    /// Those that matter behind each instruction of a block, in order.
+    pub fn within(
+        &self,
+        program: &impl Program,
+        summaries: &Summaries,
+        function: FunctionIndex,
+        block: BlockIndex,
+    ) -> Vec<u64> {
+        let mut instructions = Vec::new();
+        program.for_each_instruction(block, &mut |instruction| {
+            instructions.push((instruction.reads, instruction.overwrites()));
+        });
+        if program.may_leave_early(block) {
+            return vec![EVERYTHING; instructions.len()];
+        }
+        let mut live = self.at_end(program, summaries, function, block);
+        let behind = instructions.iter().rev().map(|(reads, overwrites)| {
+            let behind = live;
+            live = live & !overwrites | reads;
+            behind
+        });
+        let mut behind: Vec<u64> = behind.collect();
+        behind.reverse();
+        behind
+    }
+
+    /// What matters behind the last instruction of a block, its exit included.
+    fn at_end(
+        &self,
+        program: &impl Program,
+        summaries: &Summaries,
+        function: FunctionIndex,
+        block: BlockIndex,
+    ) -> u64 {
+        let ways = program.ways(block);
+        let live = ways.iter().map(|way| {
+            let behind = match way.then {
+                Then::Block(to) => self.before[to.get()],
+                Then::Caller => self.at_return[function.get()],
+                Then::Nowhere => 0,
+                Then::Anywhere => EVERYTHING,
+            };
+            summaries.live_before(way, behind)
+        });
+        live.fold(program.read_by_exit(block), |all, live| all | live)
+    }
+}
+
+struct Solver<'p, P> {
+    program: &'p P,
+    summaries: &'p Summaries,
+    liveness: Liveness,
+    touched: Vec<Touched>,
+    /// By block, its function.
+    functions: Vec<FunctionIndex>,
+    /// By block, those whose ways lead there.
+    from: Vec<Vec<BlockIndex>>,
+    /// By function, the blocks that return from it, to its caller or with a call of another function.
+    returns: Vec<Vec<BlockIndex>>,
+    pending: Vec<BlockIndex>,
+    is_pending: Vec<bool>,
+}
+
+impl<'p, P: Program> Solver<'p, P> {
+    fn new(program: &'p P, summaries: &'p Summaries) -> Solver<'p, P> {
+        let blocks = (0..program.blocks()).map(BlockIndex::from);
+        let mut functions = vec![FunctionIndex(0); program.blocks()];
+        let mut returns = vec![Vec::new(); program.functions()];
+        let mut from = vec![Vec::new(); program.blocks()];
+        let mut at_return = vec![0; program.functions()];
+        for function in (0..program.functions()).map(FunctionIndex::from) {
+            if program.has_unknown_callers(function) || program.has_other_entries(function) {
+                at_return[function.get()] = EVERYTHING;
+            }
+            for &block in program.blocks_of(function) {
+                functions[block.get()] = function;
+                for way in program.ways(block) {
+                    match way.then {
+                        Then::Block(to) => from[to.get()].push(block),
+                        Then::Caller => returns[function.get()].push(block),
+                        Then::Nowhere | Then::Anywhere => {}
+                    }
+                }
+            }
+        }
+        let touched = blocks.clone().map(|block| Touched::by(program, block)).collect();
+        let liveness = Liveness { before: vec![0; program.blocks()], at_return };
+        let (pending, is_pending) = (blocks.collect(), vec![true; program.blocks()]);
+        Solver { program, summaries, liveness, touched, functions, from, returns, pending, is_pending }
+    }
+
+    fn solve(mut self) -> Liveness {
+        while let Some(block) = self.pending.pop() {
+            self.is_pending[block.get()] = false;
+            self.visit(block);
+        }
+        self.liveness
+    }
+
+    fn visit(&mut self, block: BlockIndex) {
+        let function = self.functions[block.get()];
+        let live = self.liveness.at_end(self.program, self.summaries, function, block);
+        let before = self.touched[block.get()].live_before(live);
+        for way in self.program.ways(block) {
+            let Some(Callee::Function(callee)) = way.callee else { continue };
+            let behind = match way.then {
+                Then::Block(to) => self.liveness.before[to.get()],
+                Then::Caller => self.liveness.at_return[function.get()],
+                Then::Nowhere => 0,
+                Then::Anywhere => EVERYTHING,
+            };
+            let known = &mut self.liveness.at_return[callee.get()];
+            if *known | behind != *known {
+                *known |= behind;
+                let returns = std::mem::take(&mut self.returns[callee.get()]);
+                returns.iter().for_each(|&block| self.add(block));
+                self.returns[callee.get()] = returns;
+            }
+        }
+        if before != self.liveness.before[block.get()] {
+            self.liveness.before[block.get()] = before;
+            let from = std::mem::take(&mut self.from[block.get()]);
+            from.iter().for_each(|&block| self.add(block));
+            self.from[block.get()] = from;
+        }
+    }
+
+    fn add(&mut self, block: BlockIndex) {
+        if !std::mem::replace(&mut self.is_pending[block.get()], true) {
+            self.pending.push(block);
+        }
+    }
+}

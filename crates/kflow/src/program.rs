@@ -1,0 +1,183 @@
+//! What the analyses across functions ask of a program.
+
+use kisa::{Condition, Effect, Flags, Reg};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::{BlockIndex, Cfg};
+
+/// The flags, among the registers of a set of bits.
+pub const FLAGS: u64 = 1 << 63;
+
+/// Every register, and the flags.
+pub const EVERYTHING: u64 = u64::MAX;
+
+/// A register as a set of bits.
+pub fn bit(reg: Reg) -> u64 {
+    1 << reg.0
+}
+
+/// The number of a function of a program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FunctionIndex(pub u32);
+
+impl FunctionIndex {
+    /// The number as a `usize`, to index a slice.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl From<usize> for FunctionIndex {
+    fn from(index: usize) -> FunctionIndex {
+        FunctionIndex(index as u32)
+    }
+}
+
+/// A program: functions made of blocks, which are numbered throughout the program.
+pub trait Program {
+    /// How many blocks there are.
+    fn blocks(&self) -> usize;
+
+    /// How many functions there are.
+    fn functions(&self) -> usize;
+
+    /// The blocks of a function; the first is where it begins. Each block belongs to one function.
+    fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex];
+
+    /// The ways out of a block.
+    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]>;
+
+    /// The registers, and the flags, that deciding between those ways reads, instructions aside.
+    fn read_by_exit(&self, block: BlockIndex) -> u64;
+
+    /// Whether control may also leave a block from any of its instructions, for a handler that is not known: where an
+    /// instruction may fault, or is patched.
+    fn may_leave_early(&self, block: BlockIndex) -> bool;
+
+    /// Calls `f` with each instruction of a block, in order.
+    fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>));
+
+    /// Whether control may come to the beginning of a function from where the ways of the blocks do not tell.
+    fn has_unknown_callers(&self, function: FunctionIndex) -> bool;
+
+    /// Whether it may come so to another block of the function.
+    fn has_other_entries(&self, function: FunctionIndex) -> bool;
+}
+
+/// One way out of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// What has to hold of the last comparison for control to go this way, if that is known.
+    pub condition: Option<Condition>,
+    /// Which function is called on the way.
+    pub callee: Option<Callee>,
+    /// Where control goes then.
+    pub then: Then,
+}
+
+impl Way {
+    /// The way to a block without a condition.
+    pub fn to(block: BlockIndex) -> Way {
+        Way { condition: None, callee: None, then: Then::Block(block) }
+    }
+}
+
+/// A called function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Callee {
+    /// This one.
+    Function(FunctionIndex),
+    /// One of which nothing is known: the target is computed, or it is hand-written.
+    Unknown,
+}
+
+/// Where control goes, behind a call if there is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// To a block of the same function.
+    Block(BlockIndex),
+    /// Back to the caller.
+    Caller,
+    /// Nowhere: the call does not come back, or control does not get here.
+    Nowhere,
+    /// It is not known where.
+    Anywhere,
+}
+
+/// One instruction of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Instruction<'a> {
+    /// What it computes.
+    pub effects: &'a [Effect],
+    /// The registers that it reads, [`FLAGS`] among them: all that it does, whatever its effects say.
+    pub reads: u64,
+    /// Whether it may read memory that its effects do not say.
+    pub reads_unseen: bool,
+}
+
+impl Instruction<'_> {
+    /// The registers of which it leaves nothing as it was, [`FLAGS`] among them.
+    pub fn overwrites(&self) -> u64 {
+        // What happens on a condition may not happen.
+        let certain = self.effects.iter().take_while(|effect| !matches!(effect, Effect::OnlyIf(_)));
+        certain.fold(0, |set, effect| {
+            let flags = if effect.flags() == Flags::Overwritten { FLAGS } else { 0 };
+            set | effect.registers_overwritten() | flags
+        })
+    }
+
+    /// The registers that it may change, [`FLAGS`] among them.
+    pub fn writes(&self) -> u64 {
+        self.effects.iter().fold(0, |set, effect| {
+            let flags = if effect.flags() == Flags::Kept { 0 } else { FLAGS };
+            set | effect.registers_written() | flags
+        })
+    }
+}
+
+/// A function of a program as a graph of its own.
+pub struct FunctionCfg {
+    /// The blocks of the program that its blocks are.
+    pub blocks: Vec<BlockIndex>,
+    /// The ways out of each.
+    pub ways: Vec<SmallVec<[Way; 2]>>,
+    successors: Vec<SmallVec<[BlockIndex; 2]>>,
+}
+
+impl FunctionCfg {
+    /// The graph of a function.
+    pub fn of(program: &impl Program, function: FunctionIndex) -> FunctionCfg {
+        let blocks = program.blocks_of(function).to_vec();
+        let own: FxHashMap<BlockIndex, BlockIndex> =
+            blocks.iter().enumerate().map(|(index, &block)| (block, BlockIndex::from(index))).collect();
+        let ways: Vec<SmallVec<[Way; 2]>> = blocks.iter().map(|&block| program.ways(block)).collect();
+        let successors = ways.iter().map(|ways| {
+            let mut successors = SmallVec::new();
+            for way in ways {
+                let Then::Block(to) = way.then else { continue };
+                if let Some(&to) = own.get(&to).filter(|&to| !successors.contains(to)) {
+                    successors.push(to);
+                }
+            }
+            successors
+        });
+        let successors = successors.collect();
+        FunctionCfg { blocks, ways, successors }
+    }
+
+    /// Which of the successors of a block a way leads to.
+    pub fn successor(&self, block: BlockIndex, to: BlockIndex) -> Option<usize> {
+        self.successors[block.get()].iter().position(|next| self.blocks[next.get()] == to)
+    }
+}
+
+impl Cfg for FunctionCfg {
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn successors(&self, block: BlockIndex) -> &[BlockIndex] {
+        &self.successors[block.get()]
+    }
+}

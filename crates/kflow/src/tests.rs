@@ -1,0 +1,394 @@
+//! Summaries of functions and liveness, over small programs of x86 instructions.
+
+use kisa::x86::I386;
+use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDX, ESI, ESP};
+use kisa::{Condition, Effect, Isa, Reg, Rewritable};
+use smallvec::SmallVec;
+
+use super::*;
+
+const MACHINE: Machine = Machine { word: 4, registers: 8, stack_pointer: ESP };
+
+#[derive(Default)]
+struct Block {
+    code: &'static [u8],
+    ways: Vec<Way>,
+    reads: u64,
+    leaves_early: bool,
+}
+
+/// Functions, each a list of blocks. Nobody else calls them, but for those that are listed.
+#[derive(Default)]
+struct Test {
+    blocks: Vec<Block>,
+    functions: Vec<Vec<BlockIndex>>,
+    called_by_others: Vec<usize>,
+    entered_elsewhere: Vec<usize>,
+}
+
+impl Test {
+    /// Adds a function of these blocks.
+    fn function(&mut self, blocks: impl IntoIterator<Item = Block>) -> &mut Test {
+        let first = self.blocks.len();
+        self.blocks.extend(blocks);
+        self.functions.push((first..self.blocks.len()).map(BlockIndex::from).collect());
+        self
+    }
+
+    fn summary(&self, function: usize) -> Summary {
+        Summaries::of(self, MACHINE).get(Callee::Function(function.into()))
+    }
+
+    /// What matters in front of a block.
+    fn before(&self, block: usize) -> u64 {
+        Liveness::of(self, &Summaries::of(self, MACHINE)).before(block.into())
+    }
+}
+
+impl Program for Test {
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex] {
+        &self.functions[function.get()]
+    }
+
+    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
+        self.blocks[block.get()].ways.iter().copied().collect()
+    }
+
+    fn read_by_exit(&self, block: BlockIndex) -> u64 {
+        self.blocks[block.get()].reads
+    }
+
+    fn may_leave_early(&self, block: BlockIndex) -> bool {
+        self.blocks[block.get()].leaves_early
+    }
+
+    fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {
+        let mut bytes = self.blocks[block.get()].code;
+        while !bytes.is_empty() {
+            let mut effects = Vec::new();
+            I386.relocated_effects(bytes, &[], &mut effects);
+            let flags = if I386.reads_flags(bytes) { FLAGS } else { 0 };
+            let unseen = I386.memory_operand(bytes, 0).is_some_and(|operand| operand.width > 0)
+                && !effects.iter().any(|effect: &Effect| {
+                    effect.memory_read().next().is_some() || effect.memory_written().is_some()
+                });
+            let reads = I386.registers_read(bytes, 0) | flags;
+            f(Instruction { effects: &effects, reads, reads_unseen: unseen });
+            bytes = &bytes[usize::from(I386.decode(bytes, 0).unwrap().len)..];
+        }
+    }
+
+    fn has_other_entries(&self, function: FunctionIndex) -> bool {
+        self.entered_elsewhere.contains(&function.get())
+    }
+
+    fn has_unknown_callers(&self, function: FunctionIndex) -> bool {
+        self.called_by_others.contains(&function.get())
+    }
+}
+
+const RETURN: Way = Way { condition: None, callee: None, then: Then::Caller };
+
+fn call(function: u32, then: Then) -> Way {
+    Way { condition: None, callee: Some(Callee::Function(FunctionIndex(function))), then }
+}
+
+fn block(code: &'static [u8], ways: impl Into<Vec<Way>>) -> Block {
+    Block { code, ways: ways.into(), ..Block::default() }
+}
+
+/// A block that ends with a conditional branch.
+fn branch(code: &'static [u8], condition: Condition, taken: u32, next: u32) -> Block {
+    let way = |condition, to| Way { condition: Some(condition), ..Way::to(BlockIndex(to)) };
+    let ways = vec![way(condition, taken), way(condition.inverse(), next)];
+    Block { code, ways, reads: FLAGS, ..Block::default() }
+}
+
+fn to(block: u32) -> Way {
+    Way::to(BlockIndex(block))
+}
+
+fn set(registers: &[Reg]) -> u64 {
+    registers.iter().fold(0, |set, &reg| set | bit(reg))
+}
+
+#[test]
+fn what_is_overwritten_does_not_matter() {
+    let mut test = Test::default();
+    // mov %eax,%ecx; add %esi,%ecx; ret
+    test.function([block(b"\x89\xc1\x01\xf1\xc3", [RETURN])]);
+    assert_eq!(test.before(0), set(&[EAX, ESI, ESP]), "nobody looks at what it returns");
+    test.called_by_others.push(0);
+    assert_eq!(test.before(0), EVERYTHING & !bit(ECX));
+    let summaries = Summaries::of(&test, MACHINE);
+    let within = Liveness::of(&test, &summaries).within(&test, &summaries, FunctionIndex(0), BlockIndex(0));
+    assert_eq!(within, [EVERYTHING, EVERYTHING, EVERYTHING]);
+}
+
+#[test]
+fn parts_and_conditions_overwrite_nothing() {
+    let before = |code| {
+        let mut test = Test::default();
+        test.function([block(code, [RETURN])]).called_by_others.push(0);
+        test.before(0)
+    };
+    // mov $1,%ecx; mov $1,%cl; mov $1,%ch; cmove %eax,%ecx
+    assert_eq!(before(b"\xb9\x01\0\0\0\xc3"), EVERYTHING & !bit(ECX));
+    assert_eq!(before(b"\xb1\x01\xc3"), EVERYTHING);
+    assert_eq!(before(b"\xb5\x01\xc3"), EVERYTHING);
+    assert_eq!(before(b"\x0f\x44\xc8\xc3"), EVERYTHING);
+    // xor %ecx,%ecx reads nothing; its flags are followed as changed, not as overwritten.
+    assert_eq!(before(b"\x31\xc9\xc3"), EVERYTHING & !bit(ECX));
+}
+
+#[test]
+fn flags_matter_until_they_are_overwritten() {
+    let before = |code| {
+        let mut test = Test::default();
+        test.function([
+            branch(code, Condition::Below, 1, 2),
+            block(b"\xc3", [RETURN]),
+            block(b"\xc3", [RETURN]),
+        ]);
+        test.before(0) & FLAGS
+    };
+    // cmp %eax,%ecx; mov %eax,%ecx; inc %ecx, which leaves the carry; adc %eax,%ecx; cmp and adc
+    assert_eq!(before(b"\x39\xc1"), 0);
+    assert_eq!(before(b"\x89\xc1"), FLAGS);
+    assert_eq!(before(b"\x41"), FLAGS);
+    assert_eq!(before(b"\x11\xc1"), FLAGS);
+    assert_eq!(before(b"\x11\xc1\x39\xc1"), FLAGS);
+    assert_eq!(before(b"\x39\xc1\x11\xc1"), 0);
+}
+
+#[test]
+fn ways_are_joined() {
+    let mut test = Test::default();
+    // test %eax,%eax; je 2  |  mov %ebx,%ecx; jmp 3  |  mov %esi,%ecx  |  mov %ecx,(%edx); ret
+    test.function([
+        branch(b"\x85\xc0", Condition::Equal, 2, 1),
+        block(b"\x89\xd9", [to(3)]),
+        block(b"\x89\xf1", [to(3)]),
+        block(b"\x89\x0a\xc3", [RETURN]),
+    ]);
+    assert_eq!(test.before(0), set(&[EAX, EBX, ESI, EDX, ESP]));
+    assert_eq!(test.before(1), set(&[EBX, EDX, ESP]));
+    assert_eq!(test.before(3), set(&[ECX, EDX, ESP]));
+}
+
+#[test]
+fn loops_settle() {
+    let mut test = Test::default();
+    // mov $9,%ecx  |  add %ebx,%eax; dec %ecx; jne 1  |  mov %eax,(%edx); ret
+    test.function([
+        block(b"\xb9\x09\0\0\0", [to(1)]),
+        branch(b"\x01\xd8\x49", Condition::NotEqual, 1, 2),
+        block(b"\x89\x02\xc3", [RETURN]),
+    ]);
+    // Of the flags, `add` and `dec` overwrite none for sure.
+    assert_eq!(test.before(0), set(&[EAX, EBX, EDX, ESP]) | FLAGS);
+    assert_eq!(test.before(1), set(&[EAX, EBX, ECX, EDX, ESP]) | FLAGS);
+}
+
+/// A function that calls another, and then stores `%ebx` and `%ecx`.
+fn with_callee(callee: Block) -> Test {
+    let mut test = Test::default();
+    // call 1  |  mov %ebx,(%ecx); ret
+    let caller = block(b"\xe8\0\0\0\0", [call(1, Then::Block(BlockIndex(1)))]);
+    test.function([caller, block(b"\x89\x19\xc3", [RETURN])]).function([callee]);
+    test
+}
+
+#[test]
+fn callees_are_known_by_their_code() {
+    // mov %eax,%edx; ret
+    let test = with_callee(block(b"\x89\xc2\xc3", [RETURN]));
+    assert_eq!(test.summary(1).changes, bit(EDX) | FLAGS);
+    assert_eq!(test.summary(1).reads, bit(EAX) | bit(ESP));
+    assert_eq!(test.summary(1).overwrites & 0xff, bit(EDX));
+    assert_eq!(test.before(0), set(&[EAX, EBX, ECX, ESP]), "a scratch register that it leaves alone");
+    // mov $1,%ecx; ret
+    let test = with_callee(block(b"\xb9\x01\0\0\0\xc3", [RETURN]));
+    assert_eq!(test.before(0), set(&[EBX, ESP]));
+    // hand-written: mov $1,%ebx; ret
+    let test = with_callee(block(b"\xbb\x01\0\0\0\xc3", [RETURN]));
+    assert_eq!(test.before(0), set(&[ECX, ESP]), "it does not keep what others do");
+}
+
+#[test]
+fn what_is_restored_is_neither_read_nor_changed() {
+    // push %ebx; mov %eax,%ebx; mov %ebx,%edx; pop %ebx; ret
+    let saves = b"\x53\x89\xc3\x89\xda\x5b\xc3";
+    let test = with_callee(block(saves, [RETURN]));
+    let summary = test.summary(1);
+    assert_eq!(summary.changes, bit(EDX) | FLAGS);
+    assert_eq!(summary.reads, set(&[EAX, ESP]));
+    assert_eq!(summary.overwrites & bit(EBX), 0);
+    assert_eq!(test.before(0), set(&[EAX, EBX, ECX, ESP]));
+    // What the caller makes use of matters where it is restored.
+    assert_eq!(test.before(2), set(&[EAX, EBX, ECX, ESP]));
+    // push %ebp; mov %esp,%ebp; push %ebx; sub $8,%esp; mov $1,%ebx; mov %ebx,-8(%ebp); lea -4(%ebp),%esp; pop %ebx;
+    // pop %ebp; ret
+    let frame = b"\x55\x89\xe5\x53\x83\xec\x08\xbb\x01\0\0\0\x89\x5d\xf8\x8d\x65\xfc\x5b\x5d\xc3";
+    let summary = with_callee(block(frame, [RETURN])).summary(1);
+    assert_eq!((summary.changes & 0xff, summary.writes_frame), (0, false));
+    assert_eq!(summary.reads & set(&[EBX, EBP]), 0);
+}
+
+#[test]
+fn what_is_saved_and_used_is_read() {
+    // push %ebx; mov %ebx,%eax; pop %ebx; ret
+    let summary = with_callee(block(b"\x53\x89\xd8\x5b\xc3", [RETURN])).summary(1);
+    assert_eq!((summary.reads & bit(EBX), summary.changes & bit(EBX)), (bit(EBX), 0));
+    // push %ebx; mov (%esp),%eax; pop %ebx; ret: from where it was saved
+    let summary = with_callee(block(b"\x53\x8b\x04\x24\x5b\xc3", [RETURN])).summary(1);
+    assert_eq!((summary.reads & bit(EBX), summary.changes & bit(EBX)), (bit(EBX), 0));
+    // push %ebx; movzbl 1(%esp),%eax; pop %ebx; ret: a part of it
+    let summary = with_callee(block(b"\x53\x0f\xb6\x44\x24\x01\x5b\xc3", [RETURN])).summary(1);
+    assert_eq!(summary.reads & bit(EBX), bit(EBX));
+    // push %ebx; movd (%esp),%mm0; pop %ebx; ret: the model does not know what that reads
+    let summary = with_callee(block(b"\x53\x0f\x6e\x04\x24\x5b\xc3", [RETURN])).summary(1);
+    assert_eq!(summary.reads & bit(EBX), bit(EBX));
+}
+
+#[test]
+fn what_is_not_restored_is_changed() {
+    let changes = |code| with_callee(block(code, [RETURN])).summary(1).changes & set(&[EBX, ESI, ESP]);
+    // push %ebx; pop %esi; ret
+    assert_eq!(changes(b"\x53\x5e\xc3"), bit(ESI));
+    // push %ebx; mov %eax,(%esp); pop %ebx; ret
+    assert_eq!(changes(b"\x53\x89\x04\x24\x5b\xc3"), bit(EBX));
+    // push %ebx; push %esi; pop %ebx; pop %esi; ret
+    assert_eq!(changes(b"\x53\x56\x5b\x5e\xc3"), bit(EBX) | bit(ESI));
+    // push %ebx; mov $1,%ebx; mov %esp,%edx; mov %edx,(%eax); mov %ecx,(%esi); pop %ebx; ret: others know the
+    // frame, with the return address in it.
+    assert_eq!(changes(b"\x53\xbb\x01\0\0\0\x89\xe2\x89\x10\x89\x0e\x5b\xc3"), set(&[EBX, ESI, ESP]));
+    // push %ebx; mov %ecx,(%eax); pop %ebx; ret: they do not
+    assert_eq!(changes(b"\x53\x89\x08\x5b\xc3"), 0);
+    // push %eax; ret: to somewhere else. pop %ecx; jmp *%ecx as well; it is the caller of the test that knows no better
+    assert_eq!(with_callee(block(b"\x50\xc3", [RETURN])).summary(1), Summary::UNKNOWN);
+    // mov %eax,(%esp); ret
+    assert_eq!(with_callee(block(b"\x89\x04\x24\xc3", [RETURN])).summary(1), Summary::UNKNOWN);
+    // ret $8 takes arguments off the stack; pop %ecx; ret returns to the caller of the caller.
+    assert_eq!(with_callee(block(b"\xc2\x08\0", [RETURN])).summary(1), Summary::UNKNOWN);
+    assert_eq!(with_callee(block(b"\x59\xc3", [RETURN])).summary(1), Summary::UNKNOWN);
+}
+
+#[test]
+fn the_frame_of_the_caller() {
+    let writes = |code| with_callee(block(code, [RETURN])).summary(1).writes_frame;
+    // mov %eax,4(%esp); mov %eax,-4(%esp); mov %eax,(%esp,%ecx,4) with ret each
+    assert!(writes(b"\x89\x44\x24\x04\xc3"));
+    assert!(!writes(b"\x89\x44\x24\xfc\xc3"));
+    // A caller that saves a register does not find it again then.
+    let mut test = Test::default();
+    // push %ebx; mov $1,%ebx; call 1  |  pop %ebx; ret
+    let caller = || {
+        let way = call(1, Then::Block(BlockIndex(1)));
+        [block(b"\x53\xbb\x01\0\0\0\xe8\0\0\0\0", [way]), block(b"\x5b\xc3", [RETURN])]
+    };
+    test.function(caller()).function([block(b"\x89\x44\x24\x04\xc3", [RETURN])]);
+    assert_eq!(test.summary(0).changes & bit(EBX), bit(EBX));
+    let mut test = Test::default();
+    test.function(caller()).function([block(b"\x89\x44\x24\xfc\xc3", [RETURN])]);
+    assert_eq!(test.summary(0).changes & bit(EBX), 0);
+}
+
+#[test]
+fn unknown_callees_read_and_change_everything() {
+    let way = Way { condition: None, callee: Some(Callee::Unknown), then: Then::Block(BlockIndex(1)) };
+    let mut test = Test::default();
+    // push %ebx; mov $1,%ebx; call *%eax  |  pop %ebx; ret
+    test.function([block(b"\x53\xbb\x01\0\0\0\xff\xd0", [way]), block(b"\x5b\xc3", [RETURN])]);
+    assert_eq!(test.before(0), EVERYTHING);
+    assert_eq!(test.before(1), bit(ESP));
+    assert_eq!(test.summary(0), Summary::UNKNOWN, "it may have written to the return address");
+}
+
+#[test]
+fn tail_calls_return_for_their_callers() {
+    let mut test = Test::default();
+    // call 1  |  mov %eax,(%ecx); ret
+    let caller = block(b"\xe8\0\0\0\0", [call(1, Then::Block(BlockIndex(1)))]);
+    test.function([caller, block(b"\x89\x01\xc3", [RETURN])]);
+    // push %ebx; pop %ebx, then a jump to 2; and 2: mov %edx,%eax; ret
+    test.function([block(b"\x53\x5b", [call(2, Then::Caller)])]);
+    test.function([block(b"\x89\xd0\xc3", [RETURN])]);
+    assert_eq!(test.summary(1).changes, bit(EAX) | FLAGS);
+    assert_eq!(test.summary(1).reads & 0xff, set(&[EDX, ESP]));
+    assert_eq!(test.before(0), set(&[ECX, EDX, ESP]));
+    assert_eq!(test.before(3), set(&[ECX, EDX, ESP]), "what the caller of the caller needs");
+    // push %ebx, and then a jump: the callee returns to somewhere else.
+    test.functions.truncate(1);
+    test.blocks.truncate(2);
+    test.function([block(b"\x53", [call(2, Then::Caller)])]);
+    test.function([block(b"\x89\xd0\xc3", [RETURN])]);
+    assert_eq!(test.summary(1), Summary::UNKNOWN);
+}
+
+#[test]
+fn recursion_and_endless_loops_end() {
+    let mut test = Test::default();
+    // test %eax,%eax; je 2  |  push %ebx; call 0  |  pop %ebx: and ret
+    test.function([
+        branch(b"\x85\xc0", Condition::Equal, 3, 1),
+        block(b"\x53\x31\xdb\xe8\0\0\0\0", [call(0, Then::Block(BlockIndex(2)))]),
+        block(b"\x5b", [to(3)]),
+        block(b"\xc3", [RETURN]),
+    ]);
+    assert_eq!((test.summary(0).changes & 0xff, test.summary(0).reads), (0, set(&[EAX, ESP])));
+    assert_eq!(test.before(0), set(&[EAX, EBX, ESP]), "saving a register reads it");
+    // A function that does not return makes use of what it reads.
+    let mut test = Test::default();
+    test.function([block(b"\x89\x18", [to(0)])]);
+    assert_eq!(test.before(0), set(&[EAX, EBX]));
+    let mut test = Test::default();
+    // call 1, which does not come back
+    test.function([block(b"\xe8\0\0\0\0", [call(1, Then::Nowhere)])]);
+    test.function([block(b"\x89\x18", [to(1)])]);
+    assert_eq!(test.before(0), set(&[EAX, EBX, ESP]));
+}
+
+#[test]
+fn decided_branches_are_not_followed() {
+    let mut test = Test::default();
+    // xor %eax,%eax; test %eax,%eax; jne 1  |  mov $1,%ebx; jmp 2  |  ret
+    test.function([
+        branch(b"\x31\xc0\x85\xc0", Condition::NotEqual, 1, 2),
+        block(b"\xbb\x01\0\0\0", [to(2)]),
+        block(b"\xc3", [RETURN]),
+    ]);
+    assert_eq!(test.summary(0).changes, bit(EAX) | FLAGS);
+}
+
+#[test]
+fn other_entries_make_a_function_unknown() {
+    let mut test = with_callee(block(b"\xc3", [RETURN]));
+    assert_eq!(test.summary(1).changes, FLAGS);
+    assert_eq!(test.before(2), set(&[EBX, ECX, ESP]));
+    test.entered_elsewhere.push(1);
+    assert_eq!(test.summary(1), Summary::UNKNOWN);
+    assert_eq!(test.before(2), EVERYTHING, "it may return to others");
+}
+
+#[test]
+fn faults_need_everything() {
+    let mut test = Test::default();
+    // mov $1,%ecx; mov (%eax),%edx, which may fault
+    let mut faults = block(b"\xb9\x01\0\0\0\x8b\x10", [to(1)]);
+    faults.leaves_early = true;
+    test.function([faults, block(b"\xc3", [RETURN])]);
+    assert_eq!(test.before(0), EVERYTHING);
+    assert_eq!(test.summary(0), Summary::UNKNOWN);
+    let summaries = Summaries::of(&test, MACHINE);
+    let within = Liveness::of(&test, &summaries).within(&test, &summaries, FunctionIndex(0), BlockIndex(0));
+    assert_eq!(within, [EVERYTHING, EVERYTHING]);
+}

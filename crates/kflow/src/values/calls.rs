@@ -1,0 +1,124 @@
+//! What states say of a function and its caller: what registers held on entry, and where the frame is.
+
+use kisa::{Address, Effect, Memory as Written, Reg};
+use smallvec::smallvec;
+
+use super::memory::Place;
+use super::step::Step;
+use super::{Name, NameId, Names, Site, State, Term, Value};
+
+/// The slot of the return address among the names of the site in front of all instructions.
+const SLOT_RETURN: u8 = 255;
+
+fn return_name(names: &mut Names) -> NameId {
+    names.add(Name::Made { at: Site::default(), slot: SLOT_RETURN }).0
+}
+
+/// Where the return address is.
+fn return_place(names: &mut Names) -> Place {
+    let top = names.entry(names.stack_pointer);
+    Place { parts: smallvec![(top.name, 1)], displacement: 0, segment: false }
+}
+
+fn bits(registers: u64) -> impl Iterator<Item = Reg> {
+    (0..64).filter(move |number| registers >> number & 1 != 0).map(Reg)
+}
+
+impl State {
+    /// The state in which a function is entered: the stack pointer points to the return address.
+    pub fn enter(names: &mut Names) -> State {
+        let mut state = State::begin(names, true);
+        let (place, word) = (return_place(names), names.word);
+        let value = Value::one(Term::of(return_name(names)));
+        state.memory.note(place, word, value, names);
+        state
+    }
+
+    /// Whether a function that returns here goes back to its caller: the return address is what it was, and the stack
+    /// pointer right behind it.
+    pub fn is_back_at_caller(&self, names: &mut Names) -> bool {
+        let (place, word) = (return_place(names), names.word);
+        let value = Value::one(Term::of(return_name(names)));
+        let entry = names.entry(names.stack_pointer);
+        let behind = names.plus(entry, word.into());
+        self.register(names.stack_pointer).single() == Some(behind)
+            && self.memory.load(&place, word) == Some((&value, word))
+    }
+
+    /// Whether others may know where the frame is.
+    pub fn is_frame_known_to_others(&self) -> bool {
+        self.memory.is_exposed
+    }
+
+    /// A function is called, and comes back: it may read and change these registers, and perhaps the frame of its
+    /// caller. It takes the return address off the stack, unless it changes the stack pointer in other ways.
+    pub fn call(&mut self, reads: u64, changes: u64, writes_frame: bool, names: &Names) {
+        let framed = |value: &Value| value.terms().iter().any(|term| names.is_frame(term.name));
+        let stack_pointer = names.stack_pointer;
+        let given = bits(reads).filter(|&reg| reg != stack_pointer && usize::from(reg.0) < names.registers);
+        self.memory.is_exposed |= { given }.any(|reg| framed(self.register(reg)));
+        let top = self.register(stack_pointer).map(|term| Some(names.plus(term, names.word.into())));
+        self.set_register(stack_pointer, top);
+        for reg in bits(changes).filter(|reg| usize::from(reg.0) < names.registers) {
+            self.set_register(reg, Value::any());
+        }
+        self.memory.write_anywhere(names);
+        if writes_frame {
+            self.memory.write_frame(names);
+        }
+        self.compared = None;
+    }
+
+    /// The registers, the stack pointer aside, that do not hold what they held on entry.
+    pub fn changed(&self, names: &mut Names) -> u64 {
+        let stack_pointer = names.stack_pointer;
+        let others = (0..names.registers as u8).map(Reg).filter(|&reg| reg != stack_pointer);
+        let changed = others.filter(|&reg| self.register(reg).single() != Some(names.entry(reg)));
+        changed.fold(0, |set, reg| set | 1 << reg.0)
+    }
+
+    /// The registers whose contents on entry may be in these registers now. The stack pointer is not among them.
+    pub fn entries_in(&self, registers: u64, names: &Names) -> u64 {
+        let held = bits(registers).filter(|reg| usize::from(reg.0) < names.registers);
+        held.fold(0, |set, reg| set | entries(self.register(reg), names))
+    }
+
+    /// The registers whose contents on entry may be there in memory, as far as is known.
+    pub fn entries_at(&mut self, from: &Address, width: u8, names: &mut Names) -> u64 {
+        let place = Step::new(self, names, Site::default()).place(from);
+        place.map_or(u64::MAX, |place| {
+            self.memory.overlapping(&place, width, names).fold(0, |set, value| set | entries(value, names))
+        })
+    }
+
+    /// Whether an address is one in the frame.
+    pub fn is_in_frame(&mut self, address: &Address, names: &mut Names) -> bool {
+        let place = Step::new(self, names, Site::default()).place(address);
+        place.is_some_and(|place| place.is_framed(names))
+    }
+
+    /// Whether an effect may write to the frame of the caller, or to the return address.
+    pub fn may_write_above(&mut self, effect: &Effect, names: &mut Names) -> bool {
+        let (to, width) = match effect.memory_written() {
+            Some(Written::At(to, width)) => (to, Some(width)),
+            Some(Written::From(to)) => (to, None),
+            // Nobody else knows where the frame is.
+            Some(Written::Any) | None => return false,
+        };
+        let Some(place) = Step::new(self, names, Site::default()).place(&to) else { return true };
+        let top = names.entry(names.stack_pointer);
+        if place.parts[..] != [(top.name, 1)] {
+            return place.is_framed(names);
+        }
+        let start = names.signed(place.displacement);
+        width.is_none_or(|width| start + i64::from(width) > 0)
+    }
+}
+
+fn entries(value: &Value, names: &Names) -> u64 {
+    let terms = value.terms().iter().map(|term| names.root(term.name));
+    terms.fold(0, |set, name| match names.get(name) {
+        Name::Entry(reg) if reg != names.stack_pointer => set | 1 << reg.0,
+        _ => set,
+    })
+}

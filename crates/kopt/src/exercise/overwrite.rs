@@ -1,0 +1,63 @@
+//! Registers and flags that do not matter get other contents, to show that they do not.
+
+use kcfg::flow::GraphProgram;
+use kcfg::graph::{Contents, Editor, Graph, Ref};
+use kcfg::index::NodeId;
+use kflow::{Callee, FLAGS, Liveness, Program, Summaries, Summary, bit};
+use kisa::{Reg, Rewritable};
+
+use crate::instrument;
+use crate::report::PassReport;
+
+/// How many registers are overwritten in front of one block, so that the program does not become much larger.
+const MAX_REGISTERS: usize = 2;
+
+/// Overwrites what does not matter in front of every block that may change.
+pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
+    let isa = graph.isa();
+    let fronts: Vec<(NodeId, Vec<u8>)> = {
+        let program = GraphProgram::of(graph);
+        let summaries = Summaries::of(&program, program.machine());
+        let liveness = Liveness::of(&program, &summaries);
+        let functions = (0..program.functions()).map(|index| Callee::Function(index.into()));
+        let known = functions.filter(|&callee| summaries.get(callee) != Summary::UNKNOWN).count();
+        report.count("functions whose calls are known", known as u64);
+        let relative = instrument::position_independent(graph);
+        let can_change = |&id: &NodeId| {
+            graph.block(id).is_some_and(|block| !block.fixed && !relative.contains(block.function.get()))
+        };
+        let blocks = graph.node_ids().filter(|&id| graph.node(id).live).filter(can_change);
+        let fronts = blocks.filter_map(|id| {
+            let dead = !liveness.before(program.block(id)?);
+            let front = front(isa, dead, id.get(), report);
+            (!front.is_empty()).then_some((id, front))
+        });
+        fronts.collect()
+    };
+    report.count("blocks with overwrites in front", fronts.len() as u64);
+    let mut editor = Editor::new(graph, "exercise");
+    for (id, mut bytes) in fronts {
+        let length = bytes.len() as u32;
+        bytes.extend_from_slice(editor.graph().bytes_of(id));
+        let refs = editor.graph().refs_of(id).iter();
+        let refs = refs.map(|r| Ref { offset: r.offset + length, ..*r }).collect();
+        editor.edit_block(id, Contents { bytes, refs }, &[(0, length)]);
+    }
+    editor.finish();
+}
+
+/// Instructions that overwrite some of what does not matter, other registers for every `number`.
+fn front(isa: &dyn Rewritable, dead: u64, number: usize, report: &mut PassReport) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if dead & FLAGS != 0 {
+        isa.encode_overwrite_flags(&mut bytes);
+        report.count("flags overwritten", 1);
+    }
+    let count = isa.registers();
+    let registers = (0..count).map(|index| Reg(((index + number) % count) as u8));
+    for reg in registers.filter(|&reg| dead & bit(reg) != 0).take(MAX_REGISTERS) {
+        isa.encode_overwrite(reg, &mut bytes);
+        report.count("registers overwritten", 1);
+    }
+    bytes
+}
