@@ -3,10 +3,10 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan study-sections study-kernels study-scan study-programs study-torture study-random pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack study-sections study-kernels study-scan study-programs study-torture study-random pages pages-arm64 clean
 
 PREFIX = /usr/local
-COMMANDS = coverage kcfg kelf kshrink-spec reorder syscall-scan
+COMMANDS = coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 
 # Tests for which Rust, gcc and binutils are enough, besides those within the sources: the packages and their
 # targets. A name here is the name of no other target of these packages.
@@ -26,6 +26,7 @@ help:
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
 	@echo 'make bench-scan   scanning programs: time and memory'
+	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
@@ -85,6 +86,10 @@ bench: build
 
 bench-scan: build
 	fixtures/bench/scan.sh
+
+bench-pack: build
+	fixtures/install.sh kernel
+	kernel=$$(fixtures/kernels/build.sh web-i386 | tail -n 1) && target/release/frozen-pack bench $$kernel/vmlinux
 
 study-sections: build
 	fixtures/bench/sections.sh

@@ -3,6 +3,7 @@
 use kelf::Machine;
 use kisa::Isa;
 
+use crate::code::choose::MERGES;
 use crate::code::parse::{Code, Parser};
 use crate::code::{self, CodeModel};
 use crate::data::parse::{Costs, Finder};
@@ -79,19 +80,21 @@ fn isa() -> &'static dyn Isa {
     kisa::isa(Machine::I386)
 }
 
-/// The model that fits the code among `pieces`, as `change` changes it, and the steps of its pages.
+/// The model that fits the code among `pieces`, with so many templates made of others and as `change` changes it, and
+/// the steps of its pages.
 ///
 /// # Errors
 /// If there is an error in the layout.
 pub(crate) fn record_code(
     pieces: &[Piece],
     page_size: usize,
+    merges: usize,
     change: impl Fn(CodeModel) -> CodeModel,
 ) -> Result<(CodeModel, Vec<Vec<Step>>), Damaged> {
     let code = pieces.iter().filter(|piece| piece.is_code);
     let code: Vec<Code> = code.map(|piece| Code { address: piece.address, bytes: &piece.bytes }).collect();
     let parsers: Vec<Parser> = code.iter().map(|code| Parser::new(isa(), *code)).collect();
-    let model = change(Parser::model(&parsers));
+    let model = change(Parser::model(&parsers, merges));
     let mut pages = Vec::new();
     for (parser, code) in parsers.iter().zip(&code) {
         let mut address = code.address;
@@ -106,7 +109,7 @@ pub(crate) fn record_code(
 }
 
 fn pack_code(pieces: &[Piece], page_size: usize) -> Result<Coded<CodeModel>, Damaged> {
-    let (model, pages) = record_code(pieces, page_size, |model| model)?;
+    let (model, pages) = record_code(pieces, page_size, MERGES, |model| model)?;
     if pages.is_empty() {
         return Ok((None, Vec::new()));
     }

@@ -48,7 +48,7 @@ fn entries_of_arm() {
         ("_error_injection_whitelist", TableKind::ErrorInjection, 8),
     ];
     let expected = expected.map(|(name, kind, size)| (name.to_owned(), kind, size));
-    assert_eq!(tables(&assemble(&dir, "arm-linux-gnueabihf-", "tables_arm.S", &[])), expected);
+    assert_eq!(tables(&assemble(&dir, "arm-linux-gnueabihf-", "../special/arm.S", &[])), expected);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn entries_of_aarch64() {
             ("_error_injection_whitelist", TableKind::ErrorInjection, 16),
         ];
         let expected = expected.map(|(name, kind, size)| (name.to_owned(), kind, size));
-        assert_eq!(tables(&assemble(&dir, "aarch64-linux-gnu-", "tables_aarch64.S", options)), expected);
+        assert_eq!(tables(&assemble(&dir, "aarch64-linux-gnu-", "../special/aarch64.S", options)), expected);
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn outcomes(
     let packed = pack(pieces, page_size)?;
     let baseline = match pieces.iter().all(|piece| piece.is_code) {
         true => {
-            let (model, pages) = record_code(pieces, page_size as usize, |model| CodeModel {
+            let (model, pages) = record_code(pieces, page_size as usize, 0, |model| CodeModel {
                 templates: model.templates,
                 ..CodeModel::default()
             })?;

@@ -9,8 +9,8 @@ use super::template::Template;
 /// How many templates there are at most: 254 have a symbol, and 256 more have two.
 pub const TEMPLATES: usize = 254 + 256;
 
-/// How many are made of others before the most frequent are kept.
-const MERGES: usize = 240;
+/// How many are made of others at best, before the most frequent are kept.
+pub const MERGES: usize = 240;
 
 /// A part of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +31,8 @@ enum Part {
     Other,
 }
 
-/// The templates that are best for runs of code, the most frequent first.
-pub fn choose(runs: &[Vec<Atom>]) -> Vec<Template> {
+/// The templates that are best for runs of code, the most frequent first; so many are made of others.
+pub fn choose(runs: &[Vec<Atom>], merges: usize) -> Vec<Template> {
     let mut templates: Vec<Template> = Vec::new();
     let mut numbers: FxHashMap<Template, u16> = FxHashMap::default();
     let mut number = |template: Template, templates: &mut Vec<Template>| {
@@ -52,7 +52,7 @@ pub fn choose(runs: &[Vec<Atom>]) -> Vec<Template> {
             run.iter().map(part).collect()
         })
         .collect();
-    for _ in 0..MERGES {
+    for _ in 0..merges {
         let Some((first, second, merged)) = most_frequent(&runs, &templates) else { break };
         let merged = Part::Template(number(merged, &mut templates));
         runs.iter_mut().for_each(|run| merge(run, first, second, merged));

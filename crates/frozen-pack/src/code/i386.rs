@@ -148,8 +148,57 @@ fn two_byte(opcode: u8, wide: bool) -> Option<Format> {
             format(false, None)
         }
         0x70..0x74 | 0xA4 | 0xAC | 0xBA | 0xC2 | 0xC4..0xC7 => format(true, Imm8),
-        0x00..=0x03 | 0x0D | 0x10..=0x2F | 0x40..=0x6F | 0x74..0x77 | 0x90..0xA0 => format(true, None),
+        0x00..=0x03 | 0x0D | 0x10..=0x1F | 0x28..=0x2F | 0x40..=0x6F | 0x74..0x77 | 0x90..0xA0 => {
+            format(true, None)
+        }
         0xA3 | 0xA5 | 0xAB | 0xAD..0xBA | 0xBB..0xC2 | 0xC3 | 0xC7 | 0xD0..=0xFF => format(true, None),
         _ => Option::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::template::Template;
+
+    /// The length that the fields of an instruction add up to.
+    fn length(bytes: &[u8]) -> Option<usize> {
+        let (prefix, format) = opcode(bytes)?;
+        let mut template = Template::new(prefix, format);
+        while let Some(longer) = template.then_byte(bytes[usize::from(template.len)]) {
+            template = longer;
+        }
+        let follows = template.follows;
+        let displacement = if follows.displacement == Displacement::Word { 4 } else { 0 };
+        let operand = match follows.operand {
+            Operand::None => 0,
+            Operand::Imm8 | Operand::Rel8 => 1,
+            Operand::Imm16 => 2,
+            Operand::Imm32 | Operand::Rel32 | Operand::Address => 4,
+        };
+        Some(usize::from(template.len) + displacement + operand)
+    }
+
+    #[test]
+    fn instructions_end_where_the_decoder_of_the_instruction_set_says() {
+        let isa = kisa::isa(kelf::Machine::I386);
+        let (mut same, mut differ) = (0, Vec::new());
+        for prefix in [&[][..], &[0x66], &[0xF0], &[0x64], &[0xF3]] {
+            for opcode in (0..=255).map(|one| vec![one]).chain((0..=255).map(|two| vec![0x0F, two])) {
+                for mod_rm in 0..=255 {
+                    let mut bytes = [prefix, &opcode, &[mod_rm, 0x25]].concat();
+                    bytes.resize(20, 0x11);
+                    let Some(insn) = isa.decode(&bytes, 0) else { continue };
+                    match length(&bytes) {
+                        Some(length) if length == usize::from(insn.len) => same += 1,
+                        // Rare ones are coded as plain bytes; a length that is wrong would make them so, too.
+                        Some(length) => differ.push((bytes, length, insn.len)),
+                        None => {}
+                    }
+                }
+            }
+        }
+        assert!(same > 100_000, "{same}");
+        assert!(differ.len() * 500 < same, "{} differ, such as {:02X?}", differ.len(), differ.first());
     }
 }

@@ -141,8 +141,8 @@ impl<'b> Parser<'b> {
         })
     }
 
-    /// The model that fits pieces of code.
-    pub fn model(pieces: &[Parser<'b>]) -> CodeModel {
+    /// The model that fits pieces of code, with so many templates made of others.
+    pub fn model(pieces: &[Parser<'b>], merges: usize) -> CodeModel {
         let mut runs = Vec::new();
         let mut values: [FxHashMap<u32, u32>; 2] = Default::default();
         for piece in pieces {
@@ -168,7 +168,7 @@ impl<'b> Parser<'b> {
             values.truncate(1 << 17);
             values.into_iter().map(|(value, _)| value).collect()
         });
-        CodeModel { templates: choose(&runs), branches, words }
+        CodeModel { templates: choose(&runs, merges), branches, words }
     }
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.

@@ -202,3 +202,48 @@ impl Writer<'_> {
         self.recent.push(value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbols::Recorder;
+
+    #[test]
+    fn groups_cover_all_indices_in_order() {
+        for index in 0..1 << 17 {
+            let (form, bits) = group(index);
+            let (first, same_bits) = first_of_group(form);
+            assert_eq!(bits, same_bits);
+            assert!((first..first + (1 << bits)).contains(&index), "{index}");
+            assert!(form < RECENT);
+        }
+    }
+
+    #[test]
+    fn values_of_every_form_come_back() {
+        let dictionary: Vec<u32> = (0..40).map(|index| index * 0x11_1111).collect();
+        let index = dictionary.iter().zip(0..).map(|(&value, index)| (value, index)).collect();
+        let end = 0xC112_3456u32;
+        for kind in [Kind::Branch, Kind::Word] {
+            let mut written = Recent::default();
+            let mut read = Recent::default();
+            for value in
+                [5, -5i32 as u32, end + 99, end - 30000, 0x1234, 0xC1FF_FFFF, 0xC1FF_FFF0, 0x8765_4321]
+                    .into_iter()
+                    .chain(
+                        dictionary
+                            .iter()
+                            .map(|entry| if kind == Kind::Branch { end & HIGH | entry } else { *entry }),
+                    )
+                    .chain([0xC1FF_FFF0, 0x8765_4321])
+            {
+                let mut told = Vec::new();
+                Writer { index: &index, recent: &mut written, kind, end }.write(value, &mut told);
+                let form = Context { field: 0, values: [0; 2] };
+                let mut reader =
+                    Reader { dictionary: &dictionary, recent: &mut read, form, bytes: 1, kind, end };
+                assert_eq!(reader.read(&mut Recorder::new(told)), Ok(value));
+            }
+        }
+    }
+}

@@ -141,3 +141,31 @@ fn fit(classes: &mut [Class], occurrences: &[f64], escapes: u32) {
         classes[index].code += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequencies_rise_and_end_at_the_total() {
+        let all: Vec<u32> = (1..CODES as u8).map(frequency).collect();
+        assert!(all.is_sorted_by(|a, b| a < b));
+        assert_eq!((all[0], all[7], all[8], all[CODES - 2]), (1, 8, 10, TOTAL));
+    }
+
+    #[test]
+    fn classes_hold_all_symbols_and_leave_room_for_the_escape() {
+        let cases: [&[u32]; 6] =
+            [&[1], &[1_000_000], &[900, 90, 9, 1], &[5; 256], &[1 << 20, 1, 1, 1], &[7, 6, 5, 4, 3, 2, 1]];
+        for counts in cases {
+            for escapes in [0, 1, 50, 1 << 20] {
+                let classes = classes(counts, escapes);
+                let symbols: usize = classes.iter().map(|class| usize::from(class.count)).sum();
+                let weight: u32 = classes.iter().map(Class::weight).sum();
+                assert_eq!(symbols, counts.len());
+                assert!(weight <= TOTAL - u32::from(escapes > 0), "{counts:?} {escapes}: {weight}");
+                assert!(classes.iter().all(|class| class.weight() > 0));
+            }
+        }
+    }
+}

@@ -169,3 +169,41 @@ impl Source for Symbols<'_> {
         (0..count).try_fold(0, |value, _| Ok(value << 1 | self.next()?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(symbols: &[u8]) -> Vec<Step> {
+        let context = |place: u8| Context { field: place % 3, values: [place % 2, 0] };
+        symbols
+            .iter()
+            .zip((0..=255).cycle())
+            .map(|(&symbol, place)| Step::Symbol(context(place), symbol))
+            .collect()
+    }
+
+    #[test]
+    fn symbols_come_back() {
+        // Fibonacci's numbers make the longest code words.
+        let mut counts = vec![1usize, 1];
+        while counts.len() < 24 {
+            counts.push(counts[counts.len() - 1] + counts[counts.len() - 2]);
+        }
+        let deep: Vec<u8> = counts.iter().zip(0..).flat_map(|(&count, symbol)| vec![symbol; count]).collect();
+        for symbols in [&[7u8][..], &[1, 2, 3, 3, 3], &deep] {
+            let mut steps = steps(symbols);
+            steps.push(Step::Bits(5, 19));
+            let codes = Codes::new(steps.iter(), &[1]);
+            let bytes = codes.encode(&steps).unwrap();
+            let mut source = Symbols::new(&codes, &bytes);
+            for step in &steps {
+                match *step {
+                    Step::Symbol(context, symbol) => assert_eq!(source.symbol(context), Ok(symbol)),
+                    Step::Bits(count, value) => assert_eq!(source.bits(count), Ok(value)),
+                }
+            }
+            assert!(Symbols::new(&codes, &[]).bits(1).is_err());
+        }
+    }
+}

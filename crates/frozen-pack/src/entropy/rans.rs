@@ -119,3 +119,31 @@ impl<'a> Decoder<'a> {
         Err(Damaged("a page does not end where it should"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_last_is_taken_first() {
+        let parts = [(0, 1), (4095, 1), (0, 4096), (100, 3000), (7, 9), (0, 4095)];
+        let mut encoder = Encoder::default();
+        for round in (0..500u32).rev() {
+            encoder.put_bits(1 + round % 16, round & ((1 << (1 + round % 16)) - 1));
+            parts.iter().rev().for_each(|&(start, frequency)| encoder.put(start, frequency));
+        }
+        let stream = encoder.finish();
+        let mut decoder = Decoder::new(&stream).unwrap();
+        for round in 0..500u32 {
+            for (start, frequency) in parts {
+                assert!((start..start + frequency).contains(&decoder.slot()));
+                decoder.take(start, frequency).unwrap();
+            }
+            assert_eq!(decoder.take_bits(1 + round % 16).unwrap(), round & ((1 << (1 + round % 16)) - 1));
+        }
+        decoder.finish().unwrap();
+        assert!(Decoder::new(&stream[..3]).is_err());
+        assert!(Decoder::new(&[0, 0, 0, 0]).is_err());
+        assert!(Decoder::new(&stream).unwrap().finish().is_err());
+    }
+}

@@ -301,3 +301,39 @@ fn write(roots: Vec<(Field, Node)>, fields: usize) -> Tables {
     }
     tables
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten thousand symbols, each told by its context, and one that occurs once.
+    fn steps() -> Vec<Step> {
+        let context =
+            |field: u8, index: u32| Context { field, values: [(index % 5) as u8, (index % 7) as u8] };
+        let told = (0..10_000).map(|index| Step::Symbol(context(1, index), ((index % 5) * 50) as u8));
+        told.chain([Step::Symbol(context(2, 3), 99), Step::Symbol(context(1, 4), 3)]).collect()
+    }
+
+    #[test]
+    fn contexts_that_tell_are_used() {
+        let steps = steps();
+        let tables = train(steps.iter(), 4, Price { escape: 0.0, probe: 0.0 });
+        tables.check().unwrap();
+        let cost = |values: [u8; 2], symbol: usize| tables.costs(Context { field: 1, values })[symbol];
+        assert!(cost([2, 0], 100) < 0.1 && cost([2, 0], 50) > 5.0);
+        // Without a context that is known, all are alike.
+        assert!((cost([200, 0], 50) - cost([200, 0], 150)).abs() < 1.5);
+        // Field 3 does not occur.
+        assert!(tables.costs(Context { field: 3, values: [0, 0] }).iter().all(|cost| *cost >= 12.0));
+    }
+
+    #[test]
+    fn what_occurs_can_be_coded_and_nothing_else() {
+        let steps = steps();
+        let tables = train(steps.iter(), 4, Price { escape: 1.0, probe: 1.0 });
+        let stream = tables.encode(&steps).unwrap();
+        assert!(stream.len() < 200, "{} bytes", stream.len());
+        let never = Step::Symbol(Context { field: 2, values: [3, 3] }, 98);
+        assert!(tables.encode(&[never]).is_err());
+    }
+}

@@ -1,12 +1,12 @@
 //! Whatever is packed comes back, from the decoder in Rust and from that in C; what is damaged is refused by both.
 
-mod common;
-
-use common::{Random, decode_in_c, decode_in_rust, decoder, piece, program};
 use flate2::Crc;
 use frozen_pack::format::{Layout, Packed};
 use frozen_pack::input::sections;
 use frozen_pack::pack::{Piece, pack};
+
+use crate::both::{Decoded, Random, decode_in_c, decode_in_rust, decoder, piece};
+use crate::common::program;
 
 /// Packs pieces, and gives the file; what the decoders make of it is compared with the pieces.
 fn round_trip(program: &std::path::Path, pieces: &[Piece], page_size: u32) -> Packed {
@@ -144,7 +144,7 @@ fn both_decoders_say_the_same_of_damaged_files() {
     assert!(broken > 1000 && broken < pages / 2, "{broken} of {pages} pages");
 }
 
-fn first_difference(one: &common::Decoded, other: &common::Decoded) -> String {
+fn first_difference(one: &Decoded, other: &Decoded) -> String {
     match (one, other) {
         (Some(one), Some(other)) => {
             let page = one.iter().zip(other).position(|(one, other)| one != other);

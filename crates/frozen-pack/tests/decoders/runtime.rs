@@ -1,12 +1,11 @@
 //! The decoder in C is as small and as free of a library as it says.
 
-mod common;
-
 use std::process::Command;
 
-use common::runtime;
 use frozen_pack::DECODER_SIZE;
 use kshrink_tests::process::run;
+
+use crate::common::runtime;
 
 /// Compiles a file as a kernel for i386 would.
 fn compile(name: &str, level: &str, directory: &std::path::Path) -> std::path::PathBuf {

@@ -1,0 +1,105 @@
+//! What the decoders in C and in Rust make of packed files.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use frozen_pack::format::Packed;
+use frozen_pack::pack::Piece;
+use kshrink_tests::process::run;
+
+use crate::common::runtime;
+
+/// Compiles the decoder with the program that runs it, with sanitizers that stop it at the first error.
+pub fn decoder(directory: &Path) -> PathBuf {
+    let program = directory.join("pages");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+    gcc.args(["-fsanitize=address,undefined", "-fno-sanitize-recover"]);
+    run(gcc.args(["decode.c", "open.c", "test/pages.c"].map(runtime)).arg("-o").arg(&program));
+    program
+}
+
+/// What a decoder makes of a packed file: its pages, `None` for one that is damaged; `None` if all of it is.
+pub type Decoded = Option<Vec<Option<Vec<u8>>>>;
+
+/// What the decoder in C makes of packed files.
+pub fn decode_in_c(decoder: &Path, files: &[Vec<u8>]) -> Vec<Decoded> {
+    let mut child = Command::new(decoder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for file in files {
+                // A sanitizer that stops the decoder closes the pipe; what it says is in the output.
+                let size = (file.len() as u32).to_le_bytes();
+                if input.write_all(&size).and_then(|()| input.write_all(file)).is_err() {
+                    break;
+                }
+            }
+        });
+        child.wait_with_output().unwrap()
+    });
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut rest = &output.stdout[..];
+    let decoded = files.iter().map(|file| read_decoded(&mut rest, file)).collect();
+    assert!(rest.is_empty());
+    decoded
+}
+
+fn read_decoded(rest: &mut &[u8], file: &[u8]) -> Decoded {
+    let number = |rest: &mut &[u8]| {
+        let (number, behind) = rest.split_first_chunk().expect("4 bytes of output");
+        *rest = behind;
+        i32::from_le_bytes(*number)
+    };
+    if number(rest) != 0 {
+        return None;
+    }
+    let pages = u32::from_le_bytes(file[20..24].try_into().unwrap());
+    let page = |_| {
+        let size = usize::try_from(number(rest)).ok()?;
+        let (page, behind) = rest.split_at(size);
+        *rest = behind;
+        Some(page.to_vec())
+    };
+    Some((0..pages).map(page).collect())
+}
+
+/// What the decoder in Rust makes of a packed file.
+pub fn decode_in_rust(file: &[u8]) -> Decoded {
+    let packed = Packed::read(file).ok()?;
+    Some((0..packed.index.len() as u32).map(|page| packed.page(page).ok()).collect())
+}
+
+/// Something to pack.
+pub fn piece(address: u32, bytes: &[u8], is_code: bool) -> Piece {
+    Piece { name: "test".into(), address, bytes: bytes.to_vec(), is_code }
+}
+
+/// Numbers that are the same in each run (xorshift, Marsaglia 2003).
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next one.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// The next one below a limit.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
