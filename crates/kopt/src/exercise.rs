@@ -69,10 +69,12 @@ fn split_blocks(graph: &mut Graph) -> u64 {
     at.len() as u64
 }
 
-/// Whether a block may come in front of a function.
+/// Whether a block may come in front of a function. Where the function tracer patches the entry, it may not: the kernel
+/// ignores a site that is not where the function's symbol is (`test_for_valid_rec` in kernel/trace/ftrace.c).
 fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
-    let entry = graph.node(graph.function(id).entry());
-    entry.live && entry.glued_to.is_none()
+    let entry = graph.function(id).entry();
+    let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.fixed));
+    node.live && node.glued_to.is_none() && !is_patched
 }
 
 /// Whether all of a function can go elsewhere: nothing ties it to what is around it.
