@@ -56,13 +56,16 @@ fn what_was_carried_whole_has_a_place() {
     let carried = |entry: &str| format!("f: ret\n .section .comment.kshrink, \"e\", @progbits\n{entry}");
     for (entry, problem) in [
         (".long f, 1", "8 bytes; expected entries of 12 bytes"),
-        (".long 0, 1, 0", "the entry at 0x0 names no place"),
-        (".long f - ., 1, 0", "the entry at 0x0 names no place"),
-        (".long f - 1, 1, 0", "the entry at 0x0 names no place"),
-        (".long f, 1, 0, outside, 1, 0", "the entry at 0xc names no place"),
+        (".long 0, 1, 0", "the entry at 0x0 has no absolute relocation to a place in a section"),
+        (".long f - ., 1, 0", "the entry at 0x0 has no absolute relocation to a place in a section"),
+        (".long f - 1, 1, 0", "the entry at 0x0 has no absolute relocation to a place in a section"),
+        (
+            ".long f, 1, 0, outside, 1, 0",
+            "the entry at 0xc has no absolute relocation to a place in a section",
+        ),
         (".long f, 2, 0", "the entry at 0x0 ends outside of the section"),
         (".long f, -1, 0", "the entry at 0x0 ends outside of the section"),
-        (".long f, 1, 3", "the entry at 0x0 gives no reason that there is"),
+        (".long f, 1, 3", "the entry at 0x0 has a reason above 2"),
     ] {
         let message = error(&carried(entry));
         assert!(message.contains(&format!("section .comment.kshrink: {problem}")), "{entry}: {message}");

@@ -248,14 +248,14 @@ pub const ALL: &[Assumption] = &[
         says: "Programs make no system call that the plan does not list; it says so itself, or --assume-complete does.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
         guards: &["tests/tests/scan_programs/main.rs: x86_64_programs", WEB_KERNEL],
-        applies: |_, reports| turns_calls(reports),
+        applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
         name: "calls-of-the-kernel-are-listed",
         says: "Beside programs, only the kernel and its vDSO make system calls, and only those that kplan lists.",
         applied_in: "crates/kplan/src/implicit.rs",
         guards: &[WEB_KERNEL],
-        applies: |_, reports| turns_calls(reports),
+        applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
         name: "dispatchers-are-named",
@@ -263,7 +263,7 @@ pub const ALL: &[Assumption] = &[
                it, and `sys_ni_syscall()` answers -ENOSYS.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
         guards: &[WEB_KERNEL],
-        applies: |_, reports| turns_calls(reports),
+        applies: |_, reports| redirects_calls(reports),
     },
 ];
 
@@ -290,6 +290,6 @@ fn ends(graph: &Graph, so: impl Fn(&Terminator) -> bool) -> bool {
     graph.node_ids().any(|node| graph.block(node).is_some_and(|block| so(&block.end)))
 }
 
-fn turns_calls(reports: &[PassReport]) -> bool {
+fn redirects_calls(reports: &[PassReport]) -> bool {
     reports.iter().any(|report| report.pass == "syscalls" && report.redirected > 0)
 }

@@ -75,7 +75,7 @@ fn can_move(graph: &Graph, id: FunctionId) -> bool {
     let section = graph.node(function.entry()).section;
     let mut own = FixedBitSet::with_capacity(graph.nodes.len());
     own.extend(function.blocks.iter().map(|block| block.get()));
-    let tied = |&id: &NodeId| {
+    let glued_across = |&id: &NodeId| {
         graph.node(id).glued_to.is_some_and(|other| own.contains(other.get()) != own.contains(id.get()))
     };
     graph.sections[section.get()].group.is_none()
@@ -83,7 +83,7 @@ fn can_move(graph: &Graph, id: FunctionId) -> bool {
             .blocks
             .iter()
             .all(|&block| graph.node(block).section == section && !graph.knows_own_address(block))
-        && !graph.sections[section.get()].nodes.iter().any(tied)
+        && !graph.sections[section.get()].nodes.iter().any(glued_across)
 }
 
 /// Adds the blocks in front of functions.

@@ -113,9 +113,9 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
         if relax == Relax::AsAssembled {
             at += node.padding.len() as u32;
         }
-        if i == 0 || !follows(graph, &nodes[i - 1], &nodes[i]) {
+        if i == 0 || !is_glued(graph, &nodes[i - 1], &nodes[i]) {
             // All that has to stay beside it moves with it, by a multiple of the largest alignment.
-            let behind = nodes[i..].windows(2).take_while(|pair| follows(graph, &pair[0], &pair[1]));
+            let behind = nodes[i..].windows(2).take_while(|pair| is_glued(graph, &pair[0], &pair[1]));
             let align = behind.map(|pair| graph.node(pair[1].node).align).fold(node.align, u32::max).max(1);
             let residue = node.origin().map_or(0, |origin| origin.offset % align);
             at = (at + align - 1 - residue) / align * align + residue;
@@ -128,7 +128,7 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
 }
 
 /// Whether a node has to lie directly behind another.
-fn follows(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
+fn is_glued(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
     graph.node(after.node).glued_to == Some(before.node)
 }
 

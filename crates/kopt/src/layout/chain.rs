@@ -43,8 +43,8 @@ fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
             [to(dest).filter(|&to| !graph.are_neighbours_in_input(node, to)), None]
         }
         Some(Terminator::Branch { branch, taken, next }) => {
-            let turned = graph.isa().inverse(*branch).and_then(|_| to(taken));
-            [Some(*next), turned]
+            let inverted = graph.isa().inverse(*branch).and_then(|_| to(taken));
+            [Some(*next), inverted]
         }
         Some(
             Terminator::Call { next }

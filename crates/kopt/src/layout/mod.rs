@@ -4,7 +4,7 @@ Pass `layout`: code that runs together lies together.
 The plan's section `order` names the functions that run, or the parts of functions, in the order that they shall
 have (`hot`). Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …)
 becomes one section: what is hot first, in the order of the plan, and behind it everything else in the order that
-it had (`pieces`). With the order by block, the cold blocks of a hot function go out of line (`split`), to the
+it had (`code`). With the order by block, the cold blocks of a hot function go out of line (`split`), to the
 place where the function was, under the name that compilers give to such a part (`name.cold`); the hot blocks move
 together (`chain`), and conditional branches are turned round where that makes the hot path run straight on
 (`turn`).
@@ -16,9 +16,9 @@ wrong order costs speed and never correctness.
 
 mod chain;
 mod hot;
-mod pieces;
+mod hot_cold;
+mod invert;
 mod split;
-mod turn;
 
 use goblin::elf::section_header::SHF_EXECINSTR;
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
@@ -30,7 +30,7 @@ use kplan::Plan;
 
 use crate::report::PassReport;
 use hot::Hot;
-use pieces::Pieces;
+use hot_cold::HotCold;
 use split::{ColdPart, Splitter};
 
 /// Size of a page in bytes.
@@ -51,24 +51,24 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let classes: Vec<Class> = classes(graph).collect();
     let mut cold_parts = Vec::new();
     for Class { named, sections } in classes {
-        let pieces = Pieces::cut(graph, &sections, &hot, &splitter);
-        if pieces.hot.is_empty() {
+        let code = HotCold::divide(graph, &sections, &hot, &splitter);
+        if code.hot.is_empty() {
             continue;
         }
-        report.count("hot functions", pieces.hot.len() as u64);
-        report.count("hot code bytes", pieces.hot_bytes(graph));
-        report.count("cold bytes out of line", pieces.cold_parts.iter().map(|part| part.bytes).sum());
-        report.count("cold bytes left in line", pieces.inline_bytes);
-        for whole in &pieces.whole {
+        report.count("hot functions", code.hot.len() as u64);
+        report.count("hot code bytes", code.hot_bytes(graph));
+        report.count("cold bytes out of line", code.cold_parts.iter().map(|part| part.bytes).sum());
+        report.count("cold bytes left in line", code.inline_bytes);
+        for whole in &code.whole {
             report.keep(graph.name_of(whole.node), whole.why);
         }
         let hot_last = is_hot_last(&graph.sections[named.get()].name);
-        let nodes = pieces.order(hot_last);
-        if let Some(first) = pieces.first_hot().filter(|_| hot_last) {
+        let nodes = code.order(hot_last);
+        if let Some(first) = code.first_hot().filter(|_| hot_last) {
             graph.nodes[first.get()].align = PAGE_SIZE;
         }
-        report.count("branches turned round", turn::turn(graph, &nodes, &hot));
-        cold_parts.extend(pieces.cold_parts);
+        report.count("branches turned round", invert::invert_branches(graph, &nodes, &hot));
+        cold_parts.extend(code.cold_parts);
         merge(graph, &sections, named, &nodes);
     }
     report.count("functions split", cold_parts.len() as u64);

@@ -111,7 +111,7 @@ impl Splitter {
         for &node in nodes {
             let block = graph.block(node).filter(|block| block.function == first.function);
             let Some(block) = block.filter(|_| graph.node(node).glued_to.is_none()) else {
-                return Err("tied to the code beside it");
+                return Err("glued to neighbouring code");
             };
             if let Terminator::Branch { branch, .. } = block.end {
                 let forms = self.isa.branch_forms(branch);

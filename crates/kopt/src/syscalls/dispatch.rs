@@ -29,7 +29,11 @@ pub(super) struct Outcome {
 }
 
 /// Turns every dispatch of an unused number. `Err` says what about the dispatcher is not understood.
-pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> Result<Outcome, &'static str> {
+pub(super) fn redirect_unused(
+    graph: &mut Graph,
+    entry: NodeId,
+    used: &FxHashSet<u32>,
+) -> Result<Outcome, &'static str> {
     let shared = shared_tables(graph);
     let walks: Vec<Walk> = (0..NUMBERS).map(|nr| walk(graph, &shared, entry, nr)).collect();
     let default = walk(graph, &shared, entry, NO_CALL);
@@ -53,14 +57,14 @@ pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> R
     let same_state = |users: &Users| users.states.iter().all(|state| *state == default.state);
 
     let mut outcome = Outcome { redirected: 0, stuck: Vec::new() };
-    let mut turned: FxHashSet<Edge> = FxHashSet::default();
+    let mut redirected: FxHashSet<Edge> = FxHashSet::default();
     for (nr, walk) in walks.iter().enumerate() {
         if used.contains(&(nr as u32)) || walk.leaf == default.leaf {
             continue;
         }
         let cut = walk.steps.iter().find(|step| !edges[&step.edge].used && same_state(&edges[&step.edge]));
         if let Some(step) = cut {
-            if turned.insert(step.edge) {
+            if redirected.insert(step.edge) {
                 redirect(graph, step.edge, default.leaf);
                 outcome.redirected += 1;
             }
@@ -80,11 +84,11 @@ pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> R
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Edge {
     from: NodeId,
-    way: Way,
+    successor: Successor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Way {
+enum Successor {
     Only,
     Taken,
     Next,
@@ -137,8 +141,8 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
         let before = walker.history.clone();
         let next = walker.block(graph, node, node == entry);
         match next {
-            Some((way, to)) => {
-                walk.steps.push(Step { edge: Edge { from: node, way }, state: walker.history.clone() });
+            Some((successor, to)) => {
+                walk.steps.push(Step { edge: Edge { from: node, successor }, state: walker.history.clone() });
                 walk.leaf = to;
             }
             None => {
@@ -161,11 +165,11 @@ struct Walker<'i> {
 
 impl Walker<'_> {
     /// Runs a block; `None` if it is a leaf.
-    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Way, NodeId)> {
+    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Successor, NodeId)> {
         let block = graph.block(node)?;
         if let Terminator::Patched { next } = block.end {
             // The function tracer's call comes back with everything as it was.
-            return next.filter(|_| entry).map(|next| (Way::Only, next));
+            return next.filter(|_| entry).map(|next| (Successor::Only, next));
         }
         for (number, instruction) in graph.instructions(node)?.iter().enumerate() {
             self.instruction(instruction, Site { block: node.0, number: number as u32 });
@@ -174,11 +178,15 @@ impl Walker<'_> {
             |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
         let to = |dest: &Dest| graph.resolve_node(dest.target).filter(|&to| same_function(to));
         match &block.end {
-            Terminator::FallThrough(next) => Some((Way::Only, *next)),
-            Terminator::Jump(dest) => to(dest).map(|to| (Way::Only, to)),
+            Terminator::FallThrough(next) => Some((Successor::Only, *next)),
+            Terminator::Jump(dest) => to(dest).map(|to| (Successor::Only, to)),
             Terminator::Branch { branch, taken, next } => {
                 let holds = self.state.holds(self.isa.condition(*branch), &self.names)?;
-                if holds { to(taken).map(|to| (Way::Taken, to)) } else { Some((Way::Next, *next)) }
+                if holds {
+                    to(taken).map(|to| (Successor::Taken, to))
+                } else {
+                    Some((Successor::Next, *next))
+                }
             }
             Terminator::Switch(table) => {
                 // A slot that another jump uses too cannot be turned for this one alone.
@@ -188,7 +196,7 @@ impl Walker<'_> {
                 let slots = graph.slots(*table);
                 let slot = self.slot(graph, node)?;
                 let to = graph.resolve_node(slots.get(slot as usize)?.target)?;
-                Some((Way::Slot(slot), to))
+                Some((Successor::Slot(slot), to))
             }
             _ => None,
         }
@@ -235,13 +243,14 @@ fn set_handler(graph: &mut Graph, leaf: NodeId, handler: Target) {
 fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
     let NodeKind::Block(block) = &mut graph.nodes[edge.from.get()].kind else { return };
     let dest = Dest { target: Target::Node(to), offset: 0 };
-    match (&mut block.end, edge.way) {
-        (Terminator::Branch { taken, .. }, Way::Taken) => *taken = dest,
-        (Terminator::Branch { next, .. } | Terminator::FallThrough(next), Way::Next | Way::Only) => {
-            *next = to
-        }
-        (Terminator::Jump(target), Way::Only) => *target = dest,
-        (Terminator::Switch(table), Way::Slot(slot)) => {
+    match (&mut block.end, edge.successor) {
+        (Terminator::Branch { taken, .. }, Successor::Taken) => *taken = dest,
+        (
+            Terminator::Branch { next, .. } | Terminator::FallThrough(next),
+            Successor::Next | Successor::Only,
+        ) => *next = to,
+        (Terminator::Jump(target), Successor::Only) => *target = dest,
+        (Terminator::Switch(table), Successor::Slot(slot)) => {
             let table = *table;
             graph.slots_mut(table)[slot as usize].target = Target::Node(to);
         }

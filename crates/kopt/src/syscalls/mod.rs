@@ -68,15 +68,20 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
         }
         let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
         used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
-        turn_switch(graph, dispatchers, &used, &mut report);
-        turn_table(graph, dispatchers, &used, &mut report);
+        redirect_switch(graph, dispatchers, &used, &mut report);
+        redirect_table(graph, dispatchers, &used, &mut report);
     }
     report
 }
 
-fn turn_switch(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32>, report: &mut PassReport) {
+fn redirect_switch(
+    graph: &mut Graph,
+    dispatchers: &Dispatchers,
+    used: &FxHashSet<u32>,
+    report: &mut PassReport,
+) {
     let Some(entry) = defined(graph, dispatchers.function) else { return };
-    match dispatch::turn(graph, entry, used) {
+    match dispatch::redirect_unused(graph, entry, used) {
         Ok(outcome) => {
             report.redirected += outcome.redirected;
             for nr in outcome.stuck {
@@ -90,7 +95,12 @@ fn turn_switch(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u3
     }
 }
 
-fn turn_table(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32>, report: &mut PassReport) {
+fn redirect_table(
+    graph: &mut Graph,
+    dispatchers: &Dispatchers,
+    used: &FxHashSet<u32>,
+    report: &mut PassReport,
+) {
     let Some(table) = symbol(graph, dispatchers.table) else { return };
     let SymbolPlace::Node(node, start) = graph.symbols[table.get()].place else { return };
     let word = u64::from(graph.machine.word_size());

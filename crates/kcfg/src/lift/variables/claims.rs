@@ -5,8 +5,8 @@ use std::ops::Range;
 use goblin::elf::section_header::SHF_WRITE;
 use kelf::RelocClass;
 
+use super::dominators::Dominators;
 use super::escape;
-use super::ways::Ways;
 use crate::edges::Predecessors;
 use crate::graph::{Graph, Ref, Terminator};
 use crate::index::NodeId;
@@ -41,13 +41,13 @@ impl Claim {
 pub(super) struct Prover<'g> {
     graph: &'g Graph,
     predecessors: Predecessors,
-    ways: Ways,
+    dominators: Dominators,
 }
 
 impl<'g> Prover<'g> {
     /// Looks at how the blocks of a graph hang together.
     pub fn of(graph: &'g Graph) -> Prover<'g> {
-        Prover { graph, predecessors: Predecessors::of(graph), ways: Ways::of(graph) }
+        Prover { graph, predecessors: Predecessors::of(graph), dominators: Dominators::of(graph) }
     }
 
     /// What the reference of this node proves.
@@ -125,8 +125,8 @@ impl<'g> Prover<'g> {
             return Some((index, index));
         }
         let mut found: Option<(i64, i64)> = None;
-        for &previous in self.ways.leading_to(node)? {
-            if self.ways.dominates(node, previous) {
+        for &previous in self.dominators.predecessors(node)? {
+            if self.dominators.dominates(node, previous) {
                 continue;
             }
             // What a called function leaves in the registers, or code that is patched, is not known.

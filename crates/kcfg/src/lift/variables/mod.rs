@@ -23,8 +23,8 @@ as that of an empty stack that grows down does. It keeps both alive, and the two
 */
 
 mod claims;
+mod dominators;
 mod escape;
-mod ways;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -180,7 +180,7 @@ struct Variables {
     /// Whether each piece is one with the piece before it.
     joined: Vec<bool>,
     /// Whether each piece stays beside the piece before it.
-    follows: Vec<bool>,
+    glued: Vec<bool>,
     /// Whether the program can write to the section.
     writable: bool,
     /// The first byte that a pointer is made to that may be the entry in which a variable behind it would lie.
@@ -211,8 +211,8 @@ impl Variables {
             pieces.push(at..size);
         }
         let joined = vec![false; pieces.len()];
-        let follows = joined.clone();
-        Variables { pieces, joined, follows, writable, first_entry: i64::MAX, lost: false }
+        let glued = joined.clone();
+        Variables { pieces, joined, glued, writable, first_entry: i64::MAX, lost: false }
     }
 
     /// Takes a pointer that code makes. It has to be to the first byte of a variable: elsewhere it may as well have been
@@ -238,7 +238,7 @@ impl Variables {
     fn add_pointer(&mut self, at: i64) {
         let piece = (0..self.size()).contains(&at).then(|| self.piece(at));
         match piece.filter(|&piece| i64::from(self.pieces[piece].start) == at) {
-            Some(piece) => self.follows[piece] = piece > 0,
+            Some(piece) => self.glued[piece] = piece > 0,
             None => self.lost = true,
         }
     }
@@ -276,7 +276,7 @@ impl Variables {
         if self.lost {
             return None;
         }
-        let pieces = self.pieces.iter().zip(&self.joined).zip(&self.follows);
+        let pieces = self.pieces.iter().zip(&self.joined).zip(&self.glued);
         let apart = pieces.filter(|((_, joined), _)| !**joined);
         let cuts: Vec<Cut> = apart.map(|((piece, _), &glued)| Cut { start: piece.start, glued }).collect();
         (cuts.len() > 1).then_some(cuts)

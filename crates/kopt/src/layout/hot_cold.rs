@@ -1,4 +1,4 @@
-//! Code in pieces: what is hot in the order of the plan, everything else in the order that it had.
+//! Code in code: what is hot in the order of the plan, everything else in the order that it had.
 
 use kcfg::graph::Graph;
 use kcfg::index::{NodeId, SectionId};
@@ -8,9 +8,9 @@ use super::split::{ColdPart, Splitter};
 
 /// The code of one class of sections.
 #[derive(Default)]
-pub struct Pieces {
+pub struct HotCold {
     /// What is hot, function by function.
-    pub hot: Vec<HotPiece>,
+    pub hot: Vec<HotPart>,
     /// All the rest.
     cold: Vec<NodeId>,
     /// What is out of line, of functions that are hot.
@@ -22,7 +22,7 @@ pub struct Pieces {
 }
 
 /// A hot function, or the hot part of one.
-pub struct HotPiece {
+pub struct HotPart {
     rank: u32,
     nodes: Vec<NodeId>,
 }
@@ -35,39 +35,39 @@ pub struct Whole {
     pub why: &'static str,
 }
 
-impl Pieces {
+impl HotCold {
     /// Cuts up the nodes of some sections.
-    pub fn cut(graph: &Graph, sections: &[SectionId], hot: &Hot<'_>, splitter: &Splitter) -> Pieces {
-        let mut pieces = Pieces::default();
+    pub fn divide(graph: &Graph, sections: &[SectionId], hot: &Hot<'_>, splitter: &Splitter) -> HotCold {
+        let mut code = HotCold::default();
         for section in sections {
             let nodes = &graph.sections[section.get()].nodes;
-            for function in nodes.chunk_by(|&one, &other| are_one(graph, one, other)) {
+            for function in nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
                 let Some(rank) = function.iter().filter_map(|&node| hot.rank(node)).min() else {
-                    pieces.cold.extend(function);
+                    code.cold.extend(function);
                     continue;
                 };
                 let nodes = match splitter.split(graph, function, hot) {
                     Ok(split) => {
-                        pieces.inline_bytes += split.inline_bytes;
-                        pieces.cold.extend(&split.cold);
-                        pieces.cold_parts.extend(split.part);
+                        code.inline_bytes += split.inline_bytes;
+                        code.cold.extend(&split.cold);
+                        code.cold_parts.extend(split.part);
                         split.hot
                     }
                     Err(why) => {
-                        pieces.whole.extend(why.map(|why| Whole { node: function[0], why }));
+                        code.whole.extend(why.map(|why| Whole { node: function[0], why }));
                         function.to_vec()
                     }
                 };
-                pieces.hot.push(HotPiece { rank, nodes });
+                code.hot.push(HotPart { rank, nodes });
             }
         }
-        pieces.hot.sort_by_key(|piece| piece.rank);
-        pieces
+        code.hot.sort_by_key(|part| part.rank);
+        code
     }
 
     /// All nodes in their new order.
     pub fn order(&self, hot_last: bool) -> Vec<NodeId> {
-        let hot: Vec<NodeId> = self.hot.iter().flat_map(|piece| &piece.nodes).copied().collect();
+        let hot: Vec<NodeId> = self.hot.iter().flat_map(|part| &part.nodes).copied().collect();
         let (first, last) = if hot_last { (&self.cold, &hot) } else { (&hot, &self.cold) };
         [first.as_slice(), last].concat()
     }
@@ -79,13 +79,13 @@ impl Pieces {
 
     /// Size in bytes in the input of what is hot.
     pub fn hot_bytes(&self, graph: &Graph) -> u64 {
-        let hot = self.hot.iter().flat_map(|piece| &piece.nodes);
+        let hot = self.hot.iter().flat_map(|part| &part.nodes);
         hot.map(|&node| u64::from(graph.input_size(node))).sum()
     }
 }
 
 /// Whether two neighbours move together: blocks of one function, and what has to stay beside one another.
-fn are_one(graph: &Graph, one: NodeId, other: NodeId) -> bool {
+fn move_together(graph: &Graph, one: NodeId, other: NodeId) -> bool {
     let function = graph.function_of(one);
     graph.node(other).glued_to == Some(one) || function.is_some() && function == graph.function_of(other)
 }

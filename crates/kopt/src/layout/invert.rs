@@ -1,4 +1,4 @@
-//! Conditional branches, turned round so that what runs runs straight on.
+//! Conditional branches, inverted round so that what runs runs straight on.
 
 use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
 use kcfg::index::NodeId;
@@ -7,10 +7,10 @@ use super::hot::Hot;
 
 /// Turns round the branches of blocks that will lie in this order, where the block behind is the one that they
 /// jump to, or where neither is and the jump leads to the colder one. Returns how many.
-pub fn turn(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u64 {
+pub fn invert_branches(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u64 {
     let isa = graph.isa();
     let live: Vec<NodeId> = order.iter().copied().filter(|&node| graph.node(node).live).collect();
-    let mut turned = 0;
+    let mut inverted = 0;
     for (i, &node) in live.iter().enumerate() {
         let behind = live.get(i + 1).copied();
         let NodeKind::Block(block) = &graph.node(node).kind else { continue };
@@ -25,9 +25,9 @@ pub fn turn(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u64 {
         let NodeKind::Block(block) = &mut graph.nodes[node.get()].kind else { continue };
         let taken = Dest { target: Target::Node(next), offset: 0 };
         block.end = Terminator::Branch { branch: inverse, taken, next: target };
-        turned += 1;
+        inverted += 1;
     }
-    turned
+    inverted
 }
 
 /// The block of the same function that a branch leads to.
