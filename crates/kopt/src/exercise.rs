@@ -1,13 +1,13 @@
 /*!
-Pass `exercise`: every kind of edit, everywhere, and the program does what it did. For whoever works on kshrink.
+Pass `exercise`: a test of the graph's editor, which makes every kind of edit without changing what the program does.
 
 - Every block is split behind its first instruction.
 - Every function gets a block in front of its entry. For every third function that stores 1 to a byte in a data
   section of its own, and for the others it does nothing.
 - Every third function moves to a section of its own, of the same name.
 
-Left alone is what another pass has to leave alone as well: patch sites, entries glued to what is in front of them,
-and for the store and the move what pass [`instrument`] says of code before paging.
+Not edited is what no pass may edit: patch sites, and entries that are glued to the node in front. Code that runs before
+paging is on (see pass [`instrument`]) gets no store and is not moved.
 */
 
 use fixedbitset::FixedBitSet;
@@ -19,13 +19,13 @@ use kisa::Rewritable;
 use crate::instrument;
 use crate::report::PassReport;
 
-/// Of how many functions one moves.
+/// Every how many functions one is moved.
 const EVERY: usize = 3;
 
-/// Size in bytes of what is executed in front of functions that do not move.
+/// Size in bytes of the `nop`s in front of functions that are not moved.
 const NOPS: usize = 3;
 
-/// Edits everything.
+/// Makes the edits.
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("exercise");
     let early = instrument::early_code(graph);
@@ -44,7 +44,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
     report
 }
 
-/// Splits blocks behind their first instructions; says how many.
+/// Splits blocks behind their first instructions; returns how many.
 fn split_blocks(graph: &mut Graph) -> u64 {
     let isa = graph.isa();
     let mut at = Vec::new();
@@ -63,13 +63,14 @@ fn split_blocks(graph: &mut Graph) -> u64 {
     at.len() as u64
 }
 
-/// Whether a block may come in front of a function.
+/// Whether a block can be put in front of a function.
 fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     let entry = graph.node(graph.function(id).entry());
     entry.live && entry.glued_to.is_none()
 }
 
-/// Whether all of a function can go elsewhere: nothing ties it to what is around it.
+/// Whether a function can be moved to another section: all of it lies in one section outside of a COMDAT group, does not
+/// depend on its own address, and is not glued to other code.
 fn can_move(graph: &Graph, id: FunctionId) -> bool {
     let function = graph.function(id);
     let section = graph.node(function.entry()).section;

@@ -1,4 +1,4 @@
-//! Code in code: what is hot in the order of the plan, everything else in the order that it had.
+//! Dividing the code of sections into hot code, in the order of the plan, and cold code, in its original order.
 
 use kcfg::graph::Graph;
 use kcfg::index::{NodeId, SectionId};
@@ -6,18 +6,18 @@ use kcfg::index::{NodeId, SectionId};
 use super::hot::Hot;
 use super::split::{ColdPart, Splitter};
 
-/// The code of one class of sections.
+/// The code of one class of sections, divided into hot and cold.
 #[derive(Default)]
 pub struct HotCold {
-    /// What is hot, function by function.
+    /// The hot code, function by function.
     pub hot: Vec<HotPart>,
-    /// All the rest.
+    /// All other code.
     cold: Vec<NodeId>,
-    /// What is out of line, of functions that are hot.
+    /// The cold parts of hot functions, which are moved out of line.
     pub cold_parts: Vec<ColdPart>,
-    /// Bytes that did not run and stay in line, because taking them out would cost more.
+    /// Size in bytes of the cold blocks that stay in line, because longer branches would take more.
     pub inline_bytes: u64,
-    /// Hot functions that would have been split but for something.
+    /// Hot functions that have cold blocks and cannot be split.
     pub whole: Vec<Whole>,
 }
 
@@ -36,7 +36,7 @@ pub struct Whole {
 }
 
 impl HotCold {
-    /// Cuts up the nodes of some sections.
+    /// Divides the nodes of some sections.
     pub fn divide(graph: &Graph, sections: &[SectionId], hot: &Hot<'_>, splitter: &Splitter) -> HotCold {
         let mut code = HotCold::default();
         for section in sections {
@@ -72,19 +72,19 @@ impl HotCold {
         [first.as_slice(), last].concat()
     }
 
-    /// Where what is hot begins.
+    /// The first hot node.
     pub fn first_hot(&self) -> Option<NodeId> {
         self.hot.first()?.nodes.first().copied()
     }
 
-    /// Size in bytes in the input of what is hot.
+    /// Size in bytes in the input of the hot code.
     pub fn hot_bytes(&self, graph: &Graph) -> u64 {
         let hot = self.hot.iter().flat_map(|part| &part.nodes);
         hot.map(|&node| u64::from(graph.input_size(node))).sum()
     }
 }
 
-/// Whether two neighbours move together: blocks of one function, and what has to stay beside one another.
+/// Whether two neighbours move together: blocks of one function, and nodes that are glued together.
 fn move_together(graph: &Graph, one: NodeId, other: NodeId) -> bool {
     let function = graph.function_of(one);
     graph.node(other).glued_to == Some(one) || function.is_some() && function == graph.function_of(other)

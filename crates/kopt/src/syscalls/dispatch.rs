@@ -1,14 +1,13 @@
 /*!
 The `switch` that dispatches system calls.
 
-The compiler makes a jump table of it, or a tree of comparisons, or both. Instead of recognising either, this
-module *runs* the dispatcher for every number, on paper: it follows blocks as long as they do nothing but
-compare and move numbers about, and notes the edges that each number takes and the *leaf*, the block that
-calls a handler, where each arrives.
+The compiler makes a jump table of it, or a tree of comparisons, or both. Instead of recognising these, this module
+interprets the dispatcher once for every number: it follows the blocks as long as the next one is certain, and records
+the edges on the path of each number and the *leaf* at its end, the block that calls a handler.
 
-- An edge that only unused numbers take is turned to the leaf of the default, `sys_ni_syscall`, if the
-  processor would be in the same state there: the same instructions ran, comparisons aside.
-- A leaf that only unused numbers reach, and over no such edge, calls `sys_ni_syscall` instead.
+- An edge that is on the paths of unused numbers only is redirected to the leaf of the default, which calls
+  `sys_ni_syscall`, if the processor is in the same state there: the same instructions ran, comparisons aside.
+- A leaf that only unused numbers reach, without such an edge on their paths, calls `sys_ni_syscall` instead.
 */
 
 use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
@@ -20,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NO_CALL, NUMBERS, is_ni_syscall};
 
-/// What turning a dispatcher came to.
+/// What was redirected in a dispatcher.
 pub(super) struct Outcome {
     /// Edges and calls that now lead to `sys_ni_syscall`.
     pub redirected: usize,
@@ -28,7 +27,7 @@ pub(super) struct Outcome {
     pub stuck: Vec<u32>,
 }
 
-/// Turns every dispatch of an unused number. `Err` says what about the dispatcher is not understood.
+/// Redirects the dispatch of every unused number. `Err` says what about the dispatcher is not understood.
 pub(super) fn redirect_unused(
     graph: &mut Graph,
     entry: NodeId,
@@ -80,7 +79,7 @@ pub(super) fn redirect_unused(
     Ok(outcome)
 }
 
-/// One way out of a block.
+/// An edge from a block to one of its successors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Edge {
     from: NodeId,
@@ -95,7 +94,8 @@ enum Successor {
     Slot(u32),
 }
 
-/// The instructions that ran, without comparisons, as bytes and relocated fields: equal histories make equal states.
+/// The instructions that ran, without comparisons, as bytes and relocated fields. Equal histories leave the processor in
+/// equal states.
 type History = Vec<(Vec<u8>, Vec<RelocatedField>)>;
 
 struct Users {
@@ -108,7 +108,7 @@ struct Step {
     state: History,
 }
 
-/// How one number goes through the dispatcher.
+/// The path of one number through the dispatcher.
 struct Walk {
     steps: Vec<Step>,
     leaf: NodeId,
@@ -116,7 +116,7 @@ struct Walk {
     state: History,
 }
 
-/// The jump tables of more than one jump.
+/// The jump tables that more than one jump goes through.
 fn shared_tables(graph: &Graph) -> FxHashSet<TableId> {
     let mut seen = FxHashSet::default();
     let tables = graph.node_ids().filter_map(|node| match graph.block(node)?.end {
@@ -164,11 +164,11 @@ struct Walker<'i> {
 }
 
 impl Walker<'_> {
-    /// Runs a block; `None` if it is a leaf.
+    /// Interprets a block; `None` if it is a leaf.
     fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Successor, NodeId)> {
         let block = graph.block(node)?;
         if let Terminator::Patched { next } = block.end {
-            // The function tracer's call comes back with everything as it was.
+            // The call of the function tracer at the entry preserves all registers.
             return next.filter(|_| entry).map(|next| (Successor::Only, next));
         }
         for (number, instruction) in graph.instructions(node)?.iter().enumerate() {
@@ -189,7 +189,7 @@ impl Walker<'_> {
                 }
             }
             Terminator::Switch(table) => {
-                // A slot that another jump uses too cannot be turned for this one alone.
+                // A slot that another jump uses too cannot be redirected for this one alone.
                 if self.shared.contains(table) {
                     return None;
                 }
@@ -254,6 +254,6 @@ fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
             let table = *table;
             graph.slots_mut(table)[slot as usize].target = Target::Node(to);
         }
-        _ => unreachable!("the walk took this way"),
+        _ => unreachable!("a path takes edges that exist"),
     }
 }
