@@ -1,23 +1,24 @@
 /*!
-What an emitted object says of the code and data that was carried as it was.
+The record, in an emitted object, of the code and data that was carried whole.
 
-Whether code may be taken apart depends on the object that it comes from: code of `.S` files may not, nor code beside
-labels of top-level `asm`. One emitted object holds compiled and hand-written code, a region of the graph even in one
-section, and what kept a function whole may be gone from it. So it says itself what was carried whole, in a
-section [`NAME`] with an entry for each:
+Whether code may be cut into blocks depends on the object that it comes from: code of `.S` files may not, nor code of a
+file with labels of top-level `asm`. One emitted object holds compiled and hand-written code, in one section even, and
+the label or reference that kept a function whole may have been removed from it. So the object lists what was carried
+whole, in a section [`NAME`] with an entry for each:
 
 | field | bytes | what |
 | --- | --- | --- |
-| start | a word | where it begins, by a relocation against a symbol of its section |
+| start | a word | its address: a relocation against a symbol of its section |
 | size | 4 | in bytes |
 | reason | 4 | 0 hand-written; 1 anything else; 2 a jump table whose jump is gone |
 
-A jump table stays when its jump goes if something besides names a place in it. Its slots still name nothing but the
-beginnings of blocks, which without the jump nothing would tell: they would look like pointers into a function.
+A jump table stays when its jump is removed if another reference leads into it. Its slots still refer to the first bytes
+of blocks only; without the jump and without an entry here, they would look like pointers into the middle of a function.
 
-The relocations keep this right through `ld -r`. The section has the flag `SHF_EXCLUDE` (gABI, chapter 4), so that a
-final link leaves it out, also where a linker script has to name every section (`--orphan-handling=error`); its name
-begins with `.comment` because the kernel's `modpost` takes other sections for mistakes that are not loaded.
+Because the addresses are relocations, the entries stay correct through `ld -r`. The section has the flag `SHF_EXCLUDE`
+(gABI, chapter 4), so that a final link leaves it out, also where a linker script has to list every section
+(`--orphan-handling=error`); its name begins with `.comment` because the kernel's `modpost` reports other sections that
+are not loaded as errors.
 */
 
 use std::ops::Range;
@@ -30,18 +31,18 @@ const NAME: &str = ".comment.kshrink";
 /// Size in bytes of what follows the address in an entry.
 const DETAIL: usize = 8;
 
-/// Why code is carried whole that people wrote in assembly.
+/// Reason: code written in assembly.
 pub(crate) const HAND_WRITTEN: &str = "hand-written";
-/// Why code is carried whole that already was when its object was emitted.
+/// Reason: carried whole already when its object was emitted.
 const EARLIER: &str = "carried whole by an earlier rewriting";
 
-/// No code at all: slots of a jump table whose jump is gone.
+/// Reason for data: slots of a jump table whose jump was removed.
 pub(crate) const TABLE: &str = "a jump table whose jump is gone";
 
-/// What an entry's reason means, by its number.
+/// The reasons, by the number in an entry.
 const REASONS: [&str; 3] = [HAND_WRITTEN, EARLIER, TABLE];
 
-/// A part of a section that was carried as it was.
+/// A part of a section that was carried whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     /// The section of the object.
@@ -52,7 +53,7 @@ pub(crate) struct Carried {
     pub reason: &'static str,
 }
 
-/// All such parts of an object by rising section and offset; `None` if it does not say.
+/// All such parts of an object by rising section and offset; `None` if it has no such section.
 ///
 /// # Errors
 /// What is wrong with the section, in a few words.
@@ -68,20 +69,23 @@ pub(crate) fn read(object: &Object<'_>) -> Result<Option<Vec<Carried>>, String> 
     for (at, bytes) in entries.enumerate().map(|(i, bytes)| (i * entry, bytes)) {
         let reloc = relocs.next().filter(|reloc| reloc.offset == at as u64);
         let place = reloc.and_then(|reloc| place(object, reloc));
-        let (section, start) = place.ok_or_else(|| format!("the entry at {at:#x} names no place"))?;
+        let (section, start) = place.ok_or_else(|| {
+            format!("the entry at {at:#x} has no absolute relocation to a place in a section")
+        })?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let end = start.checked_add(word(entry - DETAIL));
         let range = end.filter(|&end| u64::from(end) <= object.section(section).size).map(|end| start..end);
         let range = range.ok_or_else(|| format!("the entry at {at:#x} ends outside of the section"))?;
         let reason = REASONS.get(word(entry - DETAIL + 4) as usize);
-        let reason = reason.ok_or_else(|| format!("the entry at {at:#x} gives no reason that there is"))?;
+        let reason =
+            reason.ok_or_else(|| format!("the entry at {at:#x} has a reason above {}", REASONS.len() - 1))?;
         all.push(Carried { section, range, reason });
     }
     all.sort_by_key(|carried| (carried.section, carried.range.start));
     Ok(Some(all))
 }
 
-/// The section and the offset in it that an absolute reference names.
+/// The section and the offset in it that an absolute relocation refers to.
 fn place(object: &Object<'_>, reloc: &Reloc) -> Option<(SectionIndex, u32)> {
     let symbol = object.symbol(reloc.symbol);
     match symbol.place {
@@ -92,7 +96,7 @@ fn place(object: &Object<'_>, reloc: &Reloc) -> Option<(SectionIndex, u32)> {
     }
 }
 
-/// The section that says so, given the symbol of each section of the object.
+/// Encodes the section, given the symbol of each section of the object.
 pub(crate) fn section(machine: Machine, all: &[Carried], symbols: &[SymbolIndex]) -> Section<'static> {
     let word = machine.word_size();
     let mut data: Vec<u8> = Vec::with_capacity(all.len() * (usize::from(word) + DETAIL));

@@ -1,11 +1,11 @@
 /*!
 The edges of the graph, derived from what its nodes contain.
 
-An edge says: if the source is part of the running program, so is the destination. Control-flow edges come
-from terminators, data reachability edges from references, and site edges lead from code to the entries of
-weak tables that are about it. Edges out of the *unknown* node, to whatever an indirect branch may reach,
-need no list of their own: such an edge counts only once the address is computable (Chanet et al. 2007,
-section 2.4), which is to say once the node that holds the address is alive, and that is the data edge.
+An edge means: if the source is alive, so is the destination. Control-flow edges come from terminators, data edges from
+references, and site edges lead from code to the entries of weak tables that describe it. Edges out of the *unknown*
+node, to whatever an indirect branch may reach, are not listed: such an edge counts only once the address of its
+destination is computable (Chanet et al. 2007, section 2.4), that is once a node that holds the address is alive, and
+the data edge from that node says so already.
 */
 
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::returns::Returns;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EdgeKind {
-    /// Control runs on into the next block.
+    /// Fall-through into the next block.
     FallThrough,
     /// A jump, or a conditional branch that is taken.
     Jump,
@@ -34,7 +34,7 @@ pub enum EdgeKind {
     Return,
     /// A reference: whoever runs or reads the source can compute the address of the destination.
     Data,
-    /// From code to an entry of a weak table that is about it.
+    /// From code to an entry of a weak table whose site it is.
     Site,
 }
 
@@ -58,7 +58,7 @@ pub struct Edge {
     pub to: Destination,
 }
 
-/// The edges of a graph as it is now.
+/// The edges of a graph, derived on demand.
 pub struct Edges<'g> {
     graph: &'g Graph,
     sites: SiteIndex,
@@ -66,7 +66,8 @@ pub struct Edges<'g> {
 }
 
 impl<'g> Edges<'g> {
-    /// Derives what single nodes do not know: the entries about them, and which calls come back.
+    /// Computes what the edges of a node depend on besides the node itself: which entries of weak tables have it as
+    /// their site, and which calls come back.
     pub fn of(graph: &'g Graph) -> Edges<'g> {
         let sites = SiteIndex::of(graph);
         let returns = Returns::of(graph, &sites);
@@ -82,7 +83,7 @@ impl<'g> Edges<'g> {
         for reference in self.graph.refs_of(node) {
             match reference.role {
                 Role::Address => self.reference(reference, &mut f),
-                // An edge of the block's own, of whoever the site is, and of whoever jumps through the table.
+                // These are a call edge of this block, a site edge of another node, a switch edge of another block.
                 Role::Callee | Role::Site | Role::Slot(_) => {}
             }
         }
@@ -132,7 +133,7 @@ impl<'g> Edges<'g> {
         }
     }
 
-    /// A reference leads to its target, and to whatever ends there too.
+    /// A reference leads to its target. One to the first byte of a glued node may be to the end of the node in front.
     fn reference(&self, reference: &Ref, f: &mut impl FnMut(Edge)) {
         f(self.to(EdgeKind::Data, reference.target));
         if let Target::Node(to) = reference.target
@@ -161,7 +162,7 @@ impl<'g> Edges<'g> {
     }
 }
 
-/// For each node, the entries of weak tables that are about it.
+/// For each node, the entries of weak tables whose site it is.
 pub(crate) struct SiteIndex {
     /// Where each node's entries begin in `entries`.
     starts: Vec<u32>,
@@ -198,7 +199,7 @@ impl SiteIndex {
     }
 }
 
-/// Who leads to each node by any reference or branch.
+/// For each node, whether exactly one other refers or branches to it, and which.
 pub(crate) struct Predecessors {
     only: Vec<Incoming>,
 }
@@ -238,7 +239,7 @@ impl Predecessors {
         Predecessors { only }
     }
 
-    /// The node that leads here, if it is the only one.
+    /// The only predecessor of a node; `None` if there may be others.
     pub(crate) fn only(&self, node: NodeId) -> Option<NodeId> {
         match self.only[node.get()] {
             Incoming::One(from) => Some(from),
@@ -247,7 +248,7 @@ impl Predecessors {
     }
 }
 
-/// The nodes that a terminator itself leads to; callees and patched branches are references.
+/// The successors of a block by its terminator. Callees, and targets of patched branches, are references.
 pub(crate) fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
     match end {
         Terminator::FallThrough(next) => f(*next),

@@ -1,8 +1,8 @@
 /*!
 The instructions of a node, and what they compute.
 
-A relocated field is no number: what the linker will put there is a [`Symbol`] plus the addend of the reference. Two
-references have the same symbol if they are sure to mean places at a known distance from one another.
+The value of a relocated field is not a number but a [`Symbol`] plus the addend of the reference. Two references have
+the same symbol if their targets are at a known distance from one another.
 */
 
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ use crate::index::NodeId;
 pub struct Instruction<'g> {
     /// Where it begins, in bytes from the start of the node.
     pub offset: u32,
-    /// Its bytes. What they hold in relocated fields means nothing.
+    /// Its bytes. Those of relocated fields are not defined.
     pub bytes: &'g [u8],
     /// Its relocated fields.
     pub fields: SmallVec<[RelocatedField; 2]>,
@@ -42,7 +42,7 @@ impl Graph {
                 refs.next_if(|(_, reference)| (reference.offset as usize) < at + len)
             {
                 let (symbol, addend) = self.symbol_of(reference, first + number);
-                // One that begins in the instruction in front reaches into this one: of neither is anything known.
+                // A field across two instructions: neither is known.
                 let offset = (reference.offset as usize).checked_sub(at)? as u8;
                 fields.push(RelocatedField { offset, width: reference.width, symbol, addend });
             }
@@ -54,14 +54,14 @@ impl Graph {
         Some(all)
     }
 
-    /// What the linker computes for a reference, the `number`th of all, and what is added to that.
+    /// The symbol and the addend of a reference, which is the `number`th of all.
     fn symbol_of(&self, reference: &Ref, number: usize) -> (Symbol, i64) {
         let is_address = match reference.class {
             RelocClass::Absolute => true,
             RelocClass::Relative => reference.bias != 0,
             _ => false,
         };
-        // The low bits tell the kinds apart.
+        // The two low bits are the kind, so that symbols of different kinds differ.
         let (kind, index, addend) = match (is_address, self.resolve(reference.target), reference.target) {
             (true, Some((node, offset)), _) => (1, node.get(), reference.addend.wrapping_add(offset.into())),
             (true, None, Target::Symbol(symbol)) => (2, symbol.get(), reference.addend),

@@ -3,8 +3,8 @@ The augmented whole-program control-flow graph of the kshrink tools.
 
 [`lift::Lifter`] turns a linked program's objects into a [`graph::Graph`] of basic blocks and data chunks;
 [`edges::Edges`] derives its control-flow and data reachability edges; [`lower::lower`] turns it back into
-one relocatable object. The key decision is that a node's *contents* are the only truth and edges are
-derived: a pass edits code and data, and cannot leave an edge that says otherwise.
+one relocatable object. Edges are not stored but derived from the *contents* of the nodes, so that a pass that edits code
+and data cannot leave a stale edge behind.
 */
 
 mod carried;

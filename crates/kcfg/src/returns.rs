@@ -1,15 +1,14 @@
 /*!
 Which calls come back.
 
-A block *may return* if control can get from it to the end of its function. The set is the least that
-satisfies the rules below, so that a function that only loops, or only calls functions that do not return,
-is found not to return either. Whatever is not understood may return. This makes reachability
-context-sensitive where it matters: the code behind a call is reached through the callee's return, not
-through the call (Chanet et al. 2007, section 2.4).
+A block *may return* if control can get from it to a return of its function. The set of these blocks is a least fixed
+point, computed with a worklist, so that a function that only loops, or only calls functions that do not return, does
+not return either. Opaque code may return. This makes reachability context-sensitive: the code behind a call is reached
+through the callee's return, not through the call (Chanet et al. 2007, section 2.4).
 
-A label whose address is taken, other than by a jump table, may be jumped to while its function waits for a call, and the
-function then goes on there: `__builtin_longjmp` and jumps out of nested functions do that (GCC manual, "Nonlocal
-Gotos"). So if a label may return, all of its function may.
+A label whose address is taken, other than by a jump table, may be jumped to from a function that its own function has
+called (`__builtin_longjmp`, jumps out of nested functions; GCC manual, "Nonlocal Gotos"). So if such a label may
+return, all blocks of its function may.
 */
 
 use fixedbitset::FixedBitSet;
@@ -29,7 +28,7 @@ impl Returns {
         Solver::new(graph, sites).solve()
     }
 
-    /// Whether a call of the target may come back; what is outside of the program may.
+    /// Whether a call of the target may come back. A call to code outside of the graph may.
     pub fn target(&self, graph: &Graph, target: Target) -> bool {
         graph.resolve_node(target).is_none_or(|node| self.may_return.contains(node.get()))
     }
@@ -38,15 +37,15 @@ impl Returns {
 struct Solver<'g> {
     graph: &'g Graph,
     may_return: FixedBitSet,
-    pending: Vec<NodeId>,
-    /// For each node, who has to be looked at again once it may return.
-    waiting: Vec<Vec<NodeId>>,
-    /// Blocks that reach their return point without the call as well: a fault's fixup is there.
+    worklist: Vec<NodeId>,
+    /// For each node, the blocks whose result depends on it.
+    dependents: Vec<Vec<NodeId>>,
+    /// Blocks that end in a call and may reach the return point without it, because the fixup of a fault is there.
     skips_call: FixedBitSet,
-    /// Labels whose address is taken, with each of the functions that may be entered there once more, sorted.
+    /// Labels whose address is taken, each with every function that may go on there, sorted.
     labels: Vec<(NodeId, FunctionId)>,
     /// Functions of which all blocks are marked.
-    whole: FixedBitSet,
+    all_marked: FixedBitSet,
 }
 
 impl<'g> Solver<'g> {
@@ -54,15 +53,15 @@ impl<'g> Solver<'g> {
         let mut solver = Solver {
             graph,
             may_return: FixedBitSet::with_capacity(graph.nodes.len()),
-            pending: Vec::new(),
-            waiting: vec![Vec::new(); graph.nodes.len()],
+            worklist: Vec::new(),
+            dependents: vec![Vec::new(); graph.nodes.len()],
             skips_call: FixedBitSet::with_capacity(graph.nodes.len()),
             labels: labels(graph),
-            whole: FixedBitSet::with_capacity(graph.functions.len()),
+            all_marked: FixedBitSet::with_capacity(graph.functions.len()),
         };
         for node in graph.node_ids() {
             match &graph.node(node).kind {
-                // Hand-written or opaque code; data is never asked about.
+                // Hand-written or opaque code.
                 NodeKind::Chunk(chunk) if chunk.code => solver.mark(node),
                 NodeKind::Chunk(_) => {}
                 NodeKind::Block(block) => solver.start(node, &block.end, sites),
@@ -71,13 +70,13 @@ impl<'g> Solver<'g> {
         solver
     }
 
-    /// Marks the blocks that return by themselves and notes whom the others depend on.
+    /// Marks a block that returns by itself; of another one, records the nodes that it depends on.
     fn start(&mut self, node: NodeId, end: &Terminator, sites: &SiteIndex) {
         let outside = |target: Target| self.graph.resolve_node(target).is_none();
         let leaves = match end {
             Terminator::Return | Terminator::IndirectJump => true,
             Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } => outside(dest.target),
-            // Control may also go where the patch says.
+            // The patched instruction may be a jump to any of its references.
             Terminator::Patched { .. } => {
                 self.graph.refs_of(node).iter().any(|reference| outside(reference.target))
             }
@@ -88,16 +87,16 @@ impl<'g> Solver<'g> {
             return;
         }
         let graph = self.graph;
-        for_each_successor(graph, end, |to| self.waiting[to.get()].push(node));
+        for_each_successor(graph, end, |to| self.dependents[to.get()].push(node));
         if let Some(callee) = graph.callee(node)
             && let Some(to) = graph.resolve_node(callee.target)
         {
-            self.waiting[to.get()].push(node);
+            self.dependents[to.get()].push(node);
         }
         if matches!(end, Terminator::Patched { .. }) {
             for reference in graph.refs_of(node) {
                 if let Some(to) = graph.resolve_node(reference.target) {
-                    self.waiting[to.get()].push(node);
+                    self.dependents[to.get()].push(node);
                 }
             }
         }
@@ -105,7 +104,7 @@ impl<'g> Solver<'g> {
         for &entry in sites.entries(node) {
             for reference in graph.refs_of(entry).iter().filter(|reference| reference.role != Role::Site) {
                 if let Some(to) = graph.resolve_node(reference.target) {
-                    self.waiting[to.get()].push(node);
+                    self.dependents[to.get()].push(node);
                     if matches!(end, Terminator::Call { next } if *next == Some(to)) {
                         self.skips_call.insert(node.get());
                     }
@@ -116,24 +115,23 @@ impl<'g> Solver<'g> {
 
     fn mark(&mut self, node: NodeId) {
         if !self.may_return.put(node.get()) {
-            self.pending.push(node);
+            self.worklist.push(node);
         }
     }
 
     fn solve(mut self) -> Returns {
-        while let Some(node) = self.pending.pop() {
+        while let Some(node) = self.worklist.pop() {
             self.mark_functions_of_label(node);
-            for waiter in std::mem::take(&mut self.waiting[node.get()]) {
-                if self.may_return.contains(waiter.get()) {
+            for dependent in std::mem::take(&mut self.dependents[node.get()]) {
+                if self.may_return.contains(dependent.get()) {
                     continue;
                 }
-                if self.returns_through(waiter, node) {
-                    self.mark(waiter);
+                if self.returns_through(dependent, node) {
+                    self.mark(dependent);
                 } else {
-                    // A call: its callee returns, and its return point may do so later, or the other way
-                    // round.
-                    if let Some(other) = self.other_half(waiter, node) {
-                        self.waiting[other.get()].push(waiter);
+                    // A call returns if both its callee and its return point do: wait for the one that is missing.
+                    if let Some(other) = self.other_half(dependent, node) {
+                        self.dependents[other.get()].push(dependent);
                     }
                 }
             }
@@ -141,7 +139,7 @@ impl<'g> Solver<'g> {
         Returns { may_return: self.may_return }
     }
 
-    /// Marks the functions that go on at a block that may return, if its address is taken.
+    /// If the address of a block that may return is taken, marks the functions that may go on there.
     fn mark_functions_of_label(&mut self, node: NodeId) {
         let first = self.labels.partition_point(|(label, _)| *label < node);
         for at in first..self.labels.len() {
@@ -149,39 +147,40 @@ impl<'g> Solver<'g> {
             if label != node {
                 break;
             }
-            if !self.whole.put(function.get()) {
+            if !self.all_marked.put(function.get()) {
                 self.graph.function(function).blocks.iter().for_each(|&block| self.mark(block));
             }
         }
     }
 
-    /// Whether `waiter` may return now that `node`, which it leads to, may.
-    fn returns_through(&self, waiter: NodeId, node: NodeId) -> bool {
-        let Some(block) = self.graph.block(waiter) else { return true };
+    /// Whether `dependent` may return now that its successor, callee or fixup `node` may.
+    fn returns_through(&self, dependent: NodeId, node: NodeId) -> bool {
+        let Some(block) = self.graph.block(dependent) else { return true };
         let Terminator::Call { next } = block.end else { return true };
-        let callee = self.graph.callee(waiter).expect("a direct call names its callee").target;
+        let callee = self.graph.callee(dependent).expect("a direct call names its callee").target;
         let callee = self.graph.resolve_node(callee);
-        // Reached through an entry of a table that is about the block.
+        // Reached through an entry of a weak table whose site the block is.
         if Some(node) != callee && Some(node) != next {
             return true;
         }
-        if Some(node) == next && self.skips_call.contains(waiter.get()) {
+        if Some(node) == next && self.skips_call.contains(dependent.get()) {
             return true;
         }
         let may_return = |node: NodeId| self.may_return.contains(node.get());
         callee.is_none_or(may_return) && next.is_some_and(may_return)
     }
 
-    fn other_half(&self, waiter: NodeId, node: NodeId) -> Option<NodeId> {
-        let Terminator::Call { next } = self.graph.block(waiter)?.end else { return None };
-        let callee = self.graph.resolve_node(self.graph.callee(waiter)?.target);
+    /// Of the callee and the return point of a call, the one that `node` is not.
+    fn other_half(&self, dependent: NodeId, node: NodeId) -> Option<NodeId> {
+        let Terminator::Call { next } = self.graph.block(dependent)?.end else { return None };
+        let callee = self.graph.resolve_node(self.graph.callee(dependent)?.target);
         if Some(node) == next { callee } else { next }
     }
 }
 
-/// The labels whose address code takes, with their function and, for a label in a cold part, the one that takes it. A
-/// function is carried whole, and may return, if data names a label of it, or another function does
-/// (`lift/pointers.rs`).
+/// The labels whose address a block takes, each with its own function and with the function that takes the address, to
+/// which a label in a cold part belongs. (If data or another function takes the address of a label, its function is
+/// opaque: `lift/pointers.rs`.)
 fn labels(graph: &Graph) -> Vec<(NodeId, FunctionId)> {
     let mut labels = Vec::new();
     for node in graph.node_ids() {

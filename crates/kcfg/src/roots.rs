@@ -1,4 +1,4 @@
-//! What is alive because something outside of the graph names it.
+//! Symbols that are roots because something outside of the graph refers to them.
 
 use kelf::{Place, Program};
 use rustc_hash::FxHashMap;
@@ -16,8 +16,8 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// The roots of a kernel: what the linker script names, and what the objects that its final link adds
-    /// refer to, which with loadable modules is every export.
+    /// The roots of a kernel: symbols in the linker script, and the undefined symbols of the objects that the final link
+    /// adds, which with loadable modules are all exports.
     pub fn of_kernel(script: &LinkerScript, program: &Program<'_>) -> Roots {
         let script = script.words().map(|word| (word.to_owned(), RootReason::LinkerScript));
         let beside = program.beside.iter().flat_map(|object| &object.symbols);
@@ -32,8 +32,7 @@ impl Roots {
         Roots { names: entries.iter().map(|entry| (entry.clone(), RootReason::Entry)).collect() }
     }
 
-    /// Adds them to a graph. Names that it does not define are the business of whoever does, except for
-    /// entry points.
+    /// Adds them to a graph. Names that it does not define are left out, except for entry points.
     ///
     /// # Errors
     /// [`Error::NoEntry`] if an entry point is not defined.

@@ -1,4 +1,4 @@
-//! What a linker script says of symbols and sections, as far as reachability needs it.
+//! Linker scripts: which symbols occur in them, and which input sections they place or discard.
 
 use std::fs;
 use std::path::Path;
@@ -14,9 +14,9 @@ pub struct LinkerScript {
     text: String,
     /// The lists of input sections, in their order: the content of `*(…)`.
     lists: Vec<List>,
-    /// For names without wildcards, the first list that has them.
+    /// For names without wildcards, the first list that contains them.
     names: FxHashMap<String, usize>,
-    /// The others, with their lists.
+    /// Names with wildcards, with their lists.
     patterns: Vec<(Pattern, usize)>,
 }
 
@@ -25,7 +25,7 @@ pub struct LinkerScript {
 struct List {
     /// The first name or pattern.
     first: String,
-    /// It is thrown away (`/DISCARD/`).
+    /// It is part of `/DISCARD/`.
     discarded: bool,
 }
 
@@ -41,7 +41,7 @@ impl LinkerScript {
         }
     }
 
-    /// Takes the text of a script apart.
+    /// Parses the text of a script.
     fn parse(text: String) -> LinkerScript {
         let mut script = LinkerScript::default();
         let mut reader = Reader { words: words(&text), at: 0 };
@@ -77,28 +77,27 @@ impl LinkerScript {
         self.lists.push(List { first: first.to_owned(), discarded });
     }
 
-    /// Every word that could be a symbol. The script's own keywords and section names are among them, and
-    /// harmless.
+    /// Every word that could be a symbol. Keywords and section names of the script are among them, which does no harm:
+    /// no symbol has such a name.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.text
             .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$')))
             .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
     }
 
-    /// The first list that input sections of this name are in, which is where they go.
+    /// The list by which the linker places input sections of this name: the first that contains it.
     fn list_of(&self, section: &str) -> Option<&List> {
         let matching = self.patterns.iter().find(|(pattern, _)| pattern.matches(section));
         let found = self.names.get(section).into_iter().chain(matching.map(|(_, list)| list)).min();
         found.map(|&list| &self.lists[list])
     }
 
-    /// Whether the script throws input sections of this name away (`/DISCARD/`), so that they are no part of
-    /// the program.
+    /// Whether the script discards input sections of this name (`/DISCARD/`), so that they are not part of the program.
     pub fn discards(&self, section: &str) -> bool {
         self.list_of(section).is_some_and(|list| list.discarded)
     }
 
-    /// Whether the script says where input sections of this name go.
+    /// Whether any list of the script contains input sections of this name.
     pub fn takes(&self, section: &str) -> bool {
         self.list_of(section).is_some()
     }
@@ -141,15 +140,14 @@ impl<'s> Reader<'s> {
         self.words.get(self.at - 1).copied()
     }
 
-    /// Goes past a word if it is the next.
+    /// Consumes the next word if it is this one.
     fn take(&mut self, word: &str) -> bool {
         let is_next = self.words.get(self.at) == Some(&word);
         self.at += usize::from(is_next);
         is_next
     }
 
-    /// The names up to the parenthesis that closes a list, also those that are to be sorted, but not the files that
-    /// are left out.
+    /// The names up to the parenthesis that closes a list: those within `SORT(…)` too, but not those of `EXCLUDE_FILE(…)`.
     fn list(&mut self) -> Vec<&'s str> {
         let (mut names, mut depth) = (Vec::new(), 1);
         while let Some(word) = self.next() {

@@ -1,18 +1,17 @@
 /*!
-What the sections of a program mean to reachability, by their names.
+How reachability treats the sections of a program, by their names.
 
-The kernel keeps tables that only the linker script enumerates, and tables that describe code without needing it. Both
-are described as data, by machine, for Linux 6.1 to 6.12. Three rules cover them:
+The kernel has tables that are found through symbols of the linker script only, and tables that describe code. Both
+are listed here, by machine, for Linux 6.1 to 6.12. There are three rules:
 
 - a *root* is alive by itself, because symbols of the linker script bound it and a loop walks it
   (`special/sections.rs`);
-- a *weak* table keeps nothing alive: each of its entries lives as long as the code that it is about, its
-  *site*, and then keeps alive what else it names (`special/tables.rs`);
-- plain code and data live as long as something refers to them (`special/sections.rs`).
+- a *weak* table keeps nothing alive: each of its entries is alive if the code that it describes, its *site*, is, and
+  then keeps alive what else it refers to (`special/tables.rs`);
+- plain code and data are alive if something alive refers to them (`special/sections.rs`).
 
-A section with a name that is not listed is a root, whole, and the report names it. The names of the kernel's
-tables mean nothing in a user program, which may use them for its own ends: which of the two a program is,
-[`World`] says.
+A section with a name that is not listed is a root, is not cut, and is in the report. The names of the kernel's tables
+have no special meaning in a user program; [`World`] says which of the two a program is.
 */
 
 mod layout;
@@ -34,15 +33,15 @@ pub use tables::TableKind;
 /// How a section takes part in reachability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Code, lifted to blocks if a compiler made it.
+    /// Code, cut into basic blocks if a compiler made it.
     Code,
-    /// Code that is copied over other code, cut up along the `.altinstructions` entries that name it.
+    /// Code that is copied over other code, cut at the places that entries of `.altinstructions` refer to.
     Replacement,
     /// Data, alive if referenced.
     Data,
     /// Alive by itself.
     Root(RootReason),
-    /// One node an entry, each alive with its site.
+    /// A weak table: one node for each entry, alive if its site is.
     Weak(TableKind),
     /// What the kernel exports to loadable modules: roots where there can be any, else left out. The build
     /// reads it from the objects; the linker script discards it.
@@ -88,7 +87,7 @@ impl fmt::Display for RootReason {
     }
 }
 
-/// What decides which sections a kernel has, and how their entries lie.
+/// What decides which special sections a kernel has, and the layout of their entries.
 #[derive(Debug)]
 pub struct Kernel {
     /// The script that links it.
@@ -99,12 +98,12 @@ pub struct Kernel {
     pub version: Option<KernelVersion>,
 }
 
-/// Whose names of sections a program uses.
+/// Whether a program is a kernel, which decides what the names of its sections mean.
 #[derive(Clone, Debug)]
 pub enum World {
-    /// A kernel's.
+    /// A kernel.
     Kernel(Arc<Kernel>),
-    /// A user program's, linked by a script that is not known: the linker's own, as a rule.
+    /// A user program, linked by a script that is not known; usually the linker's default.
     Program,
 }
 
@@ -148,15 +147,16 @@ impl World {
         }
     }
 
-    /// Whether the link throws sections of this name away. A built-in driver's `.exitcall.exit` is the one that
-    /// matters: nothing ever calls what it lists.
+    /// Whether the linker script discards sections of this name. The case that matters is `.exitcall.exit` of built-in
+    /// drivers, because what it lists is never called.
     pub fn discards(&self, name: &str) -> bool {
         matches!(self, World::Kernel(kernel) if kernel.script.discards(name))
     }
 
-    /// The name under which a section goes to the linker: its own, but where a kernel's script does not know the
-    /// `.data.NAME` of `-fdata-sections` (nor `.text.NAME`), which it would then leave outside of the image's bounds.
-    /// Names with two dots are the kernel's own.
+    /// The name of a section in the emitted object. That is its own, except where no list of a kernel's script contains
+    /// the `.data.NAME` of `-fdata-sections` or the `.text.NAME` of `-ffunction-sections`: such a section would become
+    /// an orphan, outside of the symbols that bound the image, and is called `.data` or `.text`. Names with two dots
+    /// (`.data..percpu`) are the kernel's own and stay.
     pub fn output_name<'n>(&self, name: &'n str) -> &'n str {
         match self {
             World::Kernel(kernel) if !kernel.script.takes(name) => kernel_base(name).unwrap_or(name),
@@ -164,8 +164,8 @@ impl World {
         }
     }
 
-    /// What is the same for all sections that the linker puts behind one another in the order in which it finds them,
-    /// with nothing between: the first name of a list in the linker script.
+    /// The class of a section: a name that is the same for all sections of one list of the linker script, which the
+    /// linker places behind one another in the order of the object. It is the first name of that list.
     pub fn class<'n>(&'n self, name: &'n str) -> &'n str {
         let name = self.output_name(name);
         match self {
@@ -186,7 +186,7 @@ fn kernel_base(name: &str) -> Option<&'static str> {
     BASES.iter().find(is_base).copied()
 }
 
-/// Whether a function is a retpoline, which jumps where a register says: GCC and Clang call it by such names
+/// Whether a function is a retpoline, which jumps to the address in a register. GCC and Clang call it by such names
 /// (`-mindirect-branch=thunk-extern`, `-mretpoline-external-thunk`).
 pub fn is_retpoline(name: &str) -> bool {
     ["__x86_indirect_", "__llvm_retpoline_"].iter().any(|prefix| name.starts_with(prefix))

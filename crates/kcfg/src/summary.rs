@@ -1,5 +1,5 @@
 /*!
-Counts over a graph, for people and for comparing kernels.
+Counts over a graph.
 
 Serialized, a [`Summary`] is what `kcfg --summary --json` prints; [`Summary::groups`] is the table of
 `kcfg --summary`.
@@ -22,12 +22,12 @@ pub struct Summary {
     pub sections: usize,
     /// Functions of compiler-made code.
     pub functions: usize,
-    /// Functions among them whose entry something other than a direct branch of a block names: data, an
-    /// instruction that takes the address, opaque code.
+    /// Functions among them whose entry is referred to by something other than a direct branch of a block: by data, an
+    /// instruction that takes the address, or opaque code.
     pub address_taken: usize,
     /// Basic blocks.
     pub blocks: usize,
-    /// Blocks among them that keep their bytes, because the kernel patches them or finds them by address.
+    /// Blocks among them that are patch sites ([`Block::fixed`](crate::graph::Block::fixed)).
     pub fixed_blocks: usize,
     /// Instructions in blocks, the branches that end them included.
     pub instructions: usize,
@@ -37,7 +37,7 @@ pub struct Summary {
     pub data_chunks: usize,
     /// Bytes of data in chunks, zero-initialised ones included.
     pub data_bytes: u64,
-    /// Chunks of code that is carried as it is.
+    /// Chunks of code that is carried whole.
     pub code_chunks: usize,
     /// Bytes of code in chunks.
     pub code_chunk_bytes: u64,
@@ -49,14 +49,14 @@ pub struct Summary {
     pub edges_to_unknown: usize,
     /// Edges among them that lead to symbols that no object of the graph defines.
     pub edges_to_outside: usize,
-    /// Nodes that are alive by themselves, by reason.
+    /// Roots, by reason.
     pub roots: BTreeMap<RootReason, usize>,
     /// Opaque functions and sections, by reason.
     pub opaque: BTreeMap<&'static str, usize>,
 }
 
 impl Summary {
-    /// Counts.
+    /// Counts what is in a graph.
     pub fn of(graph: &Graph) -> Summary {
         let edges = Edges::of(graph);
         let mut summary = Summary {

@@ -1,4 +1,4 @@
-//! What is taken for true of compilers and of the kernel's code without a proof: how far it goes, and no further.
+//! The assumptions about compilers and the kernel's code that are not proved, and their limits.
 //! (`kopt::assumptions` lists all of it; what has other tests is not here.)
 
 mod common;

@@ -56,13 +56,16 @@ fn what_was_carried_whole_has_a_place() {
     let carried = |entry: &str| format!("f: ret\n .section .comment.kshrink, \"e\", @progbits\n{entry}");
     for (entry, problem) in [
         (".long f, 1", "8 bytes; expected entries of 12 bytes"),
-        (".long 0, 1, 0", "the entry at 0x0 names no place"),
-        (".long f - ., 1, 0", "the entry at 0x0 names no place"),
-        (".long f - 1, 1, 0", "the entry at 0x0 names no place"),
-        (".long f, 1, 0, outside, 1, 0", "the entry at 0xc names no place"),
+        (".long 0, 1, 0", "the entry at 0x0 has no absolute relocation to a place in a section"),
+        (".long f - ., 1, 0", "the entry at 0x0 has no absolute relocation to a place in a section"),
+        (".long f - 1, 1, 0", "the entry at 0x0 has no absolute relocation to a place in a section"),
+        (
+            ".long f, 1, 0, outside, 1, 0",
+            "the entry at 0xc has no absolute relocation to a place in a section",
+        ),
         (".long f, 2, 0", "the entry at 0x0 ends outside of the section"),
         (".long f, -1, 0", "the entry at 0x0 ends outside of the section"),
-        (".long f, 1, 3", "the entry at 0x0 gives no reason that there is"),
+        (".long f, 1, 3", "the entry at 0x0 has a reason above 2"),
     ] {
         let message = error(&carried(entry));
         assert!(message.contains(&format!("section .comment.kshrink: {problem}")), "{entry}: {message}");
@@ -125,7 +128,10 @@ fn sites_lie_within_their_section() {
     for place in ["f + 100", "f - 100"] {
         let source = ALTERNATIVE.replace("f - .", &format!("{place} - ."));
         let message = error(&format!("{source}\n .long other - .\n .long 7\n .byte 1, 1"));
-        assert!(message.contains("section .altinstructions: the entry at 0x0 names no code"), "{message}");
+        assert!(
+            message.contains("section .altinstructions: the site of the entry at 0x0 is not in this object"),
+            "{message}"
+        );
     }
 }
 
@@ -138,7 +144,7 @@ fn tables_have_content() {
 #[test]
 fn table_entries_of_the_linker_lie_within_a_section() {
     let message = error(".data\nx: .long 1\n .text\n .long x@got\n .long x@got + 0x100000");
-    assert!(message.contains("names a place outside of what it points to in section .data"), "{message}");
+    assert!(message.contains("refers to a place outside of every variable of section .data"), "{message}");
 }
 
 /// A relocation over the opcode: what the instruction is only the linker knows, and nothing may be read off it.

@@ -1,4 +1,4 @@
-//! Edits of a graph: after each, everything that names a place that moved means what it meant, and nothing else changed.
+//! Edits of a graph: after each, everything that names a place that moved still refers to the same instruction or byte, and nothing else changed.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Blocks that come in front of others: whoever named those comes to them, but for what has to stay.
+//! Blocks that are put in front of others: uses of those are redirected to the new blocks, except those that must stay.
 
 mod common;
 

@@ -197,7 +197,7 @@ f:      testl   %eax, %eax
     let program = kelf::Program::link(&files).unwrap();
     let error =
         kcfg::lift::Lifter::of_objects(&program, &[]).unwrap().graph().map(drop).unwrap_err().to_string();
-    let expected = "section .text.last: behind the conditional branch at 0x2, control runs into whatever";
+    let expected = "section .text.last: the conditional branch at 0x2 falls through into whatever";
     assert!(error.contains(expected), "{error}");
 }
 

@@ -157,14 +157,14 @@ const CASES: &[Case] = &[
     (|graph| edit(graph, "alone", &[0x40]), "alone: ends with Some(Some(Next)), which is not Return"),
     (
         |graph| block(graph, "main", 0).provenance = Provenance::Made("test"),
-        "main (made by test): made by a pass, and kept as it is",
+        "main (made by test): fixed, but made by a pass",
     ),
     (
         |graph| {
             let Provenance::Input(origin) = &mut block(graph, "main", 0).provenance else { panic!() };
             origin.size -= 1;
         },
-        "main: kept as it is, and longer than it was",
+        "main: fixed, but longer than in the input",
     ),
     // Entries are about instructions.
     (

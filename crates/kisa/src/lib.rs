@@ -113,20 +113,20 @@ pub trait Rewritable: Isa {
     /// The length of the instruction at the start of `bytes` if it is one that assemblers pad with.
     fn padding_len(&self, bytes: &[u8]) -> Option<usize>;
 
-    /// What the condition of a conditional branch says of the last comparison.
+    /// The condition of a conditional branch, in terms of the last comparison.
     fn condition(&self, branch: Branch) -> Condition;
 
-    /// Whether the instruction at the start of `bytes` does the same elsewhere once its direct target is
-    /// encoded anew, and says all that it does: not so the odd branches that compilers do not make (loop
-    /// instructions, transactions, branches with prefixes).
+    /// Whether the instruction at the start of `bytes` can be moved: it does the same at another address once its direct
+    /// target is encoded again, and [`Insn`] describes its control flow completely. That is not so for branches that
+    /// compilers do not emit (loop instructions, transactions, branches with prefixes).
     fn can_move(&self, bytes: &[u8]) -> bool;
 
     /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes` are one of its constants: a
     /// displacement or an immediate, which can be any number without making it another instruction.
     fn is_constant(&self, bytes: &[u8], offset: u8, width: u8) -> bool;
 
-    /// The registers through which the instruction at the start of `bytes` reaches memory without saying so
-    /// (string instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
+    /// The registers through which the instruction at the start of `bytes` implicitly accesses memory (string
+    /// instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
     fn string_registers(&self, bytes: &[u8]) -> u64;
 
     /// Appends to `out` what the instruction at the start of `bytes` computes, where some of its fields are left to the
@@ -180,7 +180,7 @@ pub struct Insn {
     /// Whether a transfer of control, other than a [`BranchKind::Conditional`], is made on a condition only,
     /// so that control may go on to the next instruction as well.
     pub conditional: bool,
-    /// What it makes of the instructions that follow.
+    /// The conditions that it puts on the instructions that follow (`it` of Thumb code).
     pub predicates: Predicates,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! An instruction becomes a few [`Effect`]s, to be applied in order. The language knows registers by
 //! number, memory by address expression, and the handful of operations that compilers use to move a
-//! system-call number or a switch index about; everything else is a clobber. A model this small can be
-//! checked by reading it, and what it does not know it forgets, which is always safe.
+//! system-call number or a switch index about; every other write is a clobber, after which the value is unknown, which is
+//! always safe.
 
 use std::num::NonZeroU32;
 
@@ -22,9 +22,8 @@ pub struct Reg(pub u8);
 /// instruction to the next.
 pub const TEMPORARY: Reg = Reg(32);
 
-/// A number that the linker computes: the address of a symbol, say. Whoever reads relocated code
-/// ([`crate::Rewritable::relocated_effects`]) gives these out; all that the model knows is that two that are equal
-/// stand for one number.
+/// A number that the linker computes, such as the address of a symbol. The caller of
+/// [`crate::Rewritable::relocated_effects`] assigns these; the model only uses that two equal ones are the same number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Symbol(pub NonZeroU32);
 
@@ -163,16 +162,16 @@ pub enum Effect {
         /// Width in bytes.
         width: u8,
     },
-    /// The flags tell whether the value is 0, and of what else conditions ask for nothing.
+    /// The flags say whether the value is 0; what other conditions test is unknown.
     CompareZero {
         /// The value.
         value: Value,
         /// Width in bytes.
         width: u8,
     },
-    /// The flags hold something else.
+    /// The flags are clobbered.
     ClobberFlags,
-    /// The register holds something else.
+    /// The register is clobbered.
     Clobber(Reg),
     /// Some memory, not known which, changed.
     ClobberMemory,
@@ -209,7 +208,7 @@ pub enum Effect {
     OnlyIf(Condition),
 }
 
-/// What a conditional branch asks of the comparison of `left` with `right`.
+/// The condition of a conditional branch, on the comparison of `left` with `right`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Condition {
     /// `left == right`

@@ -1,10 +1,10 @@
 /*!
-What removals rest on besides proofs.
+The assumptions of the passes that remove.
 
-Most of what decides whether something may go follows from the objects. Some does not: rules of the language, habits
-of compilers, names that the kernel gives to things. This page is the list of those. `kshrink-spec` puts the ones
-that a run rested on into its report, so that a kernel that fails can be searched for the rule that it breaks;
-each has tests that fail when the rule is applied otherwise (its *guards*).
+Most of what decides whether something may be removed is proved from the objects. Some of it is assumed: rules of the
+language, conventions of compilers, names in the kernel. This is the list of these assumptions. `kshrink-spec` puts those
+that a run depended on into its report, so that a kernel that fails can be searched for the assumption that it breaks.
+Each has tests that fail if it is applied otherwise (its *guards*).
 */
 
 use goblin::elf::section_header::SHF_MERGE;
@@ -14,23 +14,23 @@ use serde::Serialize;
 
 use crate::PassReport;
 
-/// Something that a removal rests on and that the objects do not prove.
+/// Something that a removal depends on and that the objects do not prove.
 #[derive(Debug, Serialize)]
 pub struct Assumption {
     /// Its name.
     pub name: &'static str,
-    /// What is taken for true, in a sentence.
+    /// What is assumed, in a sentence.
     pub says: &'static str,
     /// The source file of kshrink that applies it.
     pub applied_in: &'static str,
     /// Tests that guard it, each as `FILE: FUNCTION`.
     pub guards: &'static [&'static str],
-    /// Whether removals in a graph rest on it.
+    /// Whether removals in a graph depend on it.
     #[serde(skip)]
     applies: fn(&Graph, &[PassReport]) -> bool,
 }
 
-/// The assumptions that a run rested on: none if its passes took nothing out of the program and turned nothing.
+/// The assumptions that a run depended on: none if its passes removed and redirected nothing.
 pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
     let removes = |report: &PassReport| report.removed != Default::default() || report.redirected > 0;
     if !reports.iter().any(removes) {
@@ -248,14 +248,14 @@ pub const ALL: &[Assumption] = &[
         says: "Programs make no system call that the plan does not list; it says so itself, or --assume-complete does.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
         guards: &["tests/tests/scan_programs/main.rs: x86_64_programs", WEB_KERNEL],
-        applies: |_, reports| turns_calls(reports),
+        applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
         name: "calls-of-the-kernel-are-listed",
         says: "Beside programs, only the kernel and its vDSO make system calls, and only those that kplan lists.",
         applied_in: "crates/kplan/src/implicit.rs",
         guards: &[WEB_KERNEL],
-        applies: |_, reports| turns_calls(reports),
+        applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
         name: "dispatchers-are-named",
@@ -263,7 +263,7 @@ pub const ALL: &[Assumption] = &[
                it, and `sys_ni_syscall()` answers -ENOSYS.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
         guards: &[WEB_KERNEL],
-        applies: |_, reports| turns_calls(reports),
+        applies: |_, reports| redirects_calls(reports),
     },
 ];
 
@@ -285,11 +285,11 @@ fn has_sites(graph: &Graph) -> bool {
     graph.node_ids().any(|node| graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_))))
 }
 
-/// Whether a block of the graph ends so.
+/// Whether the terminator of some block satisfies `so`.
 fn ends(graph: &Graph, so: impl Fn(&Terminator) -> bool) -> bool {
     graph.node_ids().any(|node| graph.block(node).is_some_and(|block| so(&block.end)))
 }
 
-fn turns_calls(reports: &[PassReport]) -> bool {
+fn redirects_calls(reports: &[PassReport]) -> bool {
     reports.iter().any(|report| report.pass == "syscalls" && report.redirected > 0)
 }

@@ -1,5 +1,5 @@
 /*!
-Pass `exercise`: every kind of edit, everywhere, and the program does what it did. For whoever works on kshrink.
+Pass `exercise`: a test of the graph's editor, which makes every kind of edit without changing what the program does.
 
 - Every block is split behind its first instruction.
 - Every function gets a block in front of its entry. For every third function that stores 1 to a byte in a data
@@ -8,9 +8,9 @@ Pass `exercise`: every kind of edit, everywhere, and the program does what it di
 - Before that, what does not matter in front of a block ([`kflow::Liveness`]) is overwritten there: flags, and up to two
   registers.
 
-Left alone is what another pass has to leave alone as well: patch sites, entries glued to what is in front of them,
-for the store and the move what pass [`instrument`] says of code before paging, and for what is
-overwritten what it says of position-independent functions.
+Not edited is what no pass may edit: patch sites, and entries that are glued to the node in front or patched by the function
+tracer. Code that runs before paging is on (see pass [`instrument`]) gets no store and is not moved; position-independent
+functions have nothing overwritten.
 */
 
 mod overwrite;
@@ -24,13 +24,13 @@ use kisa::Rewritable;
 use crate::instrument;
 use crate::report::PassReport;
 
-/// Of how many functions one moves.
+/// Every how many functions one is moved.
 const EVERY: usize = 3;
 
-/// Size in bytes of what is executed in front of functions that do not move.
+/// Size in bytes of the `nop`s in front of functions that are not moved.
 const NOPS: usize = 3;
 
-/// Edits everything.
+/// Makes the edits.
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("exercise");
     let early = instrument::early_code(graph);
@@ -50,7 +50,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
     report
 }
 
-/// Splits blocks behind their first instructions; says how many.
+/// Splits blocks behind their first instructions; returns how many.
 fn split_blocks(graph: &mut Graph) -> u64 {
     let isa = graph.isa();
     let mut at = Vec::new();
@@ -69,7 +69,7 @@ fn split_blocks(graph: &mut Graph) -> u64 {
     at.len() as u64
 }
 
-/// Whether a block may come in front of a function. Where the function tracer patches the entry, it may not: the kernel
+/// Whether a block can be put in front of a function. Where the function tracer patches the entry, it may not: the kernel
 /// ignores a site that is not where the function's symbol is (`test_for_valid_rec` in kernel/trace/ftrace.c).
 fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     let entry = graph.function(id).entry();
@@ -77,13 +77,14 @@ fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     node.live && node.glued_to.is_none() && !is_patched
 }
 
-/// Whether all of a function can go elsewhere: nothing ties it to what is around it.
+/// Whether a function can be moved to another section: all of it lies in one section outside of a COMDAT group, does not
+/// depend on its own address, and is not glued to other code.
 fn can_move(graph: &Graph, id: FunctionId) -> bool {
     let function = graph.function(id);
     let section = graph.node(function.entry()).section;
     let mut own = FixedBitSet::with_capacity(graph.nodes.len());
     own.extend(function.blocks.iter().map(|block| block.get()));
-    let tied = |&id: &NodeId| {
+    let glued_across = |&id: &NodeId| {
         graph.node(id).glued_to.is_some_and(|other| own.contains(other.get()) != own.contains(id.get()))
     };
     graph.sections[section.get()].group.is_none()
@@ -91,7 +92,7 @@ fn can_move(graph: &Graph, id: FunctionId) -> bool {
             .blocks
             .iter()
             .all(|&block| graph.node(block).section == section && !graph.knows_own_address(block))
-        && !graph.sections[section.get()].nodes.iter().any(tied)
+        && !graph.sections[section.get()].nodes.iter().any(glued_across)
 }
 
 /// Adds the blocks in front of functions.

@@ -7,7 +7,7 @@ use kcfg::graph::{Graph, SymbolPlace};
 use kcfg::index::NodeId;
 use kcfg::special::RootReason;
 
-/// One link of a chain: a node, and the edge over which it was reached.
+/// One link of a chain: a node, and the edge by which it was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The node.
@@ -25,7 +25,7 @@ pub struct Chain {
     pub links: Vec<Link>,
 }
 
-/// The nodes that a symbol of this name stands for; several if local symbols share the name.
+/// The nodes with a symbol of this name; several if local symbols share the name.
 pub fn nodes_named(graph: &Graph, name: &str) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = graph
         .symbols
@@ -46,13 +46,13 @@ pub fn chain(graph: &Graph, goal: NodeId) -> Option<Chain> {
     let edges = Edges::of(graph);
     let mut from: Vec<Option<(EdgeKind, NodeId)>> = vec![None; graph.nodes.len()];
     let mut seen = vec![false; graph.nodes.len()];
-    let mut pending = VecDeque::new();
+    let mut worklist = VecDeque::new();
     for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
         if !std::mem::replace(&mut seen[root.node.get()], true) {
-            pending.push_back(root.node);
+            worklist.push_back(root.node);
         }
     }
-    while let Some(node) = pending.pop_front() {
+    while let Some(node) = worklist.pop_front() {
         if node == goal {
             return Some(walk_back(graph, &from, goal));
         }
@@ -62,7 +62,7 @@ pub fn chain(graph: &Graph, goal: NodeId) -> Option<Chain> {
                 && !std::mem::replace(&mut seen[to.get()], true)
             {
                 from[to.get()] = Some((edge.kind, node));
-                pending.push_back(to);
+                worklist.push_back(to);
             }
         });
     }

@@ -1,18 +1,19 @@
 /*!
-Pass `instrument`: every basic block notes that it ran (Chanet et al. 2007, section 4.2).
+Pass `instrument`: every basic block records that it ran (Chanet et al. 2007, section 4.2).
 
 A block begins with one more instruction, a store of 1 to a byte of its own in a zero-initialised array; flags and
-registers stay as they are. Whoever reads the array afterwards (`coverage kcore`) has the blocks that ran.
+registers are not changed. `coverage kcore` reads the array of a running kernel.
 
 Not instrumented, and reported:
 
-- hand-written and opaque code, which is carried as it is;
-- code without a symbol (the slow paths of `static_cpu_has()`) and blocks that a pass made, which no report could name;
+- hand-written and opaque code, which is carried whole;
+- code without a symbol (the slow paths of `static_cpu_has()`) and blocks that a pass made, which have no name for
+  reports;
 - functions that compute with their own address (position-independent code of i386);
 - patch sites, which are found by address or compared byte by byte at run time;
-- code that runs before paging is on, where the array is not at its address: what the hand-written code of the
-  boot section calls directly, and what that calls, jumps to or runs on into. (The kernel proper is entered from
-  there through a pointer.)
+- code that runs before paging is on, when the array is not mapped at its address: what the hand-written code of the
+  boot section calls directly, and what control reaches from there by calls, jumps and fall-throughs. (The rest of the
+  kernel is entered from there through a pointer.)
 */
 
 use fixedbitset::FixedBitSet;
@@ -33,7 +34,7 @@ const SYMBOL: &str = "kshrink_counters";
 /// The section whose hand-written code starts the kernel (`__HEAD` in include/linux/init.h).
 const BOOT_SECTION: &str = ".head.text";
 
-/// Instruments every block that can be.
+/// Instruments every block that can be instrumented.
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("instrument");
     let (early, named) = (early_code(graph), named_functions(graph));
@@ -79,7 +80,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
     report
 }
 
-/// The functions that find out their own address and compute with it, as a set of bits.
+/// The functions that compute with their own address ([`Graph::knows_own_address`]), as a set of bits.
 pub(crate) fn position_independent(graph: &Graph) -> FixedBitSet {
     let blocks = graph.node_ids().filter(|&node| graph.knows_own_address(node));
     let functions = blocks.filter_map(|node| graph.block(node).map(|block| block.function.get()));
@@ -88,7 +89,7 @@ pub(crate) fn position_independent(graph: &Graph) -> FixedBitSet {
     all
 }
 
-/// The functions that have a symbol, as a set of bits: only what has a name can be told to have run.
+/// The functions that have a symbol, as a set of bits: only these can be reported to have run.
 fn named_functions(graph: &Graph) -> FixedBitSet {
     let mut named = FixedBitSet::with_capacity(graph.functions.len());
     for symbol in &graph.symbols {
@@ -99,8 +100,8 @@ fn named_functions(graph: &Graph) -> FixedBitSet {
     named
 }
 
-/// The functions that the code which starts the kernel calls directly, and those to which control gets from there other
-/// than through a pointer, as a set of bits by function.
+/// The functions that run before paging is on, as a set of bits: those that control reaches from the hand-written code of
+/// the boot section, other than through a pointer.
 pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
     let edges = Edges::of(graph);
     let mut early = FixedBitSet::with_capacity(graph.functions.len());
@@ -108,17 +109,17 @@ pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
         let code = graph.chunk(node).is_some_and(|chunk| chunk.code);
         code && *graph.section_of(node).name == *BOOT_SECTION
     };
-    let mut pending: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
+    let mut worklist: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
     let mut chunks = FixedBitSet::with_capacity(graph.nodes.len());
-    while let Some(node) = pending.pop() {
+    while let Some(node) = worklist.pop() {
         let mut enter = |to: NodeId| match &graph.node(to).kind {
             NodeKind::Block(block) if !early.put(block.function.get()) => {
-                pending.extend(&graph.function(block.function).blocks);
+                worklist.extend(&graph.function(block.function).blocks);
             }
-            NodeKind::Chunk(chunk) if chunk.code && !chunks.put(to.get()) => pending.push(to),
+            NodeKind::Chunk(chunk) if chunk.code && !chunks.put(to.get()) => worklist.push(to),
             _ => {}
         };
-        // Of code that is carried whole, and of patch sites, references say where they branch to.
+        // The branches of opaque code and of patch sites are references.
         for reference in graph.refs_of(node) {
             let direct = matches!(reference.class, kelf::RelocClass::Branch | kelf::RelocClass::Relative);
             graph.resolve_node(reference.target).filter(|_| direct).into_iter().for_each(&mut enter);

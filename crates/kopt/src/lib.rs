@@ -2,8 +2,8 @@
 The passes of kshrink.
 
 A pass is one file and one function, from a graph and a plan to a changed graph and a report of what it did.
-Passes are free functions called in the order that the user gives ([`Pass::ALL`] lists them), they never touch
-ELF, and what they cannot prove they keep, and say so in [`PassReport::kept`].
+Passes are free functions called in the order that the user gives ([`Pass::ALL`] lists them) and know nothing of ELF.
+What they cannot prove to be removable they keep, and list in [`PassReport::kept`].
 */
 
 pub mod assumptions;
@@ -43,14 +43,14 @@ pub enum Pass {
 /// What passes are told besides the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Take the scan of the programs for complete although it says that it is not.
+    /// Assume that the plan lists every system call, although it says that it is incomplete.
     pub assume_complete: bool,
-    /// Check after every step what has to hold in every graph ([`Graph::verify`]).
+    /// Check the invariants of the graph after every step ([`Graph::verify`]).
     pub verify: bool,
 }
 
 impl Pass {
-    /// Every pass, in the order in which they make sense.
+    /// Every pass, in the order in which they are useful.
     pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Exercise, Pass::Layout];
 
     /// Its name.
@@ -64,7 +64,7 @@ impl Pass {
         }
     }
 
-    /// Whether it takes something out of the program.
+    /// Whether it removes code or data, or references to them.
     pub fn removes(self) -> bool {
         match self {
             Pass::Syscalls | Pass::Reach => true,

@@ -2,9 +2,9 @@
 Pass `reach`: unreachable code and data elimination (Chanet et al. 2007, section 2.4).
 
 Everything that no chain of edges connects to a root is removed, at the granularity of basic blocks and
-chunks. The edges carry the two rules that make this precise: calls and returns match
-([`kcfg::returns`]), and what only an indirect branch could reach counts once its address is computable.
-Tables that are weak keep nothing alive, and lose the entries about code that is gone.
+chunks. Two properties of the edges make this precise: calls and returns match ([`kcfg::returns`]), and what only an
+indirect branch can reach is reachable only if its address is computable. Weak tables keep nothing alive, and their
+entries are removed with their sites.
 */
 
 use fixedbitset::FixedBitSet;
@@ -47,8 +47,8 @@ pub fn run(graph: &mut Graph) -> PassReport {
     report
 }
 
-/// Whether a block ends in a call that does not come back, although code lies behind it: that is not where it goes on,
-/// wherever a pass puts it.
+/// Whether a block ends in a call that does not come back, although the terminator has a return point. That is then
+/// cleared, so that lowering adds no jump to it.
 fn is_last_call(graph: &Graph, edges: &Edges<'_>, node: NodeId) -> bool {
     let calls = matches!(graph.block(node), Some(Block { end: Terminator::Call { next: Some(_) }, .. }));
     let mut returns = false;
@@ -58,27 +58,27 @@ fn is_last_call(graph: &Graph, edges: &Edges<'_>, node: NodeId) -> bool {
     calls && !returns
 }
 
-/// The nodes that some root reaches.
+/// The nodes that are reachable from a root.
 pub fn reachable(graph: &Graph) -> FixedBitSet {
     reachable_by(graph, &Edges::of(graph))
 }
 
-/// The nodes that some root reaches along these edges.
+/// The nodes that are reachable from a root along these edges.
 fn reachable_by(graph: &Graph, edges: &Edges<'_>) -> FixedBitSet {
     let mut reachable = FixedBitSet::with_capacity(graph.nodes.len());
-    let mut pending: Vec<NodeId> = Vec::new();
+    let mut worklist: Vec<NodeId> = Vec::new();
     for root in &graph.roots {
         if graph.node(root.node).live && !reachable.put(root.node.get()) {
-            pending.push(root.node);
+            worklist.push(root.node);
         }
     }
-    while let Some(node) = pending.pop() {
+    while let Some(node) = worklist.pop() {
         edges.for_each(node, |edge| {
             if let Destination::Node(to) = edge.to
                 && graph.node(to).live
                 && !reachable.put(to.get())
             {
-                pending.push(to);
+                worklist.push(to);
             }
         });
     }

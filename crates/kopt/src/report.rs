@@ -1,4 +1,4 @@
-//! What a pass says of its work.
+//! The reports of passes.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use kcfg::index::NodeId;
 pub struct PassReport {
     /// Its name.
     pub pass: &'static str,
-    /// What it took out of the program.
+    /// What it removed from the program.
     pub removed: Removed,
-    /// Code and data references that it turned elsewhere.
+    /// Branches, calls and references that it redirected.
     pub redirected: usize,
-    /// What else it did, in numbers.
+    /// Other counts.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub counts: IndexMap<&'static str, u64>,
-    /// What it would have changed but for something that it could not prove.
+    /// What it did not change, although it should have, and why.
     pub kept: Vec<Kept>,
 }
 
@@ -60,7 +60,7 @@ impl PassReport {
         }
     }
 
-    /// Adds what the pass did in a later round. What it keeps is what it kept then.
+    /// Adds what the pass did in a later round. What it kept is that of the later round only.
     pub fn add(&mut self, later: PassReport) {
         let (removed, more) = (&mut self.removed, later.removed);
         removed.functions += more.functions;

@@ -1,4 +1,4 @@
-//! Running several passes, on a graph that becomes finer.
+//! Running several passes, in rounds between which data is cut finer.
 
 use kcfg::graph::{Broken, Graph};
 use kcfg::lift::{self, Lifter};
@@ -6,32 +6,31 @@ use kplan::Plan;
 
 use crate::{Options, Pass, PassReport};
 
-/// How often the passes that remove run, because what was removed allows a finer graph.
+/// The largest number of rounds. Removed references allow to cut more data, which allows to remove more.
 const MAX_ROUNDS: usize = 4;
 
 /// Why passes cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The program is not understood.
+    /// The program cannot be lifted.
     #[error(transparent)]
     Lift(#[from] lift::Error),
     /// A defect of kshrink.
-    #[error("after {step}, the graph breaks a rule: {broken}; please report this")]
+    #[error("after {step}, an invariant of the graph is broken: {broken}; please report this")]
     Broken {
         /// The last step: `graph`, or the name of a pass.
         step: &'static str,
-        /// Which rule.
+        /// Which invariant.
         broken: Broken,
     },
 }
 
-/// Runs the passes: those that remove in their order, and again on the finer graph that their removals allow, until that
-/// brings nothing more; then the others in theirs. Returns the graph, and what each pass did in all rounds. `begin` is told the name of
-/// every step before it is taken: `graph`, a pass, `refine`.
+/// Runs the passes: first those that remove, in rounds, until cutting the data again ([`Lifter::refine`]) changes nothing;
+/// then the others, once. Returns the graph, and a report of each pass over all rounds. `begin` is called with the name of
+/// every step before it: `graph`, a pass, `refine`.
 ///
 /// # Errors
-/// Whatever [`Lifter::graph`] does not understand of the program; with [`Options::verify`], the first step after which
-/// the graph is not what it has to be.
+/// Those of [`Lifter::graph`]; with [`Options::verify`], the first step after which an invariant is broken.
 pub fn run(
     mut lifter: Lifter<'_>,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! The list of what removals rest on: its guards exist, and the documentation has all of it.
+//! The list of assumptions: the tests that guard them exist, and the documentation lists all of them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,14 +1,13 @@
 /*!
 Changing a graph.
 
-An [`Editor`] adds, splits and rewrites nodes for one pass. Places within nodes move by that: bytes are put in
-front of others, the end of a block becomes a block of its own. The editor notes how, and when it is done
-([`Editor::finish`]), everything that names a place that moved (references, branches, symbols, roots, jump tables)
-is turned to where it is now, in one walk over the graph. So an edit costs what it touches, and one walk serves
-all edits of a pass. What a pass gives the editor names places as they were before its edits, or, in nodes that it has
-added, when it added them.
+An [`Editor`] adds, splits and rewrites nodes for one pass. Such an edit moves bytes to another offset or into another
+node. The editor records each move, and [`Editor::finish`] redirects everything that refers to a place that moved
+(references, branches, symbols, roots, jump tables), in one walk over the graph for all edits of the pass. References
+that a pass hands to the editor use the nodes and offsets from before its edits, or, for nodes that it has added,
+those at the time of the addition.
 
-What an edit may not do is for [`Graph::verify`] to find, which says it in the terms of the graph.
+Edits are not checked here: [`Graph::verify`] finds what an edit broke.
 */
 
 use std::ops::Range;
@@ -32,19 +31,19 @@ pub struct Contents {
     pub refs: Vec<Ref>,
 }
 
-/// Changes a graph for one pass; nothing of it is complete before [`Editor::finish`].
+/// Changes a graph for one pass. The graph is not consistent before [`Editor::finish`].
 pub struct Editor<'g> {
     graph: &'g mut Graph,
     pass: &'static str,
     moves: Moves,
-    /// Nodes to come directly in front of others, in their order.
+    /// Nodes to insert directly in front of others, in their order.
     in_front: FxHashMap<NodeId, Vec<NodeId>>,
-    /// Nodes to come directly behind others, the nearest last.
+    /// Nodes to insert directly behind others, the nearest last.
     behind: FxHashMap<NodeId, Vec<NodeId>>,
 }
 
 impl<'g> Editor<'g> {
-    /// Edits of a pass, by its name.
+    /// Begins the edits of a pass, given its name.
     pub fn new(graph: &'g mut Graph, pass: &'static str) -> Editor<'g> {
         Editor {
             graph,
@@ -55,12 +54,12 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// The graph, in which uses of what moved are not turned yet.
+    /// The graph, in which uses of what moved are not redirected yet.
     pub fn graph(&self) -> &Graph {
         self.graph
     }
 
-    /// Adds a section behind all others; its nodes are none yet.
+    /// Adds a section without nodes behind all others.
     pub fn add_section(&mut self, section: Section) -> SectionId {
         self.graph.sections.push(Section { nodes: Vec::new(), ..section });
         SectionId::from(self.graph.sections.len() - 1)
@@ -85,9 +84,9 @@ impl<'g> Editor<'g> {
         self.add_chunk(section, size, align)
     }
 
-    /// Adds a block directly in front of another one, in its section and its function. It takes over the alignment,
-    /// and control gets to it only by what its users are told ([`Editor::replace_uses`]). The other one must not be
-    /// glued to what is in front of it.
+    /// Adds a block directly in front of another one, in its section and its function. It takes over the alignment of
+    /// the other one. Nothing leads to it until [`Editor::replace_uses`] redirects the uses of the other one. The
+    /// other one must not be glued to the node in front of it.
     pub fn add_block(&mut self, in_front_of: NodeId, contents: Contents, end: Terminator) -> NodeId {
         let size = contents.bytes.len() as u32;
         let neighbour = &mut self.graph.nodes[in_front_of.get()];
@@ -104,9 +103,9 @@ impl<'g> Editor<'g> {
     }
 
     /// Splits a block in two at an instruction, given by its offset in bytes. Returns the second part, into which the
-    /// first runs, and which ends as the block did. The block must not be one that is kept as it is
-    /// ([`Block::fixed`]). Of a block that was lengthened nothing says which part is what in the input, so that the first
-    /// stands for all that was there.
+    /// first falls through, and which has the terminator of the block. The block must not be [`Block::fixed`]. Of a
+    /// block that [`Editor::edit_block`] lengthened, it is not known which bytes of the input each part comes from; the
+    /// first part then has all of the provenance.
     pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
         let node = self.graph.node(id).clone();
         let NodeKind::Block(Block { function, end, fixed }) = node.kind.clone() else {
@@ -204,9 +203,9 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Gives a block other contents. `moved` says where its old instructions are now: what began at the first offset
-    /// in bytes begins at the second, with all up to the next pair. Who names the block itself names its first byte. The
-    /// block must not be one that is kept as it is ([`Block::fixed`]).
+    /// Gives a block other contents. `moved` lists pairs of an old and a new offset in bytes: the bytes from the old
+    /// offset up to that of the next pair are now at the new offset. Uses of the block itself refer to its new first
+    /// byte. The block must not be [`Block::fixed`].
     pub fn edit_block(&mut self, id: NodeId, contents: Contents, moved: &[(u32, u32)]) {
         debug_assert!(self.graph.block(id).is_none_or(|block| !block.fixed), "a patch site keeps its bytes");
         self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
@@ -214,9 +213,9 @@ impl<'g> Editor<'g> {
         self.moves.note(id, Move::Within(moved.to_vec()));
     }
 
-    /// Turns whatever names the first byte of a node to another one, but for that one itself and what was split off it:
-    /// branches, references and symbols. Entries of tables about an instruction stay with it. A second block in front of a
-    /// node comes in front of the first, whose uses are then replaced.
+    /// Redirects all uses of the first byte of a node, which are branches, references and symbols, to another node.
+    /// Uses by that other node, or by parts split off it, stay; so do entries of tables whose site is the instruction
+    /// there. If a second block is put in front of a node, the uses of the first such block are the ones to replace.
     pub fn replace_uses(&mut self, of: NodeId, by: NodeId) {
         self.moves.note(of, Move::Start(by));
     }
@@ -240,11 +239,12 @@ impl<'g> Editor<'g> {
         sections[section.get()].nodes.extend(nodes);
     }
 
-    /// Completes the edits: puts the new nodes into their order, and turns what names places that moved.
+    /// Completes the edits: inserts the new nodes into the lists of sections and functions, and redirects all uses of
+    /// places that moved.
     pub fn finish(mut self) {
         self.insert();
         if !self.moves.is_empty() {
-            self.turn_uses();
+            self.redirect_uses();
         }
     }
 
@@ -306,10 +306,10 @@ impl<'g> Editor<'g> {
         }
     }
 
-    fn turn_uses(&mut self) {
+    fn redirect_uses(&mut self) {
         for i in 0..self.graph.nodes.len() {
             let id = NodeId::from(i);
-            self.turn_end(id);
+            self.redirect_terminator(id);
             if let Some(before) = self.graph.node(id).glued_to {
                 self.graph.nodes[i].glued_to = Some(self.moves.last_part(before));
             }
@@ -330,7 +330,7 @@ impl<'g> Editor<'g> {
             }
         }
         let roots = std::mem::take(&mut self.graph.roots);
-        self.graph.roots = roots.iter().flat_map(|root| self.turned_root(root)).collect();
+        self.graph.roots = roots.iter().flat_map(|root| self.redirected_root(root)).collect();
         for i in 0..self.graph.tables.len() {
             let JumpTable { chunk, range } = &self.graph.tables[i];
             let (size, (chunk, start)) =
@@ -339,22 +339,22 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// What a root means now: of a node that was split, each part of it that it meant.
-    fn turned_root(&self, root: &Root) -> Vec<Root> {
-        let mut turned = Vec::new();
+    /// The roots that a root becomes: one for each part, if the node was split.
+    fn redirected_root(&self, root: &Root) -> Vec<Root> {
+        let mut parts = Vec::new();
         let mut at = root.range.start;
-        while turned.is_empty() || at < root.range.end {
+        while parts.is_empty() || at < root.range.end {
             let (node, start) = self.moves.place_of(root.node, at.into(), Use::default());
             let (start, left) = (start as u32, root.range.end.saturating_sub(at));
             let size = self.graph.node(node).size.saturating_sub(start).min(left).max(1);
-            turned.push(Root { node, range: start..start + size, reason: root.reason });
+            parts.push(Root { node, range: start..start + size, reason: root.reason });
             at += size;
         }
-        turned
+        parts
     }
 
-    /// Turns the successors of a block.
-    fn turn_end(&mut self, id: NodeId) {
+    /// Redirects the successors of a block.
+    fn redirect_terminator(&mut self, id: NodeId) {
         let NodeKind::Block(block) = &self.graph.node(id).kind else { return };
         let by = Use { from: Some(id), instruction: false };
         let next = |next: NodeId| self.moves.place_of(next, 0, by).0;
@@ -382,8 +382,8 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Where a target and an offset in bytes from it are now. A symbol moves by itself, and one of data means its
-    /// variable, at whatever offset from it (`table - 8`, for a table that is counted from 2).
+    /// Where a target and an offset in bytes from it are now. Symbols are redirected by themselves; a reference by the
+    /// symbol of a variable stays one, whatever its offset (`table - 8`, for an array whose first index is 2).
     fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
         match target {
             Target::Node(node) => {
@@ -430,7 +430,7 @@ impl Around {
     }
 }
 
-/// Whether entries of a table name one instruction, and not a function.
+/// Whether the entries of a table are about one instruction, and not about a function.
 fn is_about_instruction(life: Life) -> bool {
     let is_function = |kind| matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection);
     matches!(life, Life::Site(kind) if !is_function(kind))

@@ -6,8 +6,8 @@ relocations in them ([`Ref`]), and for a block the [`Terminator`] that says how 
 are not stored; [`crate::edges`] derives them from the contents, so that a pass that changes a node can
 never leave a stale edge behind.
 
-The bytes and references of all nodes lie in two arenas of the graph. A pass that rewrites a node appends
-to the arenas and moves the node's ranges.
+The bytes and references of all nodes lie in two arenas of the graph. Rewriting a node appends to the arenas and points
+the node's ranges there.
 */
 
 mod edit;
@@ -39,9 +39,10 @@ pub use verify::Broken;
 pub struct Graph {
     /// The machine of every object in it.
     pub machine: Machine,
-    /// What the names of its sections mean.
+    /// Kernel or user program, which decides what its sections' names mean.
     pub world: World,
-    /// All nodes. Which of them make a section or a function, and in which order, those say.
+    /// All nodes. [`Section::nodes`] and [`Function::blocks`] say which of them form a section or a function, in which
+    /// order.
     pub nodes: Vec<Node>,
     /// The input sections that are part of the program, in link order.
     pub inputs: Vec<InputSection>,
@@ -49,17 +50,17 @@ pub struct Graph {
     pub sections: Vec<Section>,
     /// The functions of compiler-made code, in the order of their first blocks.
     pub functions: Vec<Function>,
-    /// Symbols: every defined one, and the undefined ones that something names.
+    /// Symbols: every defined one, and the undefined ones that are referred to.
     pub symbols: Vec<Symbol>,
     /// Jump tables that are resolved.
     pub tables: Vec<JumpTable>,
-    /// The array in which the blocks note that they ran, if a pass has made them do so.
+    /// The array in which instrumented blocks record that they ran, if a pass added it.
     pub counters: Option<Counters>,
-    /// Nodes that are alive by themselves.
+    /// Roots of reachability.
     pub roots: Vec<Root>,
     /// Code that could not be taken apart, by reason.
     pub opaque: Vec<Opaque>,
-    /// What the objects say of the stack.
+    /// Whether the objects ask for an executable stack.
     pub stack: StackNote,
     /// Bytes of all nodes.
     pub(crate) bytes: Vec<u8>,
@@ -152,13 +153,13 @@ impl Graph {
         &self.refs[range.start as usize..range.end as usize]
     }
 
-    /// The node's references, to turn them elsewhere; their offsets stay as they are.
+    /// The node's references, to redirect them. Their offsets must stay as they are.
     pub fn refs_of_mut(&mut self, id: NodeId) -> &mut [Ref] {
         let range = &self.nodes[id.get()].refs;
         &mut self.refs[range.start as usize..range.end as usize]
     }
 
-    /// The slots of a jump table, to turn them elsewhere.
+    /// The slots of a jump table, to redirect them.
     pub fn slots_mut(&mut self, table: TableId) -> &mut [Ref] {
         let slots = self.slot_indices(table);
         &mut self.refs[slots]
@@ -177,7 +178,7 @@ impl Graph {
         before(range.start)..before(range.end)
     }
 
-    /// The node that a target names, and the offset in bytes of the target in it; `None` if it is not
+    /// The node that a target refers to, and the offset in bytes of the target in it; `None` if it is not
     /// part of the program.
     pub fn resolve(&self, target: Target) -> Option<(NodeId, u32)> {
         match target {
@@ -189,25 +190,25 @@ impl Graph {
         }
     }
 
-    /// The node that a target names.
+    /// The node that a target refers to.
     pub fn resolve_node(&self, target: Target) -> Option<NodeId> {
         self.resolve(target).map(|(node, _)| node)
     }
 
-    /// The reference that names the callee of a block that ends in a direct call.
+    /// The reference to the callee, of a block that ends in a direct call.
     pub fn callee(&self, id: NodeId) -> Option<&Ref> {
         self.block(id)?;
         self.refs_of(id).iter().find(|reference| reference.role == Role::Callee)
     }
 
-    /// The reference of an entry of a weak table that names what the entry is about.
+    /// The reference of an entry of a weak table to its site.
     pub fn site(&self, entry: NodeId) -> Option<&Ref> {
         self.refs_of(entry).iter().find(|reference| reference.role == Role::Site)
     }
 
-    /// Whether a block computes with the distance from its own place to another, which code does that has found out
-    /// its address from a call (position-independent code of i386: `call` a thunk, add `_GLOBAL_OFFSET_TABLE_`).
-    /// The bytes between the call and the reference then count.
+    /// Whether a block uses the distance from its own address to another place, as position-independent code of i386
+    /// does (`call` a thunk that returns the program counter, add `_GLOBAL_OFFSET_TABLE_`). The number of bytes between
+    /// the call and the reference is then part of the addend and must not change.
     pub fn knows_own_address(&self, id: NodeId) -> bool {
         let counts_from_itself = |reference: &Ref| match reference.class {
             RelocClass::Relative => reference.bias == 0,

@@ -1,28 +1,28 @@
-//! How places in nodes move by the edits of a pass.
+//! The record of how the edits of a pass move places in nodes.
 
 use rustc_hash::FxHashMap;
 
 use crate::index::NodeId;
 
-/// How places in a node move.
+/// One edit of a node, by how it moves places.
 pub(super) enum Move {
-    /// What began at the first offset in bytes begins at the second, with all up to the next pair.
+    /// The bytes from the first offset of a pair, up to that of the next, are now at the second. Offsets in bytes.
     Within(Vec<(u32, u32)>),
-    /// What begins at this offset in bytes, or behind it, is in another node now.
+    /// What is at this offset in bytes, or behind it, is in another node now.
     Split(u32, NodeId),
-    /// Who means the first byte means another node now, but for that node itself.
+    /// Uses of the first byte, but for those by this other node, refer to that other node now.
     Start(NodeId),
 }
 
-/// Who names a place.
+/// A use of a place: who refers to it, and to what there.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Use {
     pub from: Option<NodeId>,
-    /// It means the instruction there, and not whatever control that comes there has to go through first.
+    /// It refers to the instruction there, even if new code has been put in front of that.
     pub instruction: bool,
 }
 
-/// How places in all nodes move.
+/// The edits of all nodes.
 #[derive(Default)]
 pub(super) struct Moves {
     /// For each node, the edits that move its places, each with its number.
@@ -34,12 +34,12 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    /// Whether nothing moves.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.by_node.is_empty()
     }
 
-    /// Notes an edit of a node, behind all others.
+    /// Appends an edit of a node.
     pub fn note(&mut self, node: NodeId, change: Move) {
         if let Move::Split(_, rest) = change {
             self.split_off.insert(rest, node);
@@ -51,7 +51,7 @@ impl Moves {
     /// Where a place within a node is now.
     pub fn place_of(&self, node: NodeId, offset: i64, by: Use) -> (NodeId, i64) {
         let (mut node, mut offset) = (node, offset);
-        let mut moves = self.behind(node, 0);
+        let mut moves = self.after(node, 0);
         while let Some(((number, first), rest)) = moves.split_first() {
             moves = rest;
             let to = match first {
@@ -71,13 +71,13 @@ impl Moves {
                 Move::Split(..) | Move::Start(_) => continue,
             };
             node = to;
-            moves = self.behind(node, *number);
+            moves = self.after(node, *number);
         }
         (node, offset)
     }
 
-    /// How places in a node move by what comes behind an edit, given by its number.
-    fn behind(&self, node: NodeId, edit: u32) -> &[(u32, Move)] {
+    /// The edits of a node that come after an edit, given by its number.
+    fn after(&self, node: NodeId, edit: u32) -> &[(u32, Move)] {
         let moves = self.by_node.get(&node).map_or(&[][..], Vec::as_slice);
         &moves[moves.partition_point(|&(number, _)| number <= edit)..]
     }
@@ -87,9 +87,9 @@ impl Moves {
         std::iter::successors(node, |part| self.split_off.get(part).copied()).any(|part| part == of)
     }
 
-    /// The part of a node that has its end now.
+    /// The last part of a node that may have been split.
     pub fn last_part(&self, node: NodeId) -> NodeId {
-        // Each split leaves the end to its second part, so that the first split of a node has it.
+        // The second part of a split has the end of the node, so that the first split of a node leads to it.
         let rest = |&part: &NodeId| {
             self.by_node.get(&part)?.iter().find_map(|(_, change)| match change {
                 Move::Split(_, rest) => Some(*rest),

@@ -17,16 +17,17 @@ pub struct Node {
     pub section: SectionId,
     /// Size in bytes, without the branch that ends a block.
     pub size: u32,
-    /// Its bytes in the graph's; empty for zero-initialised data.
+    /// Its bytes, as a range of [`Graph::bytes`](super::Graph); empty for zero-initialised data.
     pub(crate) bytes: Range<u32>,
-    /// Its references in the graph's, in ascending order of offset.
+    /// Its references, as a range of [`Graph::refs`](super::Graph), in ascending order of offset.
     pub(crate) refs: Range<u32>,
-    /// What lies in the input between it and the node in front, in the graph's bytes: `nop`s before a function.
+    /// The padding between it and the node in front in the input (`nop`s before a function), as a range of
+    /// [`Graph::bytes`](super::Graph).
     pub(crate) padding: Range<u32>,
     /// Alignment in bytes.
     pub align: u32,
-    /// The node that it stays directly behind: a reference to its first byte may mean the end of that one. Such a
-    /// reference keeps both alive, and both keep their places relative to one another.
+    /// The node directly behind which it has to be placed, because a reference to its first byte may be to the end of
+    /// that node. Such a reference keeps both alive.
     pub glued_to: Option<NodeId>,
     /// Block or chunk.
     pub kind: NodeKind,
@@ -43,21 +44,21 @@ pub enum Provenance {
     Made(&'static str),
 }
 
-/// A place of the input, with all that was there.
+/// A range of bytes of an input section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The input section.
     pub section: InputId,
     /// Offset in bytes in it.
     pub offset: u32,
-    /// Size in bytes there, with the branch that ends a block and any padding behind it.
+    /// Size in bytes there, including the branch that ends a block and any padding behind it.
     pub size: u32,
     /// Length in bytes there of the branch that ends a block and is not among its bytes; 0 if there is none.
     pub branch_len: u32,
 }
 
 impl Origin {
-    /// Offset in bytes of what comes behind it in the input section.
+    /// Offset in bytes of its end in the input section.
     pub fn end(&self) -> u32 {
         self.offset + self.size
     }
@@ -89,15 +90,16 @@ pub struct Block {
     pub function: FunctionId,
     /// How control leaves it.
     pub end: Terminator,
-    /// Something patches these bytes at run time, or finds them by address: they are kept as they are.
+    /// A patch site: the program patches these bytes at run time, or finds them by address, so that no pass may change
+    /// them.
     pub fixed: bool,
 }
 
-/// How control leaves a block. A direct jump or conditional branch is not among the block's bytes:
-/// lowering encodes it. Every other terminator is, calls and returns included.
+/// How control leaves a block. The instruction of a direct jump or conditional branch is not among the block's bytes:
+/// lowering encodes it. That of every other terminator is, calls and returns included.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Terminator {
-    /// Into the block behind it.
+    /// Falls through into this block.
     FallThrough(NodeId),
     /// `jmp`.
     Jump(Dest),
@@ -106,12 +108,12 @@ pub enum Terminator {
     Branch {
         /// How it is coded.
         branch: Branch,
-        /// Where it goes when taken.
+        /// The successor if it is taken.
         taken: Dest,
-        /// Where it goes when not.
+        /// The successor if it is not taken.
         next: NodeId,
     },
-    /// A direct call: the reference with [`Role::Callee`] names the callee.
+    /// A direct call; the reference with [`Role::Callee`] is to the callee.
     Call {
         /// The return point; `None` where nothing follows, so that the callee cannot return.
         next: Option<NodeId>,
@@ -127,14 +129,14 @@ pub enum Terminator {
     IndirectJump,
     /// Back to the caller.
     Return,
-    /// `ud2`: behind it, where a trap handler or a signal handler may resume, unless the kernel's table of bugs says that
-    /// it does not (`BUG`).
+    /// `ud2`: falls through, because a trap handler or a signal handler may resume behind it, unless the kernel's
+    /// `__bug_table` says that it does not (`BUG`).
     Trap {
         /// Where it resumes.
         next: Option<NodeId>,
     },
-    /// Code that is patched at run time: to any code that the block's references or those of its
-    /// table entries name, or behind it.
+    /// Code that is patched at run time: goes to any code that references of the block, or of table entries whose site it
+    /// is, refer to, or falls through.
     Patched {
         /// The block behind it.
         next: Option<NodeId>,
@@ -155,10 +157,10 @@ pub struct Chunk {
 /// What keeps a chunk alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Whoever refers to it.
+    /// Any node that refers to it.
     Referenced,
-    /// Its site: this is one entry of a weak table, and its reference with [`Role::Site`] names the code that
-    /// it is about.
+    /// Its site: this is one entry of a weak table, and its reference with [`Role::Site`] is to the code that it
+    /// describes.
     Site(TableKind),
 }
 
@@ -176,40 +178,40 @@ pub struct Ref {
     /// For program-counter-relative fields of instructions: bytes from the field to the end of the
     /// instruction, from which the processor counts. The relocation's addend is `addend - bias`.
     pub bias: u8,
-    /// What it names.
+    /// What it refers to.
     pub target: Target,
     /// Offset in bytes from the target.
     pub addend: i64,
-    /// What it is there for.
+    /// What it is used for.
     pub role: Role,
 }
 
-/// What a reference is there for.
+/// What a reference is used for, which decides what it keeps alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Whoever runs or reads the node can compute the address.
+    /// An address in code or data: the node keeps the target alive.
     Address,
-    /// It names the callee of the direct call that ends the block.
+    /// The callee of the direct call that ends the block.
     Callee,
-    /// It names what an entry of a weak table is about, and does not keep that alive.
+    /// The site of an entry of a weak table, which the entry does not keep alive.
     Site,
-    /// It is a slot of this jump table, and counts only while the jump through it can run.
+    /// A slot of this jump table, which keeps its target alive only while a jump through the table is alive.
     Slot(TableId),
 }
 
-/// What a reference or a branch names.
+/// What a reference or a branch refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// A node, by its start.
+    /// The first byte of a node.
     Node(NodeId),
-    /// A symbol, wherever the linker finds it.
+    /// A symbol, which the linker resolves.
     Symbol(SymbolId),
 }
 
 /// Where a branch goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dest {
-    /// What it names.
+    /// What it refers to.
     pub target: Target,
     /// Bytes from the start of the target; not 0 only for places within a chunk.
     pub offset: i64,

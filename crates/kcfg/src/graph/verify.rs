@@ -1,8 +1,8 @@
 /*!
-What holds in every graph, before and after every pass.
+The invariants of a graph, which hold before and after every pass.
 
-[`Graph::verify`] states it in one place, a function for each kind of thing, and names the node, what is wrong with it,
-and whose node it is, so that the pass that broke a rule can be found by running it alone.
+[`Graph::verify`] checks all of them, a function for each kind of invariant. The error names the node that breaks one, how,
+and what the node comes from.
 */
 
 use std::fmt;
@@ -13,7 +13,7 @@ use super::{Block, Graph, Life, Node, NodeKind, Ref, Role, SymbolPlace, Terminat
 use crate::edges::for_each_successor;
 use crate::index::{NodeId, TableId};
 
-/// A rule that a graph breaks. This is a defect of kshrink.
+/// A broken invariant, which is a defect of kshrink.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} (node {node}): {problem}", node = node.0)]
 pub struct Broken {
@@ -21,15 +21,15 @@ pub struct Broken {
     pub node: NodeId,
     /// Its name for people.
     pub name: String,
-    /// Which rule it breaks.
+    /// How it breaks the invariant.
     pub problem: String,
 }
 
 impl Graph {
-    /// Checks what has to hold in every graph.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The first node that breaks a rule.
+    /// The first node that breaks one.
     pub fn verify(&self) -> Result<(), Broken> {
         let verifier = Verifier { graph: self };
         verifier.order()?;
@@ -56,8 +56,8 @@ struct Verifier<'g> {
 type Verdict = Result<(), Broken>;
 
 impl Verifier<'_> {
-    /// Every node lies in one section and every block in one function, once; those list no others; nodes that are glued
-    /// together are neighbours.
+    /// Every node is listed once, by its own section, and every block once, by its own function. A glued node lies
+    /// directly behind the node that it is glued to.
     fn order(&self) -> Verdict {
         let graph = self.graph;
         let mut listed = vec![false; graph.nodes.len()];
@@ -131,7 +131,7 @@ impl Verifier<'_> {
         section.kind == goblin::elf::section_header::SHT_NOBITS
     }
 
-    /// Who is alive refers to what is alive, except by slots of tables whose jump is gone.
+    /// What is alive refers to what is alive, except by slots of jump tables, which are left when their jump is removed.
     fn references(&self, id: NodeId) -> Verdict {
         let graph = self.graph;
         for reference in graph.refs_of(id) {
@@ -153,8 +153,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Successors are alive, and the bytes of the block are what its terminator says. What is kept as it is comes from
-    /// the input, and is not longer than it was there.
+    /// Successors are alive, and the last instruction of the block fits its terminator. A fixed block comes from the
+    /// input, and is not longer than it was there.
     fn block(&self, id: NodeId, block: &Block) -> Verdict {
         let graph = self.graph;
         if !graph.node(id).live {
@@ -170,10 +170,10 @@ impl Verifier<'_> {
         self.check(id, calls == expected, || format!("{calls} callees, ends with {:?}", block.end))?;
         if block.fixed {
             let Some(origin) = graph.node(id).origin() else {
-                return self.check(id, false, || "made by a pass, and kept as it is");
+                return self.check(id, false, || "fixed, but made by a pass");
             };
             let fits = graph.node(id).size + origin.branch_len <= origin.size;
-            return self.check(id, fits, || "kept as it is, and longer than it was");
+            return self.check(id, fits, || "fixed, but longer than in the input");
         }
         let starts = instruction_starts(graph, id);
         let last = starts.as_ref().map(|(_, last)| *last);
@@ -201,7 +201,7 @@ impl Verifier<'_> {
         let offset = i64::from(inside) + site.addend;
         let Some(block) = graph.block(to).filter(|block| !block.fixed) else { return Ok(()) };
         let mut starts = instruction_starts(graph, to).map(|(starts, _)| starts).unwrap_or_default();
-        // The branch that ends it is not among its bytes.
+        // The branch of these terminators is not among the bytes.
         if matches!(block.end, Terminator::Jump(_) | Terminator::Branch { .. }) {
             starts.push(graph.node(to).size);
         }
@@ -245,8 +245,8 @@ impl Verifier<'_> {
     }
 }
 
-/// Where the instructions of a block begin, in bytes, and where control goes after the last of them; `None` if it does
-/// not decode.
+/// The offsets in bytes of the instructions of a block, and the control flow of the last; `None` if they cannot be
+/// decoded.
 fn instruction_starts(graph: &Graph, id: NodeId) -> Option<(Vec<u32>, Option<Flow>)> {
     let (isa, bytes) = (graph.isa(), graph.bytes_of(id));
     let (mut starts, mut last, mut at) = (Vec::new(), None, 0);

@@ -21,19 +21,19 @@ pub(super) struct CodeSection {
     pub spans: Vec<Span>,
     /// Offsets at which a block has to begin.
     pub leaders: Vec<u32>,
-    /// Offsets that a branch goes to, in order; nothing may patch across them.
+    /// Offsets that a branch goes to, in order: a patch site must not extend across one.
     pub branch_targets: Vec<u32>,
-    /// Instructions by which a function names a place in itself other than as the target of a branch, by their
-    /// offsets.
-    pub names_itself: Vec<u32>,
-    /// Places that data or code names by their distance from the beginning of the section.
-    pub named_by_distance: Vec<u32>,
-    /// Whether the object says itself what of it was carried whole.
-    pub says_carried: bool,
-    /// Offsets of branches that go where a register or the stack says, without being indirect jumps: to a thunk, or by a
-    /// return to an address that was put on the stack.
+    /// Offsets of fields by which a function refers to a place in itself other than as the target of a branch.
+    pub refers_to_itself: Vec<u32>,
+    /// Places to which data or code refers by the symbol of the section and an offset.
+    pub referred_by_offset: Vec<u32>,
+    /// Whether the object lists the code that was carried whole.
+    pub lists_carried: bool,
+    /// Offsets of computed jumps that are not indirect jump instructions: jumps to retpolines, and returns to an
+    /// address that was put on the stack.
     computed_jumps: Vec<u32>,
-    /// These are trampolines of static calls, each by itself: a `jmp` or `ret`, and a mark that never runs.
+    /// This is the section of the trampolines of static calls, each of which is a `jmp` or `ret`, and a marker behind it
+    /// that never runs.
     trampolines: bool,
     /// Why the section has to stay whole, if it has to.
     pub opaque: Option<&'static str>,
@@ -52,7 +52,7 @@ impl PlacedInsn {
     }
 }
 
-/// A function, or code between functions.
+/// A range of code that is lifted as one function: that of a function symbol, or code between functions.
 pub(super) struct Span {
     pub start: u32,
     pub end: u32,
@@ -60,13 +60,13 @@ pub(super) struct Span {
     pub align: u32,
     /// Why it has to stay whole, if it has to.
     pub opaque: Option<&'static str>,
-    /// The object says that it was carried whole; then it is not decoded, and has a relocation for every place outside
-    /// that it names.
+    /// The object lists it as carried whole. It is then not decoded, and has a relocation for every reference that leaves
+    /// it.
     pub carried: bool,
 }
 
 impl CodeSection {
-    /// Decodes a section of compiler-made code, but for those parts that were carried whole, if the object says so.
+    /// Decodes a section of compiler-made code, except for the parts that the object lists as carried whole.
     pub fn decode(
         isa: &dyn Rewritable,
         object: &Object<'_>,
@@ -80,11 +80,11 @@ impl CodeSection {
             spans: spans(isa, section, names.symbols(index), carried.unwrap_or_default()),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
-            names_itself: Vec::new(),
-            named_by_distance: Vec::new(),
-            says_carried: carried.is_some(),
+            refers_to_itself: Vec::new(),
+            referred_by_offset: Vec::new(),
+            lists_carried: carried.is_some(),
             computed_jumps: Vec::new(),
-            // The kernel writes a jump over each of these at run time.
+            // The kernel patches a jump into each of these at run time.
             trampolines: section.name == ".static_call.text",
             opaque: None,
         };
@@ -95,7 +95,7 @@ impl CodeSection {
             match decode_span(isa, &section.data, span, &mut code.insns) {
                 Decoded::Plain => {}
                 Decoded::Odd => span.opaque = span.opaque.or(Some("a branch that compilers do not make")),
-                // Whatever comes behind them may name its neighbours without a relocation.
+                // Code behind these bytes is not decoded, and may branch to other functions without a relocation.
                 Decoded::Not => code.opaque = Some("bytes that are no instructions"),
             }
         }
@@ -109,8 +109,9 @@ impl CodeSection {
         code
     }
 
-    /// Compilers give functions their type. A label without one is from inline `asm`, or, where a function
-    /// begins, from `asm` at the top level of the file, which may compute with the distances between labels.
+    /// Makes code opaque that has a label of `asm`. Compilers give functions a type; a label without one is from inline
+    /// `asm`, or, where a function begins, from `asm` at the top level of the file, which may compute distances between
+    /// labels.
     fn add_label(&mut self, symbol: &Symbol<'_>) {
         if self.trampolines || !is_assembler_label(symbol) {
             return;
@@ -163,22 +164,22 @@ impl CodeSection {
         self.insn_containing(offset).is_some_and(|placed| placed.offset != offset)
     }
 
-    /// Something names the code at `offset`: a block begins there.
+    /// Adds a reference to the code at `offset`, where a block then has to begin.
     pub fn add_reference(&mut self, offset: u32) {
         let Some(span) = self.span_containing(offset) else {
-            self.name_padding(offset);
+            self.add_reference_to_padding(offset);
             return;
         };
         if self.insn_containing(offset).is_some_and(|placed| placed.offset == offset) {
             self.leaders.push(offset);
         } else {
-            self.make_opaque(span, "something names the middle of an instruction");
+            self.make_opaque(span, "a reference into the middle of an instruction");
         }
     }
 
-    /// Data that `asm` made names the entry of a function and holds these numbers beside it. One that tells how far
-    /// it is to another instruction there may be a distance that the assembler computed, as in `struct rseq_cs` (of the
-    /// kernel's `include/uapi/linux/rseq.h`).
+    /// Adds the numbers that data made by `asm` holds beside the address of a function's entry. A number that, as an
+    /// offset from the entry, leads to an instruction or to the end of the function may be a distance that the assembler
+    /// computed, as in `struct rseq_cs` (include/uapi/linux/rseq.h in the kernel).
     pub fn add_numbers(&mut self, entry: u32, numbers: &[u32]) {
         let Some(span) = self.span_containing(entry).filter(|&span| self.spans[span].start == entry) else {
             return;
@@ -194,14 +195,12 @@ impl CodeSection {
         }
     }
 
-    /// Something calls the code at `offset`. Compilers call functions; what calls into the middle of one is `asm`
-    /// that takes its return address off the stack and computes with it, or writes over it (the inline form of
-    /// a retpoline).
-    /// `caller` is the call, if it is in this section.
+    /// Adds a call of the code at `offset`; `caller` is the offset of the call, if it is in this section. Compilers call
+    /// functions; a call into the middle of one is from `asm` that pops its return address and computes with it, or
+    /// overwrites it (the inline form of a retpoline).
     pub fn add_call(&mut self, caller: Option<u32>, offset: u32) {
         self.add_reference(offset);
-        // Functions may have been carried together; of what calls into one of those, the object says itself what was
-        // carried.
+        // Functions that were carried together are one span. The object lists which of their callers were carried, too.
         let into_middle = |span: &Span| span.start != offset && !span.carried;
         let Some(callee) = self.span_containing(offset).filter(|&span| into_middle(&self.spans[span])) else {
             return;
@@ -213,18 +212,18 @@ impl CodeSection {
         }
     }
 
-    /// Something names a place in the padding between functions. That belongs to the function behind it
-    /// (`nop`s that a table wants patched: `-fpatchable-function-entry`), to the one in front (its end, or its address
-    /// with a number added), or to itself (data that looks like padding). So the three stay together.
-    fn name_padding(&mut self, offset: u32) {
+    /// Adds a reference into the padding between functions. The padding may belong to the function behind it (`nop`s to be
+    /// patched: `-fpatchable-function-entry`), the reference may be to the end of the function in front, or to its address
+    /// with a number added, or the padding may be data. So the padding and both functions become one opaque span.
+    fn add_reference_to_padding(&mut self, offset: u32) {
         let behind = self.spans.partition_point(|span| span.start <= offset);
         if behind == self.spans.len() {
-            self.opaque = Some("something names a place outside of all functions");
+            self.opaque = Some("a reference to a place outside of all functions");
             return;
         }
         let first = behind.saturating_sub(1);
         self.spans[first].start = self.spans[first].start.min(offset);
-        self.merge(first, behind, "padding that something names");
+        self.merge(first, behind, "a reference into padding");
     }
 
     /// Makes one opaque span of those from `first` to `last`.
@@ -237,12 +236,13 @@ impl CodeSection {
         self.spans.drain(first + 1..=last);
     }
 
-    /// Whether a branch that is too short to follow its target leads out of `start..end`.
+    /// Whether a branch with a field of less than 4 bytes, which does not reach every place of the section, leaves
+    /// `start..end`.
     pub fn has_short_exit(&self, start: u32, end: u32) -> bool {
         self.short_exits(start, end).next().is_some()
     }
 
-    /// Where the branches lead that leave `start..end` and are too short to follow their targets.
+    /// The targets of the branches with a field of less than 4 bytes that leave `start..end`.
     fn short_exits(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
         let from = self.insns.partition_point(|placed| placed.offset < start);
         let inside = self.insns[from..].iter().take_while(move |placed| placed.offset < end);
@@ -254,19 +254,18 @@ impl CodeSection {
         })
     }
 
-    /// The span has to stay whole.
+    /// Makes a span opaque, for the first reason that is given.
     pub fn make_opaque(&mut self, span: usize, reason: &'static str) {
         self.spans[span].opaque.get_or_insert(reason);
     }
 
-    /// Sorts the leaders and spreads opacity to the whole section where a function cannot stay whole by
-    /// itself.
+    /// Sorts the leaders, and merges opaque spans with those that they are inseparable from.
     pub fn settle(&mut self) {
-        let mut named = std::mem::take(&mut self.names_itself);
-        named.dedup_by_key(|offset| self.span_containing(*offset));
-        for offset in named {
+        let mut fields = std::mem::take(&mut self.refers_to_itself);
+        fields.dedup_by_key(|offset| self.span_containing(*offset));
+        for offset in fields {
             let Some(span) = self.span_containing(offset) else { continue };
-            // It may compute with the distances between its labels, of which nothing tells.
+            // It may add distances between labels, which have no relocation, to the address of a label.
             if self.jumps_to_a_computed_place(&self.spans[span]) {
                 self.make_opaque(span, "a computed goto");
             }
@@ -275,19 +274,23 @@ impl CodeSection {
         self.leaders.dedup();
         let mut index = 0;
         while index < self.spans.len() {
-            match self.tied_to(index) {
-                Some(tied) => {
-                    index = *tied.start();
-                    self.merge(index, *tied.end(), "an opaque function that is tied to its neighbours");
+            match self.inseparable_from(index) {
+                Some(spans) => {
+                    index = *spans.start();
+                    self.merge(
+                        index,
+                        *spans.end(),
+                        "a short branch or a fall-through from or to an opaque function",
+                    );
                 }
                 None => index += 1,
             }
         }
     }
 
-    /// The spans that an opaque one is tied to, with itself: those that its short branches go to, and the one that
-    /// control runs into at its end. `None` if it can be moved by itself.
-    fn tied_to(&self, index: usize) -> Option<RangeInclusive<usize>> {
+    /// The spans that have to stay in place relative to an opaque one, itself included: those that its short branches
+    /// lead to, and the one that it falls through into. `None` if it can be moved by itself.
+    fn inseparable_from(&self, index: usize) -> Option<RangeInclusive<usize>> {
         let span = self.spans.get(index).filter(|span| span.opaque.is_some())?;
         let exits = self.short_exits(span.start, span.end).filter_map(|target| self.span_containing(target));
         let (mut first, mut last) =
@@ -295,7 +298,7 @@ impl CodeSection {
         if let Some(behind) = self.spans.get(index + 1)
             && !self.trampolines
             && let Some(end) = self.insns_of(span).last().filter(|placed| placed.end() == span.end)
-            && may_run_on(end.insn.flow, behind.start == span.end)
+            && may_fall_through(end.insn.flow, behind.start == span.end)
         {
             (first, last) = (first.min(index), last.max(index + 1));
         }
@@ -338,8 +341,8 @@ impl CodeSection {
         self.branch_targets.sort_unstable();
     }
 
-    /// A function stays whole if a relocation changes something else of it than a constant of one instruction: once
-    /// linked, it holds other instructions than those that are seen here.
+    /// Makes a function opaque if the field of a relocation is not an immediate or a displacement of one instruction:
+    /// the linker then changes the instructions that are decoded here.
     fn check_fields(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
         for reloc in section.relocs.iter().filter(|reloc| reloc.width > 0) {
             let offset = reloc.offset as u32;
@@ -354,7 +357,7 @@ impl CodeSection {
         }
     }
 
-    /// Finds the jumps to retpolines, which compilers write for computed jumps, and the returns that `asm` makes of an
+    /// Finds the jumps to retpolines, which compilers emit for computed jumps, and the returns by which `asm` jumps to an
     /// address that it has put on the stack.
     fn collect_computed_jumps(
         &mut self,
@@ -379,8 +382,8 @@ impl CodeSection {
     }
 }
 
-/// Whether the instructions in front of the last, a return, put on the stack where it goes. A compiler has no use for
-/// that: what it pushes it takes off again.
+/// Whether the instructions in front of the last, a return, store its target on the stack. Compilers never do that: they
+/// pop what they have pushed before they return.
 fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) -> bool {
     let stack = isa.stack_pointer();
     let mut effects = Vec::new();
@@ -406,11 +409,11 @@ fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) 
     false
 }
 
-/// Why the code of a file stays whole that may compute with the distances between labels.
+/// Why the code of a file is opaque that may compute distances between labels.
 pub(super) const LABELS: &str = "labels of top-level asm";
 
-/// Whether a symbol is a label that `asm` made: one without a type. Compilers make none but their own `.L` labels,
-/// which they keep where a relocation has to name them.
+/// Whether a symbol is a label of `asm`: it has no type. The only labels without a type that compilers put into the symbol
+/// table are `.L` labels that a relocation refers to.
 pub(super) fn is_assembler_label(symbol: &Symbol<'_>) -> bool {
     symbol.kind == STT_NOTYPE
         && !symbol.name.is_empty()
@@ -418,9 +421,10 @@ pub(super) fn is_assembler_label(symbol: &Symbol<'_>) -> bool {
         && matches!(symbol.place, Place::Section(_))
 }
 
-/// Whether control may run into what lies behind an instruction at the end of a function. A call or a trap does not
-/// come back at the end of a compiled function; hand-written ones go on in the next, if that is `adjacent`.
-pub(super) fn may_run_on(flow: Flow, adjacent: bool) -> bool {
+/// Whether an instruction at the end of a function may fall through into what lies behind the function. Compilers end a
+/// function with a call or a trap only if that does not come back; hand-written functions may go on in the next one, if
+/// that is `adjacent`.
+pub(super) fn may_fall_through(flow: Flow, adjacent: bool) -> bool {
     match flow {
         Flow::Next => true,
         Flow::Direct { branch, .. } if branch.kind == BranchKind::Conditional => true,
@@ -439,13 +443,13 @@ pub(super) fn reloc_at(relocs: &[Reloc], offset: u32) -> Option<&Reloc> {
         .find(|reloc| reloc.class != RelocClass::None)
 }
 
-/// What became of decoding a span.
+/// The result of decoding a span.
 enum Decoded {
-    /// All of it is instructions.
+    /// All of it is instructions that can be moved.
     Plain,
-    /// And some of them do not bear to be moved.
+    /// All of it is instructions, some of which cannot be moved.
     Odd,
-    /// Not all of it is instructions.
+    /// Some of it is not instructions.
     Not,
 }
 
@@ -465,7 +469,7 @@ fn decode_span(isa: &dyn Rewritable, data: &[u8], span: &Span, insns: &mut Vec<P
     decoded
 }
 
-/// Cuts a section along its function symbols and what was carried whole of it.
+/// Cuts a section at its function symbols and at the parts that were carried whole.
 fn spans<'o>(
     isa: &dyn Rewritable,
     section: &kelf::Section<'_>,
@@ -486,7 +490,7 @@ fn spans<'o>(
     let mut at = 0;
     for (start, end, reason) in parts {
         if let Some(last) = spans.last_mut().filter(|_| start < at) {
-            // An alias, or a label inside of the function before it.
+            // An alias, or a symbol inside the function in front.
             if reason.is_some() {
                 (last.end, last.opaque, last.carried) = (last.end.max(end), reason, true);
                 at = last.end;
@@ -506,8 +510,8 @@ fn spans<'o>(
 fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
     let bytes = &section.data[start as usize..end as usize];
     let first = section.relocs.partition_point(|reloc| reloc.offset < u64::from(start));
-    let named = section.relocs.get(first).is_some_and(|reloc| reloc.offset < u64::from(end));
-    if bytes.is_empty() || !named && is_padding(isa, bytes) {
+    let relocated = section.relocs.get(first).is_some_and(|reloc| reloc.offset < u64::from(end));
+    if bytes.is_empty() || !relocated && is_padding(isa, bytes) {
         return;
     }
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be

@@ -2,18 +2,17 @@
 Lifting: a linked program's objects become one graph.
 
 1. *Plan* (`plan`), object by object: decode the code sections, read the weak tables, collect the places
-   at which blocks have to begin, cut the data into chunks, and find out what has to stay whole.
-2. *Nodes* (`nodes`): every piece of every plan becomes a node, so that any place of the program can be
-   named by a node and an offset.
+   at which blocks have to begin, cut the data into chunks, and find out what is opaque.
+2. *Nodes* (`nodes`): the plans become nodes, so that any place of the program is a node and an offset in it.
 3. *References* (`references`): relocations and branches become references and terminators; symbols get
    their places.
-4. *Switches* (`switches`): indirect jumps are matched with their jump tables. Code into which something points that
-   is no jump table then stays whole after all (`pointers`).
+4. *Switches* (`switches`): indirect jumps are matched with their jump tables. Functions with any other pointer into
+   their middle become opaque (`pointers`), and steps 2 to 4 are repeated.
 5. *Variables* (`variables`): with all references known, data sections are cut at their variables where that is
    proved right. References from code that a pass has removed need no proof, so that more is cut after passes have
    run ([`Lifter::refine`]).
 
-What does not fit is carried as it is and listed in [`Graph::opaque`], never guessed.
+What is not understood is carried whole and listed in [`Graph::opaque`].
 */
 
 mod bounds;
@@ -46,7 +45,7 @@ use pointers::Pointed;
 /// What lifting needs to know besides the objects.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the names of sections mean, and which of them the final link leaves out.
+    /// Kernel or user program, which decides what the names of sections mean and which the link discards.
     pub world: World,
     /// Carry `.export_symbol`: the kernel has loadable modules, and its build reads the exports from the
     /// objects.
@@ -56,10 +55,10 @@ pub struct Options {
 /// Why a program cannot be lifted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No decoder.
+    /// There is no decoder for the machine.
     #[error("cannot lift {0} code yet; kshrink decodes i386 and x86_64")]
     Machine(kelf::Machine),
-    /// A weak table that does not look as this kernel's headers say.
+    /// A weak table whose size or relocations fit no known layout.
     #[error("{object}: section {section}: {problem}; expected the layout of Linux 6.1 to 6.12")]
     Table {
         /// The object.
@@ -69,7 +68,7 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
-    /// What the object says of code that was carried whole.
+    /// The list of what was carried whole is damaged.
     #[error(
         "{object}: section .comment.kshrink: {problem}; the object is damaged, make it again with kshrink-spec"
     )]
@@ -79,7 +78,7 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
-    /// The linker script.
+    /// The linker script cannot be read.
     #[error("{path}: cannot read the linker script: {source}", path = path.display())]
     Script {
         /// Its path.
@@ -87,13 +86,13 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// No such entry point.
+    /// An entry point is not defined.
     #[error("no object defines the entry point {0}; name a global function of the objects")]
     NoEntry(String),
-    /// A relocated field that does not lie within one instruction or entry.
+    /// The field of a relocation does not lie within one instruction or entry.
     #[error(
-        "{object}: section {section}: the relocation at {offset:#x} does not fit what it is in; the object is \
-         damaged, or made by a compiler that kshrink does not know"
+        "{object}: section {section}: the field of the relocation at {offset:#x} does not lie within one instruction or \
+         table entry; the object is damaged, or made by a compiler that kshrink does not know"
     )]
     Straddling {
         /// The object.
@@ -103,9 +102,9 @@ pub enum Error {
         /// Where in it.
         offset: u64,
     },
-    /// A conditional branch that ends a section.
+    /// A section ends with a conditional branch, which falls through.
     #[error(
-        "{object}: section {section}: behind the conditional branch at {offset:#x}, control runs into whatever the linker \
+        "{object}: section {section}: the conditional branch at {offset:#x} falls through into whatever the linker \
          places behind the section, which kshrink cannot keep there; end the function with a jump, a return or a trap"
     )]
     RunsOff {
@@ -116,11 +115,11 @@ pub enum Error {
         /// Where in it.
         offset: u32,
     },
-    /// A place of which the linker makes a table entry (global offset table, thread-local storage), outside of
-    /// every variable.
+    /// A relocation for which the linker makes a table entry (global offset table, thread-local storage) refers to a
+    /// place outside of every variable.
     #[error(
-        "{object}: section {section}: the relocation at {offset:#x} names a place outside of what it points to \
-         in section {target}; the object is damaged, build it again"
+        "{object}: section {section}: the relocation at {offset:#x} refers to a place outside of every variable of \
+         section {target}; the object is damaged, build it again"
     )]
     Outside {
         /// The object.
@@ -134,7 +133,7 @@ pub enum Error {
     },
     /// A reference to a section that is not part of the program.
     #[error(
-        "{object}: section {section}: the relocation at {offset:#x} names section {target}, which is not \
+        "{object}: section {section}: the relocation at {offset:#x} refers to section {target}, which is not \
          part of the program; was the object built for another linker script?"
     )]
     Discarded {
@@ -149,15 +148,15 @@ pub enum Error {
     },
 }
 
-/// Lifts one program, and cuts its data: what passes find out about the graph can make it finer.
+/// Lifts one program, and cuts its data at variables, again after passes have removed references.
 pub struct Lifter<'p> {
     program: &'p Program<'p>,
     world: World,
     plans: Plans,
     roots: Roots,
-    /// What stays alive.
+    /// What is a root because the caller keeps it.
     kept: Vec<Part>,
-    /// Sections that are not cut at their variables.
+    /// Sections that are not cut at their variables because the caller keeps parts of them whole.
     whole: FxHashSet<InputId>,
 }
 
@@ -170,13 +169,13 @@ pub struct Part {
     pub range: Range<u32>,
 }
 
-/// How much of a part that is kept may change nevertheless.
+/// How a part is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing of it may be removed.
+    /// Nothing of it is removed.
     Alive,
-    /// Nothing of it may be removed, and it is carried as it is: a function that is tied to its neighbours together
-    /// with its section.
+    /// Nothing of it is removed, and it is carried whole; a function that cannot be moved by itself, together with its
+    /// section.
     Whole,
 }
 
@@ -240,8 +239,8 @@ impl<'p> Lifter<'p> {
         })
     }
 
-    /// Keeps parts of the program as they were, with all that they refer to: of a program that does not do any more what
-    /// it did, to find out what of it has to be changed for that.
+    /// Keeps parts of the program, with all that they refer to. For a program that is broken after rewriting, this finds
+    /// which part must not be changed.
     pub fn keep(&mut self, parts: Vec<Part>, keep: Keep) {
         if keep == Keep::Whole {
             let plans = self.plans.sections.iter_mut().flatten();
@@ -298,7 +297,7 @@ impl<'p> Lifter<'p> {
     }
 
     /// Step 5: cuts the data of a graph of this lifter at its variables, where the references that are alive allow it.
-    /// Says whether there was anything to do.
+    /// Returns whether that changed the graph.
     pub fn refine(&self, graph: &mut Graph) -> bool {
         let mut cuts = variables::cuts(graph);
         cuts.retain(|section, _| !self.whole.contains(section));
@@ -316,15 +315,15 @@ impl<'p> Lifter<'p> {
     }
 }
 
-/// The alignment in bytes that a function or variable at `offset` of a section may have asked for: any that its place
-/// has, up to that of the section. Objects do not say which, and padding in front does not tell, because there is
-/// none where the place was right already.
+/// The largest alignment in bytes that a function or variable at `offset` of a section may need: that of its offset, up to
+/// that of the section. Objects do not record what it was, and it cannot be derived from padding, of which there is none
+/// where the offset was aligned already.
 fn alignment(section_align: u64, offset: u32) -> u32 {
     let section_align = section_align as u32;
     if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }
 }
 
-/// Makes the nodes of a part roots. Entries of weak tables live as long as their sites nevertheless.
+/// Makes the nodes of a part roots, except for entries of weak tables.
 fn keep_alive(graph: &mut Graph, part: &Part) {
     for &node in &graph.sections[part.section.get()].nodes {
         let Some(origin) = graph.node(node).origin() else { continue };

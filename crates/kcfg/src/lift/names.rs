@@ -1,4 +1,4 @@
-//! Who names the sections of one object, collected once for all of them.
+//! The symbols in each section of an object, and the sections that are referred to.
 
 use fixedbitset::FixedBitSet;
 use kelf::{Object, Place, SectionIndex, Symbol};
@@ -10,7 +10,7 @@ pub(super) struct SectionNames<'o> {
     numbers: Vec<u32>,
     /// Where in `numbers` each section begins.
     starts: Vec<u32>,
-    /// The sections of which a relocation names a symbol.
+    /// The sections with a symbol that a relocation refers to.
     referenced: FixedBitSet,
 }
 
@@ -51,7 +51,7 @@ impl<'o> SectionNames<'o> {
         self.numbers[start as usize..end as usize].iter().map(move |&number| &symbols[number as usize])
     }
 
-    /// Whether something names the section, however empty it is.
+    /// Whether the section has a symbol with a name, or a relocation refers to it, so that it is needed even if empty.
     pub fn any(&self, section: SectionIndex) -> bool {
         self.referenced.contains(section.get()) || self.symbols(section).any(|symbol| !symbol.name.is_empty())
     }

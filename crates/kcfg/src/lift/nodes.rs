@@ -1,4 +1,4 @@
-//! Every piece of every plan becomes a node.
+//! Making the nodes: one for each block and chunk that the plans of the sections say.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use kelf::{ObjectIndex, Program, SectionIndex};
 
 use rustc_hash::FxHashSet;
 
-use super::decode::{CodeSection, PlacedInsn, Span, may_run_on};
+use super::decode::{CodeSection, PlacedInsn, Span, may_fall_through};
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
 use crate::graph::{
@@ -19,18 +19,18 @@ use crate::index::{FunctionId, InputId, NodeId, SectionId};
 use crate::special::World;
 use kisa::{BranchKind, Flow};
 
-/// A graph under construction, and what its references still need to know.
+/// A graph under construction, with what adding the references needs.
 pub(super) struct Lifted<'p> {
     pub graph: Graph,
     /// For each section of each object, its section in the graph.
     pub section_ids: Vec<Vec<Option<SectionId>>>,
-    /// For each section in the graph, where it came from.
+    /// For each section in the graph, the section of an object that it comes from.
     pub origins: Vec<(ObjectIndex, SectionIndex)>,
     /// The decoded code sections, by section in the graph.
     pub code: Vec<Option<&'p CodeSection>>,
     /// For each block, the instruction that ends it.
     pub ends: Vec<(NodeId, BlockEnd)>,
-    /// The `jmp`s that static keys turn into `nop`s, by section and offset.
+    /// The `jmp`s that the kernel patches to `nop`s and back for static keys, by section and offset.
     pub static_jumps: FxHashSet<(SectionId, u32)>,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct BlockEnd {
     pub last: PlacedInsn,
     /// The block is a patch site.
     pub patched: bool,
-    /// It ends in a `ud2` behind which nothing resumes.
+    /// It ends in a `ud2` behind which control never resumes.
     pub fatal: bool,
-    /// The node behind it, if control can run there.
+    /// The node behind it, if the block may fall through or return there.
     pub next: Option<NodeId>,
 }
 
@@ -51,8 +51,8 @@ impl Lifted<'_> {
         self.section_ids[object.get()][section.get()]
     }
 
-    /// The node of a section that contains the byte at `offset`, and the offset in it. Places in front of
-    /// a section belong to its first node, places behind it to its last.
+    /// The node of a section that contains the byte at `offset`, and the offset in it. Offsets in front of the section are
+    /// in its first node, those behind it in its last.
     pub fn locate(&self, section: SectionId, offset: i64) -> Option<(NodeId, i64)> {
         let nodes = &self.graph.sections[section.get()].nodes;
         let after = nodes.partition_point(|&node| i64::from(self.origin(node).offset) <= offset);
@@ -60,7 +60,7 @@ impl Lifted<'_> {
         Some((node, offset - i64::from(self.origin(node).offset)))
     }
 
-    /// The place in the input of a node, which every lifted one has.
+    /// The place of a node in the input, which every lifted node has.
     pub fn origin(&self, node: NodeId) -> &Origin {
         self.graph.node(node).origin().expect("lifted from the input")
     }
@@ -168,7 +168,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 }
                 None
             }
-            SectionPlan::Code { code, regions, fatal_traps, tied } => {
+            SectionPlan::Code { code, regions, fatal_traps, glued } => {
                 let jumps = regions.iter().filter(|region| region.static_jump);
                 self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
                 let mut end = 0;
@@ -181,13 +181,13 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                     }
                     end = span.end;
                 }
-                self.glue(tied);
+                self.glue(glued);
                 Some(code)
             }
         }
     }
 
-    /// Notes how much of the input each node stands for, now that it is known what comes behind it.
+    /// Sets the size of each node in the input: up to the beginning of the next one.
     fn measure(&mut self) {
         let graph = &mut self.lifted.graph;
         let (mut end, mut padding) = (self.section.size as u32, 0);
@@ -200,7 +200,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         }
     }
 
-    /// Glues blocks to the block before them, by their offsets.
+    /// Glues the blocks at these offsets to the block in front of them.
     fn glue(&mut self, glued: &[u32]) {
         let graph = &mut self.lifted.graph;
         for pair in graph.sections[self.id.get()].nodes.windows(2) {
@@ -268,12 +268,12 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         self.lifted.ends.push((node, BlockEnd { last, patched, fatal, next }));
     }
 
-    /// What follows the last block of a function.
+    /// Clears the fall-through of the last block of a function if it has none.
     fn finish_span(&mut self, code: &CodeSection, index: usize) {
         let (span, behind) = (&code.spans[index], code.spans.get(index + 1));
         let adjacent = behind.is_some_and(|behind| behind.start == span.end);
         if let Some((_, end)) = self.lifted.ends.last_mut()
-            && (behind.is_none() || !may_run_on(end.last.insn.flow, adjacent))
+            && (behind.is_none() || !may_fall_through(end.last.insn.flow, adjacent))
         {
             end.next = None;
         }
@@ -304,7 +304,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         id
     }
 
-    /// Puts bytes of the section into the graph.
+    /// Copies bytes of the section into the graph.
     fn bytes(&mut self, range: Range<u32>) -> Range<u32> {
         let bytes = &mut self.lifted.graph.bytes;
         let start = bytes.len() as u32;

@@ -1,4 +1,4 @@
-//! Planning: how each section is cut, before there are nodes.
+//! Planning how each section is cut into nodes.
 
 use std::ops::Range;
 
@@ -25,8 +25,8 @@ use kisa::{BranchKind, Rewritable};
 pub(super) enum SectionPlan {
     /// Not part of the program.
     Skip,
-    /// Chunks that begin at these offsets; the first is 0. `opaque` says why code is not taken apart, and why data is
-    /// not cut at its variables, if that is certain without looking at the references to it.
+    /// Chunks that begin at these offsets; the first is 0. `opaque` is the reason why code is not cut into blocks, or why
+    /// data is never cut at its variables, whatever refers to it.
     Chunks {
         starts: Vec<u32>,
         code: bool,
@@ -38,10 +38,10 @@ pub(super) enum SectionPlan {
     Code {
         code: Box<CodeSection>,
         regions: Vec<FixedRegion>,
-        /// Where there are traps behind which nothing resumes.
+        /// Offsets of traps behind which control never resumes.
         fatal_traps: Vec<u32>,
-        /// Where blocks begin that stay beside the block before them.
-        tied: Vec<u32>,
+        /// Offsets of blocks that are glued to the block in front.
+        glued: Vec<u32>,
     },
 }
 
@@ -68,12 +68,12 @@ pub(super) fn plan(isa: &dyn Rewritable, program: &Program<'_>, options: &Option
         let names = SectionNames::of(object);
         let carried = carried::read(object)
             .map_err(|problem| Error::Carried { object: object.name.clone(), problem })?;
-        let says = carried.is_some();
+        let lists = carried.is_some();
         let (of_tables, carried): (Vec<Carried>, Vec<Carried>) =
             carried.into_iter().flatten().partition(|carried| carried.reason == carried::TABLE);
         let index = ObjectIndex::from(plans.len());
         tables.extend(of_tables.into_iter().map(|table| (index, table.section, table.range)));
-        let whole = Whole::of(input, says.then_some(carried), &options.world);
+        let whole = Whole::of(input, lists.then_some(carried), &options.world);
         let sections = (0..object.sections.len())
             .map(SectionIndex::from)
             .map(|index| {
@@ -137,25 +137,25 @@ fn plan_section(
                 object,
                 names,
                 index,
-                whole.says.then(|| whole.carried(index)),
+                whole.lists.then(|| whole.carried(index)),
             )),
             regions: Vec::new(),
             fatal_traps: Vec::new(),
-            tied: Vec::new(),
+            glued: Vec::new(),
         },
     }
 }
 
-/// What of an object is not taken apart, whatever it looks like.
+/// The code and data of an object that is carried whole for reasons that are known before decoding.
 struct Whole {
-    /// Why none of its code is.
+    /// Why all code is opaque, if it is.
     code: Option<&'static str>,
-    /// Whether it says itself what was carried whole.
-    says: bool,
-    /// What it says itself of code and data that was carried whole.
+    /// Whether the object lists what was carried whole.
+    lists: bool,
+    /// The code and data that it lists as carried whole.
     carried: Vec<Carried>,
-    /// Its sections of data that `asm` at the top level of the file has made, with a label. The assembler computes the
-    /// distances between labels, those of functions too, and leaves no relocation that tells of it.
+    /// Its sections of data with a label of top-level `asm`. The assembler may have computed distances between labels,
+    /// those of functions too, which leaves no relocation.
     labelled: Vec<SectionIndex>,
 }
 
@@ -170,31 +170,31 @@ impl Whole {
             }
             _ => None,
         });
-        // Of a label in data that was carried whole, the object says itself which code stays whole for it.
-        let says = |index: &SectionIndex| carried.iter().flatten().any(|carried| carried.section == *index);
-        let labelled: Vec<SectionIndex> = data.filter(|index| !says(index)).collect();
+        // For a label in data that was carried whole, the object lists the code that is opaque because of it.
+        let lists = |index: &SectionIndex| carried.iter().flatten().any(|carried| carried.section == *index);
+        let labelled: Vec<SectionIndex> = data.filter(|index| !lists(index)).collect();
         let code = match input.hand_written && carried.is_none() {
             true => Some(HAND_WRITTEN),
             false => (!labelled.is_empty()).then_some(LABELS),
         };
-        Whole { code, says: carried.is_some(), carried: carried.unwrap_or_default(), labelled }
+        Whole { code, lists: carried.is_some(), carried: carried.unwrap_or_default(), labelled }
     }
 
-    /// What was carried whole of a section.
+    /// The parts of a section that were carried whole.
     fn carried(&self, section: SectionIndex) -> &[Carried] {
         let from = self.carried.partition_point(|carried| carried.section < section);
         let to = self.carried.partition_point(|carried| carried.section <= section);
         &self.carried[from..to]
     }
 
-    /// Why a section of code is not taken apart.
+    /// Why a section of code is opaque, if all of it is.
     fn code(&self, object: &Object<'_>, section: SectionIndex) -> Option<&'static str> {
         let all = 0..object.section(section).size as u32;
         let carried = self.carried(section).iter().find(|carried| carried.range == all);
         self.code.or(carried.map(|carried| carried.reason))
     }
 
-    /// Why a section of data is not cut at its variables.
+    /// Why a section of data is never cut at its variables.
     fn data(&self, section: SectionIndex) -> Option<&'static str> {
         let labelled = self.labelled.contains(&section).then_some(LABELS);
         let hand_written = self.code.filter(|&reason| reason == HAND_WRITTEN);
@@ -222,7 +222,7 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
         let mut units = data[start..].chunks_exact(entsize);
         let Some(end) = units.position(|unit| unit.iter().all(|&byte| byte == 0)) else { break };
         start += (end + 1) * entsize;
-        // The linker takes zeros up to the next place that is aligned for padding, anything else for a string.
+        // To the linker, zeros up to the next aligned place are padding, and anything else is a string.
         let aligned = start.next_multiple_of(section.align as usize);
         let padding = data[start..aligned.min(data.len())].iter().all(|&byte| byte == 0);
         start = if padding { aligned } else { start };
@@ -230,38 +230,38 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
     starts
 }
 
-/// A place in the program that a relocation names.
-struct NamedPlace {
+/// A place in the program that a relocation refers to, and how.
+struct Reference {
     object: ObjectIndex,
     section: SectionIndex,
     /// Offset in bytes in the section, or outside of it.
     offset: i64,
-    /// Whether a symbol says which function is meant: a global one, however far away the place is, or that of the place
-    /// itself.
+    /// Whether the relocation is against a global symbol, whatever the addend, or against a symbol of the place itself:
+    /// then it is certain which function the reference is to.
     by_name: bool,
-    /// What names it.
+    /// What refers to it.
     user: User,
-    /// The numbers beside the address, where no compiler made the data that holds it.
+    /// The numbers beside the address, if it is held by data that is not compiler-made.
     numbers: Vec<u32>,
 }
 
-/// What names a place.
+/// What refers to a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum User {
     /// A call. The offset is that of the instruction, if it is in the section that is called.
     Call(Option<u32>),
-    /// Another branch, which means nothing but the place.
+    /// Another branch, which can only be to the place itself.
     Branch,
-    /// Code that makes the address, for whatever use.
+    /// Code that computes the address.
     Code,
     /// Data that holds the address.
     Data,
 }
 
-/// Why a section stays whole of which only the distance from its beginning says which function is meant.
-const NAMES_MIDDLE: &str = "an address in the middle of an instruction";
+/// Why a section is opaque: of a reference by the symbol of the section and an offset, the function is not certain.
+const INTO_INSTRUCTION: &str = "an address in the middle of an instruction";
 
-/// Blocks begin, or functions stay whole, where another section's relocation says so.
+/// Makes blocks begin at the places that relocations refer to, or makes the functions there opaque.
 fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<SectionPlan>]) {
     for (i, input) in program.objects.iter().enumerate() {
         let object = &input.object;
@@ -269,7 +269,7 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
         for (j, section) in object.sections.iter().enumerate() {
             for reloc in &section.relocs {
                 let Some(mut place) =
-                    named_place(program, world, &plans[i][j], section, ObjectIndex::from(i), reloc)
+                    reference(program, world, &plans[i][j], section, ObjectIndex::from(i), reloc)
                 else {
                     continue;
                 };
@@ -282,16 +282,16 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
         }
         for (j, section) in object.sections.iter().enumerate() {
             let SectionPlan::Code { code, .. } = &mut plans[i][j] else { continue };
-            let names = |reloc: &&Reloc| matches!(reloc.class, RelocClass::Absolute | RelocClass::Got);
-            for reloc in section.relocs.iter().filter(names) {
+            let is_address = |reloc: &&Reloc| matches!(reloc.class, RelocClass::Absolute | RelocClass::Got);
+            for reloc in section.relocs.iter().filter(is_address) {
                 let symbol = &object.symbols[reloc.symbol.get()];
                 let own = symbol.place == Place::Section(SectionIndex::from(j)) && symbol.is_local();
                 let from = reloc.offset as u32;
                 let Some(span) = code.span_containing(from).filter(|_| own) else { continue };
                 let to = (symbol.value as i64 + reloc.addend) as u32;
-                // Its first byte, too: a label there is one to count from.
+                // Also if it is the first byte: distances may be counted from a label there.
                 if code.span_containing(to) == Some(span) {
-                    code.names_itself.push(from);
+                    code.refers_to_itself.push(from);
                 }
             }
         }
@@ -304,22 +304,23 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
             match (offset, place.user) {
                 (Some(offset), User::Call(caller)) => code.add_call(caller, offset),
                 (Some(offset), User::Branch) => code.add_reference(offset),
-                // For the `jmp` of a trampoline, GCC loads `f + 10`, which lies in another function if `f` is short.
+                // For the `jmp` of a trampoline (nested functions), GCC loads `f + 10`, which lies in another function if
+                // `f` is short.
                 (Some(offset), User::Code) if code.is_inside_instruction(offset) => {
-                    code.opaque = Some(NAMES_MIDDLE);
+                    code.opaque = Some(INTO_INSTRUCTION);
                 }
-                // An integer made of an address: nothing tells which function is meant.
+                // An integer made of an address: it is not certain of which function.
                 (Some(offset), User::Data) if !place.by_name && code.is_inside_instruction(offset) => {
-                    code.opaque = Some(NAMES_MIDDLE);
+                    code.opaque = Some(INTO_INSTRUCTION);
                 }
                 (Some(offset), User::Code | User::Data) => {
                     code.add_reference(offset);
                     code.add_numbers(offset, &place.numbers);
                     if !place.by_name {
-                        code.named_by_distance.push(offset);
+                        code.referred_by_offset.push(offset);
                     }
                 }
-                // An integer made of an address (`__pa()`): nothing tells which function is meant.
+                // An integer made of an address (`__pa()`): it is not certain of which function.
                 (None, _) if !place.by_name => {
                     code.opaque = Some("an address that lies outside of the section")
                 }
@@ -329,21 +330,21 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
     }
 }
 
-/// The place that a relocation of a section names; `None` where that needs no block of its own.
-fn named_place(
+/// The place that a relocation of a section refers to; `None` if no block has to begin there.
+fn reference(
     program: &Program<'_>,
     world: &World,
     plan: &SectionPlan,
     section: &Section<'_>,
     object: ObjectIndex,
     reloc: &Reloc,
-) -> Option<NamedPlace> {
+) -> Option<Reference> {
     let from = reloc.offset as u32;
     let code = match plan {
         SectionPlan::Skip => return None,
         SectionPlan::Code { code, .. } => Some(code),
-        // Entries of weak tables are about code without making it a place to go to; what else they name, fixups
-        // and targets, is.
+        // The reference of a weak table's entry to its site is no way for control to get there. Its other references, to
+        // fixups and targets, are.
         SectionPlan::Chunks { starts, life: Life::Site(_), .. } if starts.binary_search(&from).is_ok() => {
             return None;
         }
@@ -379,10 +380,10 @@ fn named_place(
     let by_name = matches!(resolved, Resolved::Global(_)) || symbol.kind != STT_SECTION && addend == 0;
     let own = matches!(plan, SectionPlan::Chunks { code: false, root: Some(_), .. });
     let numbers = if own && !by_name { numbers_beside(from_section, from, reloc.width) } else { Vec::new() };
-    Some(NamedPlace { object, section, offset: symbol.value as i64 + addend, by_name, user, numbers })
+    Some(Reference { object, section, offset: symbol.value as i64 + addend, by_name, user, numbers })
 }
 
-/// The words without a relocation in front of an address and behind it, two on each side, that are not 0.
+/// The words that are not 0 and have no relocation, among the two in front of an address and the two behind it.
 fn numbers_beside(section: &Section<'_>, address: u32, width: u8) -> Vec<u32> {
     let behind = address as usize + usize::from(width);
     let in_front = (1..=2).filter_map(|i| (address as usize).checked_sub(4 * i));
@@ -397,26 +398,27 @@ fn numbers_beside(section: &Section<'_>, address: u32, width: u8) -> Vec<u32> {
     words.filter_map(number).collect()
 }
 
-/// Fixes patch sites and decides what stays whole.
+/// Finds the patch sites of all sections of code, and decides which functions are opaque.
 fn settle(plan: &mut [SectionPlan], sites: &Sites) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
-        let SectionPlan::Code { code, regions, fatal_traps, tied } = section_plan else { continue };
+        let SectionPlan::Code { code, regions, fatal_traps, glued } = section_plan else { continue };
         let index = SectionIndex::from(i);
         let sites = sites.of_section(index);
         *regions = sites::fix_regions(code, sites);
         *fatal_traps = sites.iter().filter(|site| site.fatal).map(|site| site.offset).collect();
         fatal_traps.sort_unstable();
         let pads = sites.iter().filter(|site| site.pads);
-        *tied = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
-        tied.extend(code.tie_short_functions());
-        tied.sort_unstable();
+        // The fixup of such a site lies directly behind its instruction.
+        *glued = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
+        glued.extend(code.merge_short_functions());
+        glued.sort_unstable();
         section_plan.settle();
     }
 }
 
 impl SectionPlan {
-    /// Marks what is to be carried as one chunk: each function that begins in a range of offsets, or the data that this is
-    /// a plan for. [`SectionPlan::settle`] has to follow.
+    /// Makes the functions that begin in a range of offsets opaque; a section of data becomes one chunk.
+    /// [`SectionPlan::settle`] has to follow.
     pub(super) fn carry_whole(&mut self, range: &Range<u32>, reason: &'static str) {
         match self {
             SectionPlan::Chunks { starts, life: Life::Referenced, .. } => starts.truncate(1),
@@ -429,14 +431,14 @@ impl SectionPlan {
         }
     }
 
-    /// Marks all code of the section as one chunk. [`SectionPlan::settle`] has to follow.
+    /// Makes all code of the section one opaque chunk. [`SectionPlan::settle`] has to follow.
     pub(super) fn carry_section_whole(&mut self, reason: &'static str) {
         if let SectionPlan::Code { code, .. } = self {
             code.opaque = Some(reason);
         }
     }
 
-    /// Decides what of a section of code stays whole.
+    /// Decides which functions of a section of code are opaque.
     pub(super) fn settle(&mut self) {
         let SectionPlan::Code { code, .. } = self else { return };
         code.settle();
@@ -451,7 +453,7 @@ fn is_code(section: &Section<'_>) -> bool {
     section.flags & u64::from(goblin::elf::section_header::SHF_EXECINSTR) != 0
 }
 
-/// Tables that make up the file rather than the program.
+/// Whether a section is metadata of the object file (symbols, relocations, strings) and no part of the program.
 fn is_structure(section: &Section<'_>) -> bool {
     matches!(
         section.kind,

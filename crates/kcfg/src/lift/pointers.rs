@@ -2,12 +2,14 @@
 Pointers into the middle of functions.
 
 A table of labels, a jump table that is not resolved, and a pointer to a function with a tag in its low bits (`f + 1`)
-look alike: data that names a place behind the entry of a function. Code that adds distances, which the assembler
-computed, to the address of a label also reaches places that nothing names. All of this is right as long as the function
-stays as it is, so that it is carried whole, unless a resolved jump table says what the pointer is for. Where it is code
-that makes the address, even the function is not certain: for the `jmp` of a trampoline, GCC loads `f + 10`, which lies
-in another function if `f` is short. Nor is it where data names a place in a function without a computed jump, which has
-no use for a table of labels. Then the section stays as it is. (The entry of another function is in `tags`.)
+look alike: data that refers to a place behind the entry of a function. Code may also add distances that the assembler
+computed to the address of a label, and so reach places without any reference. All of this stays correct if the function
+does not change. So it is carried whole, unless the pointer is a slot of a resolved jump table.
+
+Sometimes even the function is not certain, and all code of the section is carried whole: if it is code that computes the
+address (for the `jmp` of a trampoline, GCC loads `f + 10`, which lies in another function if `f` is short), and if data
+refers to a place in a function without a computed jump, which cannot have a table of labels. (References to the entry of
+the wrong function are handled in `tags`.)
 */
 
 use fixedbitset::FixedBitSet;
@@ -21,7 +23,7 @@ use crate::special::is_retpoline;
 /// Why such code is carried whole.
 pub(super) const REASON: &str = "a pointer into the middle of a function";
 
-/// What has to be carried whole because something points into the middle of it.
+/// What has to be carried whole because of a pointer into the middle of a function.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) enum Pointed {
     /// The function that begins with this block.
@@ -30,7 +32,7 @@ pub(super) enum Pointed {
     Section(SectionId),
 }
 
-/// The functions, and the sections of functions, into whose middle something points that is no part of them.
+/// The functions, and the sections, that have to be carried whole because of pointers from outside of the function.
 pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
     let mut found = FxHashSet::default();
     let mut slots = FixedBitSet::with_capacity(graph.refs.len());
@@ -40,12 +42,12 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
     for node in graph.node_ids() {
         let (code, function) = match &graph.node(node).kind {
             NodeKind::Block(block) => (true, Some(block.function)),
-            // What a weak table names is a place that the kernel goes to.
+            // Weak tables refer to places where the kernel goes or resumes.
             NodeKind::Chunk(chunk) if matches!(chunk.life, Life::Site(_)) => continue,
             NodeKind::Chunk(chunk) => (chunk.code, None),
         };
         for (index, reference) in graph.node(node).refs.clone().zip(graph.refs_of(node)) {
-            // A branch says all that it means by its target, and a symbol which function it is.
+            // A branch can only be to the place itself, and of a reference by symbol the function is certain.
             let branch = code && matches!(reference.class, RelocClass::Relative | RelocClass::Branch);
             let Target::Node(to) = reference.target else { continue };
             let Some(block) = graph.block(to).filter(|_| !branch && !slots.contains(index as usize)) else {
@@ -62,7 +64,7 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
     found
 }
 
-/// Whether a function has a jump of which it is not known where it goes.
+/// Whether a function has a computed jump without a resolved jump table.
 fn has_computed_jump(graph: &Graph, function: FunctionId) -> bool {
     let blocks = graph.function(function).blocks.iter();
     let computed = |end: &Terminator| match *end {

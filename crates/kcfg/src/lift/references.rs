@@ -43,13 +43,13 @@ struct Connector<'c, 'p> {
     program: &'p Program<'p>,
     lifted: &'c mut Lifted<'p>,
     globals: FxHashMap<GlobalIndex, SymbolId>,
-    /// Local functions whose address is what calling them returns, which only a symbol says.
+    /// Local indirect functions (`STT_GNU_IFUNC`): references to them have to stay references to the symbol.
     indirect: FxHashMap<(ObjectIndex, SymbolIndex), SymbolId>,
     absolutes: FxHashMap<u64, SymbolId>,
 }
 
 impl<'p> Connector<'_, 'p> {
-    /// Gives every named symbol that the program defines its place, and every function its name.
+    /// Adds every named symbol that the program defines, and names functions after them.
     fn define_symbols(&mut self) {
         for (i, input) in self.program.objects.iter().enumerate() {
             let object_index = ObjectIndex::from(i);
@@ -88,7 +88,7 @@ impl<'p> Connector<'_, 'p> {
                         {
                             self.globals.insert(global, id);
                         }
-                        // A weak definition that lost keeps its code and its name, but for itself.
+                        // An overridden weak definition keeps its code and its name, as a local symbol.
                         _ => (binding, overridden) = (STB_LOCAL, true),
                     }
                 }
@@ -107,7 +107,8 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Makes the symbols that objects declare and nothing names, too: the linker takes a library's member for them.
+    /// Adds the undefined symbols of objects that no relocation refers to: the linker links members of libraries that
+    /// define them.
     fn declare_undefined(&mut self) {
         for (i, input) in self.program.objects.iter().enumerate() {
             for (j, symbol) in input.object.symbols.iter().enumerate() {
@@ -168,7 +169,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Hands the relocations of a section to its nodes.
+    /// Makes references of the relocations of a section.
     fn section_references(&mut self, id: SectionId) -> Result<(), Error> {
         let relocs = self.relocs(id);
         let executable = self.lifted.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0;
@@ -220,8 +221,8 @@ impl<'p> Connector<'_, 'p> {
         Ok(())
     }
 
-    /// Direct branches that the assembler resolved get a reference: calls, and every branch that leaves
-    /// code that stays whole.
+    /// Makes references of direct branches that the assembler resolved: of calls by blocks, and of all branches out of an
+    /// opaque chunk.
     fn local_branches(
         &mut self,
         id: SectionId,
@@ -264,7 +265,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Says of every block how control leaves it.
+    /// Sets the terminator of every block.
     fn terminators(&mut self) -> Result<(), Error> {
         for (node, end) in std::mem::take(&mut self.lifted.ends) {
             let terminator = self.terminator(node, &end)?;
@@ -305,7 +306,7 @@ impl<'p> Connector<'_, 'p> {
         })
     }
 
-    /// Whether a static key turns the `jmp` that ends the block into a `nop` and back.
+    /// Whether the `jmp` that ends the block is a static key, which the kernel patches to a `nop` and back.
     fn is_static_jump(&self, node: NodeId, end: &BlockEnd) -> bool {
         self.lifted.static_jumps.contains(&(self.lifted.graph.node(node).section, end.last.offset))
     }
@@ -333,7 +334,7 @@ impl<'p> Connector<'_, 'p> {
         Ok(Dest { target, offset })
     }
 
-    /// What a relocation of the section names, and the offset in bytes from it.
+    /// The target of a relocation of the section, and the offset in bytes from it.
     fn target(&mut self, id: SectionId, reloc: &Reloc, bias: u8) -> Result<(Target, i64), Error> {
         let (object_index, _) = self.lifted.origins[id.get()];
         let addend = reloc.addend + i64::from(bias);
@@ -355,8 +356,8 @@ impl<'p> Connector<'_, 'p> {
         let Some(section_id) = self.lifted.section(object_index, section) else {
             return Err(self.discarded(id, reloc, object, section));
         };
-        // A compiler reaches into a string by the string's own symbol, and into a section by an offset
-        // that tells which string.
+        // In a mergeable section, a reference by the symbol of a string is to that string, whatever the addend; one by the
+        // symbol of the section is to the string at the offset.
         let merged = self.lifted.graph.sections[section_id.get()].flags & u64::from(SHF_MERGE) != 0;
         let point = symbol.value as i64 + addend;
         let at = if merged && symbol.kind != STT_SECTION { symbol.value as i64 } else { point };
@@ -375,7 +376,7 @@ impl<'p> Connector<'_, 'p> {
         Ok((Target::Node(node), offset))
     }
 
-    /// A place within a function, named by a global symbol and an offset: the block that begins there.
+    /// The block that begins at an offset from a global symbol, within the same function.
     fn block_at(&self, symbol: SymbolId, addend: i64) -> Option<(Target, i64)> {
         let SymbolPlace::Node(node, inside) = self.lifted.graph.symbols[symbol.get()].place else {
             return None;
@@ -412,7 +413,7 @@ impl<'p> Connector<'_, 'p> {
         Error::Outside { object: from, section, offset: reloc.offset, target }
     }
 
-    /// The symbol of a global name; one that nobody here defines is made now.
+    /// The symbol of a global name; one that no object defines is added now.
     fn global(&mut self, global: GlobalIndex) -> SymbolId {
         if let Some(&id) = self.globals.get(&global) {
             return id;
@@ -466,7 +467,7 @@ impl<'p> Connector<'_, 'p> {
     }
 }
 
-/// The file name of an object: what GNU ld makes the file of local symbols whose object names none.
+/// The file name of an object, which GNU ld uses as the source file of local symbols of an object without `STT_FILE`.
 fn member_name(object: &str) -> &str {
     let path = object.trim_end_matches(')');
     path.rsplit(['/', '(']).next().unwrap_or(path)

@@ -1,4 +1,4 @@
-//! The weak tables of one object: which code their entries are about, and which of it must not change.
+//! The weak tables of one object: the sites of their entries, and the patch sites among those.
 
 use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{Object, Place, SectionIndex};
@@ -6,17 +6,18 @@ use kelf::{Object, Place, SectionIndex};
 use super::decode::CodeSection;
 use crate::special::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, EntryLayout, Rule, TableKind, World};
 
-/// One entry's site.
+/// The site of one entry.
 pub(super) struct Site {
     pub about: About,
     /// Where the code is.
     pub section: SectionIndex,
     pub offset: u32,
-    /// Length in bytes of the code that is patched, where the entry says so, else 0.
+    /// Length in bytes of the code that is patched, if it is a field of the entry, else 0.
     pub len: u32,
-    /// Whether it is a trap behind which nothing resumes (`BUG()`).
+    /// Whether it is a trap behind which control never resumes (`BUG()`).
     pub fatal: bool,
-    /// Whether the exception handler finds the instruction's length from its fixup, which lies behind it.
+    /// Whether the exception handler computes the instruction's length from the distance to its fixup
+    /// ([`EX_TYPE_ZEROPAD`]).
     pub pads: bool,
 }
 
@@ -27,7 +28,7 @@ pub(super) struct Replacement {
     pub end: u32,
 }
 
-/// What the weak tables of an object say.
+/// What was read from the weak tables of an object.
 #[derive(Default)]
 pub(super) struct Sites {
     /// In the order of their sections.
@@ -44,8 +45,7 @@ impl Sites {
         &self.sites[first..behind]
     }
 
-    /// Where the replacements of a section may be cut apart: each in front of the first of those that overlap, and
-    /// the section's beginning.
+    /// Where a section of replacements is cut: at 0, and in front of each group of replacements that overlap.
     pub fn replacement_starts(&self, section: SectionIndex) -> Vec<u32> {
         let (mut starts, mut end) = (vec![0], 0);
         // In the order of their beginnings.
@@ -62,7 +62,7 @@ impl Sites {
 /// The layout of the entries of a weak table.
 ///
 /// # Errors
-/// What is wrong, if they have none that is known.
+/// What is wrong, if no known layout fits.
 pub(super) fn layout(
     object: &Object<'_>,
     index: SectionIndex,
@@ -89,7 +89,7 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
                 if about == About::Function {
                     continue;
                 }
-                return Err((index, format!("the entry at {start:#x} names no code of this object")));
+                return Err((index, format!("the site of the entry at {start:#x} is not in this object")));
             };
             let byte = |offset: u32| section.data[(start + offset) as usize];
             let mut site = Site { about, section: site_section, offset, len: 0, fatal: false, pads: false };
@@ -129,8 +129,7 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
     Ok(out)
 }
 
-/// The place in this object that the field at `offset` of a table names; `None` if it is in no section, or outside of
-/// it.
+/// The place in this object that the field at `offset` of a table refers to; `None` if it is not within a section.
 fn local_place(object: &Object<'_>, index: SectionIndex, offset: u32) -> Option<(SectionIndex, u32)> {
     let reloc = super::decode::reloc_at(&object.section(index).relocs, offset)?;
     let symbol = &object.symbols[reloc.symbol.get()];
@@ -143,23 +142,23 @@ fn local_place(object: &Object<'_>, index: SectionIndex, offset: u32) -> Option<
     }
 }
 
-/// Code that must not change: `start..end`, on instruction boundaries, in order and apart.
+/// A patch site, whose code must not change: `start..end`, on instruction boundaries. Those of a section are in order and
+/// do not overlap.
 pub(super) struct FixedRegion {
     pub start: u32,
     pub end: u32,
-    /// A `jmp` of a static key: the kernel reads its length from its opcode, so that lowering may
-    /// choose it.
+    /// A `jmp` of a static key, of which lowering may choose the length, because the kernel reads that from the opcode.
     pub static_jump: bool,
 }
 
-/// Finds the fixed regions of one code section, makes blocks begin at sites, and marks functions opaque
-/// whose sites do not fit. `sites` are those in the section.
+/// Finds the fixed regions of one code section, makes blocks begin at its `sites`, and makes functions opaque
+/// whose sites are not whole instructions or are branched into.
 pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRegion> {
     let mut regions: Vec<FixedRegion> = Vec::new();
     for site in sites {
         let Some(span) = code.span_containing(site.offset) else { continue };
         let Some(insn) = code.insn_containing(site.offset).copied() else {
-            code.make_opaque(span, "a table names code that could not be decoded");
+            code.make_opaque(span, "a site in code that could not be decoded");
             continue;
         };
         code.leaders.push(insn.offset);
@@ -199,7 +198,7 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRe
             code.make_opaque(span, "a patch site with a branch into it, or a short one out of it");
         }
     }
-    // What only a table names inside of a region is found by offset, not by a block.
+    // No block begins inside a region: entries of tables refer there by offset.
     let inside = |leader: &u32| {
         let after = regions.partition_point(|region| region.start < *leader);
         after > 0 && *leader < regions[after - 1].end

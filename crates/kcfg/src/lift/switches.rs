@@ -1,5 +1,5 @@
 /*!
-Jump tables.
+Resolving the jump tables of indirect jumps.
 
 A compiled `switch` bounds its index, then jumps through a table:
 
@@ -28,7 +28,7 @@ use crate::edges::Predecessors;
 use crate::graph::{Graph, JumpTable, NodeKind, Role, Target, Terminator};
 use crate::index::{NodeId, TableId};
 
-/// Resolves what jump tables it can.
+/// Resolves the jump tables of all blocks that end in an indirect jump, where their size can be proved.
 pub(super) fn resolve(graph: &mut Graph) {
     let predecessors = Predecessors::of(graph);
     for node in graph.node_ids() {
@@ -73,7 +73,7 @@ fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
     matches.then(|| JumpTable { chunk, range: first.offset..last.offset + u32::from(last.width) })
 }
 
-/// Makes the table the jump's. Two jumps may share one.
+/// Makes the block's terminator a switch through the table. Two jumps may share one.
 fn attach(graph: &mut Graph, node: NodeId, table: JumpTable) {
     let known = graph.tables.iter().rposition(|other| *other == table);
     let id = TableId::from(known.unwrap_or(graph.tables.len()));
@@ -85,7 +85,7 @@ fn attach(graph: &mut Graph, node: NodeId, table: JumpTable) {
     }
 }
 
-/// Adds a table whose jump an earlier rewriting removed. Its slots are references like any other.
+/// Adds a table whose jump an earlier rewriting removed. Its slots keep their targets alive, as other references do.
 pub(super) fn add_without_jump(
     lifted: &mut Lifted<'_>,
     object: ObjectIndex,
@@ -103,8 +103,8 @@ pub(super) fn add_without_jump(
     }
 }
 
-/// Gives every table its slots, unless something besides the jumps through it names a place in it, or
-/// tables overlap: those stay data as well.
+/// Gives the references of every table the role of slots, except for tables that overlap, or to which anything but the
+/// jumps through them refers: their references stay [`Role::Address`].
 fn own_slots(graph: &mut Graph) {
     let mut spans: FxHashMap<NodeId, Vec<(i64, i64, TableId)>> = FxHashMap::default();
     for (i, JumpTable { chunk, range }) in graph.tables.iter().enumerate() {

@@ -21,7 +21,7 @@ use kisa::Rewritable;
 pub(super) struct Emitter<'g> {
     graph: &'g Graph,
     isa: &'g dyn Rewritable,
-    /// The sections of which something is alive, with their nodes placed.
+    /// The output sections, with their nodes placed.
     placed: Vec<Placed>,
     sections: Vec<Option<SectionIndex>>,
     offsets: Vec<u32>,
@@ -85,7 +85,7 @@ impl<'g> Emitter<'g> {
         Ok(emitter)
     }
 
-    /// Notes where the parts of functions end in an output section.
+    /// Finds the ends of the parts of functions in an output section: runs of nodes of one function.
     fn find_parts(&mut self, nodes: &[PlacedNode]) {
         let graph = self.graph;
         let function = |node: NodeId| graph.block(node).map(|block| block.function);
@@ -95,8 +95,8 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// Gives a symbol to each part of a function that has none where it begins, so that it is known for one when the
-    /// object is read: of a weak function that another overrides, of one that lost its first block, of a cold part.
+    /// Gives a symbol to each part of a function that begins without one, so that it is a function again when the object is
+    /// read: for overridden weak functions, functions whose first block was removed, and cold parts.
     fn name_parts(&mut self) {
         let named = self.symbols.functions();
         let graph = self.graph;
@@ -127,7 +127,7 @@ impl<'g> Emitter<'g> {
         (places, &mut self.symbols)
     }
 
-    /// Writes the object, and says where its code came from.
+    /// Returns the object, and where its code comes from.
     pub fn lowered(self) -> Result<Lowered<'g>, Error> {
         let code = self.code();
         Ok(Lowered { object: self.object()?, code })
@@ -170,7 +170,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// Code and data that is carried as it is.
+    /// Code and data that was carried whole.
     fn carried(&self) -> Vec<Carried> {
         let reasons: FxHashMap<NodeId, &'static str> =
             self.graph.opaque.iter().map(|opaque| (opaque.node, opaque.reason)).collect();
@@ -190,7 +190,7 @@ impl<'g> Emitter<'g> {
         all
     }
 
-    /// The jump tables that stay although their jumps are gone.
+    /// The jump tables that are alive although their jumps were removed.
     fn tables_without_jump(&self) -> Vec<Carried> {
         let graph = self.graph;
         let mut jumps = FixedBitSet::with_capacity(graph.tables.len());
@@ -238,7 +238,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// Fills the place in front of a node: as it was filled in the input, if that fits.
+    /// Writes the padding in front of a node: that of the input, if it has the right length.
     fn pad(&self, flags: u64, placed: &PlacedNode, data: &mut Vec<u8>) {
         let to = placed.offset as usize;
         let padding = &self.graph.node(placed.node).padding;
@@ -305,14 +305,14 @@ impl<'g> Emitter<'g> {
             data[field].fill(0);
             return Ok(());
         }
-        // What is carried whole keeps its relocations, because it is not decoded if it is read again.
+        // Opaque code keeps its relocations, because it is not decoded when the object is read again.
         if let Target::Node(to) = reference.target
             && reference.class == RelocClass::Relative
             && self.graph.block(placed.node).is_some()
             && self.sections[to.get()] == self.sections[placed.node.get()]
             && flags & u64::from(SHF_EXECINSTR) != 0
         {
-            // The distance is fixed here already.
+            // The distance within a section is known.
             let value = i64::from(self.offsets[to.get()]) + reference.addend
                 - i64::from(reference.bias)
                 - place as i64;
@@ -338,15 +338,15 @@ impl<'g> Emitter<'g> {
         Ok(())
     }
 
-    /// A symbol of the node's own, where a section symbol would mean something else: the linker gives a
-    /// table entry to a symbol, not to a place, and takes an offset from a mergeable section's symbol
-    /// for the string or constant that is there.
+    /// A symbol of the node's own, where a reference by the section symbol would be resolved differently: the linker makes a
+    /// table entry for a symbol, not for a place, and resolves an offset from a mergeable section's symbol to the string
+    /// or constant at that offset.
     fn own_symbol(&mut self, reference: &Ref) -> Option<(SymbolIndex, i64)> {
         let Target::Node(to) = reference.target else { return None };
         let section = self.graph.section_of(to);
         let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
-        // In a relative field, the linker takes the distance to the end of the instruction for part of the offset, also
-        // where there is no instruction.
+        // In a relative field, the addend also holds the distance to the end of the instruction, so that the linker would
+        // look for the string at another offset.
         let relative = reference.class == RelocClass::Relative;
         let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || relative);
         let distance = reloc::is_distance(self.graph.machine, reference.r_type);
@@ -360,7 +360,7 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// The symbol and addend by which the output names a target.
+    /// The symbol and addend by which the output refers to a target.
     fn named(&mut self, from: NodeId, target: Target, offset: i64) -> Result<(SymbolIndex, i64), Error> {
         let named = match target {
             Target::Symbol(symbol) => self.symbols.index(symbol).map(|index| (index, offset)),
@@ -374,7 +374,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// The groups of which a section is left, in the order of their first sections.
+    /// The groups with a section in the output, in the order of their first sections.
     fn groups(&mut self) -> Vec<Group> {
         let mut members: IndexMap<SymbolId, Vec<SectionIndex>> = IndexMap::new();
         for section in &self.graph.sections {

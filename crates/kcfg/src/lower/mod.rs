@@ -2,11 +2,11 @@
 Lowering: the graph becomes one relocatable object.
 
 Every section of the graph of which a node is alive becomes an output section, in the same order, so that the
-kernel's linker script finds what it found before, except that sections of plain data may change places to waste
-less on alignment (`pack`). Nodes keep the order that their section has them in; fall-throughs that no
-longer run into their successor get a jump; branches within a section are encoded in the shortest form that
-reaches (`relax`). References to nodes are written against section symbols, as assemblers do; references
-to global symbols stay symbolic, so that the link resolves them as it would have.
+kernel's linker script places them as in the original, except that sections of plain data are reordered to waste less on
+alignment (`pack`). Nodes are in the order of their section; a block whose fall-through successor is not the next node
+gets a jump; branches within a section are encoded in the shortest form that reaches (`relax`). References to nodes are
+written against section symbols, as assemblers do; references to global symbols stay symbolic, so that the linker
+resolves them.
 */
 
 mod emit;
@@ -24,7 +24,7 @@ pub use relax::Relax;
 /// Why a graph cannot be lowered. Each of these is a defect of the pass that ran before.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something alive needs something that was removed.
+    /// A node that is alive refers to one that was removed.
     #[error("{from} is alive and refers to {to}, which was removed")]
     Dangling {
         /// Who refers.
@@ -32,7 +32,7 @@ pub enum Error {
         /// To what.
         to: String,
     },
-    /// A branch cannot span the distance.
+    /// A branch does not reach its target.
     #[error("{from}: a branch over {displacement} bytes is farther than the instruction reaches")]
     TooFar {
         /// The block that it ends.
@@ -46,7 +46,7 @@ pub enum Error {
 pub struct Lowered<'g> {
     /// The object.
     pub object: Object<'g>,
-    /// Where its code came from, in the order of the object.
+    /// The node that each part of its code comes from, in the order of the object.
     pub code: Vec<PlacedCode>,
 }
 

@@ -1,9 +1,9 @@
-//! Which data section comes after which, so that little is lost to alignment between them.
+//! Ordering data sections so that little is lost to alignment between them.
 //!
-//! The linker puts sections of one name behind one another in the order in which the object has them. Nothing
-//! depends on that order for plain data. Those that are aligned to more than a cache line stay together. For the
-//! others the rule is greedy: next comes, of the sections that fit without padding, the one that leaves the
-//! best place for the next; what is best, two rules say, and the one that wastes less wins.
+//! The linker places sections of one name behind one another in the order of the object. The program does not depend on
+//! that order for plain data. Sections that are aligned to more than a cache line stay together. The others are ordered
+//! greedily: of the sections that fit without padding, the next one is that whose end is the best place for another. There
+//! are two rules for the best place, and the order that wastes less is taken.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,15 +16,15 @@ use crate::graph::{Graph, Section};
 use crate::index::{NodeId, SectionId};
 use crate::special::Rule;
 
-/// The largest alignment in bytes that the place where a run of sections begins can be trusted with.
+/// The largest alignment in bytes that can be assumed of the address at which a run of sections begins.
 const CACHE_LINE: u32 = 64;
 
-/// How many bytes of narrow sections go in front of the wide ones, of those that are no larger. The linker's padding before those is half a
-/// page on the average, and this much of it is put to use; zero-initialised data begins on a page, and the
-/// wide ones with it.
+/// How many bytes of narrowly aligned sections go in front of the widely aligned ones. The linker's padding in front of
+/// those is half a page on average, which this fills. Zero-initialised data begins on a page, so that there is no
+/// such padding.
 const FRONT: u32 = 2048;
 
-/// The largest alignment in bytes of sections whose pieces are placed one by one.
+/// The largest alignment in bytes of sections whose nodes are placed one by one.
 const FILLER: u32 = 8;
 
 /// Reorders plain data among itself; everything else keeps its place.
@@ -59,7 +59,7 @@ fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
     rest.sort_by_key(|piece| (piece.align, piece.size));
     let (even, lost) = (greedy(&rest, Best::Even), greedy(&rest, Best::Lost));
     let best = if even.end <= lost.end { even } else { lost };
-    // Those of one alignment and size keep the order that they had, so that what is packed once stays as it is.
+    // Those of one alignment and size keep their order, so that packing again changes nothing.
     let shape = |piece: &Placed| (piece.align, piece.size);
     let shapes: Vec<(u32, u32)> = best.order.into_iter().map(|i| shape(&rest[i])).collect();
     let mut alike: BTreeMap<(u32, u32), VecDeque<Placed>> = BTreeMap::new();
@@ -69,12 +69,12 @@ fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
     out.extend(shapes.iter().filter_map(|shape| alike.get_mut(shape)?.pop_front()));
 }
 
-/// What the best place for the next section is.
+/// Which offset is the best place for the next section.
 #[derive(Clone, Copy)]
 enum Best {
-    /// The one that is aligned to most.
+    /// The one with the largest alignment.
     Even,
-    /// The one that is least in front of one for the widest.
+    /// The one with the least padding up to the next multiple of the largest alignment of any section.
     Lost,
 }
 
@@ -84,8 +84,8 @@ struct Order {
     end: u64,
 }
 
-/// Takes next, of what fits without padding, the section that ends in the best place; the widest of those, and the
-/// first of those. `pieces` are in the order of their alignment.
+/// Takes next, of the sections that fit without padding, the one that ends in the best place; of several, the one with the
+/// largest alignment; of several, the first. `pieces` are in the order of their alignment.
 fn greedy(pieces: &[Placed], rule: Best) -> Order {
     let widest = pieces.last().map_or(1, |piece| piece.align);
     let modulus = u64::from(match rule {
@@ -170,8 +170,8 @@ impl Class {
     }
 }
 
-/// Whether the pieces of a section fit between those of others: what is aligned to more wastes more apart
-/// than together.
+/// Whether the nodes of a section are placed one by one, between those of others. With a larger alignment, that would
+/// waste more than placing them together.
 pub(super) fn fills_gaps(graph: &Graph, section: SectionId, live: &[NodeId]) -> bool {
     is_plain(graph, &graph.sections[section.get()]) && widest(graph, live) <= FILLER
 }
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`greedy`] does, by looking at all that is left every time.
+    /// What [`greedy`] does, without its indices.
     fn plainly(pieces: &[Placed], rule: Best) -> Vec<usize> {
         let widest = pieces.last().map_or(1, |piece| piece.align);
         let price = |end: u32| match rule {

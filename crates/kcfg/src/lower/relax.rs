@@ -9,9 +9,9 @@ use kisa::{Branch, BranchForm, BranchKind, Rewritable};
 /// Whether branches to global symbols in the same section are encoded like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relax {
-    /// No: as the assembler does, which leaves them to the linker, in their longest form.
+    /// No: they have a relocation and their longest form, as the assembler emits them.
     AsAssembled,
-    /// Yes: in their shortest form, resolved. Only right for a program that is linked as a whole.
+    /// Yes: in their shortest form, without a relocation. Only correct for a program that is linked as a whole.
     Shortest,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct PlacedBranch {
     pub branch: Branch,
     pub dest: Dest,
     pub form: BranchForm,
-    /// Left to the linker.
+    /// With a relocation.
     pub symbolic: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn place(
     if !nodes.is_empty() {
         let align = match relax {
             Relax::AsAssembled => graph.sections[section.get()].align.max(1),
-            // What asked for more may be gone.
+            // The node that needed a larger alignment may have been removed.
             Relax::Shortest => widest(graph, live),
         };
         out.push(Placed { section, nodes, size, align });
@@ -83,8 +83,7 @@ pub(super) fn place(
     Ok(())
 }
 
-/// Places every piece of a section of plain data by itself, or with those that have to stay beside it, as
-/// output sections of their own.
+/// Places every node of a section of plain data, with the nodes that are glued to it, as an output section of its own.
 pub(super) fn place_apart(
     graph: &Graph,
     section: SectionId,
@@ -104,8 +103,8 @@ pub(super) fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
     nodes.iter().map(|&node| graph.node(node).align).max().unwrap_or(1).max(1)
 }
 
-/// Says where each node begins. As assembled, what was between two nodes stays there; else there is only what the
-/// alignment of the nodes asks for.
+/// Assigns an offset to each node; returns the size of the section. As assembled, the padding between two nodes is that of
+/// the input; else only what the alignment of the nodes needs.
 fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets: &mut [u32]) -> u32 {
     let mut at = 0u32;
     for i in 0..nodes.len() {
@@ -113,9 +112,9 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
         if relax == Relax::AsAssembled {
             at += node.padding.len() as u32;
         }
-        if i == 0 || !follows(graph, &nodes[i - 1], &nodes[i]) {
-            // All that has to stay beside it moves with it, by a multiple of the largest alignment.
-            let behind = nodes[i..].windows(2).take_while(|pair| follows(graph, &pair[0], &pair[1]));
+        if i == 0 || !is_glued(graph, &nodes[i - 1], &nodes[i]) {
+            // The nodes that are glued to it move with it, by a multiple of the largest alignment.
+            let behind = nodes[i..].windows(2).take_while(|pair| is_glued(graph, &pair[0], &pair[1]));
             let align = behind.map(|pair| graph.node(pair[1].node).align).fold(node.align, u32::max).max(1);
             let residue = node.origin().map_or(0, |origin| origin.offset % align);
             at = (at + align - 1 - residue) / align * align + residue;
@@ -127,13 +126,13 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
     at
 }
 
-/// Whether a node has to lie directly behind another.
-fn follows(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
+/// Whether a node is glued to another.
+fn is_glued(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
     graph.node(after.node).glued_to == Some(before.node)
 }
 
-/// Lengthens the branches that do not reach; says whether there were any. Branches only ever grow, so
-/// that this ends (the way GNU as relaxes, and with its result).
+/// Lengthens the branches that do not reach; returns whether there were any. Branches only ever grow, so that repeating
+/// this ends (the algorithm of GNU as, with the same result).
 fn grow(
     isa: &dyn Rewritable,
     graph: &Graph,
@@ -166,7 +165,7 @@ pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &[u32]) -> i64 {
     i64::from(offsets[node.get()]) + i64::from(inside) + dest.offset
 }
 
-/// What it takes to know which branches end a block.
+/// Chooses the branches that end blocks.
 struct BranchMaker<'a> {
     isa: &'a dyn Rewritable,
     graph: &'a Graph,
@@ -174,7 +173,7 @@ struct BranchMaker<'a> {
 }
 
 impl BranchMaker<'_> {
-    /// The branches that end a block, given which node comes behind it.
+    /// The branches that end a block, given the node that is placed behind it.
     fn branches(&self, node: NodeId, behind: Option<NodeId>) -> Vec<PlacedBranch> {
         let graph = self.graph;
         let from = graph.node(node);
@@ -189,15 +188,15 @@ impl BranchMaker<'_> {
             Terminator::Jump(dest) => {
                 let begins = |&(_, inside): &(NodeId, u32)| inside == 0 && dest.offset == 0;
                 let to = graph.resolve(dest.target).filter(begins).map(|(to, _)| to);
-                // A jump to the next instruction in the input is there for its effect on the processor
-                // (Chanet et al. 2007, section 5.4); one that got there by removal is not.
-                let useless = to.is_some_and(|to| {
+                // A jump that was to the next instruction in the input already is there for its effect on the processor
+                // (Chanet et al. 2007, section 5.4); others are redundant.
+                let redundant = to.is_some_and(|to| {
                     Some(to) == behind
                         && self.relax == Relax::Shortest
                         && self.is_local(from, dest)
                         && !graph.are_neighbours_in_input(node, to)
                 });
-                if useless { Vec::new() } else { vec![self.branch(node, jump, *dest)] }
+                if redundant { Vec::new() } else { vec![self.branch(node, jump, *dest)] }
             }
             Terminator::Branch { branch, taken, next } => {
                 let mut branches = vec![self.branch(node, *branch, *taken)];
@@ -215,8 +214,8 @@ impl BranchMaker<'_> {
         }
     }
 
-    /// A branch in the form to begin with. As assembled, that is the one that it had: GNU as never shortens a branch that
-    /// it has once found too short, though another one's growth may have moved the padding in between.
+    /// A branch in its initial form. As assembled, that is its form in the input: GNU as never shortens a branch again, even
+    /// if the growth of other branches has reduced the padding in between.
     fn branch(&self, from: NodeId, branch: Branch, dest: Dest) -> PlacedBranch {
         let symbolic = !self.is_local(self.graph.node(from), &dest);
         let forms = self.isa.branch_forms(branch);
@@ -227,7 +226,7 @@ impl BranchMaker<'_> {
         PlacedBranch { branch, dest, form, symbolic }
     }
 
-    /// Whether the distance to a destination is known here.
+    /// Whether the destination is in the same section and cannot be changed by the linker.
     fn is_local(&self, from: &Node, dest: &Dest) -> bool {
         let Some(to) = self.graph.resolve_node(dest.target) else { return false };
         if from.section != self.graph.node(to).section {
@@ -235,8 +234,8 @@ impl BranchMaker<'_> {
         }
         match dest.target {
             Target::Node(_) => true,
-            // A weak definition may still be overridden by an object that is linked beside; an indirect function
-            // says by calling it where it is.
+            // A weak definition may still be overridden by another object of the link; the address of an indirect function
+            // is the result of calling it.
             Target::Symbol(symbol) => {
                 let symbol = &self.graph.symbols[symbol.get()];
                 self.relax == Relax::Shortest

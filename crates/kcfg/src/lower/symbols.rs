@@ -9,21 +9,21 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::graph::{Graph, NodeKind, SymbolPlace};
 use crate::index::{NodeId, SymbolId};
 
-/// The name of symbols that are made here. Compilers name their own labels so, and the kernel's table of symbols
-/// leaves them out (scripts/mksysmap).
+/// The name of symbols that lowering adds. It begins as that of compilers' labels, which the kernel's symbol table leaves
+/// out (scripts/mksysmap).
 const OWN: &str = ".Lkshrink";
 
 /// Symbols under construction.
 pub(super) struct SymbolTable<'g> {
     graph: &'g Graph,
     pub symbols: Vec<Symbol<'g>>,
-    /// The graph's symbols that are in the table.
+    /// For symbols of the graph, their indices in the table.
     indices: FxHashMap<SymbolId, SymbolIndex>,
-    /// Symbols made for nodes that need one of their own.
+    /// Symbols that were added for places in nodes.
     own: FxHashMap<(NodeId, i64), SymbolIndex>,
 }
 
-/// Where the nodes are.
+/// The places of the nodes in the output.
 pub(super) struct Places<'l> {
     /// For each node, its output section, if it is alive.
     pub sections: &'l [Option<SectionIndex>],
@@ -31,7 +31,7 @@ pub(super) struct Places<'l> {
     pub offsets: &'l [u32],
     /// For each node, its end there, branches included.
     pub ends: &'l [u32],
-    /// For each block, the end there of the part of its function that lies in one piece behind it.
+    /// For each block, the end there of the run of blocks of its function that it belongs to.
     pub part_ends: &'l [u32],
 }
 
@@ -58,8 +58,8 @@ impl<'g> SymbolTable<'g> {
         })
     }
 
-    /// Adds every symbol of a live node that the link knows: the local ones of each object behind the symbol of its
-    /// source file, as they were, then all others.
+    /// Adds every symbol of a live node, except overridden ones: the local ones of each object behind the symbol of its
+    /// source file, then all others.
     pub fn add_defined(&mut self, places: &Places<'_>) {
         let mut files: IndexMap<*const u8, Vec<usize>> = IndexMap::new();
         let mut others = Vec::new();
@@ -69,7 +69,7 @@ impl<'g> SymbolTable<'g> {
                 continue;
             }
             match &symbol.file {
-                // Two objects have each their own, of one name or not.
+                // Compared by address: each object has its own symbol, even if two have the same name.
                 Some(file) => files.entry(file.as_ptr()).or_default().push(i),
                 None => others.push(i),
             }
@@ -121,15 +121,15 @@ impl<'g> SymbolTable<'g> {
         placed.collect()
     }
 
-    /// Adds a symbol for a part of a function that has no name.
+    /// Adds a symbol for a part of a function that has none.
     pub fn add_part(&mut self, section: SectionIndex, offset: u32, size: u64) {
         let place = Place::Section(section);
         self.push(Symbol { name: OWN, value: offset.into(), size, kind: STT_FUNC, place, ..Symbol::null() });
     }
 
-    /// Adds every symbol that the objects leave to others to define, whether what named it is alive or not: the linker
-    /// takes members of libraries for them, which may do something by themselves. They come in the order of their names,
-    /// because that of the references changes with the order of the sections.
+    /// Adds every undefined global symbol of the objects, whether the references to it are alive or not: for each, the
+    /// linker may add a member of a library, which may have effects of its own (constructors). They are sorted by name,
+    /// because the order of the references depends on that of the sections.
     pub fn add_undefined(&mut self) {
         let symbols = &self.graph.symbols;
         let is_declared =
@@ -141,8 +141,7 @@ impl<'g> SymbolTable<'g> {
         }
     }
 
-    /// The index of a symbol; one that is defined outside is added when something names it first. `None`
-    /// if its node was removed.
+    /// The index of a symbol, which is added if the object does not define it. `None` if its node was removed.
     pub fn index(&mut self, id: SymbolId) -> Option<SymbolIndex> {
         if let Some(&index) = self.indices.get(&id) {
             return Some(index);
@@ -167,8 +166,8 @@ impl<'g> SymbolTable<'g> {
         Some(index)
     }
 
-    /// A local symbol so many bytes from the start of a node, for references that a section symbol would
-    /// change.
+    /// A local symbol at an offset in bytes from the start of a node, for references that must not be against a section
+    /// symbol.
     pub fn own(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
         if let Some(&index) = self.own.get(&(node, offset)) {
             return Some(index);

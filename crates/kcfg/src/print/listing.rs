@@ -95,7 +95,7 @@ impl Printer<'_> {
             notes.push(format!("aligned to {}", node.align));
         }
         if let Some(before) = node.glued_to {
-            notes.push(format!("stays behind {}", self.label(before)));
+            notes.push(format!("glued to {}", self.label(before)));
         }
         if let Provenance::Made(pass) = node.provenance {
             notes.push(format!("made by {pass}"));

@@ -1,24 +1,24 @@
-//! How the entries of a table about code lie, and what is read of them.
+//! The layout of the entries of weak tables, and what is read from them.
 
 use std::fmt;
 
 use kelf::{KernelVersion, Machine};
 
-/// What an entry is about, its site, and what may become of that.
+/// What kind of place the site of an entry is, and how much of it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     /// An instruction at which the processor traps. Its bytes may change, as long as it does the same.
     Instruction,
-    /// Code that the kernel writes over, or whose bytes it compares: they have to stay.
+    /// Code that the kernel patches, or whose bytes it compares: they must not change.
     PatchedCode,
-    /// The same; but of a direct jump, the kernel reads the length from its opcode, so that it may be encoded anew.
+    /// As [`About::PatchedCode`], but the length of a direct jump may change, because the kernel reads it from the opcode.
     PatchedJump,
-    /// A function, by its first byte. It may lie in another object, or be left out.
+    /// The first byte of a function, which may lie in another object or be undefined.
     Function,
 }
 
 impl About {
-    /// Whether the code at the site has to stay as it is.
+    /// Whether the bytes of the site must not change.
     pub fn fixes_code(self) -> bool {
         matches!(self, About::PatchedCode | About::PatchedJump)
     }
@@ -29,24 +29,23 @@ impl About {
 pub enum Detail {
     /// Nothing.
     None,
-    /// The number of the exception's handler, whose low byte is at this offset: [`EX_TYPE_ZEROPAD`] is treated
-    /// differently from the others.
+    /// The type of the exception handler, whose low byte is at this offset: [`EX_TYPE_ZEROPAD`] is a special case.
     Handler(u32),
     /// The length in bytes of the code that is patched, a byte at this offset.
     PatchedLength(u32),
-    /// Two bytes: the length of the code that is patched, and that of the code that replaces it, which the field at
-    /// `replacement` names.
+    /// Two bytes: the length of the code that is patched, and that of the code that replaces it, to which the field at
+    /// `replacement` refers.
     PatchedAndReplacementLengths {
         /// Where the two are.
         lengths: u32,
-        /// Which field names the code that replaces.
+        /// Offset of the field that refers to the replacement.
         replacement: u32,
     },
     /// The 16 bits of flags of a bug, at this offset: [`BUGFLAG_WARNING`] says that execution resumes.
     BugFlags(u32),
 }
 
-/// How the entries of a table lie.
+/// The layout of the entries of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryLayout {
     /// The machines whose kernels lay them out so.
@@ -113,7 +112,7 @@ impl fmt::Display for Versions {
 /// `BUGFLAG_WARNING` (include/linux/bug.h): the trap handler resumes behind the trap.
 pub const BUGFLAG_WARNING: u16 = 1;
 
-/// `EX_TYPE_ZEROPAD` (arch/x86/include/asm/extable_fixup_types.h): the handler takes what lies between the
-/// instruction and its fixup for the instruction (`ex_handler_zeropad` in arch/x86/mm/extable.c, the only handler of
-/// Linux 6.1 to 6.12 to which their distance matters).
+/// `EX_TYPE_ZEROPAD` (arch/x86/include/asm/extable_fixup_types.h): the handler computes the length of the faulting
+/// instruction as its distance to the fixup (`ex_handler_zeropad` in arch/x86/mm/extable.c, the only handler of Linux 6.1
+/// to 6.12 to which that distance matters).
 pub const EX_TYPE_ZEROPAD: u8 = 20;

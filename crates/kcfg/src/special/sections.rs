@@ -1,4 +1,4 @@
-//! The names of sections and what each means, but for the weak tables.
+//! The rules for sections that are not weak tables, by name.
 
 use kelf::Machine;
 
@@ -13,19 +13,19 @@ pub(super) const X86: &[Machine] = &[Machine::I386, Machine::X86_64];
 /// 32-bit ARM.
 pub(super) const ARM: &[Machine] = &[Machine::Arm];
 
-/// Which names of sections are meant.
+/// A pattern for names of sections.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Name {
     /// This one alone.
     Is(&'static str),
-    /// This one, and those that continue it with a dot or a plus sign: `.data` means `.data.once`. One that ends in `_`
-    /// means every name that begins with it.
+    /// This one, and those that continue it with a dot or a plus sign: `.data` matches `.data.once`. One that ends in `_`
+    /// or a dot matches every name that begins with it.
     Family(&'static str),
 }
 
 impl Name {
-    /// Whether a section's name is meant.
-    pub(super) fn means(self, name: &str) -> bool {
+    /// Whether a section's name matches.
+    pub(super) fn matches(self, name: &str) -> bool {
         match self {
             Name::Is(one) => one == name,
             Name::Family(first) => name.strip_prefix(first).is_some_and(|rest| {
@@ -43,8 +43,8 @@ struct Special {
     rule: Rule,
 }
 
-/// The rule for a section of a kernel that is no weak table; `None` for a name that is not listed. `code` says whether
-/// it holds instructions: the names of code mean no data, nor those of data code.
+/// The rule for a section of a kernel that is not a weak table; `None` for a name that is not listed. `code` says whether
+/// it holds instructions: rules for code do not apply to data, nor the other way round.
 pub(super) fn of_kernel(name: &str, machine: Machine, code: bool) -> Option<Rule> {
     let mut listed = SPECIAL.iter().filter(|special| special.machines.contains(&machine));
     let fits = |special: &&Special| match special.rule {
@@ -53,7 +53,7 @@ pub(super) fn of_kernel(name: &str, machine: Machine, code: bool) -> Option<Rule
         _ => true,
     };
     listed
-        .find(|special| fits(special) && special.names.iter().any(|one| one.means(name)))
+        .find(|special| fits(special) && special.names.iter().any(|one| one.matches(name)))
         .map(|found| found.rule)
 }
 
@@ -67,22 +67,22 @@ pub(super) fn of_program(name: &str, code: bool) -> Option<Rule> {
     }
 }
 
-/// Whether the linker's own script bounds sections of this name.
+/// Whether symbols of the linker's default script bound sections of this name.
 pub(super) fn is_program_table(name: &str) -> bool {
     family(PROGRAM_TABLES, name).is_some()
 }
 
-/// What the linker's own script puts a section of a user program with.
+/// The class ([`World::class`](super::World::class)) of a section of a user program, by the linker's default script.
 pub(super) fn program_class(name: &str) -> Option<&'static str> {
     [PROGRAM_APART, PROGRAM_CODE, PROGRAM_DATA].iter().find_map(|families| family(families, name))
 }
 
-/// The first of these names whose family a section is of.
+/// The first of these names to whose [`Name::Family`] a section belongs.
 fn family(families: &[&'static str], name: &str) -> Option<&'static str> {
-    families.iter().find(|&&first| Name::Family(first).means(name)).copied()
+    families.iter().find(|&&first| Name::Family(first).matches(name)).copied()
 }
 
-/// Whether a name is one of the language C, so that there can be symbols that end in it.
+/// Whether a name is a C identifier, so that the linker defines `__start_NAME` and `__stop_NAME`.
 fn is_identifier(name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit())
@@ -90,7 +90,7 @@ fn is_identifier(name: &str) -> bool {
 
 use Name::{Family, Is};
 
-/// The sections of kernels. The first record that fits holds.
+/// The sections of kernels. The first record that matches applies.
 const SPECIAL: &[Special] = &[
     // What `.altinstructions` copies over other code (arch/x86/include/asm/alternative.h).
     Special { names: &[Is(".altinstr_replacement")], machines: X86, rule: Rule::Replacement },
@@ -248,7 +248,7 @@ const X86_LINKER_TABLES: &[Name] = &[
 const ARM_LINKER_TABLES: &[Name] =
     &[Family(".proc.info.init"), Family(".arch.info.init"), Family(".taglist.init")];
 
-/// Tables of user programs, bounded by the linker's own script.
+/// Tables of user programs, bounded by symbols of the linker's default script.
 const PROGRAM_TABLES: &[&str] =
     &[".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors", ".note"];
 
@@ -273,6 +273,6 @@ const PROGRAM_DATA: &[&str] = &[
     ".gnu.linkonce.tb",
 ];
 
-/// Code and data that the linker's own script keeps apart from what else begins with their names.
+/// Families of code and data that the linker's default script places apart from the rest of `.text` and `.data`.
 const PROGRAM_APART: &[&str] =
     &[".text.unlikely", ".text.hot", ".text.startup", ".text.exit", ".data.rel.ro"];

@@ -1,4 +1,4 @@
-//! The kernel's tables about code: which sections they are, by machine, and how their entries lie.
+//! The kernel's weak tables: which sections they are, by machine, and the layout of their entries.
 //!
 //! [`TABLES`] is the one place that describes them. A table that is not there is carried whole and keeps alive what it
 //! refers to.
@@ -42,14 +42,15 @@ pub enum TableKind {
     PhysicalOffset,
 }
 
-/// A table about code.
+/// A weak table.
 struct Table {
     kind: TableKind,
     /// The sections that hold it.
     names: &'static [Name],
     about: About,
-    /// The layouts that its entries can have, of which a kernel has one. Those of one machine differ in size or in
-    /// the fields that relocations fill, which is how they are told apart. On other machines the names mean nothing.
+    /// The layouts that its entries can have, of which a kernel has one. Those of one machine differ in size or in the
+    /// fields with relocations, by which the right one is found. On machines without a layout here, the table does not
+    /// exist.
     layouts: &'static [EntryLayout],
 }
 
@@ -226,10 +227,10 @@ const TABLES: &[Table] = &[
 
 /// The table that a section of this name is on a machine.
 pub(super) fn named(name: &str, machine: Machine) -> Option<TableKind> {
-    let means = |table: &&Table| {
-        table.names.iter().any(|one| one.means(name)) && table.layouts_on(machine).next().is_some()
+    let matches = |table: &&Table| {
+        table.names.iter().any(|one| one.matches(name)) && table.layouts_on(machine).next().is_some()
     };
-    TABLES.iter().find(means).map(|table| table.kind)
+    TABLES.iter().find(matches).map(|table| table.kind)
 }
 
 impl Table {

@@ -1,4 +1,4 @@
-//! Loads and stores: what they reach, and what becomes of the registers that are part of the address.
+//! Loads and stores: the memory that they access, and how they update the base register.
 
 use crate::semantics::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 

@@ -22,7 +22,7 @@ use word::Word;
 /// A 64-bit ARM processor in its 64-bit state.
 pub struct Aarch64;
 
-/// The registers that have a part of their own to play. Those before have their own numbers.
+/// The registers with a special role. Those before have their own numbers.
 pub mod registers {
     use crate::Reg;
 

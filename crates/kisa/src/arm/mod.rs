@@ -6,7 +6,7 @@ instructions. A Thumb instruction that an `it` in front makes conditional cannot
 seen the `it` says so by [`predicated`].
 
 Both encodings are decoded into the same small set of operations (`op`), which `semantics` turns into effects.
-What is not told apart is forgotten by its class: every register that its fields can name as a destination.
+An instruction that is not distinguished within its class clobbers every register that can be a destination in that class.
 */
 
 mod a32;
@@ -23,7 +23,7 @@ pub(super) use semantics::condition;
 /// A 32-bit ARM processor.
 pub struct Arm;
 
-/// The registers that have a part of their own to play. All have their own numbers; `r15` is no register to the
+/// The registers with a special role. All have their own numbers; `r15` is no register to the
 /// model, which knows the address of each instruction.
 pub mod registers {
     use crate::Reg;

@@ -33,7 +33,7 @@ pub(super) enum Op {
     Load { dst: [Option<R>; 2], width: u8, signed: bool, from: Place },
     /// Registers are stored.
     Store { src: [Option<R>; 2], width: u8, to: Place },
-    /// Registers (as bits) are stored on a condition that is not followed, and another one says whether they
+    /// Registers (as bits) are stored on a condition that is not modelled, and another one says whether they
     /// were.
     StoreExclusive { status: R, src: u16, width: u8, to: Place },
     /// Several registers are loaded or stored, the lowest one `start` bytes from the base, which then moves.

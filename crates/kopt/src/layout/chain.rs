@@ -1,14 +1,14 @@
-//! The hot blocks of a function, in an order that needs fewer jumps.
+//! Ordering the hot blocks of a function so that they need fewer jumps.
 //!
-//! Once cold blocks are out of the way, some hot blocks that begin behind one of them have nothing in front that
-//! runs into them. Such a block, with all that runs on from it, goes behind a block that jumps to it (a plain
-//! form of Pettis and Hansen, "Profile guided code positioning", 1990), and the jump is gone.
+//! Once cold blocks are moved out of line, some hot blocks have no fall-through predecessor in front. Such a block begins
+//! a chain of blocks that fall through into one another. The chain is placed behind a block that jumps to it, which saves
+//! the jump (a simple form of Pettis and Hansen, "Profile guided code positioning", 1990).
 
 use kcfg::graph::{Dest, Graph, Terminator};
 use kcfg::index::NodeId;
 use rustc_hash::FxHashMap;
 
-/// Blocks that run one into the other.
+/// Blocks each of which can fall through into the next.
 type Chain = Vec<NodeId>;
 
 /// Orders the hot blocks of a function, the first of which stays the first.
@@ -20,7 +20,7 @@ pub fn chain(graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
     let heads: FxHashMap<NodeId, usize> =
         chains.iter().enumerate().skip(1).map(|(i, chain)| (chain[0], i)).collect();
     for i in 0..chains.len() {
-        // A chain that was appended elsewhere is empty, and what is appended to one may go on in the next.
+        // A chain that was appended elsewhere is empty. The end of an appended chain may allow to append another.
         while let Some(&last) = chains[i].last() {
             let free = |head: &NodeId| heads.get(head).is_some_and(|&j| j != i && !chains[j].is_empty());
             let next = successors(graph, last).into_iter().flatten().find(free);
@@ -32,8 +32,8 @@ pub fn chain(graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
     chains.concat()
 }
 
-/// The blocks that can lie behind a block in place of a jump. A jump to the next instruction of the input is there
-/// for its effect on the processor, and stays.
+/// The successors that, placed directly behind a block, save a jump. A jump to the next instruction in the input is there
+/// for its effect on the processor, and is not saved.
 fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
     let to = |dest: &Dest| graph.resolve(dest.target).filter(|&(_, inside)| inside == 0 && dest.offset == 0);
     let to = |dest: &Dest| to(dest).map(|(node, _)| node);
@@ -43,8 +43,8 @@ fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
             [to(dest).filter(|&to| !graph.are_neighbours_in_input(node, to)), None]
         }
         Some(Terminator::Branch { branch, taken, next }) => {
-            let turned = graph.isa().inverse(*branch).and_then(|_| to(taken));
-            [Some(*next), turned]
+            let inverted = graph.isa().inverse(*branch).and_then(|_| to(taken));
+            [Some(*next), inverted]
         }
         Some(
             Terminator::Call { next }

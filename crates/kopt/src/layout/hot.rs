@@ -1,23 +1,23 @@
-//! What the plan calls hot, in terms of the graph.
+//! Finding the code in the graph that the plan lists as hot.
 
 use kcfg::graph::{Graph, NodeKind};
 use kcfg::index::NodeId;
 use kplan::{FunctionName, HotFunction, Order};
 use rustc_hash::FxHashMap;
 
-/// The rank of what is not hot.
+/// The rank of nodes that are not hot.
 const COLD: u32 = u32::MAX;
 
-/// Which nodes are hot, and in which order.
+/// The hot nodes, and their order.
 pub struct Hot<'o> {
-    /// For each node its place in the order of the plan, or [`COLD`].
+    /// For each node the position of its function in the order of the plan, or [`COLD`].
     ranks: Vec<u32>,
-    /// Functions that the plan names and the graph does not have.
+    /// Functions in the plan that the graph does not have.
     pub unknown: Vec<&'o FunctionName>,
 }
 
 impl<'o> Hot<'o> {
-    /// Looks the functions of an order up.
+    /// Finds the functions of an order in a graph.
     pub fn find(graph: &Graph, order: &'o Order) -> Hot<'o> {
         let names: FxHashMap<_, _> = graph
             .code_names()
@@ -34,12 +34,12 @@ impl<'o> Hot<'o> {
         hot
     }
 
-    /// Where in the order of the plan a node is, if it is hot.
+    /// The position of a node's function in the order of the plan, if the node is hot.
     pub fn rank(&self, node: NodeId) -> Option<u32> {
         Some(self.ranks[node.get()]).filter(|&rank| rank != COLD)
     }
 
-    /// Marks what is hot of the function that begins `inside` bytes into a node.
+    /// Marks the hot blocks of the function whose symbol is `inside` bytes into a node.
     fn mark(&mut self, graph: &Graph, function: &HotFunction, rank: u32, node: NodeId, inside: u32) {
         let NodeKind::Block(block) = &graph.node(node).kind else {
             self.lower(node, rank);
@@ -47,7 +47,7 @@ impl<'o> Hot<'o> {
         };
         // The entry is hot even where the trace began inside of the function.
         self.lower(node, rank);
-        // A block that a pass made has no place in the original, and the function that it begins has.
+        // If a pass put a block in front of the function, the offsets of the plan count from the first original block.
         let origin = graph.node(node).origin().or_else(|| graph.start_of(block.function));
         let Some(start) = origin.map(|origin| origin.offset + inside) else { return };
         for &id in &graph.function(block.function).blocks {

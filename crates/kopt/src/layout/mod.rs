@@ -1,24 +1,23 @@
 /*!
-Pass `layout`: code that runs together lies together.
+Pass `layout`: places hot code together, in the order of the plan.
 
-The plan's section `order` names the functions that run, or the parts of functions, in the order that they shall
-have (`hot`). Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …)
-becomes one section: what is hot first, in the order of the plan, and behind it everything else in the order that
-it had (`pieces`). With the order by block, the cold blocks of a hot function go out of line (`split`), to the
-place where the function was, under the name that compilers give to such a part (`name.cold`); the hot blocks move
-together (`chain`), and conditional branches are turned round where that makes the hot path run straight on
-(`turn`).
+The plan's section `order` lists hot functions, or their hot blocks, in the order in which they shall be placed (`hot`).
+Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …) becomes one section: the
+hot code first, in the order of the plan, and behind it all other code in its original order (`hot_cold`). With an order
+by block, the cold blocks of a hot function are moved out of line (`split`), to the original place of the function, under
+the name that compilers give to such a part (`name.cold`). The hot blocks are ordered to save jumps (`chain`), and
+conditional branches are inverted where the hot path then falls through (`invert`).
 
-What cannot be taken apart moves whole: hand-written sections, opaque functions, and functions with a branch or
-a patch site that reaches only a few bytes. Nothing is left out and nothing is added but branches, so that a
-wrong order costs speed and never correctness.
+What cannot be split is moved whole: hand-written sections, opaque functions, and functions with a branch or a patch
+site that reaches only a few bytes. Nothing is removed and only branches are added, so that a wrong order costs speed
+and never correctness.
 */
 
 mod chain;
 mod hot;
-mod pieces;
+mod hot_cold;
+mod invert;
 mod split;
-mod turn;
 
 use goblin::elf::section_header::SHF_EXECINSTR;
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
@@ -30,7 +29,7 @@ use kplan::Plan;
 
 use crate::report::PassReport;
 use hot::Hot;
-use pieces::Pieces;
+use hot_cold::HotCold;
 use split::{ColdPart, Splitter};
 
 /// Size of a page in bytes.
@@ -51,24 +50,24 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let classes: Vec<Class> = classes(graph).collect();
     let mut cold_parts = Vec::new();
     for Class { named, sections } in classes {
-        let pieces = Pieces::cut(graph, &sections, &hot, &splitter);
-        if pieces.hot.is_empty() {
+        let code = HotCold::divide(graph, &sections, &hot, &splitter);
+        if code.hot.is_empty() {
             continue;
         }
-        report.count("hot functions", pieces.hot.len() as u64);
-        report.count("hot code bytes", pieces.hot_bytes(graph));
-        report.count("cold bytes out of line", pieces.cold_parts.iter().map(|part| part.bytes).sum());
-        report.count("cold bytes left in line", pieces.inline_bytes);
-        for whole in &pieces.whole {
+        report.count("hot functions", code.hot.len() as u64);
+        report.count("hot code bytes", code.hot_bytes(graph));
+        report.count("cold bytes out of line", code.cold_parts.iter().map(|part| part.bytes).sum());
+        report.count("cold bytes left in line", code.inline_bytes);
+        for whole in &code.whole {
             report.keep(graph.name_of(whole.node), whole.why);
         }
         let hot_last = is_hot_last(&graph.sections[named.get()].name);
-        let nodes = pieces.order(hot_last);
-        if let Some(first) = pieces.first_hot().filter(|_| hot_last) {
+        let nodes = code.order(hot_last);
+        if let Some(first) = code.first_hot().filter(|_| hot_last) {
             graph.nodes[first.get()].align = PAGE_SIZE;
         }
-        report.count("branches turned round", turn::turn(graph, &nodes, &hot));
-        cold_parts.extend(pieces.cold_parts);
+        report.count("branches turned round", invert::invert_branches(graph, &nodes, &hot));
+        cold_parts.extend(code.cold_parts);
         merge(graph, &sections, named, &nodes);
     }
     report.count("functions split", cold_parts.len() as u64);
@@ -76,8 +75,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report
 }
 
-/// Makes one section of several, with the attributes of one of them and the nodes of all in a new order, in the place of
-/// the first.
+/// Merges sections into the first of them, with the attributes of `named` and all of the nodes in a new order.
 fn merge(graph: &mut Graph, sections: &[SectionId], named: SectionId, nodes: &[NodeId]) {
     let first = sections[0];
     let attributes = Section { nodes: Vec::new(), ..graph.sections[named.get()].clone() };
@@ -90,12 +88,12 @@ fn merge(graph: &mut Graph, sections: &[SectionId], named: SectionId, nodes: &[N
 
 /// Sections of code that may be mixed.
 struct Class {
-    /// One that has the name of the output section.
+    /// The one whose name and attributes the merged section gets.
     named: SectionId,
     sections: Vec<SectionId>,
 }
 
-/// The classes. Sections of a COMDAT group stay by themselves, and so does code that is all hand-written.
+/// The classes. Sections of a COMDAT group are in none; classes with hand-written code only are left out.
 fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     let mut classes: IndexMap<&str, Vec<SectionId>> = IndexMap::new();
     for (i, section) in graph.sections.iter().enumerate() {
@@ -114,10 +112,10 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     })
 }
 
-/// What a section may be mixed with, by the name of the output section. The linker script keeps `.text.hot` and
-/// the like beside `.text` with no symbol between them (`TEXT_TEXT` in
-/// include/asm-generic/vmlinux.lds.h). It does so with `.ref.text` too, but modpost goes by that name to allow
-/// references to init code.
+/// The class of a section: sections of one class may be mixed. That is [`World::class`], except that `.text.hot` and
+/// `.text.unlikely` are one with `.text`: the linker script places them next to each other with no symbol in between
+/// (`TEXT_TEXT` in include/asm-generic/vmlinux.lds.h). So is `.ref.text`, but modpost allows references to init code by
+/// that name.
 fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
     match world.class(name) {
         name if name.starts_with(".text.hot") || name.starts_with(".text.unlikely") => ".text",
@@ -125,15 +123,15 @@ fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
     }
 }
 
-/// Whether the hot code of a class goes behind the cold, so that it lies beside the hot code of the class that
-/// comes next: the linker script has `.noinstr.text` before `.ref.text`, and `.sched.text` before entry
-/// code, all of them a few KB. Each pair begins a page, because it fits on one or two but would lie on one more
-/// as often as not.
+/// Whether the hot code of a class is placed behind the cold, next to the hot code of the following class: the linker
+/// script has `.noinstr.text` in front of `.ref.text`, and `.sched.text` in front of entry code, all of them a few KB.
+/// The hot code is then aligned to a page, because the pair fits on one or two pages, and would often extend over one
+/// more.
 fn is_hot_last(class: &str) -> bool {
     matches!(class, ".noinstr.text" | ".sched.text")
 }
 
-/// Gives the parts that are out of line a symbol each, for backtraces and profilers.
+/// Gives each cold part that was moved out of line a symbol, for backtraces and profilers.
 fn name_cold_parts(graph: &mut Graph, parts: &[ColdPart]) {
     for part in parts {
         graph.symbols.push(Symbol {

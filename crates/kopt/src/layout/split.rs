@@ -1,7 +1,7 @@
-//! Hot functions, split into the blocks that run and the blocks that do not.
+//! Splitting hot functions into hot and cold blocks.
 //!
-//! A branch to a block that is out of line needs its long form. Where the bytes that a cold run of blocks takes
-//! are no more than what these branches would grow by, the run stays where it is.
+//! A branch to a block that is out of line needs its long form. A run of cold blocks that takes no more bytes than these
+//! branches would grow by stays in line.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ use kplan::Granularity;
 use super::chain::chain;
 use super::hot::Hot;
 
-/// The shortest field in bytes that spans all of a kernel.
+/// Width in bytes of a branch field that reaches all of a kernel.
 const FAR: u8 = 4;
 
 /// Splits functions.
 pub struct Splitter {
     granularity: Granularity,
     isa: &'static dyn Rewritable,
-    /// Static keys whose `nop` or `jmp` is of the short form, so that the target has to stay near.
+    /// Static keys whose `nop` or `jmp` is of the short form, which reaches near targets only.
     short_keys: FixedBitSet,
 }
 
@@ -31,13 +31,13 @@ pub struct Splitter {
 pub struct Split {
     pub hot: Vec<NodeId>,
     pub cold: Vec<NodeId>,
-    /// What `cold` is called.
+    /// The function and size of `cold`, if there is any.
     pub part: Option<ColdPart>,
-    /// Bytes of blocks that did not run and are in `hot`.
+    /// Size in bytes of cold blocks that stay in line, in `hot`.
     pub inline_bytes: u64,
 }
 
-/// The part of a hot function that is out of line.
+/// The part of a hot function that is moved out of line.
 pub struct ColdPart {
     /// The function.
     pub function: FunctionId,
@@ -48,7 +48,7 @@ pub struct ColdPart {
 }
 
 impl Splitter {
-    /// Looks for static keys that tie code together.
+    /// Finds the static keys of the short form.
     pub fn new(graph: &Graph, granularity: Granularity) -> Splitter {
         let mut short_keys = FixedBitSet::with_capacity(graph.nodes.len());
         for id in graph.node_ids() {
@@ -68,7 +68,7 @@ impl Splitter {
     /// Splits a function, given by its nodes.
     ///
     /// # Errors
-    /// If it stays whole; the reason, where it would otherwise have been split.
+    /// If it is not split; the reason, if it has cold blocks.
     pub fn split(
         &self,
         graph: &Graph,
@@ -103,7 +103,7 @@ impl Splitter {
         Ok(Split { hot: chain(graph, &hot), cold, part, inline_bytes })
     }
 
-    /// The function that the nodes are, if its blocks can be moved apart.
+    /// The function that consists of these nodes, if its blocks can be moved apart.
     fn check(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
         let NodeKind::Block(first) = &graph.node(nodes[0]).kind else {
             return Err("hand-written, or carried whole: cannot be split");
@@ -111,7 +111,7 @@ impl Splitter {
         for &node in nodes {
             let block = graph.block(node).filter(|block| block.function == first.function);
             let Some(block) = block.filter(|_| graph.node(node).glued_to.is_none()) else {
-                return Err("tied to the code beside it");
+                return Err("glued to neighbouring code");
             };
             if let Terminator::Branch { branch, .. } = block.end {
                 let forms = self.isa.branch_forms(branch);
@@ -147,7 +147,7 @@ fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
     runs
 }
 
-/// By how many bytes the blocks that stay would grow if a run of blocks went far away.
+/// By how many bytes the blocks in line would grow if a run of blocks were moved out of line.
 fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> u64 {
     let isa = graph.isa();
     let leaves = |node: NodeId| nodes[run.clone()].contains(&node);

@@ -1,14 +1,13 @@
 /*!
 The `switch` that dispatches system calls.
 
-The compiler makes a jump table of it, or a tree of comparisons, or both. Instead of recognising either, this
-module *runs* the dispatcher for every number, on paper: it follows blocks as long as they do nothing but
-compare and move numbers about, and notes the edges that each number takes and the *leaf*, the block that
-calls a handler, where each arrives.
+The compiler makes a jump table of it, or a tree of comparisons, or both. Instead of recognising these, this module
+interprets the dispatcher once for every number: it follows the blocks as long as the next one is certain, and records
+the edges on the path of each number and the *leaf* at its end, the block that calls a handler.
 
-- An edge that only unused numbers take is turned to the leaf of the default, `sys_ni_syscall`, if the
-  processor would be in the same state there: the same instructions ran, comparisons aside.
-- A leaf that only unused numbers reach, and over no such edge, calls `sys_ni_syscall` instead.
+- An edge that is on the paths of unused numbers only is redirected to the leaf of the default, which calls
+  `sys_ni_syscall`, if the processor is in the same state there: the same instructions ran, comparisons aside.
+- A leaf that only unused numbers reach, without such an edge on their paths, calls `sys_ni_syscall` instead.
 */
 
 use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
@@ -20,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NO_CALL, NUMBERS, is_ni_syscall};
 
-/// What turning a dispatcher came to.
+/// What was redirected in a dispatcher.
 pub(super) struct Outcome {
     /// Edges and calls that now lead to `sys_ni_syscall`.
     pub redirected: usize,
@@ -28,8 +27,12 @@ pub(super) struct Outcome {
     pub stuck: Vec<u32>,
 }
 
-/// Turns every dispatch of an unused number. `Err` says what about the dispatcher is not understood.
-pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> Result<Outcome, &'static str> {
+/// Redirects the dispatch of every unused number. `Err` says what about the dispatcher is not understood.
+pub(super) fn redirect_unused(
+    graph: &mut Graph,
+    entry: NodeId,
+    used: &FxHashSet<u32>,
+) -> Result<Outcome, &'static str> {
     let shared = shared_tables(graph);
     let walks: Vec<Walk> = (0..NUMBERS).map(|nr| walk(graph, &shared, entry, nr)).collect();
     let default = walk(graph, &shared, entry, NO_CALL);
@@ -53,14 +56,14 @@ pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> R
     let same_state = |users: &Users| users.states.iter().all(|state| *state == default.state);
 
     let mut outcome = Outcome { redirected: 0, stuck: Vec::new() };
-    let mut turned: FxHashSet<Edge> = FxHashSet::default();
+    let mut redirected: FxHashSet<Edge> = FxHashSet::default();
     for (nr, walk) in walks.iter().enumerate() {
         if used.contains(&(nr as u32)) || walk.leaf == default.leaf {
             continue;
         }
         let cut = walk.steps.iter().find(|step| !edges[&step.edge].used && same_state(&edges[&step.edge]));
         if let Some(step) = cut {
-            if turned.insert(step.edge) {
+            if redirected.insert(step.edge) {
                 redirect(graph, step.edge, default.leaf);
                 outcome.redirected += 1;
             }
@@ -76,22 +79,23 @@ pub(super) fn turn(graph: &mut Graph, entry: NodeId, used: &FxHashSet<u32>) -> R
     Ok(outcome)
 }
 
-/// One way out of a block.
+/// An edge from a block to one of its successors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Edge {
     from: NodeId,
-    way: Way,
+    successor: Successor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Way {
+enum Successor {
     Only,
     Taken,
     Next,
     Slot(u32),
 }
 
-/// The instructions that ran, without comparisons, as bytes and relocated fields: equal histories make equal states.
+/// The instructions that ran, without comparisons, as bytes and relocated fields. Equal histories leave the processor in
+/// equal states.
 type History = Vec<(Vec<u8>, Vec<RelocatedField>)>;
 
 struct Users {
@@ -104,7 +108,7 @@ struct Step {
     state: History,
 }
 
-/// How one number goes through the dispatcher.
+/// The path of one number through the dispatcher.
 struct Walk {
     steps: Vec<Step>,
     leaf: NodeId,
@@ -112,7 +116,7 @@ struct Walk {
     state: History,
 }
 
-/// The jump tables of more than one jump.
+/// The jump tables that more than one jump goes through.
 fn shared_tables(graph: &Graph) -> FxHashSet<TableId> {
     let mut seen = FxHashSet::default();
     let tables = graph.node_ids().filter_map(|node| match graph.block(node)?.end {
@@ -137,8 +141,8 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
         let before = walker.history.clone();
         let next = walker.block(graph, node, node == entry);
         match next {
-            Some((way, to)) => {
-                walk.steps.push(Step { edge: Edge { from: node, way }, state: walker.history.clone() });
+            Some((successor, to)) => {
+                walk.steps.push(Step { edge: Edge { from: node, successor }, state: walker.history.clone() });
                 walk.leaf = to;
             }
             None => {
@@ -160,12 +164,12 @@ struct Walker<'i> {
 }
 
 impl Walker<'_> {
-    /// Runs a block; `None` if it is a leaf.
-    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Way, NodeId)> {
+    /// Interprets a block; `None` if it is a leaf.
+    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Successor, NodeId)> {
         let block = graph.block(node)?;
         if let Terminator::Patched { next } = block.end {
-            // The function tracer's call comes back with everything as it was.
-            return next.filter(|_| entry).map(|next| (Way::Only, next));
+            // The call of the function tracer at the entry preserves all registers.
+            return next.filter(|_| entry).map(|next| (Successor::Only, next));
         }
         for (number, instruction) in graph.instructions(node)?.iter().enumerate() {
             self.instruction(instruction, Site { block: node.0, number: number as u32 });
@@ -174,21 +178,25 @@ impl Walker<'_> {
             |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
         let to = |dest: &Dest| graph.resolve_node(dest.target).filter(|&to| same_function(to));
         match &block.end {
-            Terminator::FallThrough(next) => Some((Way::Only, *next)),
-            Terminator::Jump(dest) => to(dest).map(|to| (Way::Only, to)),
+            Terminator::FallThrough(next) => Some((Successor::Only, *next)),
+            Terminator::Jump(dest) => to(dest).map(|to| (Successor::Only, to)),
             Terminator::Branch { branch, taken, next } => {
                 let holds = self.state.holds(self.isa.condition(*branch), &self.names)?;
-                if holds { to(taken).map(|to| (Way::Taken, to)) } else { Some((Way::Next, *next)) }
+                if holds {
+                    to(taken).map(|to| (Successor::Taken, to))
+                } else {
+                    Some((Successor::Next, *next))
+                }
             }
             Terminator::Switch(table) => {
-                // A slot that another jump uses too cannot be turned for this one alone.
+                // A slot that another jump uses too cannot be redirected for this one alone.
                 if self.shared.contains(table) {
                     return None;
                 }
                 let slots = graph.slots(*table);
                 let slot = self.slot(graph, node)?;
                 let to = graph.resolve_node(slots.get(slot as usize)?.target)?;
-                Some((Way::Slot(slot), to))
+                Some((Successor::Slot(slot), to))
             }
             _ => None,
         }
@@ -235,16 +243,17 @@ fn set_handler(graph: &mut Graph, leaf: NodeId, handler: Target) {
 fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
     let NodeKind::Block(block) = &mut graph.nodes[edge.from.get()].kind else { return };
     let dest = Dest { target: Target::Node(to), offset: 0 };
-    match (&mut block.end, edge.way) {
-        (Terminator::Branch { taken, .. }, Way::Taken) => *taken = dest,
-        (Terminator::Branch { next, .. } | Terminator::FallThrough(next), Way::Next | Way::Only) => {
-            *next = to
-        }
-        (Terminator::Jump(target), Way::Only) => *target = dest,
-        (Terminator::Switch(table), Way::Slot(slot)) => {
+    match (&mut block.end, edge.successor) {
+        (Terminator::Branch { taken, .. }, Successor::Taken) => *taken = dest,
+        (
+            Terminator::Branch { next, .. } | Terminator::FallThrough(next),
+            Successor::Next | Successor::Only,
+        ) => *next = to,
+        (Terminator::Jump(target), Successor::Only) => *target = dest,
+        (Terminator::Switch(table), Successor::Slot(slot)) => {
             let table = *table;
             graph.slots_mut(table)[slot as usize].target = Target::Node(to);
         }
-        _ => unreachable!("the walk took this way"),
+        _ => unreachable!("a path takes edges that exist"),
     }
 }

@@ -1,11 +1,11 @@
 /*!
 Pass `syscalls`: system-call elimination (Chanet et al. 2007, section 3.1).
 
-Every dispatch of a number that no program uses is turned to `sys_ni_syscall`, which answers `-ENOSYS`, so
-that a handler that nothing else needs becomes unreachable. There are two dispatchers to turn: the table of
-pointers, which the kernel up to 6.8 jumps through and later ones keep for tracing, and the `switch` in
-`ia32_sys_call()` and its like (`dispatch`). The calls that the kernel and its vDSO make on a program's
-behalf are always kept ([`kplan::implicit_calls`]).
+The dispatch of every number that no program uses is redirected to `sys_ni_syscall`, which returns `-ENOSYS`, so that
+a handler without other references becomes unreachable. There are two dispatchers: the table of pointers, which the
+kernel up to 6.8 jumps through and later ones keep for tracing, and the `switch` in `ia32_sys_call()` and the
+corresponding functions of other ABIs (`dispatch`). The calls that the kernel and its vDSO make on a program's behalf
+are always kept ([`kplan::implicit_calls`]).
 */
 
 mod dispatch;
@@ -19,9 +19,9 @@ use rustc_hash::FxHashSet;
 use crate::Options;
 use crate::report::PassReport;
 
-/// Numbers beyond every table, so that a dispatcher takes its default.
+/// A number beyond every table, for which a dispatcher takes its default.
 const NO_CALL: u32 = u32::MAX;
-/// One more than the largest number that a dispatcher is asked about. The largest of Linux 6.12 is 466.
+/// The dispatch of the numbers below this one is examined. The largest of Linux 6.12 is 466.
 const NUMBERS: u32 = 1024;
 
 /// The dispatchers of one ABI of a kernel.
@@ -33,7 +33,7 @@ struct Dispatchers {
     table: &'static str,
 }
 
-/// The symbols that dispatch the system calls of a machine (arch/x86/entry/syscall_*.c).
+/// The dispatchers of the system calls of a machine (arch/x86/entry/syscall_*.c).
 fn dispatchers(machine: Machine) -> &'static [Dispatchers] {
     const I386: Dispatchers =
         Dispatchers { abi: Abi::I386, function: "ia32_sys_call", table: "sys_call_table" };
@@ -48,7 +48,7 @@ fn dispatchers(machine: Machine) -> &'static [Dispatchers] {
     }
 }
 
-/// Turns the dispatch of unused numbers to `sys_ni_syscall`.
+/// Redirects the dispatch of unused numbers to `sys_ni_syscall`.
 pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     let mut report = PassReport::new("syscalls");
     for dispatchers in dispatchers(graph.machine) {
@@ -68,15 +68,20 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
         }
         let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
         used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
-        turn_switch(graph, dispatchers, &used, &mut report);
-        turn_table(graph, dispatchers, &used, &mut report);
+        redirect_switch(graph, dispatchers, &used, &mut report);
+        redirect_table(graph, dispatchers, &used, &mut report);
     }
     report
 }
 
-fn turn_switch(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32>, report: &mut PassReport) {
+fn redirect_switch(
+    graph: &mut Graph,
+    dispatchers: &Dispatchers,
+    used: &FxHashSet<u32>,
+    report: &mut PassReport,
+) {
     let Some(entry) = defined(graph, dispatchers.function) else { return };
-    match dispatch::turn(graph, entry, used) {
+    match dispatch::redirect_unused(graph, entry, used) {
         Ok(outcome) => {
             report.redirected += outcome.redirected;
             for nr in outcome.stuck {
@@ -90,7 +95,12 @@ fn turn_switch(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u3
     }
 }
 
-fn turn_table(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32>, report: &mut PassReport) {
+fn redirect_table(
+    graph: &mut Graph,
+    dispatchers: &Dispatchers,
+    used: &FxHashSet<u32>,
+    report: &mut PassReport,
+) {
     let Some(table) = symbol(graph, dispatchers.table) else { return };
     let SymbolPlace::Node(node, start) = graph.symbols[table.get()].place else { return };
     let word = u64::from(graph.machine.word_size());
@@ -114,7 +124,7 @@ fn turn_table(graph: &mut Graph, dispatchers: &Dispatchers, used: &FxHashSet<u32
     }
 }
 
-/// The handlers that answer `-ENOSYS`, by the ABI's calling convention.
+/// The names of the handler that returns `-ENOSYS`, by the ABI's calling convention.
 const NI_SYSCALLS: &[&str] = &["__ia32_sys_ni_syscall", "__x64_sys_ni_syscall", "sys_ni_syscall"];
 
 fn is_ni_syscall(graph: &Graph, target: Target) -> bool {

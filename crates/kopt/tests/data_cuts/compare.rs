@@ -1,4 +1,4 @@
-//! What the references of a graph mean, and what they mean in the other build.
+//! Comparing the variables that references of a graph lead to with those of the other build.
 
 use std::fmt;
 use std::ops::Range;

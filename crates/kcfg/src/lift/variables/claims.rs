@@ -1,23 +1,23 @@
-//! What one reference proves of the variable that it means.
+//! Which bytes are proved to belong to the variable that a reference is to.
 
 use std::ops::Range;
 
 use goblin::elf::section_header::SHF_WRITE;
 use kelf::RelocClass;
 
+use super::dominators::Dominators;
 use super::escape;
-use super::ways::Ways;
 use crate::edges::Predecessors;
 use crate::graph::{Graph, Ref, Terminator};
 use crate::index::NodeId;
 use crate::lift::bounds;
 use kisa::{Address, Effect, MemoryOperand, Reg, Value};
 
-/// What is known of a reference, in offsets from the start of its target.
+/// What is proved about a reference, in offsets in bytes from the start of its target.
 pub(in crate::lift) enum Claim {
-    /// It touches these bytes, which belong to one variable.
+    /// It accesses these bytes, which belong to one variable.
     Access(Range<i64>),
-    /// It is a pointer of the source language to this place.
+    /// It is a pointer in the sense of the source language, with this value.
     Pointer(i64),
     /// Nothing.
     Unknown,
@@ -41,16 +41,16 @@ impl Claim {
 pub(super) struct Prover<'g> {
     graph: &'g Graph,
     predecessors: Predecessors,
-    ways: Ways,
+    dominators: Dominators,
 }
 
 impl<'g> Prover<'g> {
-    /// Looks at how the blocks of a graph hang together.
+    /// Finds the predecessors of all nodes of a graph.
     pub fn of(graph: &'g Graph) -> Prover<'g> {
-        Prover { graph, predecessors: Predecessors::of(graph), ways: Ways::of(graph) }
+        Prover { graph, predecessors: Predecessors::of(graph), dominators: Dominators::of(graph) }
     }
 
-    /// What the reference of this node proves.
+    /// What is proved about a reference of this node.
     pub fn claim(&self, node: NodeId, reference: &Ref) -> Claim {
         if self.graph.block(node).is_some() {
             return self.code(node, reference).unwrap_or(Claim::Unknown);
@@ -115,21 +115,21 @@ impl<'g> Prover<'g> {
         Some(Claim::Access(start..last.checked_add(width)?))
     }
 
-    /// How far from its displacement an operand reaches when control comes to it for the first time, the first time
-    /// round a loop for one: the least and the greatest distance in bytes. What it touches then belongs to the
-    /// variable that is meant, as whatever it touches later does. A way that comes in only behind the block itself is
-    /// not the first; of the others one is, so that all of them have to be known.
+    /// The least and the greatest value, in bytes, of base and index of an operand when its block runs for the first time
+    /// (the first iteration of a loop). The bytes accessed then belong to the same variable as those accessed later.
+    /// Predecessors that the block dominates (the back edges of a loop) run only later; for each of the others, the value
+    /// has to be known.
     fn first_indices(&self, node: NodeId, number: usize, address: &Address) -> Option<(i64, i64)> {
         let before = self.graph.effects(node)[..number].to_vec();
         if let Some(index) = known_index(&before, address) {
             return Some((index, index));
         }
         let mut found: Option<(i64, i64)> = None;
-        for &previous in self.ways.leading_to(node)? {
-            if self.ways.dominates(node, previous) {
+        for &previous in self.dominators.predecessors(node)? {
+            if self.dominators.dominates(node, previous) {
                 continue;
             }
-            // What a called function leaves in the registers, or code that is patched, is not known.
+            // The registers after a call, and after code that is patched, are not known.
             let end = &self.graph.block(previous)?.end;
             if !matches!(end, Terminator::FallThrough(_) | Terminator::Jump(_) | Terminator::Branch { .. }) {
                 return None;
@@ -142,12 +142,13 @@ impl<'g> Prover<'g> {
         found
     }
 
-    /// The address itself goes somewhere: where?
+    /// The claim for a field that is not the displacement of an operand: the instruction moves, stores or compares the
+    /// address itself.
     fn immediate(&self, node: NodeId, number: usize, reference: &Ref, effects: &[Effect]) -> Option<Claim> {
         let is_symbol = |value: Value| matches!(value, Value::Symbol { .. });
         let mentions = |effect: &&Effect| effect.operands().any(is_symbol);
-        // A pointer that is kept in memory is compared with it. (One in a register may be on its way through
-        // a loop, and the address with it.)
+        // A pointer in memory is compared with it. (In a register, both may be loop-internal addresses outside of their
+        // object.)
         if let [Effect::Compare { left: Value::Load { from, .. }, right, .. }] = effects[..]
             && is_symbol(right)
             && !self.is_writable(reference)
@@ -167,13 +168,12 @@ impl<'g> Prover<'g> {
             }
             _ => return None,
         };
-        // What is reached from the pointer without an index is part of the variable.
+        // Accesses from the pointer without an index are to the variable.
         let start = reference.addend;
         match escapes.iter().map(|range| (range.start, range.end)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
         {
             Some((first, last)) => {
-                // The byte at the pointer itself is among them, because that is where the reference is
-                // found to lead.
+                // With the byte at the pointer itself, by which the variable is found.
                 Some(Claim::Access(start.checked_add(first.min(0))?..start.checked_add(last.max(1))?))
             }
             None => Some(Claim::Pointer(start)),
@@ -181,7 +181,7 @@ impl<'g> Prover<'g> {
     }
 }
 
-/// How far from its displacement an operand reaches behind these instructions, in bytes, if they say so.
+/// The value in bytes of base and index of an address behind these instructions, if both are constants.
 fn known_index(effects: &[Vec<Effect>], address: &Address) -> Option<i64> {
     let base = address.base.map_or(Some(0), |reg| last_constant(effects, reg))?;
     let index = address
@@ -190,8 +190,7 @@ fn known_index(effects: &[Vec<Effect>], address: &Address) -> Option<i64> {
     Some(base + index)
 }
 
-/// The value of a register behind these instructions, if a constant was moved there last. Small ones only:
-/// they are indices.
+/// The value of a register behind these instructions, if their last write to it is a constant of 32 bits.
 fn last_constant(effects: &[Vec<Effect>], reg: Reg) -> Option<i64> {
     let writes = |effect: &&Effect| {
         effect.registers_written() >> reg.0 & 1 != 0 || matches!(effect, Effect::SystemCall { .. })

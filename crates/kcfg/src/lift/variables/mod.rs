@@ -4,27 +4,27 @@ Cutting data sections at their variables, where it can be proved right.
 Without `-fdata-sections`, all variables of a source file share a section, and one of them that is needed
 keeps all of them, and every function that any of them points to. The symbol table says where variables begin
 and end; but a reference to a local one is encoded as section plus offset, and a compiler may use an address
-outside of the variable that it means: `table-8(,%eax,8)` for `table[i - 1]`. Cutting on faith would give such
-a reference to the wrong variable. So every reference into the section has to be *proved* to mean the
+outside of the variable that the reference is to: `table-8(,%eax,8)` for `table[i - 1]`. Without a proof, such a
+reference would be attached to the wrong variable. So every reference into the section has to be *proved* to be to the
 variable that its offset lies in. Three facts prove it ([`claims`]):
 
-- An access at a fixed address, or through an index with known bounds, touches the bytes that it touches:
-  they belong to the variable that is meant.
+- The bytes of an access at a fixed address, or through an index with known bounds, belong to the variable that the
+  reference is to.
 - A pointer that is passed to a function, returned, stored in memory outside of the frame, or part of an
   initializer is a value of the source language, so that it points into its object or just behind its last
   byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame. (The kernel
-  itself makes an exception for list heads; see `Variables::join_heads`.) Only what points to the first byte of a
-  variable is taken for such a value.
-- A reference by a global symbol's name means that symbol's variable.
+  itself makes an exception for list heads; see `Variables::join_heads`.) The proof is accepted only for pointers to the
+  first byte of a variable.
+- A reference against a global symbol is to that symbol's variable.
 
-A pointer to the first byte of a variable that another one touches may also point just behind that other one,
-as that of an empty stack that grows down does. It keeps both alive, and the two stay side by side
-([`crate::graph::Node::follows`]). If a single reference cannot be proved, the section stays whole.
+A pointer to the first byte of a variable directly behind another one may also be to the end of that other one, as that
+of an empty stack that grows down. It keeps both alive, and the second is glued to the first
+([`crate::graph::Node::glued_to`]). If a single reference cannot be proved, the section is not cut.
 */
 
 mod claims;
+mod dominators;
 mod escape;
-mod ways;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,12 +43,12 @@ pub(super) use claims::Claim;
 /// For input sections that are cut at their variables, where.
 pub(super) type Cuts = FxHashMap<InputId, Vec<Cut>>;
 
-/// A piece of a section that is cut.
+/// Where a section is cut. What lies between two cuts is a *piece*: one or more variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
     /// Where it begins, in bytes from the start of the input section.
     pub start: u32,
-    /// It stays beside the piece before it.
+    /// Whether the piece is glued to the one in front of it.
     pub glued: bool,
 }
 
@@ -60,8 +60,9 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
         for reference in graph.refs_of(node) {
             let Target::Node(to) = reference.target else { continue };
             let Some(to) = graph.node(to).origin() else { continue };
-            // Once lost, a section needs no more proofs.
-            let Some(variables) = sections.get_mut(&to.section).filter(|variables| !variables.lost) else {
+            // A section with a reference that is not proved is not cut.
+            let Some(variables) = sections.get_mut(&to.section).filter(|variables| !variables.unproved)
+            else {
                 continue;
             };
             match prover.claim(node, reference).at(to.offset) {
@@ -72,7 +73,7 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
                     let holder = from.map(|from| i64::from(from.offset) + i64::from(reference.offset));
                     variables.add_initializer(at, holder);
                 }
-                Claim::Unknown => variables.lost = true,
+                Claim::Unknown => variables.unproved = true,
             }
         }
     }
@@ -80,7 +81,7 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
     cuts.collect()
 }
 
-/// Cuts the nodes of a graph, and glues pieces together. Says whether that changed anything.
+/// Cuts the nodes of a graph, and glues pieces together. Returns whether that changed the graph.
 pub(super) fn apply(graph: &mut Graph, cuts: &Cuts) -> bool {
     let mut pieces = pieces(graph, cuts);
     let mut changed = false;
@@ -149,7 +150,7 @@ fn candidates(graph: &Graph) -> FxHashMap<InputId, Variables> {
             }
         }
     }
-    // Labels of `asm` have no size, and code may compute with the distances between them.
+    // Code may compute distances between labels of `asm`, which have no size.
     for symbol in graph.symbols.iter().filter(|symbol| symbol.size == 0 && symbol.kind == STT_NOTYPE) {
         if let SymbolPlace::Node(node, _) = symbol.place
             && let Some(origin) = graph.node(node).origin()
@@ -173,20 +174,20 @@ fn is_candidate(graph: &Graph, node: NodeId) -> bool {
     plain && !chunk.code && chunk.life == Life::Referenced && !section.whole
 }
 
-/// The variables of one section, and what is known of the references into it.
+/// The variables of one section, and what is proved about the references into it.
 struct Variables {
-    /// Every byte of the section belongs to one piece: a variable, or what lies between two.
+    /// The variables, and the bytes between them: together all of the section, by rising offset.
     pieces: Vec<Range<u32>>,
-    /// Whether each piece is one with the piece before it.
+    /// Whether each piece cannot be cut off the one in front of it, because one access may reach both.
     joined: Vec<bool>,
-    /// Whether each piece stays beside the piece before it.
-    follows: Vec<bool>,
+    /// Whether each piece is glued to the one in front of it, because a pointer may be to the end of that.
+    glued: Vec<bool>,
     /// Whether the program can write to the section.
     writable: bool,
-    /// The first byte that a pointer is made to that may be the entry in which a variable behind it would lie.
+    /// The lowest pointer, in bytes from the start of the section, that may be `list_entry()` of a list head behind it.
     first_entry: i64,
     /// A reference could not be proved.
-    lost: bool,
+    unproved: bool,
 }
 
 impl Variables {
@@ -196,7 +197,7 @@ impl Variables {
         let mut at = 0;
         for range in ranges {
             match pieces.last_mut() {
-                // An alias, or a name for a part.
+                // An alias, or a symbol for a part of the variable.
                 Some(last) if range.start < last.end => last.end = last.end.max(range.end),
                 _ => {
                     if range.start > at {
@@ -211,22 +212,22 @@ impl Variables {
             pieces.push(at..size);
         }
         let joined = vec![false; pieces.len()];
-        let follows = joined.clone();
-        Variables { pieces, joined, follows, writable, first_entry: i64::MAX, lost: false }
+        let glued = joined.clone();
+        Variables { pieces, joined, glued, writable, first_entry: i64::MAX, unproved: false }
     }
 
-    /// Takes a pointer that code makes. It has to be to the first byte of a variable: elsewhere it may as well have been
-    /// made from the variable behind (`table - 1`, for a table that is counted from 1). The kernel also computes
-    /// `list_entry(&head, …)` of the heads of lists, which points to where an entry would begin with the head in it:
-    /// into nothing, or, as it looks, to another variable. See [`Variables::join_heads`].
+    /// Adds a pointer that code computes. It has to be to the first byte of a variable: elsewhere it may have been computed
+    /// from the address of the variable behind (`table - 1`, for an array whose first index is 1). The kernel also computes
+    /// `list_entry(&head, …)` of the head of a list, which points in front of the variable that holds the head, where
+    /// another variable may begin. See [`Variables::join_heads`].
     fn add_entry(&mut self, at: i64) {
         self.add_pointer(at);
         self.first_entry = self.first_entry.min(at);
     }
 
-    /// Takes a pointer that initializes a variable; `holder` is where in the same section, if it is. It has to be to
-    /// the first byte of a variable, or to the variable that holds it (a list that is empty at first): elsewhere it
-    /// may be an integer, made of the address of any variable (`(uintptr_t)&key + 12`).
+    /// Adds a pointer in an initializer; `holder` is its offset, if it lies in the same section. It has to be to the first
+    /// byte of a variable, or into the variable that holds it (the head of an empty list): elsewhere it may be an integer
+    /// made of the address of any variable (`(uintptr_t)&key + 12`).
     fn add_initializer(&mut self, at: i64, holder: Option<i64>) {
         match holder {
             Some(holder) if (0..self.size()).contains(&at) && self.piece(holder) == self.piece(at) => {}
@@ -234,22 +235,22 @@ impl Variables {
         }
     }
 
-    /// Takes a pointer to the first byte of a variable, or to the end of the one in front of it.
+    /// Adds a pointer to the first byte of a variable, or to the end of the one in front of it.
     fn add_pointer(&mut self, at: i64) {
         let piece = (0..self.size()).contains(&at).then(|| self.piece(at));
         match piece.filter(|&piece| i64::from(self.pieces[piece].start) == at) {
-            Some(piece) => self.follows[piece] = piece > 0,
-            None => self.lost = true,
+            Some(piece) => self.glued[piece] = piece > 0,
+            None => self.unproved = true,
         }
     }
 
-    /// Takes an access to these bytes, which belong to one variable.
+    /// Adds an access to these bytes, which belong to one variable.
     fn add_access(&mut self, range: Range<i64>) {
         if 0 <= range.start && range.start < range.end && range.end <= self.size() {
             let (first, last) = (self.piece(range.start), self.piece(range.end - 1));
             self.joined[first + 1..=last].fill(true);
         } else {
-            self.lost = true;
+            self.unproved = true;
         }
     }
 
@@ -261,9 +262,8 @@ impl Variables {
         self.pieces.partition_point(|piece| i64::from(piece.start) <= at) - 1
     }
 
-    /// A pointer to a variable may be the entry of any list whose head lies behind it, and nothing tells how large the
-    /// variable with the head in it is. So all stays together from the first such pointer on. What the program cannot
-    /// write to holds no head of a list, which changes when an entry is added.
+    /// Joins everything from the first pointer on that may be `list_entry()` of a list head: the head may lie in any
+    /// variable behind it, at any distance. Read-only sections hold no list heads, which change when an entry is added.
     fn join_heads(&mut self) {
         if self.writable && (0..self.size()).contains(&self.first_entry) {
             self.add_access(self.first_entry..self.size());
@@ -273,10 +273,10 @@ impl Variables {
     /// Where the section may be cut; `None` if nowhere.
     fn cuts(mut self) -> Option<Vec<Cut>> {
         self.join_heads();
-        if self.lost {
+        if self.unproved {
             return None;
         }
-        let pieces = self.pieces.iter().zip(&self.joined).zip(&self.follows);
+        let pieces = self.pieces.iter().zip(&self.joined).zip(&self.glued);
         let apart = pieces.filter(|((_, joined), _)| !**joined);
         let cuts: Vec<Cut> = apart.map(|((piece, _), &glued)| Cut { start: piece.start, glued }).collect();
         (cuts.len() > 1).then_some(cuts)

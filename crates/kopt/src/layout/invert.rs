@@ -1,16 +1,17 @@
-//! Conditional branches, turned round so that what runs runs straight on.
+//! Inverting conditional branches so that hot code falls through.
 
 use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
 use kcfg::index::NodeId;
 
 use super::hot::Hot;
 
-/// Turns round the branches of blocks that will lie in this order, where the block behind is the one that they
-/// jump to, or where neither is and the jump leads to the colder one. Returns how many.
-pub fn turn(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u64 {
+/// Inverts the conditional branches of blocks that will be placed in this order: if the target of the branch is the next
+/// block, or if neither successor is and only the fall-through is hot (the jump that it needs then goes to the cold one).
+/// Returns how many.
+pub fn invert_branches(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u64 {
     let isa = graph.isa();
     let live: Vec<NodeId> = order.iter().copied().filter(|&node| graph.node(node).live).collect();
-    let mut turned = 0;
+    let mut inverted = 0;
     for (i, &node) in live.iter().enumerate() {
         let behind = live.get(i + 1).copied();
         let NodeKind::Block(block) = &graph.node(node).kind else { continue };
@@ -25,12 +26,12 @@ pub fn turn(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u64 {
         let NodeKind::Block(block) = &mut graph.nodes[node.get()].kind else { continue };
         let taken = Dest { target: Target::Node(next), offset: 0 };
         block.end = Terminator::Branch { branch: inverse, taken, next: target };
-        turned += 1;
+        inverted += 1;
     }
-    turned
+    inverted
 }
 
-/// The block of the same function that a branch leads to.
+/// The target of a branch, if it is a block of the same function.
 fn own_block(graph: &Graph, from: NodeId, dest: &Dest) -> Option<NodeId> {
     let (to, inside) = graph.resolve(dest.target)?;
     let function = |node| graph.block(node).map(|block| block.function);
