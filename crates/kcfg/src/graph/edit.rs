@@ -220,7 +220,8 @@ impl<'g> Editor<'g> {
         self.moves.note(of, Move::Start(by));
     }
 
-    /// Moves nodes behind all others of a section, in this order. What is glued together moves together.
+    /// Moves nodes behind all others of a section, in this order. What is glued together moves together. Blocks that this
+    /// editor has added or split off cannot be moved before it is finished, nor those that they lie beside.
     pub fn place(&mut self, nodes: &[NodeId], section: SectionId) {
         let mut left: Vec<SectionId> = nodes.iter().map(|&id| self.graph.node(id).section).collect();
         left.sort_unstable();
@@ -382,8 +383,10 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Where a target and an offset in bytes from it are now. Symbols are redirected by themselves; a reference by the
-    /// symbol of a variable stays one, whatever its offset (`table - 8`, for an array whose first index is 2).
+    /// Where a target and an offset in bytes from it are now. Symbols are redirected by themselves. The offset from one is
+    /// a place only for an entry of a table about an instruction; else it is a number that is added to the address, since
+    /// lifting refers to places in code by their blocks: `table - 8`, for an array whose first index is 2, or `f + 1`, a
+    /// pointer with a tag.
     fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
         match target {
             Target::Node(node) => {
@@ -394,7 +397,7 @@ impl<'g> Editor<'g> {
                 let SymbolPlace::Node(node, inside) = self.graph.symbols[symbol.get()].place else {
                     return (target, addend);
                 };
-                if self.graph.block(node).is_none() {
+                if self.graph.block(node).is_none() || !by.instruction {
                     return (target, addend);
                 }
                 let start = self.moves.place_of(node, inside.into(), Use::default());
