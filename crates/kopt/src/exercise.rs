@@ -16,10 +16,9 @@ functions have nothing overwritten.
 mod overwrite;
 
 use fixedbitset::FixedBitSet;
-use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_PROGBITS};
-use kcfg::graph::{Contents, Editor, Graph, Ref, Role, Section, Target, Terminator};
-use kcfg::index::{FunctionId, NodeId};
-use kisa::Rewritable;
+use goblin::elf::section_header::SHT_PROGBITS;
+use kcfg::graph::{Contents, Editor, Graph, Section, Target, Terminator};
+use kcfg::index::FunctionId;
 
 use crate::instrument;
 use crate::report::PassReport;
@@ -40,9 +39,11 @@ pub fn run(graph: &mut Graph) -> PassReport {
         .map(FunctionId::from)
         .filter(|&id| can_begin_otherwise(graph, id))
         .collect();
+    let mut excluded = early;
+    excluded.union_with(&glued_functions(graph));
     let (moving, staying): (Vec<_>, Vec<_>) = functions
         .into_iter()
-        .partition(|&id| id.get() % EVERY == 0 && !early.contains(id.get()) && can_move(graph, id));
+        .partition(|&id| id.get() % EVERY == 0 && !excluded.contains(id.get()) && can_move(graph, id));
     report.count("blocks added", (moving.len() + staying.len()) as u64);
     report.count("functions moved", moving.len() as u64);
     add_blocks(graph, &moving, &staying);
@@ -77,22 +78,29 @@ fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     node.live && node.glued_to.is_none() && !is_patched
 }
 
-/// Whether a function can be moved to another section: all of it lies in one section outside of a COMDAT group, does not
-/// depend on its own address, and is not glued to other code.
+/// The functions that are glued to other code, as a set of bits.
+fn glued_functions(graph: &Graph) -> FixedBitSet {
+    let mut glued = FixedBitSet::with_capacity(graph.functions.len());
+    for id in graph.node_ids() {
+        let Some(before) = graph.node(id).glued_to else { continue };
+        let (before, own) = (graph.function_of(before), graph.function_of(id));
+        if before != own {
+            glued.extend([before, own].into_iter().flatten().map(FunctionId::get));
+        }
+    }
+    glued
+}
+
+/// Whether a function that is not glued to other code can be moved to another section: all of it lies in one section
+/// outside of a COMDAT group, and does not depend on its own address.
 fn can_move(graph: &Graph, id: FunctionId) -> bool {
     let function = graph.function(id);
     let section = graph.node(function.entry()).section;
-    let mut own = FixedBitSet::with_capacity(graph.nodes.len());
-    own.extend(function.blocks.iter().map(|block| block.get()));
-    let glued_across = |&id: &NodeId| {
-        graph.node(id).glued_to.is_some_and(|other| own.contains(other.get()) != own.contains(id.get()))
-    };
     graph.sections[section.get()].group.is_none()
         && function
             .blocks
             .iter()
             .all(|&block| graph.node(block).section == section && !graph.knows_own_address(block))
-        && !graph.sections[section.get()].nodes.iter().any(glued_across)
 }
 
 /// Adds the blocks in front of functions.
@@ -105,9 +113,9 @@ fn add_blocks(graph: &mut Graph, moving: &[FunctionId], staying: &[FunctionId]) 
         add_block(&mut editor, id, Contents { bytes, refs: Vec::new() });
     }
     for &id in moving {
-        let section = editor.add_section(data_section());
+        let section = editor.add_section(Section::writable(".data", SHT_PROGBITS));
         let byte = editor.add_data(section, Contents { bytes: vec![0], refs: Vec::new() }, 1);
-        add_block(&mut editor, id, store(isa, byte));
+        add_block(&mut editor, id, Contents::store_one(isa, Target::Node(byte), 0));
     }
     editor.finish();
 }
@@ -116,36 +124,6 @@ fn add_block(editor: &mut Editor<'_>, function: FunctionId, contents: Contents) 
     let entry = editor.graph().function(function).entry();
     let block = editor.add_block(entry, contents, Terminator::FallThrough(entry));
     editor.replace_uses(entry, block);
-}
-
-/// A store of 1 to a byte.
-fn store(isa: &dyn Rewritable, byte: NodeId) -> Contents {
-    let mut bytes = Vec::new();
-    let field = isa.encode_store_one(&mut bytes);
-    let store = Ref {
-        offset: u32::from(field.offset),
-        r_type: field.r_type,
-        class: field.class,
-        width: field.width,
-        bias: field.bias,
-        target: Target::Node(byte),
-        addend: 0,
-        role: Role::Address,
-    };
-    Contents { bytes, refs: vec![store] }
-}
-
-fn data_section() -> Section {
-    Section {
-        name: ".data".into(),
-        kind: SHT_PROGBITS,
-        flags: u64::from(SHF_ALLOC | SHF_WRITE),
-        align: 1,
-        entsize: 0,
-        group: None,
-        whole: false,
-        nodes: Vec::new(),
-    }
 }
 
 /// Puts each function into a section of its own.

@@ -17,14 +17,11 @@ Not instrumented, and reported:
 */
 
 use fixedbitset::FixedBitSet;
-use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS};
+use goblin::elf::section_header::SHT_NOBITS;
 use goblin::elf::sym::{STB_GLOBAL, STT_OBJECT};
 use kcfg::edges::{Destination, EdgeKind, Edges};
-use kcfg::graph::{
-    Contents, Counters, Editor, Graph, NodeKind, Ref, Role, Section, Symbol, SymbolPlace, Target,
-};
+use kcfg::graph::{Contents, Counters, Editor, Graph, NodeKind, Section, Symbol, SymbolPlace, Target};
 use kcfg::index::{FunctionId, NodeId, SymbolId};
-use kisa::Rewritable;
 
 use crate::report::PassReport;
 
@@ -73,7 +70,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
     let mut editor = Editor::new(graph, "instrument");
     let symbol = add_counters(&mut editor, blocks.len() as u32);
     for (number, &node) in blocks.iter().enumerate() {
-        prepend_store(&mut editor, isa, node, symbol, number as i64);
+        editor.prepend(node, Contents::store_one(isa, Target::Symbol(symbol), number as i64));
     }
     editor.finish();
     graph.counters = Some(Counters { symbol, blocks });
@@ -135,16 +132,7 @@ pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
 
 /// Adds the array to the program: a zero-initialised section of one byte for each block.
 fn add_counters(editor: &mut Editor<'_>, size: u32) -> SymbolId {
-    let section = editor.add_section(Section {
-        name: ".bss".into(),
-        kind: SHT_NOBITS,
-        flags: u64::from(SHF_ALLOC | SHF_WRITE),
-        align: 1,
-        entsize: 0,
-        group: None,
-        whole: false,
-        nodes: Vec::new(),
-    });
+    let section = editor.add_section(Section::writable(".bss", SHT_NOBITS));
     let node = editor.add_zeros(section, size, 1);
     editor.add_symbol(Symbol {
         name: SYMBOL.to_owned(),
@@ -156,31 +144,4 @@ fn add_counters(editor: &mut Editor<'_>, size: u32) -> SymbolId {
         place: SymbolPlace::Node(node, 0),
         overridden: false,
     })
-}
-
-/// Puts the store to byte `number` of the array in front of what a block does.
-fn prepend_store(
-    editor: &mut Editor<'_>,
-    isa: &dyn Rewritable,
-    node: NodeId,
-    counters: SymbolId,
-    number: i64,
-) {
-    let mut bytes = Vec::new();
-    let field = isa.encode_store_one(&mut bytes);
-    let length = bytes.len() as u32;
-    bytes.extend_from_slice(editor.graph().bytes_of(node));
-    let store = Ref {
-        offset: u32::from(field.offset),
-        r_type: field.r_type,
-        class: field.class,
-        width: field.width,
-        bias: field.bias,
-        target: Target::Symbol(counters),
-        addend: number,
-        role: Role::Address,
-    };
-    let moved = editor.graph().refs_of(node).iter().map(|r| Ref { offset: r.offset + length, ..*r });
-    let refs = std::iter::once(store).chain(moved).collect();
-    editor.edit_block(node, Contents { bytes, refs }, &[(0, length)]);
 }

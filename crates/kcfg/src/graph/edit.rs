@@ -10,8 +10,7 @@ those at the time of the addition.
 Edits are not checked here: [`Graph::verify`] finds what an edit broke.
 */
 
-use std::ops::Range;
-
+use kisa::Rewritable;
 use rustc_hash::FxHashMap;
 
 use super::moves::{Move, Moves, Use};
@@ -29,6 +28,25 @@ pub struct Contents {
     pub bytes: Vec<u8>,
     /// The references.
     pub refs: Vec<Ref>,
+}
+
+impl Contents {
+    /// An instruction that stores 1 to a byte, given by a target and an offset in bytes from it.
+    pub fn store_one(isa: &dyn Rewritable, target: Target, addend: i64) -> Contents {
+        let mut bytes = Vec::new();
+        let field = isa.encode_store_one(&mut bytes);
+        let store = Ref {
+            offset: u32::from(field.offset),
+            r_type: field.r_type,
+            class: field.class,
+            width: field.width,
+            bias: field.bias,
+            target,
+            addend,
+            role: Role::Address,
+        };
+        Contents { bytes, refs: vec![store] }
+    }
 }
 
 /// Changes a graph for one pass. The graph is not consistent before [`Editor::finish`].
@@ -107,99 +125,22 @@ impl<'g> Editor<'g> {
     /// block that [`Editor::edit_block`] lengthened, it is not known which bytes of the input each part comes from; the
     /// first part then has all of the provenance.
     pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
-        let node = self.graph.node(id).clone();
-        let NodeKind::Block(Block { function, end, fixed }) = node.kind.clone() else {
-            unreachable!("only blocks are split")
-        };
-        debug_assert!(!fixed && 0 < at && at < node.size, "a block is split between two of its instructions");
-        let origin = node.origin().copied();
-        let half = |part: Range<u32>, branch_len: u32| {
-            let half = |origin: Origin| Origin {
-                offset: origin.offset + part.start.min(origin.size),
-                size: part.end.min(origin.size).saturating_sub(part.start),
-                branch_len,
-                ..origin
-            };
-            origin.map_or(node.provenance, |origin| Provenance::Input(half(origin)))
-        };
-        let made = Provenance::Made(self.pass);
-        let (first, second) = match origin {
-            Some(origin) if node.size + origin.branch_len > origin.size => {
-                (Provenance::Input(Origin { branch_len: 0, ..origin }), made)
-            }
-            Some(origin) => (half(0..at, 0), half(at..origin.size, origin.branch_len)),
-            None => (node.provenance, node.provenance),
-        };
-        let behind = self.graph.refs_of(id).partition_point(|reference| reference.offset < at) as u32;
-        let cut = node.refs.start + behind;
-        for reference in &mut self.graph.refs[cut as usize..node.refs.end as usize] {
-            reference.offset -= at;
-        }
-        let rest = self.push(Node {
-            provenance: second,
-            section: node.section,
-            size: node.size - at,
-            bytes: node.bytes.start + at..node.bytes.end,
-            refs: cut..node.refs.end,
-            padding: 0..0,
-            align: 1,
-            glued_to: None,
-            kind: NodeKind::Block(Block { function, end, fixed: false }),
-            live: node.live,
-        });
-        let node = &mut self.graph.nodes[id.get()];
-        node.provenance = first;
-        node.size = at;
-        node.bytes.end = node.bytes.start + at;
-        node.refs.end = cut;
-        if let NodeKind::Block(block) = &mut node.kind {
+        let NodeKind::Block(block) = &self.graph.node(id).kind else { unreachable!("only blocks are split") };
+        debug_assert!(
+            !block.fixed && 0 < at && at < self.graph.node(id).size,
+            "a split between two instructions"
+        );
+        let rest = self.split(id, at, 1);
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
             block.end = Terminator::FallThrough(rest);
         }
-        self.behind.entry(id).or_default().push(rest);
-        self.moves.note(id, Move::Split(at, rest));
         rest
     }
 
     /// Splits data in two or more at rising offsets in bytes, each with the alignment in bytes of what begins there.
     pub fn split_data(&mut self, id: NodeId, cuts: &[(u32, u32)]) {
-        let node = self.graph.node(id).clone();
-        let mut end = node.size;
         for &(at, align) in cuts.iter().rev() {
-            let part = |origin: &Origin| Origin {
-                offset: origin.offset + at,
-                size: if end == node.size { origin.size - at } else { end - at },
-                ..*origin
-            };
-            let refs = self.graph.refs_of(id).partition_point(|reference| reference.offset < at) as u32;
-            let refs = node.refs.start + refs..self.graph.node(id).refs.end;
-            for reference in &mut self.graph.refs[refs.start as usize..refs.end as usize] {
-                reference.offset -= at;
-            }
-            let has_bytes = !node.bytes.is_empty();
-            let bytes = if has_bytes { node.bytes.start + at..node.bytes.start + end } else { 0..0 };
-            let rest = self.push(Node {
-                provenance: node.origin().map_or(node.provenance, |origin| Provenance::Input(part(origin))),
-                size: end - at,
-                bytes,
-                refs: refs.clone(),
-                padding: 0..0,
-                align,
-                glued_to: None,
-                ..node.clone()
-            });
-            let first = &mut self.graph.nodes[id.get()];
-            first.refs.end = refs.start;
-            self.behind.entry(id).or_default().push(rest);
-            self.moves.note(id, Move::Split(at, rest));
-            end = at;
-        }
-        let first = &mut self.graph.nodes[id.get()];
-        first.size = end;
-        first.bytes.end = first.bytes.end.min(first.bytes.start + end);
-        if let Provenance::Input(origin) = &mut first.provenance
-            && !cuts.is_empty()
-        {
-            origin.size = end;
+            self.split(id, at, align);
         }
     }
 
@@ -211,6 +152,16 @@ impl<'g> Editor<'g> {
         self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
         self.set_contents(id, contents);
         self.moves.note(id, Move::Within(moved.to_vec()));
+    }
+
+    /// Puts instructions in front of those of a block. Uses of the block refer to them, but for entries of tables about
+    /// its first instruction. The block must not be [`Block::fixed`].
+    pub fn prepend(&mut self, id: NodeId, front: Contents) {
+        let Contents { mut bytes, mut refs } = front;
+        let length = bytes.len() as u32;
+        bytes.extend_from_slice(self.graph.bytes_of(id));
+        refs.extend(self.graph.refs_of(id).iter().map(|r| Ref { offset: r.offset + length, ..*r }));
+        self.edit_block(id, Contents { bytes, refs }, &[(0, length)]);
     }
 
     /// Redirects all uses of the first byte of a node, which are branches, references and symbols, to another node.
@@ -247,6 +198,49 @@ impl<'g> Editor<'g> {
         if !self.moves.is_empty() {
             self.redirect_uses();
         }
+    }
+
+    /// Moves what a node holds from an offset in bytes on into a new node directly behind it, which keeps kind and
+    /// terminator, and has this alignment in bytes.
+    fn split(&mut self, id: NodeId, at: u32, align: u32) -> NodeId {
+        let node = self.graph.node(id).clone();
+        let (first, second) = match node.provenance {
+            // Which bytes of a block that was lengthened come from the input is not known.
+            Provenance::Input(origin) if node.size + origin.branch_len > origin.size => {
+                (Provenance::Input(Origin { branch_len: 0, ..origin }), Provenance::Made(self.pass))
+            }
+            Provenance::Input(origin) => {
+                let second = Origin { offset: origin.offset + at, size: origin.size - at, ..origin };
+                (Provenance::Input(Origin { size: at, branch_len: 0, ..origin }), Provenance::Input(second))
+            }
+            made => (made, made),
+        };
+        let before = self.graph.refs_of(id).partition_point(|reference| reference.offset < at) as u32;
+        let refs = node.refs.start + before..node.refs.end;
+        for reference in &mut self.graph.refs[refs.start as usize..refs.end as usize] {
+            reference.offset -= at;
+        }
+        // Zero-initialised data has no bytes.
+        let bytes = node.bytes.end.min(node.bytes.start + at);
+        let first_refs = node.refs.start..refs.start;
+        let rest = self.push(Node {
+            provenance: second,
+            size: node.size - at,
+            bytes: bytes..node.bytes.end,
+            refs,
+            padding: 0..0,
+            align,
+            glued_to: None,
+            ..node
+        });
+        let node = &mut self.graph.nodes[id.get()];
+        node.provenance = first;
+        node.size = at;
+        node.bytes.end = bytes;
+        node.refs = first_refs;
+        self.behind.entry(id).or_default().push(rest);
+        self.moves.note(id, Move::Split(at, rest));
+        rest
     }
 
     fn made(&self, section: SectionId, size: u32, align: u32, kind: NodeKind) -> Node {

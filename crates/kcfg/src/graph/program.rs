@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE};
 use kelf::ObjectIndex;
 
 use crate::index::{NodeId, SymbolId};
@@ -40,6 +41,22 @@ pub struct Section {
     pub whole: bool,
     /// Its nodes in their order.
     pub nodes: Vec<NodeId>,
+}
+
+impl Section {
+    /// A section of writable data without nodes, given its name and `sh_type`.
+    pub fn writable(name: &str, kind: u32) -> Section {
+        Section {
+            name: name.into(),
+            kind,
+            flags: u64::from(SHF_ALLOC | SHF_WRITE),
+            align: 1,
+            entsize: 0,
+            group: None,
+            whole: false,
+            nodes: Vec::new(),
+        }
+    }
 }
 
 /// A function of compiler-made code.

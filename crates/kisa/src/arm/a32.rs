@@ -1,6 +1,6 @@
 //! A32, the encoding in words: section F4.1 of the Arm Architecture Reference Manual (DDI 0487).
 
-use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, R, SP, Source, shifted};
+use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, shifted};
 
 /// The instruction in a word, which lies at `at`. `None` if it is none.
 pub(super) fn decode(word: u32, at: u32) -> Option<Decoded> {
@@ -31,14 +31,6 @@ pub(super) fn decode(word: u32, at: u32) -> Option<Decoded> {
         _ => coprocessor(word),
     };
     Some(Decoded { len: 4, condition, op })
-}
-
-fn field(word: u32, low: u32, width: u32) -> u32 {
-    word >> low & ((1 << width) - 1)
-}
-
-fn bit(word: u32, bit: u32) -> bool {
-    word >> bit & 1 != 0
 }
 
 fn reg(word: u32, low: u32) -> R {

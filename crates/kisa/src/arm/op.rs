@@ -167,3 +167,13 @@ pub(super) fn shifted(src: R, kind: u32, by: u32) -> Source {
         _ => unknown,
     }
 }
+
+/// A field of an instruction word, given its lowest bit and its width in bits.
+pub(super) fn field(word: u32, low: u32, width: u32) -> u32 {
+    word >> low & ((1 << width) - 1)
+}
+
+/// A bit of an instruction word.
+pub(super) fn bit(word: u32, bit: u32) -> bool {
+    word >> bit & 1 != 0
+}

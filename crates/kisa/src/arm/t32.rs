@@ -1,7 +1,7 @@
 //! T32, Thumb's encoding in halfwords: section F3.1 of the Arm Architecture Reference Manual (DDI 0487).
 
 use super::a32;
-use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Source, shifted};
+use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, shifted};
 
 /// The instruction at the start of `bytes`, which lies at the even address `at`. `predicate` is the condition
 /// that an `it` in front puts on it.
@@ -21,14 +21,6 @@ pub(super) fn decode(bytes: &[u8], at: u32, predicate: Option<u8>) -> Option<Dec
     };
     let condition = predicate.unwrap_or(own.unwrap_or(ALWAYS));
     Some(Decoded { len, condition, op })
-}
-
-fn field(word: u32, low: u32, width: u32) -> u32 {
-    word >> low & ((1 << width) - 1)
-}
-
-fn bit(word: u32, bit: u32) -> bool {
-    word >> bit & 1 != 0
 }
 
 fn low_reg(word: u32, low: u32) -> R {

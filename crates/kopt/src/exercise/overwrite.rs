@@ -1,7 +1,7 @@
 //! Registers and flags that do not matter get other contents, to show that they do not.
 
 use kcfg::flow::GraphProgram;
-use kcfg::graph::{Contents, Editor, Graph, Ref};
+use kcfg::graph::{Contents, Editor, Graph};
 use kcfg::index::NodeId;
 use kflow::{Callee, FLAGS, Liveness, Program, Summaries, Summary, bit};
 use kisa::{Reg, Rewritable};
@@ -36,12 +36,8 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
     };
     report.count("blocks with overwrites in front", fronts.len() as u64);
     let mut editor = Editor::new(graph, "exercise");
-    for (id, mut bytes) in fronts {
-        let length = bytes.len() as u32;
-        bytes.extend_from_slice(editor.graph().bytes_of(id));
-        let refs = editor.graph().refs_of(id).iter();
-        let refs = refs.map(|r| Ref { offset: r.offset + length, ..*r }).collect();
-        editor.edit_block(id, Contents { bytes, refs }, &[(0, length)]);
+    for (id, bytes) in fronts {
+        editor.prepend(id, Contents { bytes, refs: Vec::new() });
     }
     editor.finish();
 }
