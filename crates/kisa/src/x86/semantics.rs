@@ -103,13 +103,13 @@ struct Relocated {
     immediate: Option<RelocatedField>,
 }
 
-/// One instruction on its way into effects.
+/// Turns one instruction into effects.
 struct Model<'a> {
     bits: u32,
     /// Width of an address and of a stack slot in bytes.
     word: u8,
     instruction: &'a Instruction,
-    /// `None` of code that is linked.
+    /// `None` for linked code, in which no field is left to the linker.
     relocated: Option<Relocated>,
     out: &'a mut Vec<Effect>,
 }
@@ -182,7 +182,7 @@ impl Model<'_> {
         }
     }
 
-    /// An immediate is as wide as the operand that it goes with; alone (`push`), as a stack slot.
+    /// An immediate is as wide as the other operand; without another one (`push`), as wide as a stack slot.
     fn width_of_immediate(&self) -> u8 {
         match self.instruction.op0_kind() {
             OpKind::Register | OpKind::Memory => self.width(0),
@@ -288,7 +288,7 @@ impl Model<'_> {
         self.out.push(Effect::SetSigned { dst, value, from, width });
     }
 
-    /// `xchg`; with memory it is forgotten, being used to lock and not to compute.
+    /// `xchg`. With a memory operand it is an atomic operation, whose result the model does not follow.
     fn exchange(&mut self) {
         match (self.operand(0), self.operand(1)) {
             (Value::Reg { reg: a, width }, Value::Reg { reg: b, .. }) if width == self.word => {
@@ -460,7 +460,7 @@ impl Model<'_> {
         self.out.push(Effect::Compare { left, right, width });
     }
 
-    /// `test %eax,%eax` compares with 0; other masks are not followed.
+    /// `test %eax,%eax` compares with 0; other masks clobber the flags.
     fn test(&mut self) {
         if self.same_register() {
             let (left, width) = (self.operand(0), self.width(0));
@@ -535,7 +535,7 @@ fn is_operand_memory(instruction: &Instruction) -> bool {
     explicit && !instruction.is_stack_instruction() && !instruction.is_vsib()
 }
 
-/// Whether a field has room for an address; parts of one are not followed.
+/// Whether a field is as wide as an address. A field that holds a part of an address is unknown.
 fn is_whole(field: &RelocatedField) -> bool {
     field.width >= 4
 }

@@ -1,4 +1,4 @@
-//! What arithmetic computes, and how it leaves the flags.
+//! Arithmetic: results and flags.
 
 use iced_x86::OpKind;
 
@@ -30,7 +30,7 @@ impl Model<'_> {
         }
     }
 
-    /// The result does not depend on the operands.
+    /// An operation whose result does not depend on its operands (`xor %eax,%eax`).
     fn constant(&mut self, value: u64) {
         let width = self.width(0);
         self.assign(0, Value::Const(low_bytes(value, width)));
@@ -85,7 +85,7 @@ impl Model<'_> {
         }
     }
 
-    /// The carry adds `step` once more, or not.
+    /// `adc` and `sbb`: adds `step` if the carry is set.
     pub(super) fn with_carry(&mut self, op: BinaryOp, step: i64) {
         let (right, width) = (self.operand(1), self.width(0));
         self.arithmetic(op, right);
@@ -109,7 +109,7 @@ impl Model<'_> {
         }
     }
 
-    /// One of two numbers.
+    /// Sets the destination to one of two numbers.
     pub(super) fn choose(&mut self, dst: Reg, one: u64, other: u64, width: u8) {
         let number = |number| Value::Const(low_bytes(number, width));
         self.out.push(Effect::Set { dst, value: number(one), width });
@@ -129,7 +129,7 @@ impl Model<'_> {
         self.out.push(Effect::ClobberFlags);
     }
 
-    /// `neg` subtracts from 0, and leaves the flags that way.
+    /// `neg` subtracts from 0, and sets the flags as that subtraction does.
     pub(super) fn negate(&mut self) {
         let (value, width) = (self.operand(0), self.width(0));
         let zero = Value::Const(0);
