@@ -16,8 +16,8 @@ pub mod x86;
 use kelf::{Machine, RelocClass};
 
 pub use semantics::{
-    Address, BinaryOp, Condition, Effect, Flags, Memory, Reg, Symbol, TEMPORARY, Value, low_bytes, low_mask,
-    sign_extend,
+    Address, BinaryOp, Condition, Effect, Flags, Memory, Reg, Segment, Symbol, TEMPORARY, Value, low_bytes,
+    low_mask, sign_extend,
 };
 
 /// An instruction set whose code can be read.
@@ -132,6 +132,11 @@ pub trait Rewritable: Isa {
     /// Appends to `out` what the instruction at the start of `bytes` computes, where some of its fields are left to the
     /// linker. An address that counts from the instruction itself, and that nothing relocates, is unknown.
     fn relocated_effects(&self, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>);
+
+    /// Whether the instruction at the start of `bytes` does nothing but to compute: it reads registers, flags and its
+    /// memory operand, writes registers and the flags that conditions ask for, and would do nothing else, however often
+    /// it ran. `false` also of what is not known.
+    fn only_computes(&self, bytes: &[u8]) -> bool;
 
     /// Whether the instruction at the start of `bytes` reads one of the flags that conditions are about. True for bytes that
     /// are no instruction.

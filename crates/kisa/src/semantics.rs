@@ -41,8 +41,17 @@ pub struct Address {
     /// there is neither base nor index nor symbol; program-counter-relative addresses arrive here already
     /// absolute).
     pub displacement: i64,
-    /// Relative to a segment base that the model does not know (`%fs`, `%gs`).
-    pub segment: bool,
+    /// Relative to the base of this segment, which the model does not know.
+    pub segment: Option<Segment>,
+}
+
+/// A segment register of x86 whose base is not 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Segment {
+    /// `%fs`
+    Fs,
+    /// `%gs`
+    Gs,
 }
 
 /// A value that an instruction reads.

@@ -22,7 +22,7 @@ mod arithmetic;
 
 use super::decode;
 use crate::RelocatedField;
-use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Value, low_bytes};
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Segment, Value, low_bytes};
 
 /// The general registers, by the numbers that instructions encode them with. `EAX` is also `RAX`.
 pub mod registers {
@@ -142,8 +142,8 @@ impl Model<'_> {
             And => self.and(),
             Or => self.or(),
             Xor => self.xor(),
-            Shl | Sal => self.binary(BinaryOp::Shl),
-            Shr => self.binary(BinaryOp::Shr),
+            Shl | Sal => self.shift(BinaryOp::Shl),
+            Shr => self.shift(BinaryOp::Shr),
             Inc => self.step(BinaryOp::Add),
             Dec => self.step(BinaryOp::Sub),
             Adc => self.with_carry(BinaryOp::Add, 1),
@@ -235,7 +235,7 @@ impl Model<'_> {
     /// `lea` computes an address and ignores segments.
     fn lea(&self) -> Value {
         match self.address() {
-            Some(address) => Value::Address(Address { segment: false, ..address }),
+            Some(address) => Value::Address(Address { segment: None, ..address }),
             None => Value::Unknown,
         }
     }
@@ -507,7 +507,11 @@ impl Model<'_> {
 
 /// The memory operand. `None` where the address is not computed with full-width registers.
 pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
-    let segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
+    let segment = match instruction.memory_segment() {
+        Register::FS => Some(Segment::Fs),
+        Register::GS => Some(Segment::Gs),
+        _ => None,
+    };
     if instruction.is_ip_rel_memory_operand() {
         let displacement = instruction.ip_rel_memory_address() as i64;
         return Some(Address { displacement, segment, ..Address::default() });
@@ -554,13 +558,13 @@ fn is_high_byte(register: Register) -> bool {
     matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
 }
 
-fn is_set_on_condition(instruction: &Instruction) -> bool {
+pub(super) fn is_set_on_condition(instruction: &Instruction) -> bool {
     instruction.condition_code() != ConditionCode::None
         && instruction.op_count() == 1
         && matches!(instruction.op0_kind(), OpKind::Register | OpKind::Memory)
 }
 
-fn is_move_on_condition(instruction: &Instruction) -> bool {
+pub(super) fn is_move_on_condition(instruction: &Instruction) -> bool {
     instruction.condition_code() != ConditionCode::None
         && instruction.op_count() == 2
         && instruction.op0_kind() == OpKind::Register

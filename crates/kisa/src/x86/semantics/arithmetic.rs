@@ -12,6 +12,17 @@ impl Model<'_> {
         self.out.push(Effect::ClobberFlags);
     }
 
+    /// A shift. The processor takes the count modulo 32, or 64 for operands of 8 bytes (Intel SDM, volume 2, SAL/SHR).
+    /// The language has no such operation, so that a shift by a register is not followed.
+    pub(super) fn shift(&mut self, op: BinaryOp) {
+        let count_mask = if self.width(0) == 8 { 63 } else { 31 };
+        match self.operand(1) {
+            Value::Const(count) => self.arithmetic(op, Value::Const(count & count_mask)),
+            _ => self.assign(0, Value::Unknown),
+        }
+        self.out.push(Effect::ClobberFlags);
+    }
+
     pub(super) fn step(&mut self, op: BinaryOp) {
         self.arithmetic(op, Value::Const(1));
         self.out.push(Effect::ClobberFlags);

@@ -37,7 +37,7 @@ fn moves() {
     let address = Address { displacement: 0x1017, ..Address::default() };
     assert_eq!(model(64, b"\x48\x8d\x05\x10\0\0\0"), set(Value::Address(address), 8));
     // mov %gs:0x10,%eax
-    let from = Address { displacement: 16, segment: true, ..Address::default() };
+    let from = Address { displacement: 16, segment: Some(crate::Segment::Gs), ..Address::default() };
     let load = Value::Load { from, width: 4 };
     assert_eq!(model(32, b"\x65\xa1\x10\0\0\0"), set(load, 4));
     // xchg %edi,%ebx
@@ -278,4 +278,34 @@ fn memory_that_is_read_and_written() {
     // add 4(%eax),%ecx reads its operand, and add %ecx,4(%eax) writes it.
     assert_eq!(model(32, b"\x03\x48\x04")[0].memory_read().count(), 1);
     assert_eq!(model(32, b"\x01\x48\x04")[0].memory_written(), Some(Memory::At(at(EAX, 4), 4)));
+}
+
+#[test]
+fn what_only_computes() {
+    let computes = |bytes: &[u8]| super::super::computes::only_computes(32, bytes);
+    // mov (%eax),%ecx; lea 4(%eax),%ecx; cmpl $0,(%eax); test %eax,%ecx; sete %al; cmove %ecx,%eax; nopl (%eax)
+    let plain: [&[u8]; 7] = [
+        b"\x8b\x08",
+        b"\x8d\x48\x04",
+        b"\x83\x38\0",
+        b"\x85\xc1",
+        b"\x0f\x94\xc0",
+        b"\x0f\x44\xc1",
+        b"\x0f\x1f\0",
+    ];
+    assert!(plain.iter().all(|bytes| computes(bytes)));
+    // mov %ecx,(%eax); xchg %ecx,(%eax); lock addl $0,(%esp); sete (%eax); mov %cr3,%eax; mov %ds,%eax; div %ecx
+    let others: [&[u8]; 7] = [
+        b"\x89\x08",
+        b"\x87\x08",
+        b"\xf0\x83\x04\x24\0",
+        b"\x0f\x94\0",
+        b"\x0f\x20\xd8",
+        b"\x8c\xd8",
+        b"\xf7\xf1",
+    ];
+    assert!(!others.iter().any(|bytes| computes(bytes)));
+    // sti; cld; rdtsc; mfence; push %eax; pop %eax; cpuid
+    let others: [&[u8]; 7] = [b"\xfb", b"\xfc", b"\x0f\x31", b"\x0f\xae\xf0", b"\x50", b"\x58", b"\x0f\xa2"];
+    assert!(!others.iter().any(|bytes| computes(bytes)));
 }
