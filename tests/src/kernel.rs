@@ -142,6 +142,11 @@ impl KernelTest<'_> {
         self.scenario("smp", Some(kernel), &["--cpus", "2"])
     }
 
+    /// The same, and a module that needs more than what `dummy.ko` imports.
+    pub fn modules(&mut self, kernel: &Kernel) -> Scenario {
+        self.scenario("modules", Some(kernel), &["--cpus", "2"])
+    }
+
     /// stress-ng.
     pub fn stress(&mut self) -> Scenario {
         self.scenario("stress", None, &[])

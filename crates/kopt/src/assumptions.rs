@@ -12,7 +12,7 @@ use kcfg::graph::{Graph, Life, Terminator};
 use kcfg::special::{RootReason, World, is_retpoline};
 use serde::Serialize;
 
-use crate::PassReport;
+use crate::{PassReport, exports};
 
 /// Something that a removal depends on and that the objects do not prove.
 #[derive(Debug, Serialize)]
@@ -227,6 +227,18 @@ pub const ALL: &[Assumption] = &[
         guards: &[WEB_KERNEL],
         applies: |graph, _| {
             is_kernel(graph) && !graph.roots.iter().any(|root| root.reason == RootReason::Exported)
+        },
+    },
+    Assumption {
+        name: "names-that-are-looked-up-are-strings",
+        says: "What the kernel or a module looks up by name among what is exported stands in its data as a string that ends \
+               with a zero byte, or among the type ids for BPF programs.",
+        applied_in: "crates/kopt/src/exports.rs",
+        guards: &["crates/kopt/tests/filetests/main.rs: exports"],
+        applies: |_, reports| {
+            reports
+                .iter()
+                .any(|report| report.pass == "exports" && report.counts.contains_key(exports::REMOVED))
         },
     },
     Assumption {
