@@ -10,9 +10,11 @@ pub mod assumptions;
 pub mod exercise;
 pub mod explain;
 pub mod freeze;
+pub mod icf;
 pub mod instrument;
 pub mod layout;
 mod names;
+mod ran;
 pub mod reach;
 pub mod report;
 pub mod rounds;
@@ -34,6 +36,8 @@ pub enum Pass {
     Syscalls,
     /// [`reach`]
     Reach,
+    /// [`icf`]
+    Icf,
     /// [`layout`](mod@layout)
     Layout,
     /// [`instrument`]
@@ -55,14 +59,22 @@ pub struct Options {
 
 impl Pass {
     /// Every pass, in the order in which they are useful.
-    pub const ALL: &[Pass] =
-        &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Exercise, Pass::Freeze, Pass::Layout];
+    pub const ALL: &[Pass] = &[
+        Pass::Syscalls,
+        Pass::Reach,
+        Pass::Icf,
+        Pass::Instrument,
+        Pass::Exercise,
+        Pass::Freeze,
+        Pass::Layout,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Pass::Syscalls => "syscalls",
             Pass::Reach => "reach",
+            Pass::Icf => "icf",
             Pass::Layout => "layout",
             Pass::Instrument => "instrument",
             Pass::Exercise => "exercise",
@@ -73,7 +85,7 @@ impl Pass {
     /// Whether it removes code or data, or references to them.
     pub fn removes(self) -> bool {
         match self {
-            Pass::Syscalls | Pass::Reach => true,
+            Pass::Syscalls | Pass::Reach | Pass::Icf => true,
             Pass::Instrument | Pass::Exercise | Pass::Freeze | Pass::Layout => false,
         }
     }
@@ -83,6 +95,7 @@ impl Pass {
         match self {
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Reach => reach::run(graph),
+            Pass::Icf => icf::run(graph, plan),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

@@ -89,6 +89,11 @@ fn reach() {
 }
 
 #[test]
+fn icf() {
+    check(Pass::Icf);
+}
+
+#[test]
 fn exercise() {
     check(Pass::Exercise);
 }
