@@ -11,9 +11,11 @@ pub mod exercise;
 pub mod explain;
 pub mod exports;
 pub mod freeze;
+pub mod icf;
 pub mod instrument;
 pub mod layout;
 mod names;
+mod ran;
 pub mod reach;
 pub mod report;
 pub mod rounds;
@@ -37,6 +39,8 @@ pub enum Pass {
     Syscalls,
     /// [`reach`]
     Reach,
+    /// [`icf`]
+    Icf,
     /// [`layout`](mod@layout)
     Layout,
     /// [`instrument`]
@@ -62,6 +66,7 @@ impl Pass {
         Pass::Exports,
         Pass::Syscalls,
         Pass::Reach,
+        Pass::Icf,
         Pass::Instrument,
         Pass::Exercise,
         Pass::Freeze,
@@ -74,6 +79,7 @@ impl Pass {
             Pass::Exports => "exports",
             Pass::Syscalls => "syscalls",
             Pass::Reach => "reach",
+            Pass::Icf => "icf",
             Pass::Layout => "layout",
             Pass::Instrument => "instrument",
             Pass::Exercise => "exercise",
@@ -84,7 +90,7 @@ impl Pass {
     /// Whether it removes code or data, or references to them.
     pub fn removes(self) -> bool {
         match self {
-            Pass::Exports | Pass::Syscalls | Pass::Reach => true,
+            Pass::Exports | Pass::Syscalls | Pass::Reach | Pass::Icf => true,
             Pass::Instrument | Pass::Exercise | Pass::Freeze | Pass::Layout => false,
         }
     }
@@ -95,6 +101,7 @@ impl Pass {
             Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Reach => reach::run(graph),
+            Pass::Icf => icf::run(graph, plan),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

@@ -77,13 +77,14 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with = "objects")]
     pub modules: Option<PathBuf>,
 
-    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach, exports before them
-    /// where modules are listed, and layout where the plan has an order]
+    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach,icf, exports before
+    /// them where modules are listed, and layout where the plan has an order]
     ///
-    /// exports removes the exports that no module of --modules uses; syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
-    /// instrument makes every block record that it ran, for `coverage kcore`; layout puts code in the order that
-    /// `reorder` decided; freeze puts code and data that the plan has under `frozen` into sections of their own. Passes that
-    /// remove go first. exercise edits everything and changes nothing, to test kshrink.
+    /// exports removes the exports that no module of --modules uses; syscalls redirects the system calls that no program
+    /// makes; reach removes what nothing reaches; icf makes one of identical functions, except where addresses may be
+    /// compared; instrument makes every block record that it ran, for `coverage kcore`; layout puts code in the order
+    /// that `reorder` decided; freeze puts code and data that the plan has under `frozen` into sections of their own.
+    /// Passes that remove go first. exercise edits everything and changes nothing, to test kshrink.
     #[arg(long, value_name = "LIST", value_parser = parse_passes)]
     passes: Option<PassList>,
 
@@ -154,7 +155,11 @@ impl Arguments {
                 let exports = plan.exports.is_some() || self.modules.is_some();
                 let exports = exports.then_some(Pass::Exports);
                 let layout = plan.order.is_some().then_some(Pass::Layout);
-                Ok(exports.into_iter().chain([Pass::Syscalls, Pass::Reach]).chain(layout).collect())
+                Ok(exports
+                    .into_iter()
+                    .chain([Pass::Syscalls, Pass::Reach, Pass::Icf])
+                    .chain(layout)
+                    .collect())
             }
         }
     }

@@ -171,6 +171,22 @@ impl<'g> Editor<'g> {
         self.moves.note(of, Move::Start(by));
     }
 
+    /// Redirects everything that refers to a place in a node to the same place in another one that holds the same, except
+    /// for entries of tables whose site is there. What was redirected is to be removed. The other one must not be
+    /// redirected itself.
+    pub fn merge(&mut self, of: NodeId, into: NodeId) {
+        debug_assert!(self.graph.node(of).size == self.graph.node(into).size, "they hold the same");
+        self.moves.note(of, Move::Merged(into));
+    }
+
+    /// Makes a block jump to another place instead of what it did. The block must not be [`Block::fixed`].
+    pub fn jump_instead(&mut self, id: NodeId, to: NodeId) {
+        self.edit_block(id, Contents::default(), &[]);
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+            block.end = Terminator::Jump(Dest { target: Target::Node(to), offset: 0 });
+        }
+    }
+
     /// Moves nodes behind all others of a section, in this order. What is glued together has to move together. Of a node
     /// that was split, or that a block was added in front of, the listed parts move and no others.
     pub fn place(&mut self, nodes: &[NodeId], section: SectionId) {

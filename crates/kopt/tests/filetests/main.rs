@@ -94,6 +94,11 @@ fn exports() {
 }
 
 #[test]
+fn icf() {
+    check(Pass::Icf);
+}
+
+#[test]
 fn exercise() {
     check(Pass::Exercise);
 }
