@@ -13,7 +13,7 @@ pub mod exports;
 pub mod freeze;
 pub mod instrument;
 pub mod layout;
-mod names;
+pub mod names;
 pub mod reach;
 pub mod report;
 pub mod rounds;
