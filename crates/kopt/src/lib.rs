@@ -14,7 +14,7 @@ pub mod freeze;
 pub mod icf;
 pub mod instrument;
 pub mod layout;
-mod names;
+pub mod names;
 mod ran;
 pub mod reach;
 pub mod report;
