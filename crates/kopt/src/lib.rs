@@ -11,6 +11,7 @@ pub mod exercise;
 pub mod explain;
 pub mod freeze;
 pub mod icf;
+pub mod initmotion;
 pub mod instrument;
 pub mod layout;
 mod names;
@@ -38,6 +39,8 @@ pub enum Pass {
     Reach,
     /// [`icf`]
     Icf,
+    /// [`initmotion`]
+    InitMotion,
     /// [`layout`](mod@layout)
     Layout,
     /// [`instrument`]
@@ -63,6 +66,7 @@ impl Pass {
         Pass::Syscalls,
         Pass::Reach,
         Pass::Icf,
+        Pass::InitMotion,
         Pass::Instrument,
         Pass::Exercise,
         Pass::Freeze,
@@ -75,6 +79,7 @@ impl Pass {
             Pass::Syscalls => "syscalls",
             Pass::Reach => "reach",
             Pass::Icf => "icf",
+            Pass::InitMotion => "initmotion",
             Pass::Layout => "layout",
             Pass::Instrument => "instrument",
             Pass::Exercise => "exercise",
@@ -86,7 +91,7 @@ impl Pass {
     pub fn removes(self) -> bool {
         match self {
             Pass::Syscalls | Pass::Reach | Pass::Icf => true,
-            Pass::Instrument | Pass::Exercise | Pass::Freeze | Pass::Layout => false,
+            Pass::InitMotion | Pass::Instrument | Pass::Exercise | Pass::Freeze | Pass::Layout => false,
         }
     }
 
@@ -96,6 +101,7 @@ impl Pass {
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Reach => reach::run(graph),
             Pass::Icf => icf::run(graph, plan),
+            Pass::InitMotion => initmotion::run(graph),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

@@ -70,14 +70,14 @@ pub struct Arguments {
     #[arg(long, value_name = "COMMAND", group = "task", conflicts_with = "strict")]
     pub bisect: Option<String>,
 
-    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach,icf, and layout where
-    /// the plan has an order]
+    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach,icf,initmotion, and layout
+    /// where the plan has an order]
     ///
     /// syscalls redirects the system calls that no program makes; reach removes what nothing reaches; icf makes one of
-    /// identical functions, except where addresses may be compared; instrument makes every block record that it ran, for
-    /// `coverage kcore`; layout puts code in the order that `reorder` decided; freeze puts code and data that the plan has
-    /// under `frozen` into sections of their own. Passes that remove go first. exercise edits everything and changes
-    /// nothing, to test kshrink.
+    /// identical functions, except where addresses may be compared; initmotion lets the kernel free what only its
+    /// initialization uses; instrument makes every block record that it ran, for `coverage kcore`; layout puts code in the
+    /// order that `reorder` decided; freeze puts code and data that the plan has under `frozen` into sections of their own.
+    /// Passes that remove go first. exercise edits everything and changes nothing, to test kshrink.
     #[arg(long, value_name = "LIST", value_parser = parse_passes)]
     passes: Option<PassList>,
 
@@ -138,7 +138,7 @@ impl Arguments {
             Some(PassList(passes)) => passes.clone(),
             None => {
                 let layout = plan.order.is_some().then_some(Pass::Layout);
-                [Pass::Syscalls, Pass::Reach, Pass::Icf].into_iter().chain(layout).collect()
+                [Pass::Syscalls, Pass::Reach, Pass::Icf, Pass::InitMotion].into_iter().chain(layout).collect()
             }
         }
     }
