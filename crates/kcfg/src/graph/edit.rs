@@ -154,6 +154,15 @@ impl<'g> Editor<'g> {
         self.moves.note(id, Move::Within(moved.to_vec()));
     }
 
+    /// Gives data other contents of the same size. That of zero-initialised data, which has none, has to move to a section
+    /// with bytes.
+    pub fn set_bytes(&mut self, id: NodeId, contents: Contents) {
+        debug_assert!(
+            self.graph.chunk(id).is_some() && self.graph.node(id).size == contents.bytes.len() as u32
+        );
+        self.set_contents(id, contents);
+    }
+
     /// Puts instructions in front of those of a block. Uses of the block refer to them, but for entries of tables about
     /// its first instruction. The block must not be [`Block::fixed`].
     pub fn prepend(&mut self, id: NodeId, front: Contents) {

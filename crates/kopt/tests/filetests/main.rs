@@ -99,6 +99,11 @@ fn icf() {
 }
 
 #[test]
+fn initmotion() {
+    check(Pass::InitMotion);
+}
+
+#[test]
 fn exercise() {
     check(Pass::Exercise);
 }
