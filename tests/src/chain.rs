@@ -20,10 +20,10 @@ const REWRITE_LIMIT: Duration = Duration::from_secs(60);
 /// Passes that remove, one behind the other.
 pub const FOLDED: &str = "reach,icf";
 /// Passes that remove what can be removed, and put the rest of the code in a random order.
-pub const SHUFFLED: &str = "reach,icf,layout";
+pub const SHUFFLED: &str = "reach,icf,merge,layout";
 /// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores
 /// are to absolute addresses, as they may be in a kernel.
-pub const INSTRUMENTED: &str = "reach,instrument,layout";
+pub const INSTRUMENTED: &str = "reach,merge,instrument,layout";
 /// Passes that make every kind of edit (see `kopt::exercise`): blocks split and added, functions moved, dead registers
 /// overwritten. It adds stores to absolute addresses, as [`INSTRUMENTED`] does.
 pub const EXERCISED: &str = "reach,exercise,layout";
@@ -142,7 +142,8 @@ impl Chain {
     /// Rewrites the objects of a program into one, whatever the rewriter says. The pass `layout` gets a random order.
     pub fn attempt_rewrite(&mut self, output: &str, objects: &[&str], entry: &str, passes: &str) -> Outcome {
         let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
-        let mut run = run.args(["--passes", passes, "--emit-object", output]).limit(REWRITE_LIMIT);
+        let mut run =
+            run.args(["--passes", passes, "--merge", "all", "--emit-object", output]).limit(REWRITE_LIMIT);
         if passes.ends_with(",layout") {
             let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
             let plan = order::random(paths.iter().map(PathBuf::as_path), objects.len() as u64);

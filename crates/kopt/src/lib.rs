@@ -12,9 +12,11 @@ pub mod explain;
 pub mod exports;
 pub mod freeze;
 pub mod icf;
+mod identical;
 pub mod initmotion;
 pub mod instrument;
 pub mod layout;
+pub mod merge;
 pub mod names;
 mod ran;
 pub mod reach;
@@ -44,6 +46,8 @@ pub enum Pass {
     Icf,
     /// [`initmotion`]
     InitMotion,
+    /// [`merge`]
+    Merge,
     /// [`layout`](mod@layout)
     Layout,
     /// [`instrument`]
@@ -76,6 +80,30 @@ pub struct Options {
     pub assume_complete: bool,
     /// Check the invariants of the graph after every step ([`Graph::verify`]).
     pub verify: bool,
+    /// Which identical blocks pass `merge` may merge.
+    pub merge: Scope,
+    /// What is to be made small.
+    pub optimize_for: OptimizeFor,
+}
+
+/// Which code a pass may make slower.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// What did not run in the traces of the plan; nothing if it has none.
+    #[default]
+    Cold,
+    /// All.
+    All,
+}
+
+/// What is to be made small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptimizeFor {
+    /// The memory that code and data take.
+    #[default]
+    Memory,
+    /// The compressed image.
+    Image,
 }
 
 impl Pass {
@@ -86,6 +114,7 @@ impl Pass {
         Pass::Reach,
         Pass::Icf,
         Pass::InitMotion,
+        Pass::Merge,
         Pass::Instrument,
         Pass::Exercise,
         Pass::Freeze,
@@ -141,6 +170,12 @@ impl Pass {
                 false,
                 Runs::Always,
             ),
+            Pass::Merge => facts(
+                "merge",
+                "makes one of identical blocks that did not run, or of all with --merge all",
+                false,
+                Runs::WithPlan(|plan| plan.coverage.is_some()),
+            ),
             Pass::Instrument => facts(
                 "instrument",
                 "makes every block record that it ran, for `coverage kcore`",
@@ -176,6 +211,7 @@ impl Pass {
             Pass::Reach => reach::run(graph),
             Pass::Icf => icf::run(graph, plan),
             Pass::InitMotion => initmotion::run(graph),
+            Pass::Merge => merge::run(graph, plan, options),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

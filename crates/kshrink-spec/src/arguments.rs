@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use kcli::Failure;
-use kopt::{Options, Pass};
+use kopt::{OptimizeFor, Options, Pass, Scope};
 use kplan::Plan;
 
 /// Removes from a Linux kernel what its device does not need, and relinks it
@@ -85,6 +85,16 @@ pub struct Arguments {
     #[arg(long)]
     pub assume_complete: bool,
 
+    /// Which identical blocks pass merge makes one of, at the price of jumps: `cold`, what did not run in the traces of
+    /// the plan (nothing, if it has none), or `all`
+    #[arg(long, value_name = "WHAT", default_value = "cold", value_parser = parse_scope)]
+    pub merge: Scope,
+
+    /// What to make small: `memory`, what code and data take, or `image`, the compressed image, which merging blocks
+    /// does not make smaller
+    #[arg(long, value_name = "WHAT", default_value = "memory", value_parser = parse_optimize_for)]
+    pub optimize_for: OptimizeFor,
+
     /// Check the graph after every pass: for whoever works on kshrink
     #[arg(long)]
     pub verify: bool,
@@ -155,7 +165,12 @@ impl Arguments {
 
     /// The options of the passes.
     pub fn options(&self) -> Options {
-        Options { assume_complete: self.assume_complete, verify: self.verify }
+        Options {
+            assume_complete: self.assume_complete,
+            verify: self.verify,
+            merge: self.merge,
+            optimize_for: self.optimize_for,
+        }
     }
 }
 
@@ -179,4 +194,20 @@ fn parse_passes(list: &str) -> Result<PassList, String> {
         return Ok(PassList(Vec::new()));
     }
     list.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(PassList)
+}
+
+fn parse_scope(name: &str) -> Result<Scope, String> {
+    match name {
+        "cold" => Ok(Scope::Cold),
+        "all" => Ok(Scope::All),
+        _ => Err("expected `cold` or `all`".to_owned()),
+    }
+}
+
+fn parse_optimize_for(name: &str) -> Result<OptimizeFor, String> {
+    match name {
+        "memory" => Ok(OptimizeFor::Memory),
+        "image" => Ok(OptimizeFor::Image),
+        _ => Err("expected `memory` or `image`".to_owned()),
+    }
 }

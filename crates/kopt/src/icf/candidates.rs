@@ -2,11 +2,12 @@
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
-use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::edges::Edges;
 use kcfg::graph::{Graph, Life, Role, SymbolPlace};
 use kcfg::index::{FunctionId, NodeId};
 use kcfg::special::TableKind;
 
+use crate::identical::entries;
 use crate::layout;
 
 /// The classes of code that is folded: the kernel asks of no address whether it lies in the first, and nothing but init
@@ -35,17 +36,6 @@ impl Candidate {
     pub fn size(&self, graph: &Graph) -> u32 {
         self.blocks.iter().map(|&block| graph.node(block).size + graph.branch_len(block)).sum()
     }
-}
-
-/// The entries of weak tables about a block.
-pub fn entries(edges: &Edges<'_>, block: NodeId) -> Vec<NodeId> {
-    let mut entries = Vec::new();
-    edges.for_each(block, |edge| {
-        if let (EdgeKind::Site, Destination::Node(entry)) = (edge.kind, edge.to) {
-            entries.push(entry);
-        }
-    });
-    entries
 }
 
 /// The functions that may be folded, in their order.

@@ -2,7 +2,7 @@
 Pass `icf`: identical functions become one (duplicate procedures of Chanet et al. 2007, section 2.4).
 
 Two functions are identical if their blocks have the same bytes and end in the same way, and if all that they refer to,
-call and jump to is the same or again identical ([`classes`]). Of each class one function stays. What called or jumped to
+call and jump to is the same or again identical ([`crate::identical`]). Of each class one function stays. What called or jumped to
 another one now calls or jumps to it, and it has the names of all.
 
 C compares the addresses of functions, so that a function whose address anything takes keeps one of its own. It may be
@@ -16,8 +16,6 @@ because the kernel asks of an address whether it lies in the others.
 */
 
 mod candidates;
-mod classes;
-mod contents;
 
 use std::cmp::Reverse;
 
@@ -27,6 +25,7 @@ use kcfg::index::NodeId;
 use kisa::{Branch, BranchKind};
 use kplan::Plan;
 
+use crate::identical::{self, entries};
 use crate::ran::Ran;
 use crate::report::PassReport;
 use candidates::Candidate;
@@ -36,12 +35,14 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let mut report = PassReport::new("icf");
     let edges = Edges::of(graph);
     let candidates = candidates::find(graph, &edges);
-    let classes = classes::of(graph, &edges, &candidates);
+    let pieces: Vec<&[NodeId]> = candidates.iter().map(|candidate| candidate.blocks.as_slice()).collect();
+    let classes = identical::classes(graph, &edges, &pieces);
     let shortest = jump_length(graph);
     let ran = Ran::of(graph, plan);
     let mut gone: Vec<NodeId> = Vec::new();
     let mut folds: Vec<Fold<'_>> = Vec::new();
     for class in &classes {
+        let class: Vec<&Candidate> = class.iter().map(|&member| &candidates[member]).collect();
         let stays = *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
         for &folded in class.iter().filter(|&&member| member.function != stays.function) {
             let jumps = folded.is_address_taken;
@@ -52,7 +53,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
                 continue;
             }
             gone.extend(folded.blocks.iter().skip(usize::from(jumps)));
-            gone.extend(folded.blocks.iter().flat_map(|&block| candidates::entries(&edges, block)));
+            gone.extend(folded.blocks.iter().flat_map(|&block| entries(&edges, block)));
             folds.push(Fold { folded, stays, jumps });
         }
     }

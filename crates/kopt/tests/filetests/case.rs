@@ -1,6 +1,6 @@
 //! A file of the tests, taken apart.
 
-use kopt::{Options, Pass};
+use kopt::{OptimizeFor, Options, Pass, Scope};
 use kplan::Plan;
 
 /// What begins a part.
@@ -79,6 +79,8 @@ impl<'t> Case<'t> {
                 ("passes", _) => self.passes = words().map(|name| name.parse()).collect::<Result<_, _>>()?,
                 ("modules", "yes") => self.modules = true,
                 ("assume-complete", "yes") => self.options.assume_complete = true,
+                ("merge", "all") => self.options.merge = Scope::All,
+                ("optimize-for", "image") => self.options.optimize_for = OptimizeFor::Image,
                 _ => return Err(format!("the setting `{line}` is not known; the head of main.rs lists all")),
             }
         }

@@ -8,7 +8,9 @@ Passes shown by small programs, one file each: assembly, what the passes are tol
 entries: main            functions that enter a user program, or
 modules: yes             a kernel has loadable modules
 passes: syscalls, reach  those to run; without this line, the one that the directory is named after
-assume-complete: yes     as the option of kshrink-spec
+assume-complete: yes     as the option of kshrink-spec; so are
+merge: all
+optimize-for: image
 
 === a.s                  assembly of i386; each part of this kind is an object
 === kernel.lds           the linker script: the objects are those of a kernel
@@ -101,6 +103,11 @@ fn icf() {
 #[test]
 fn initmotion() {
     check(Pass::InitMotion);
+}
+
+#[test]
+fn merge() {
+    check(Pass::Merge);
 }
 
 #[test]

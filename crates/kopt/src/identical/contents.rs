@@ -1,4 +1,4 @@
-//! What a function holds, written down so that functions that hold the same are equal.
+//! What a piece of code holds, written down so that pieces that hold the same are equal.
 
 use goblin::elf::section_header::{SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
@@ -8,29 +8,29 @@ use kcfg::index::{NodeId, TableId};
 use kcfg::special::Rule;
 use rustc_hash::FxHashMap;
 
-use super::candidates::{self, Candidate};
+use super::entries;
 
-/// What a function holds.
+/// What a piece of code holds.
 #[derive(PartialEq, Eq, Hash)]
 pub struct Contents {
-    /// All of it, but for which candidates it refers to.
+    /// All of it, but for which pieces it refers to.
     shape: Vec<u8>,
-    /// The candidates that it calls and jumps to, in order, as indices.
+    /// The pieces that it calls and goes to, in order, as indices.
     pub targets: Vec<usize>,
 }
 
 impl Contents {
-    /// All of it, but for which candidates it refers to.
+    /// All of it, but for which pieces it refers to.
     pub fn shape(&self) -> &[u8] {
         &self.shape
     }
 }
 
-/// Reads functions.
+/// Reads pieces of code.
 pub struct Reader<'g> {
     graph: &'g Graph,
     edges: &'g Edges<'g>,
-    /// For each block of a candidate, the index of that and of the block in it.
+    /// For each block of a piece, the index of that and of the block in it.
     places: FxHashMap<NodeId, (usize, usize)>,
     /// Constants by what they hold, and of each that was met its number.
     constants: FxHashMap<Vec<u8>, usize>,
@@ -38,28 +38,29 @@ pub struct Reader<'g> {
 }
 
 impl<'g> Reader<'g> {
-    /// A reader of candidates.
-    pub fn new(graph: &'g Graph, edges: &'g Edges<'g>, candidates: &[Candidate]) -> Reader<'g> {
+    /// A reader of these pieces.
+    pub fn new(graph: &'g Graph, edges: &'g Edges<'g>, pieces: &[&[NodeId]]) -> Reader<'g> {
         let mut places = FxHashMap::default();
-        for (i, candidate) in candidates.iter().enumerate() {
-            places.extend(candidate.blocks.iter().enumerate().map(|(number, &block)| (block, (i, number))));
+        for (i, piece) in pieces.iter().enumerate() {
+            places.extend(piece.iter().enumerate().map(|(number, &block)| (block, (i, number))));
         }
         Reader { graph, edges, places, constants: FxHashMap::default(), numbers: FxHashMap::default() }
     }
 
-    /// What a candidate holds.
-    pub fn read(&mut self, candidate: &Candidate) -> Contents {
+    /// What a piece holds.
+    pub fn read(&mut self, piece: &[NodeId]) -> Contents {
         let graph = self.graph;
-        let tables = candidate.blocks.iter().filter_map(|&block| match graph.block(block)?.end {
+        let tables = piece.iter().filter_map(|&block| match graph.block(block)?.end {
             Terminator::Switch(table) => Some(table),
             _ => None,
         });
         let tables: Vec<TableId> = tables.collect();
         let mut writer = Writer { reader: self, tables: &tables, shape: Vec::new(), targets: Vec::new() };
         // A part that shares the frame of another function is no function of its own.
-        let is_cold = graph.function(candidate.function).name.contains(".cold");
+        let function = piece.first().and_then(|&block| graph.function_of(block));
+        let is_cold = function.is_some_and(|function| graph.function(function).name.contains(".cold"));
         writer.number(u64::from(is_cold));
-        for &block in &candidate.blocks {
+        for &block in piece {
             writer.block(block);
         }
         for &table in &tables {
@@ -88,7 +89,7 @@ impl<'g> Reader<'g> {
             writer.number(u64::from(section.align));
             writer.number(section.entsize);
             writer.contents(id);
-            // A branch to a candidate is one to that very function here.
+            // A branch to a piece is one to that very piece here.
             let Writer { mut shape, targets, .. } = writer;
             targets.iter().for_each(|&target| shape.extend((target as u64).to_le_bytes()));
             let next = self.constants.len();
@@ -101,7 +102,7 @@ impl<'g> Reader<'g> {
 
 struct Writer<'r, 'g> {
     reader: &'r mut Reader<'g>,
-    /// The jump tables of the function.
+    /// The jump tables of the piece.
     tables: &'r [TableId],
     shape: Vec<u8>,
     targets: Vec<usize>,
@@ -143,8 +144,8 @@ impl Writer<'_, '_> {
             Terminator::Return => self.end(9, None),
             Terminator::Unreachable => self.end(10, None),
         }
-        let entries = candidates::entries(self.reader.edges, id);
-        let entries: Vec<NodeId> = entries.into_iter().filter(|&entry| graph.node(entry).live).collect();
+        let entries: Vec<NodeId> =
+            entries(self.reader.edges, id).into_iter().filter(|&entry| graph.node(entry).live).collect();
         self.number(entries.len() as u64);
         for entry in entries {
             let kind = graph.chunk(entry).and_then(|chunk| match chunk.life {
@@ -204,7 +205,7 @@ impl Writer<'_, '_> {
         self.target(target, addend, is_way);
     }
 
-    /// What is referred to. Functions that may be identical are the same only for ways of control (`is_way`).
+    /// What is referred to. Pieces that may be identical are the same only for ways of control (`is_way`).
     fn target(&mut self, target: Target, addend: i64, is_way: bool) {
         let graph = self.reader.graph;
         let own_name = match target {
@@ -220,13 +221,13 @@ impl Writer<'_, '_> {
             (Target::Node(node), None) => (1, node.get(), addend),
             (_, Some((node, inside))) => {
                 let addend = addend + i64::from(inside);
-                let candidate = self.reader.places.get(&node).filter(|_| is_way).copied();
+                let piece = self.reader.places.get(&node).filter(|_| is_way).copied();
                 let table = self.tables.iter().position(|&table| {
                     let table = &graph.tables[table.get()];
                     table.chunk == node && i64::from(table.range.start) == addend
                 });
-                if let Some((candidate, block)) = candidate {
-                    self.targets.push(candidate);
+                if let Some((piece, block)) = piece {
+                    self.targets.push(piece);
                     (2, block, addend)
                 } else if let Some(table) = table {
                     (3, table, 0)

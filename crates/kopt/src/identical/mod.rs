@@ -1,0 +1,64 @@
+/*!
+Identical pieces of code, by partition refinement.
+
+A piece is a list of blocks: a function, or one block. At first, pieces are in one class if all is equal but for which
+pieces they go to and call. A class is then divided by the classes of those, until nothing is left to divide. This finds
+the coarsest partition that is stable, so that functions that call themselves or one another, and loops, are found
+identical, too.
+*/
+
+mod contents;
+
+use indexmap::IndexMap;
+use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::graph::Graph;
+use kcfg::index::NodeId;
+use rustc_hash::FxBuildHasher;
+
+use contents::{Contents, Reader};
+
+/// The classes of more than one piece, as indices in rising order.
+pub fn classes(graph: &Graph, edges: &Edges<'_>, pieces: &[&[NodeId]]) -> Vec<Vec<usize>> {
+    let mut reader = Reader::new(graph, edges, pieces);
+    let all: Vec<Contents> = pieces.iter().map(|piece| reader.read(piece)).collect();
+    let mut classes = number(all.iter().map(|contents| (contents.shape(), contents.targets.len())));
+    loop {
+        let before = count(&classes);
+        let keys = all.iter().zip(&classes).map(|(contents, &own)| {
+            let targets: Vec<usize> = contents.targets.iter().map(|&target| classes[target]).collect();
+            (own, targets)
+        });
+        classes = number(keys);
+        if count(&classes) == before {
+            break;
+        }
+    }
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); count(&classes)];
+    for (piece, &class) in classes.iter().enumerate() {
+        members[class].push(piece);
+    }
+    members.retain(|class| class.len() > 1);
+    members
+}
+
+/// The entries of weak tables about a block.
+pub fn entries(edges: &Edges<'_>, block: NodeId) -> Vec<NodeId> {
+    let mut entries = Vec::new();
+    edges.for_each(block, |edge| {
+        if let (EdgeKind::Site, Destination::Node(entry)) = (edge.kind, edge.to) {
+            entries.push(entry);
+        }
+    });
+    entries
+}
+
+/// For each key a number: the same for equal keys, from 0 in the order in which they come.
+fn number<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+    let mut numbers: IndexMap<K, (), FxBuildHasher> = IndexMap::default();
+    keys.map(|key| numbers.insert_full(key, ()).0).collect()
+}
+
+/// How many classes there are.
+fn count(classes: &[usize]) -> usize {
+    classes.iter().max().map_or(0, |last| last + 1)
+}

@@ -1,0 +1,141 @@
+//! Which of the identical blocks are worth to be merged.
+//!
+//! A block that goes saves its bytes, and those of the branch at its end. Whatever went to it and stays now needs a
+//! jump where it fell through, and a longer branch where a short one reached. So blocks that follow one another go
+//! together or not at all: within, nothing has to be redirected.
+
+use kcfg::graph::{Dest, Graph, Terminator};
+use kcfg::index::NodeId;
+use kisa::{Branch, BranchKind};
+use rustc_hash::FxHashMap;
+
+/// Takes out, of pairs of a block and its twin that stays, those that would not make the code smaller.
+pub fn worthwhile(graph: &Graph, twins: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, NodeId)> {
+    let prices = Prices::of(graph);
+    let mut twin_of: FxHashMap<NodeId, NodeId> = twins.iter().copied().collect();
+    let mut order: Vec<NodeId> = twins.iter().map(|&(block, _)| block).collect();
+    order.sort_unstable();
+    loop {
+        let before = twin_of.len();
+        // A block at which others enter stays if that costs less than to redirect them.
+        for &block in &order {
+            if !twin_of.contains_key(&block) {
+                continue;
+            }
+            let goes = |node: NodeId| twin_of.contains_key(&node);
+            let entering = prices.entering(block, goes);
+            let behind: u32 = prices
+                .ways_out(block)
+                .iter()
+                .filter(|way| goes(way.to) && way.to != block)
+                .map(|way| way.price)
+                .sum();
+            if entering > prices.size(graph, block) + behind {
+                twin_of.remove(&block);
+            }
+        }
+        for group in groups(&prices, &order, &twin_of) {
+            let saved: u32 = group.iter().map(|&block| prices.size(graph, block)).sum();
+            let paid: u32 =
+                group.iter().map(|&block| prices.entering(block, |node| twin_of.contains_key(&node))).sum();
+            if saved <= paid {
+                twin_of.retain(|block, _| !group.contains(block));
+            }
+        }
+        if twin_of.len() == before {
+            break;
+        }
+    }
+    twins.into_iter().filter(|(block, _)| twin_of.contains_key(block)).collect()
+}
+
+/// The blocks that go, in groups of those that lead to one another.
+fn groups(prices: &Prices, order: &[NodeId], twin_of: &FxHashMap<NodeId, NodeId>) -> Vec<Vec<NodeId>> {
+    let mut group_of: FxHashMap<NodeId, usize> = FxHashMap::default();
+    let mut groups: Vec<Vec<NodeId>> = Vec::new();
+    for &first in order.iter().filter(|block| twin_of.contains_key(block)) {
+        if group_of.contains_key(&first) {
+            continue;
+        }
+        let (number, mut group, mut pending) = (groups.len(), Vec::new(), vec![first]);
+        while let Some(block) = pending.pop() {
+            if !twin_of.contains_key(&block) || group_of.insert(block, number).is_some() {
+                continue;
+            }
+            group.push(block);
+            pending.extend(prices.ways_out(block).iter().map(|way| way.to));
+            pending.extend(prices.ways_in(block).iter().map(|way| way.from));
+        }
+        groups.push(group);
+    }
+    groups
+}
+
+/// A way from one block to another, and what it takes in bytes to redirect it.
+#[derive(Clone, Copy)]
+struct Way {
+    from: NodeId,
+    to: NodeId,
+    price: u32,
+}
+
+/// What it takes to redirect every way.
+struct Prices {
+    into: FxHashMap<NodeId, Vec<Way>>,
+    out: FxHashMap<NodeId, Vec<Way>>,
+}
+
+impl Prices {
+    fn of(graph: &Graph) -> Prices {
+        let isa = graph.isa();
+        let jump = Branch { kind: BranchKind::Jump, condition: 0 };
+        let longest = |branch| isa.branch_forms(branch).last().map_or(0, |form| u32::from(form.len));
+        let mut prices = Prices { into: FxHashMap::default(), out: FxHashMap::default() };
+        for from in graph.node_ids().filter(|&id| graph.node(id).live) {
+            let Some(block) = graph.block(from) else { continue };
+            let mut add = |to: NodeId, price: u32| {
+                let way = Way { from, to, price };
+                prices.into.entry(to).or_default().push(way);
+                prices.out.entry(from).or_default().push(way);
+            };
+            let grows = |branch: Branch| longest(branch).saturating_sub(graph.branch_len(from));
+            let target = |dest: &Dest| graph.resolve_node(dest.target);
+            match &block.end {
+                Terminator::FallThrough(next) => add(*next, longest(jump)),
+                Terminator::Jump(dest) => target(dest).into_iter().for_each(|to| add(to, grows(jump))),
+                Terminator::Branch { branch, taken, next } => {
+                    target(taken).into_iter().for_each(|to| add(to, grows(*branch)));
+                    add(*next, longest(jump));
+                }
+                Terminator::Call { next: Some(next) }
+                | Terminator::IndirectCall { next: Some(next) }
+                | Terminator::Trap { next: Some(next) }
+                | Terminator::Patched { next: Some(next) } => add(*next, longest(jump)),
+                Terminator::Switch(table) => {
+                    let slots = graph.slots(*table).iter();
+                    slots.filter_map(|slot| graph.resolve_node(slot.target)).for_each(|to| add(to, 0));
+                }
+                _ => {}
+            }
+        }
+        prices
+    }
+
+    /// What it takes to redirect the ways into a block from blocks that do not go.
+    fn entering(&self, block: NodeId, goes: impl Fn(NodeId) -> bool) -> u32 {
+        self.ways_in(block).iter().filter(|way| !goes(way.from)).map(|way| way.price).sum()
+    }
+
+    fn ways_in(&self, block: NodeId) -> &[Way] {
+        self.into.get(&block).map_or(&[], Vec::as_slice)
+    }
+
+    fn ways_out(&self, block: NodeId) -> &[Way] {
+        self.out.get(&block).map_or(&[], Vec::as_slice)
+    }
+
+    /// What a block takes in bytes, with the branch at its end.
+    fn size(&self, graph: &Graph, block: NodeId) -> u32 {
+        graph.node(block).size + graph.branch_len(block)
+    }
+}
