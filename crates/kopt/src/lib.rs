@@ -16,11 +16,14 @@ pub mod initmotion;
 pub mod instrument;
 pub mod layout;
 pub mod names;
+pub mod params;
 mod ran;
 pub mod reach;
 pub mod report;
+pub mod retained;
 pub mod rounds;
 pub mod syscalls;
+pub mod uses;
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,6 +41,8 @@ pub enum Pass {
     Exports,
     /// [`syscalls`]
     Syscalls,
+    /// [`params`]
+    Params,
     /// [`reach`]
     Reach,
     /// [`icf`]
@@ -83,6 +88,7 @@ impl Pass {
     pub const ALL: &[Pass] = &[
         Pass::Exports,
         Pass::Syscalls,
+        Pass::Params,
         Pass::Reach,
         Pass::Icf,
         Pass::InitMotion,
@@ -128,6 +134,12 @@ impl Pass {
             Pass::Syscalls => {
                 facts("syscalls", "redirects the system calls that no program makes", true, Runs::Always)
             }
+            Pass::Params => facts(
+                "params",
+                "removes the boot parameters that the command line does not name, and sets variables that `cmdline-spec` fixed",
+                true,
+                Runs::WithPlan(|plan| plan.params.is_some()),
+            ),
             Pass::Reach => facts("reach", "removes what nothing reaches", true, Runs::Always),
             Pass::Icf => facts(
                 "icf",
@@ -173,6 +185,7 @@ impl Pass {
         match self {
             Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
+            Pass::Params => params::run(graph, plan),
             Pass::Reach => reach::run(graph),
             Pass::Icf => icf::run(graph, plan),
             Pass::InitMotion => initmotion::run(graph),
