@@ -32,11 +32,8 @@ pub struct Assumption {
 
 /// The assumptions that a run depended on: none if its passes removed and redirected nothing.
 pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
-    let removes = |report: &PassReport| {
-        report.changed()
-            || freezes(report)
-            || moves(report, "functions moved")
-    };
+    let removes =
+        |report: &PassReport| report.changed() || freezes(report) || moves(report, "functions moved");
     if !reports.iter().any(removes) {
         return Vec::new();
     }
@@ -337,6 +334,13 @@ pub const ALL: &[Assumption] = &[
         guards: &[OTHER_COMMAND_LINE],
         applies: |_, reports| removes_parameters(reports),
     },
+    Assumption {
+        name: "switches-have-addresses",
+        says: "Whoever switches a static key, or changes the trampoline of a static call, has its address as a relocation.",
+        applied_in: "crates/kopt/src/keys.rs",
+        guards: &[PATCHED_KERNEL],
+        applies: |_, reports| reports.iter().any(|report| report.pass == "keys" && report.changed()),
+    },
 ];
 
 const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
@@ -347,6 +351,8 @@ const FEATURES: &str = "tests/tests/features.rs: features_survive";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
 const INITMOTION: &str = "crates/kopt/tests/filetests/main.rs: initmotion";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
+const PATCHED_KERNEL: &str =
+    "tests/tests/kernels/parameters.rs: a_kernel_that_patches_itself_for_one_command_line";
 const OTHER_COMMAND_LINE: &str =
     "tests/tests/kernels/parameters.rs: a_kernel_for_one_command_line_says_what_another_asks_for";
 

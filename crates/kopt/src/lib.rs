@@ -14,6 +14,7 @@ pub mod freeze;
 pub mod icf;
 pub mod initmotion;
 pub mod instrument;
+pub mod keys;
 pub mod layout;
 pub mod names;
 pub mod params;
@@ -43,6 +44,8 @@ pub enum Pass {
     Syscalls,
     /// [`params`]
     Params,
+    /// [`keys`]
+    Keys,
     /// [`reach`]
     Reach,
     /// [`icf`]
@@ -89,6 +92,7 @@ impl Pass {
         Pass::Exports,
         Pass::Syscalls,
         Pass::Params,
+        Pass::Keys,
         Pass::Reach,
         Pass::Icf,
         Pass::InitMotion,
@@ -140,6 +144,12 @@ impl Pass {
                 true,
                 Runs::WithPlan(|plan| plan.params.is_some()),
             ),
+            Pass::Keys => facts(
+                "keys",
+                "settles static keys and static calls that nothing switches",
+                true,
+                Runs::Always,
+            ),
             Pass::Reach => facts("reach", "removes what nothing reaches", true, Runs::Always),
             Pass::Icf => facts(
                 "icf",
@@ -186,6 +196,7 @@ impl Pass {
             Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Params => params::run(graph, plan),
+            Pass::Keys => keys::run(graph),
             Pass::Reach => reach::run(graph),
             Pass::Icf => icf::run(graph, plan),
             Pass::InitMotion => initmotion::run(graph),

@@ -85,3 +85,17 @@ fn a_kernel_for_one_command_line_stops_if_it_shall() {
         );
     });
 }
+
+#[test]
+fn a_kernel_that_patches_itself_for_one_command_line() {
+    KernelTest::check("a_kernel_that_patches_itself_for_one_command_line", |test| {
+        let kernel = test.kernel("websmp-i386");
+        let text = plan(&kernel.vmlinux, "console=ttyS0 panic=-1 no_timer_check", &[]);
+        let small = test.rewritten(&kernel, "small", &text, &[]);
+        // Without handlers of parameters, nothing switches some of the static keys.
+        assert!(small.assumptions().contains(&"switches-have-addresses"), "{:?}", small.assumptions());
+        let scenario = test.smp(&kernel);
+        test.passes(&scenario, &small.kernel, &[]);
+        assert_eq!(remarks(&test.console(&small.kernel)), [""; 0]);
+    });
+}

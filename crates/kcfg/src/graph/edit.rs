@@ -116,6 +116,16 @@ impl<'g> Editor<'g> {
         (symbol.kind, symbol.size) = (kind, size);
     }
 
+    /// Makes a patch site that nothing will patch any more an ordinary block: without instructions of its own, and left in
+    /// this way. Nothing but the entry of a table that is about it may know of its bytes.
+    pub fn settle_site(&mut self, id: NodeId, end: Terminator) {
+        self.graph.nodes[id.get()].size = 0;
+        self.set_contents(id, Contents::default());
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+            (block.end, block.fixed) = (end, false);
+        }
+    }
+
     /// Adds a block directly in front of another one, in its section and its function. It takes over the alignment of
     /// the other one. Nothing leads to it until [`Editor::replace_uses`] redirects the uses of the other one. The
     /// other one must not be glued to the node in front of it.

@@ -85,6 +85,11 @@ fn syscalls() {
 }
 
 #[test]
+fn keys() {
+    check(Pass::Keys);
+}
+
+#[test]
 fn params() {
     check(Pass::Params);
 }
