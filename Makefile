@@ -6,7 +6,7 @@
 .PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack table1 study-sections study-kernels study-scan study-programs study-torture study-random pages pages-arm64 clean
 
 PREFIX = /usr/local
-COMMANDS = coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
+COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 
 # Tests for which Rust, gcc and binutils are enough, besides those within the sources: the packages and their
 # targets. A name here is the name of no other target of these packages.

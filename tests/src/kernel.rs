@@ -147,6 +147,11 @@ impl KernelTest<'_> {
         self.scenario("modules", Some(kernel), &["--cpus", "2"])
     }
 
+    /// Boot parameters in sysfs.
+    pub fn parameters(&mut self) -> Scenario {
+        self.scenario("parameters", None, &[])
+    }
+
     /// stress-ng.
     pub fn stress(&mut self) -> Scenario {
         self.scenario("stress", None, &[])
@@ -178,11 +183,22 @@ impl KernelTest<'_> {
             false if self.boot(scenario, &original, "original", options).1 => "The original kernel passes.",
             false => "The original kernel does not pass either; see original.log.",
         };
-        let log = self.chain.dir().join(format!("{}.log", kernel.name));
-        let console = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+        let console = self.console(kernel);
         let lines: Vec<&str> = console.lines().collect();
         let end = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n");
-        panic!("{outcome}\n{comparison}\nThe end of {}:\n{end}", log.display());
+        panic!("{outcome}\n{comparison}\nThe end of {}.log:\n{end}", kernel.name);
+    }
+
+    /// Boots a kernel that must not pass, with more options for `fixtures/qemu/boot.sh`.
+    pub fn fails(&mut self, scenario: &Scenario, kernel: &Kernel, options: &[&str]) {
+        let (outcome, passed) = self.boot(scenario, &kernel.image, &kernel.name, options);
+        assert!(!passed, "{outcome}");
+    }
+
+    /// The console of a kernel's last boot.
+    pub fn console(&self, kernel: &Kernel) -> String {
+        let log = self.chain.dir().join(format!("{}.log", kernel.name));
+        String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned()
     }
 
     /// The outcome of a boot, and whether its verdict is PASS.

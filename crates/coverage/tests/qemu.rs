@@ -195,9 +195,9 @@ fn plans_are_read_and_added_to() {
     let middle = log.find("\n0xc010008f").unwrap() + 1;
     traced.write("early", &log[..middle]);
     traced.write("late", &log[middle..]);
-    traced.write("first.json", r#"{"params": {"a": 1}, "schema": "kshrink/1"}"#);
+    traced.write("first.json", r#"{"limits": {"a": 1}, "schema": "kshrink/1"}"#);
     let first = traced.coverage_of("first.json", &["qemu", "vmlinux", "late"]);
-    assert!(text(&first.stdout).contains("\"params\""));
+    assert!(text(&first.stdout).contains("\"limits\""));
     traced.write("late.json", &first.stdout);
     let both = plan(&traced.coverage_of("late.json", &["qemu", "vmlinux", "early"]));
     // What the later trace alone has comes after.

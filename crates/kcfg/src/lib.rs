@@ -16,6 +16,7 @@ pub mod index;
 pub mod instructions;
 pub mod lift;
 pub mod lower;
+pub mod parameters;
 pub mod print;
 pub mod returns;
 pub mod roots;

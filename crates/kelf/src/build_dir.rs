@@ -102,7 +102,7 @@ impl KernelBuild {
     }
 
     /// The value of a configuration option, as `CONFIG_MODULES`: `y`, `m`, a number or a string
-    /// without its quotes; `None` where it is not set.
+    /// without its quotes and escapes; `None` where it is not set.
     pub fn config(&self, option: &str) -> Option<&str> {
         self.config.get(option).map(String::as_str)
     }
@@ -160,7 +160,15 @@ fn read_config(dir: &Path) -> Result<FxHashMap<String, String>> {
     let text = fs::read_to_string(&path).map_err(|source| Error::Read { path, source })?;
     let options = text.lines().filter(|line| line.starts_with("CONFIG_"));
     let options = options.filter_map(|line| line.split_once('='));
-    Ok(options.map(|(name, value)| (name.into(), value.trim_matches('"').into())).collect())
+    Ok(options.map(|(name, value)| (name.into(), unquoted(value))).collect())
+}
+
+/// A value of `auto.conf`: a string has quotes around it, and backslashes in front of quotes and backslashes within.
+fn unquoted(value: &str) -> String {
+    match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
+        Some(text) => text.replace("\\\"", "\"").replace("\\\\", "\\"),
+        None => value.to_owned(),
+    }
 }
 
 /// The libraries on the recorded command line of `vmlinux.o`, which are also those of the final
@@ -203,6 +211,13 @@ fn find_linker_script(dir: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings_lose_their_quotes_alone() {
+        assert_eq!(unquoted("y"), "y");
+        assert_eq!(unquoted("\"quiet x=\\\"a b\\\"\""), "quiet x=\"a b\"");
+        assert_eq!((unquoted("\"\""), unquoted("\"")), (String::new(), "\"".to_owned()));
+    }
 
     #[test]
     fn releases_name_a_version() {

@@ -112,6 +112,14 @@ impl InputFiles {
         InputFiles { files: objects.into_iter().map(file).collect(), entries: Vec::new() }
     }
 
+    /// The same, with one more object that is linked behind the others, given the path of its source and a name for
+    /// messages.
+    pub fn and_object(mut self, name: &str, source: &str, bytes: Vec<u8>) -> InputFiles {
+        let (name, source) = (name.to_owned(), Some(source.to_owned()));
+        self.files.push(InputFile { name, role: Role::Linked, source, bytes });
+        self
+    }
+
     /// Number of object files, library members that may turn out not to be needed included.
     pub fn len(&self) -> usize {
         self.files.len()

@@ -32,12 +32,8 @@ pub struct Assumption {
 
 /// The assumptions that a run depended on: none if its passes removed and redirected nothing.
 pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
-    let removes = |report: &PassReport| {
-        report.removed != Default::default()
-            || report.redirected > 0
-            || freezes(report)
-            || moves(report, "functions moved")
-    };
+    let removes =
+        |report: &PassReport| report.changed() || freezes(report) || moves(report, "functions moved");
     if !reports.iter().any(removes) {
         return Vec::new();
     }
@@ -323,6 +319,28 @@ pub const ALL: &[Assumption] = &[
         guards: &[INITMOTION, WEB_KERNEL],
         applies: |_, reports| reports.iter().any(|report| moves(report, "strings moved")),
     },
+    Assumption {
+        name: "command-line-is-as-planned",
+        says: "The kernel is booted with the command line of the plan; if it is not, it says so at boot.",
+        applied_in: "crates/kopt/src/params/mod.rs",
+        guards: &[OTHER_COMMAND_LINE],
+        applies: |_, reports| removes_parameters(reports),
+    },
+    Assumption {
+        name: "parameters-are-tables-of-entries",
+        says: "The entries of `.init.setup` and `__param` are read one by one between the symbols of the linker script \
+               (init/main.c, kernel/params.c), and have the layout of `struct obs_kernel_param` and `struct kernel_param`.",
+        applied_in: "crates/kcfg/src/parameters.rs",
+        guards: &[OTHER_COMMAND_LINE],
+        applies: |_, reports| removes_parameters(reports),
+    },
+    Assumption {
+        name: "switches-have-addresses",
+        says: "Whoever switches a static key, or changes the trampoline of a static call, has its address as a relocation.",
+        applied_in: "crates/kopt/src/keys.rs",
+        guards: &[PATCHED_KERNEL],
+        applies: |_, reports| reports.iter().any(|report| report.pass == "keys" && report.changed()),
+    },
 ];
 
 const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
@@ -333,6 +351,10 @@ const FEATURES: &str = "tests/tests/features.rs: features_survive";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
 const INITMOTION: &str = "crates/kopt/tests/filetests/main.rs: initmotion";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
+const PATCHED_KERNEL: &str =
+    "tests/tests/kernels/parameters.rs: a_kernel_that_patches_itself_for_one_command_line";
+const OTHER_COMMAND_LINE: &str =
+    "tests/tests/kernels/parameters.rs: a_kernel_for_one_command_line_says_what_another_asks_for";
 
 fn is_kernel(graph: &Graph) -> bool {
     matches!(graph.world, World::Kernel(_))
@@ -364,4 +386,8 @@ fn moves(report: &PassReport, what: &str) -> bool {
 
 fn redirects_calls(reports: &[PassReport]) -> bool {
     reports.iter().any(|report| report.pass == "syscalls" && report.redirected > 0)
+}
+
+fn removes_parameters(reports: &[PassReport]) -> bool {
+    reports.iter().any(|report| report.pass == "params" && report.changed())
 }

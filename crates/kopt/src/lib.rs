@@ -15,14 +15,18 @@ pub mod icf;
 mod identical;
 pub mod initmotion;
 pub mod instrument;
+pub mod keys;
 pub mod layout;
 pub mod merge;
 pub mod names;
+pub mod params;
 mod ran;
 pub mod reach;
 pub mod report;
+pub mod retained;
 pub mod rounds;
 pub mod syscalls;
+pub mod uses;
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,6 +44,10 @@ pub enum Pass {
     Exports,
     /// [`syscalls`]
     Syscalls,
+    /// [`params`]
+    Params,
+    /// [`keys`]
+    Keys,
     /// [`reach`]
     Reach,
     /// [`icf`]
@@ -111,6 +119,8 @@ impl Pass {
     pub const ALL: &[Pass] = &[
         Pass::Exports,
         Pass::Syscalls,
+        Pass::Params,
+        Pass::Keys,
         Pass::Reach,
         Pass::Icf,
         Pass::InitMotion,
@@ -157,6 +167,18 @@ impl Pass {
             Pass::Syscalls => {
                 facts("syscalls", "redirects the system calls that no program makes", true, Runs::Always)
             }
+            Pass::Params => facts(
+                "params",
+                "removes the boot parameters that the command line does not name, and sets variables that `cmdline-spec` fixed",
+                true,
+                Runs::WithPlan(|plan| plan.params.is_some()),
+            ),
+            Pass::Keys => facts(
+                "keys",
+                "settles static keys and static calls that nothing switches",
+                true,
+                Runs::Always,
+            ),
             Pass::Reach => facts("reach", "removes what nothing reaches", true, Runs::Always),
             Pass::Icf => facts(
                 "icf",
@@ -208,6 +230,8 @@ impl Pass {
         match self {
             Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
+            Pass::Params => params::run(graph, plan),
+            Pass::Keys => keys::run(graph),
             Pass::Reach => reach::run(graph),
             Pass::Icf => icf::run(graph, plan),
             Pass::InitMotion => initmotion::run(graph),

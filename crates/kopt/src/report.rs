@@ -60,6 +60,11 @@ impl PassReport {
         }
     }
 
+    /// Whether the pass changed the graph so that another one may find more to do.
+    pub fn changed(&self) -> bool {
+        self.removed != Removed::default() || self.redirected > 0
+    }
+
     /// Adds what the pass did in a later round. What it kept is that of the later round only.
     pub fn add(&mut self, later: PassReport) {
         let (removed, more) = (&mut self.removed, later.removed);

@@ -30,9 +30,9 @@ pub enum Error {
     CutTwice,
 }
 
-/// Runs the passes: first those that remove, in rounds, until cutting the data again ([`Lifter::refine`]) changes nothing;
-/// then the others, once. Returns the graph, and a report of each pass over all rounds. `begin` is called with the name of
-/// every step before it: `graph`, a pass, `refine`.
+/// Runs the passes: first those that remove, in rounds, until neither they nor cutting the data again ([`Lifter::refine`])
+/// change anything; then the others, once. Returns the graph, and a report of each pass over all rounds. `begin` is called
+/// with the name of every step before it: `graph`, a pass, `refine`.
 ///
 /// # Errors
 /// Those of [`Lifter::graph`]; with [`Options::verify`], the first step after which an invariant is broken, and a second
@@ -54,18 +54,25 @@ pub fn run(
     verify("graph", &graph)?;
     let mut reports: Vec<PassReport> = removing.iter().map(|pass| PassReport::new(pass.name())).collect();
     for round in 1..=MAX_ROUNDS {
+        let mut changed = false;
         for (pass, report) in removing.iter().zip(&mut reports) {
             begin(pass.name());
-            report.add(pass.run(&mut graph, plan, options));
+            let this_round = pass.run(&mut graph, plan, options);
+            changed |= this_round.changed();
+            report.add(this_round);
             verify(pass.name(), &graph)?;
         }
         begin("refine");
-        if removing.is_empty() || round == MAX_ROUNDS || !lifter.refine(&mut graph) {
+        if removing.is_empty() || round == MAX_ROUNDS {
             break;
         }
+        changed |= lifter.refine(&mut graph);
         verify("refine", &graph)?;
         if options.verify && lifter.refine(&mut graph) {
             return Err(Error::CutTwice);
+        }
+        if !changed {
+            break;
         }
     }
     for pass in &finishing {

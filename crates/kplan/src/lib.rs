@@ -9,7 +9,7 @@ where one is piped, adds its section, and prints the whole:
 {
   "schema": "kshrink/1",
   "syscalls": { "i386": { "complete": true, "programs": ["busybox"], "calls": [], "unresolved": [] } },
-  "params": {}
+  "limits": {}
 }
 ```
 
@@ -25,6 +25,7 @@ decides what is *removed* from a kernel, and a misspelt field must not be read a
 - [`Order`]: the section `order`;
 - [`Frozen`]: the section `frozen`;
 - [`Exports`]: the section `exports`;
+- [`Params`]: the section `params`;
 - [`FunctionName`]: how sections name a function of the kernel;
 - [`implicit_calls`]: the system calls that no scan of a program can see, because the kernel and its
   vDSO make them on the program's behalf. Whoever removes system calls keeps these too.
@@ -53,6 +54,7 @@ mod frozen;
 mod function;
 mod implicit;
 mod order;
+mod params;
 mod plan;
 mod syscalls;
 
@@ -65,5 +67,9 @@ pub use frozen::{Frozen, FrozenCode, FrozenData, Mechanism};
 pub use function::FunctionName;
 pub use implicit::{ImplicitCall, implicit_calls};
 pub use order::{ByteRange, Granularity, HotFunction, Order};
+pub use params::{
+    FixedVariable, KeptParameter, NamedParameter, NamedWord, OnMismatch, ParameterName, ParameterTable,
+    Params,
+};
 pub use plan::{Plan, SCHEMA};
 pub use syscalls::{Abi, AbiCalls, Site, Syscalls, Unresolved, UnresolvedKind};

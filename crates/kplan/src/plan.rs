@@ -12,6 +12,7 @@ use crate::document::{Document, Error, SCHEMA_FIELD};
 use crate::exports::Exports;
 use crate::frozen::Frozen;
 use crate::order::Order;
+use crate::params::Params;
 use crate::syscalls::Syscalls;
 
 /// The version that this crate reads and writes. It changes when an older reader would misunderstand a
@@ -23,6 +24,7 @@ const COVERAGE_FIELD: &str = "coverage";
 const ORDER_FIELD: &str = "order";
 const FROZEN_FIELD: &str = "frozen";
 const EXPORTS_FIELD: &str = "exports";
+const PARAMS_FIELD: &str = "params";
 
 const DOCUMENT: Document = Document { what: "a plan", schema: SCHEMA };
 
@@ -39,6 +41,8 @@ pub struct Plan {
     pub frozen: Option<Frozen>,
     /// Which loadable modules ship with the kernel, if that was said.
     pub exports: Option<Exports>,
+    /// Which boot parameters the command line names, if that was decided.
+    pub params: Option<Params>,
     /// The other sections, as they came and in their order.
     pub other: Map<String, Value>,
 }
@@ -101,6 +105,9 @@ impl Serialize for Plan {
         if let Some(exports) = &self.exports {
             map.serialize_entry(EXPORTS_FIELD, exports)?;
         }
+        if let Some(params) = &self.params {
+            map.serialize_entry(PARAMS_FIELD, params)?;
+        }
         for (key, value) in &self.other {
             map.serialize_entry(key, value)?;
         }
@@ -146,6 +153,10 @@ impl<'de> Deserialize<'de> for Plan {
                             return Err(de::Error::duplicate_field(EXPORTS_FIELD));
                         }
                         EXPORTS_FIELD => plan.exports = Some(map.next_value()?),
+                        PARAMS_FIELD if plan.params.is_some() => {
+                            return Err(de::Error::duplicate_field(PARAMS_FIELD));
+                        }
+                        PARAMS_FIELD => plan.params = Some(map.next_value()?),
                         _ => drop(plan.other.insert(key, map.next_value()?)),
                     }
                 }

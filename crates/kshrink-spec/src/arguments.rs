@@ -29,6 +29,8 @@ Examples:
       a kernel that records which of its blocks run
   syscall-scan busybox | kshrink-spec build/vmlinux --explain tcp_v4_connect
       say why a function or a variable stays
+  kshrink-spec build/vmlinux --retained ip_auto_config ext2_fill_super
+      say what these functions keep alive by themselves, in bytes
   syscall-scan busybox | kshrink-spec build/vmlinux --bisect 'boot-test.sh \"$1\"/bzImage'
       find the function, or the data, whose rewriting makes a test fail
   kshrink-spec --objects a.o b.o --entry main --bisect 'gcc -m32 \"$1\" -o test && ./test'
@@ -62,6 +64,10 @@ pub struct Arguments {
     /// Print the shortest chain of edges that keeps a function or variable alive
     #[arg(long, value_name = "SYMBOL", group = "task")]
     pub explain: Option<String>,
+
+    /// Print the bytes that each function or variable keeps alive by itself: what would be unreachable without it
+    #[arg(long, value_name = "SYMBOL", num_args = 1.., group = "task")]
+    pub retained: Vec<String>,
 
     /// Find by halving which functions or data make a test fail by being rewritten
     ///
@@ -125,6 +131,7 @@ pub enum Task {
     Relink(PathBuf),
     EmitObject(PathBuf),
     Explain(String),
+    Retained(Vec<String>),
     Bisect(String),
 }
 
@@ -136,8 +143,10 @@ impl Arguments {
             (_, Some(file), ..) => Ok(Task::EmitObject(file.clone())),
             (_, _, Some(symbol), _) => Ok(Task::Explain(symbol.clone())),
             (.., Some(command)) => Ok(Task::Bisect(command.clone())),
+            _ if !self.retained.is_empty() => Ok(Task::Retained(self.retained.clone())),
             _ => Err(Failure::bad_input(
-                "nothing to do: expected -o DIR, --emit-object FILE, --explain SYMBOL or --bisect COMMAND; see --help",
+                "nothing to do: expected -o DIR, --emit-object FILE, --explain SYMBOL, --retained SYMBOL or --bisect COMMAND; \
+                 see --help",
             )),
         }
     }

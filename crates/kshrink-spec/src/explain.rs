@@ -12,10 +12,7 @@ use kopt::explain::{Chain, chain, nodes_named};
 pub fn print(graph: &Graph, symbol: &str) -> Result<(), Failure> {
     let nodes = nodes_named(graph, symbol);
     if nodes.is_empty() {
-        return Err(Failure::bad_input(format!(
-            "the program defines no symbol `{symbol}`; expected the name of a function or variable, as in \
-             System.map"
-        )));
+        return Err(no_such_symbol(symbol));
     }
     let mut out = Output::stdout();
     for node in nodes {
@@ -25,6 +22,13 @@ pub fn print(graph: &Graph, symbol: &str) -> Result<(), Failure> {
         }
     }
     Ok(out.commit()?)
+}
+
+/// The error for a name that the program does not define.
+pub fn no_such_symbol(symbol: &str) -> Failure {
+    Failure::bad_input(format!(
+        "the program defines no symbol `{symbol}`; expected the name of a function or variable, as in System.map"
+    ))
 }
 
 fn print_chain(graph: &Graph, chain: &Chain, symbol: &str, out: &mut impl Write) -> std::io::Result<()> {

@@ -8,7 +8,9 @@ mod modules;
 mod phases;
 mod relink;
 mod report;
+mod retained;
 mod rewrite;
+mod runtime;
 mod write;
 
 use std::path::Path;
@@ -36,14 +38,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
-        Some(vmlinux) => RewriteInput::kernel(vmlinux)?,
+        Some(vmlinux) => RewriteInput::kernel(vmlinux)?.with_runtime(&plan, &selected)?,
         None => RewriteInput::objects(&arguments.objects, &arguments.entry)?,
     };
     if let RewriteInput::Kernel { build, .. } = &input {
         match &task {
             Task::Relink(out) => relink::check_output(build, out)?,
             Task::EmitObject(file) => relink::check_apart(build, file)?,
-            Task::Explain(_) | Task::Bisect(_) => {}
+            Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) => {}
         }
     }
     let modules = match (&arguments.modules, &input) {
@@ -72,6 +74,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Task::Explain(symbol) = &task {
         return explain::print(&graph, symbol);
     }
+    if let Task::Retained(symbols) = &task {
+        return retained::print(&graph, symbols);
+    }
     let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
     match &task {
         Task::EmitObject(path) => {
@@ -85,7 +90,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             std::io::Write::write_all(&mut stdout, report.to_string().as_bytes())?;
             Ok(stdout.commit()?)
         }
-        Task::Explain(_) | Task::Bisect(_) => unreachable!("done above"),
+        Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) => unreachable!("done above"),
     }
 }
 

@@ -11,6 +11,7 @@ use kopt::{Options, Pass, PassReport, rounds};
 use kplan::Plan;
 
 use crate::phases::Phases;
+use crate::runtime;
 
 /// What is rewritten.
 pub enum RewriteInput {
@@ -50,6 +51,19 @@ impl RewriteInput {
         }
         let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
         Ok(RewriteInput::Kernel { build, files })
+    }
+
+    /// The same, with the code that these passes need in the rewritten kernel.
+    pub fn with_runtime(self, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
+        let params = plan.params.as_ref().filter(|_| passes.contains(&Pass::Params));
+        match (self, params) {
+            (RewriteInput::Kernel { build, files }, Some(params)) => {
+                let (source, object) = runtime::command_line_check(&build, params.on_mismatch)?;
+                let files = files.and_object("kshrink_cmdline.o", source, object);
+                Ok(RewriteInput::Kernel { build, files })
+            }
+            (input, _) => Ok(input),
+        }
     }
 
     /// Reads the objects of a program.

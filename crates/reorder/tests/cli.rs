@@ -39,7 +39,7 @@ fn a_plan_gets_the_section_and_keeps_the_others() {
     let output = succeeds(reorder().arg(&plan).arg("--vmlinux").arg(&vmlinux).args(["-a", "first-use"]));
     let (before, after) = (parse(&fs::read_to_string(&plan).unwrap()), parse(&output));
     assert_eq!(after["coverage"], before["coverage"]);
-    assert_eq!(after["params"], before["params"]);
+    assert_eq!(after["limits"], before["limits"]);
     let order = &after["order"];
     assert_eq!(
         (order["granularity"].as_str(), order["algorithm"].as_str()),

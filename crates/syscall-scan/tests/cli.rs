@@ -79,10 +79,10 @@ fn formats() {
 #[test]
 fn plans_are_read_and_added_to() {
     let (directory, program, other) = programs();
-    let first = text(&scan(&[&other]).stdout).replace("\"schema\"", "\"params\": {\"a\": 1}, \"schema\"");
+    let first = text(&scan(&[&other]).stdout).replace("\"schema\"", "\"limits\": {\"a\": 1}, \"schema\"");
     let output = with_plan(&[&program], &first);
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(plan["params"], json!({"a": 1}));
+    assert_eq!(plan["limits"], json!({"a": 1}));
     assert_eq!(plan["syscalls"]["x86_64"]["programs"], json!([other]));
     assert_eq!(plan["syscalls"]["i386"]["programs"], json!([program]));
 

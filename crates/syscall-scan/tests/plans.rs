@@ -123,8 +123,8 @@ fn differences() {
     let missing = scan(&["diff", &one, "/nonexistent"]);
     assert_eq!((missing.status.code(), missing.stdout.len()), (Some(2), 0));
     assert!(text(&missing.stderr).contains("cannot read /nonexistent"));
-    let other_plan = directory.path().join("params.json");
-    fs::write(&other_plan, "{\"schema\": \"kshrink/1\", \"params\": {}}").unwrap();
+    let other_plan = directory.path().join("other.json");
+    fs::write(&other_plan, "{\"schema\": \"kshrink/1\", \"limits\": {}}").unwrap();
     refused(&scan(&["diff", &one, other_plan.to_str().unwrap()]), "a plan without system calls");
 }
 

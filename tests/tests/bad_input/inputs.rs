@@ -25,6 +25,8 @@ const COPIES: &[&str] = &[
     "truncated-object",
     "foreign-object",
     "no-script",
+    "no-record",
+    "boot-config",
 ];
 
 const PLANS: &[(&str, &str)] = &[
@@ -42,6 +44,17 @@ const PLANS: &[(&str, &str)] = &[
         r#"{"schema": "kshrink/1",
             "syscalls": {"i386": {"compleat": true, "programs": [], "calls": [], "unresolved": []}}}"#,
     ),
+    (
+        "params.json",
+        r#"{"schema": "kshrink/1", "params": {"command_line": "", "on_mismatch": "warn", "named": [],
+            "unnamed": [], "fixed": [], "kept": []}}"#,
+    ),
+    (
+        "params-misspelt.json",
+        r#"{"schema": "kshrink/1", "params": {"command_line": "", "on_mismatch": "warn",
+            "named": [], "unamed": [], "fixed": [], "kept": []}}"#,
+    ),
+    ("bad.bconf", "kernel {\n = 1\n}\n"),
 ];
 
 /// Objects, archives and programs.
@@ -121,6 +134,9 @@ pub fn kernels(dir: &Path) {
     replace("truncated-object/kernel/fork.o", &object[..object.len() / 2]);
     replace("foreign-object/kernel/fork.o", &read(dir, "x86_64.o"));
     remove("no-script/arch/x86/kernel/vmlinux.lds");
+    remove("no-record/init/.main.o.cmd");
+    let config = [read(&build, "include/config/auto.conf"), b"CONFIG_BOOT_CONFIG=y\n".to_vec()].concat();
+    replace("boot-config/include/config/auto.conf", &config);
 
     symlink(recipe("kernels/build.sh", &["websmp-i386"]), dir.join("modular")).expect("a link");
     modules(dir);

@@ -5,6 +5,7 @@
 
 mod again;
 mod counters;
+mod parameters;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -102,6 +102,30 @@ impl<'g> Editor<'g> {
         self.add_chunk(section, size, align)
     }
 
+    /// Gives data without references other bytes, as many as it has.
+    pub fn set_data(&mut self, id: NodeId, bytes: Vec<u8>) {
+        debug_assert_eq!(self.graph.node(id).size as usize, bytes.len(), "data keeps its size");
+        self.set_contents(id, Contents { bytes, refs: Vec::new() });
+    }
+
+    /// Defines a symbol that nothing defined, or defines it anew: as the first byte of a node, of this type (`STT_*`) and
+    /// size in bytes.
+    pub fn define_symbol(&mut self, symbol: SymbolId, node: NodeId, kind: u8, size: u64) {
+        let symbol = &mut self.graph.symbols[symbol.get()];
+        symbol.place = SymbolPlace::Node(node, 0);
+        (symbol.kind, symbol.size) = (kind, size);
+    }
+
+    /// Makes a patch site that nothing will patch any more an ordinary block: without instructions of its own, and left in
+    /// this way. Nothing but the entry of a table that is about it may know of its bytes.
+    pub fn settle_site(&mut self, id: NodeId, end: Terminator) {
+        self.graph.nodes[id.get()].size = 0;
+        self.set_contents(id, Contents::default());
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+            (block.end, block.fixed) = (end, false);
+        }
+    }
+
     /// Adds a block directly in front of another one, in its section and its function. It takes over the alignment of
     /// the other one. Nothing leads to it until [`Editor::replace_uses`] redirects the uses of the other one. The
     /// other one must not be glued to the node in front of it.

@@ -15,7 +15,8 @@ optimize-for: image
 === a.s                  assembly of i386; each part of this kind is an object
 === kernel.lds           the linker script: the objects are those of a kernel
 === plan.json            the plan
-=== expected             what the passes report, a listing of the graph, the sizes of the sections once lowered
+=== expected             what the passes report, a listing of the graph, the sizes of the sections once lowered, the
+                         bytes of what the section `params` of the plan is about
 ```
 
 An object without `.file` counts as written by hand, and its code is not taken apart. `KSHRINK_BLESS=1` writes the last
@@ -83,6 +84,16 @@ fn check_file(path: &Path, pass: Pass, bless: bool) -> Result<(), String> {
 #[test]
 fn syscalls() {
     check(Pass::Syscalls);
+}
+
+#[test]
+fn keys() {
+    check(Pass::Keys);
+}
+
+#[test]
+fn params() {
+    check(Pass::Params);
 }
 
 #[test]

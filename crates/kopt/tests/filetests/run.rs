@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kcfg::graph::Graph;
+use kcfg::graph::{Graph, SymbolPlace};
 use kcfg::lift::Lifter;
 use kcfg::lower::{Relax, lower};
 use kcfg::print::{Printer, Selection, listing};
 use kelf::{InputFiles, Program};
-use kopt::{PassReport, rounds};
+use kopt::{PassReport, params, rounds};
 
 use crate::case::Case;
 
@@ -48,7 +48,7 @@ fn rewrite(case: &Case<'_>, directory: &Path) -> Result<String, String> {
         data.object = directory.join(&data.object).display().to_string();
     }
     let (graph, reports) = rounds::run(lifter, &plan, &case.passes, case.options, |_| ()).map_err(message)?;
-    text(&graph, &reports)
+    Ok(text(&graph, &reports)? + &contents(&graph, case))
 }
 
 fn assemble(directory: &Path, name: &str, source: &str) -> Result<PathBuf, String> {
@@ -85,6 +85,20 @@ fn text(graph: &Graph, reports: &[PassReport]) -> Result<String, String> {
     let sizes: Vec<String> = sizes.map(|section| format!("{} {}", section.name, section.size)).collect();
     writeln!(text, "\n{listed}\nlowered, in bytes: {}", sizes.join(", ")).map_err(message)?;
     Ok(text)
+}
+
+/// The bytes of what the section `params` of the plan is about: variables, and the records for the check.
+fn contents(graph: &Graph, case: &Case<'_>) -> String {
+    let fixed = case.plan.params.iter().flat_map(|params| &params.fixed);
+    let names = fixed.map(|fixed| fixed.variable.as_str()).chain([params::CHECK_SYMBOL]);
+    let symbols = names.flat_map(|name| graph.symbols.iter().filter(move |symbol| symbol.name == name));
+    let lines = symbols.filter_map(|symbol| match symbol.place {
+        SymbolPlace::Node(node, 0) if graph.node(node).live => {
+            Some(format!("{} holds {}\n", symbol.name, graph.bytes_of(node).escape_ascii()))
+        }
+        _ => None,
+    });
+    lines.collect()
 }
 
 /// What a pass says of its work.

@@ -81,7 +81,7 @@ impl Dir {
         });
         let run = json!({"source": "qemu", "trace": "trace.log", "kernel": "vmlinux", "unknown": 0});
         let coverage = json!({"runs": [run], "functions": covered.collect::<Vec<_>>()});
-        let plan = json!({"schema": "kshrink/1", "coverage": coverage, "params": {"console": "ttyS0"}});
+        let plan = json!({"schema": "kshrink/1", "coverage": coverage, "limits": {"memory": "16M"}});
         self.write("plan.json", &plan.to_string())
     }
 }

@@ -1,0 +1,148 @@
+/*!
+`cmdline-spec`: which boot parameters a kernel has, what they cost, and which ones a command line needs (Chanet et al.
+2007, section 3.3).
+
+- `line`, `bootconfig`, `effective`: the command line as the kernel puts it together and takes it apart;
+- `changes`, `types`: what a parameter sets, and what else may change that;
+- `table`: all parameters of a kernel;
+- `decide`: the section `params` of the plan.
+*/
+
+mod arguments;
+mod bootconfig;
+mod changes;
+mod decide;
+mod effective;
+mod line;
+mod table;
+mod types;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use kcfg::graph::Graph;
+use kcfg::lift::{self, Lifter};
+use kcfg::parameters;
+use kcli::{Failure, Output, Progress, input_name, named_or_piped, read_input, read_piped_plan, read_plan};
+use kelf::{InputFiles, KernelBuild, Program};
+use kopt::{Options, Pass, rounds};
+use kplan::{OnMismatch, Params, Plan};
+
+use arguments::{Arguments, Mismatch};
+use decide::Wishes;
+use table::Row;
+
+fn main() -> ExitCode {
+    kcli::with_arguments(|arguments: Arguments| kcli::main("cmdline-spec", || run(&arguments)))
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut plan = match named_or_piped(arguments.plan.as_deref()) {
+        Some(path) if path == Path::new("-") => read_piped_plan()?,
+        Some(path) => read_plan(path)?,
+        None => Plan::default(),
+    };
+    let progress = Progress::spinner("reading");
+    let build = KernelBuild::find(&arguments.vmlinux).map_err(of_elf)?;
+    let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
+    let program = Program::link(&files).map_err(of_elf)?;
+    progress.message("building the graph");
+    let mut graph = graph(&build, &program, &plan, arguments.assume_complete)?;
+    progress.message("looking at parameters");
+    parameters::cut(&mut graph, "params");
+    if let Some(passed) = &arguments.cmdline {
+        let params = params(arguments, &build, &mut graph, passed)?;
+        drop(progress);
+        for kept in params.kept.iter().filter(|kept| is_wanted(arguments, &params, &kept.name)) {
+            eprintln!("cmdline-spec: not fixed: {}: {}", kept.name, kept.why);
+        }
+        plan.params = Some(params);
+        let mut output = Output::create(&arguments.output)?;
+        plan.write(&mut output)?;
+        return Ok(output.commit()?);
+    }
+    let mut rows = table::rows(&graph);
+    drop(progress);
+    table::sort(&mut rows, arguments.sort);
+    let mut output = Output::create(&arguments.output)?;
+    match arguments.json {
+        true => json(&rows, &mut output)?,
+        false => write!(output, "{}", table::print(&rows))?,
+    }
+    Ok(output.commit()?)
+}
+
+/// The graph of what is alive in a kernel whose programs do what the plan says.
+fn graph(
+    build: &KernelBuild,
+    program: &Program<'_>,
+    plan: &Plan,
+    assume_complete: bool,
+) -> Result<Graph, Failure> {
+    let lifter = Lifter::of_kernel(build, program).map_err(of_lift)?;
+    let options = Options { assume_complete, ..Options::default() };
+    match rounds::run(lifter, plan, &[Pass::Syscalls, Pass::Reach], options, |_| ()) {
+        Ok((graph, _)) => Ok(graph),
+        Err(rounds::Error::Lift(error)) => Err(of_lift(error)),
+        Err(error) => Err(Failure::job(error)),
+    }
+}
+
+fn params(
+    arguments: &Arguments,
+    build: &KernelBuild,
+    graph: &mut Graph,
+    passed: &str,
+) -> Result<Params, Failure> {
+    let bootconfig = arguments.bootconfig.as_deref().map(read_text).transpose()?;
+    let bootconfig = bootconfig.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    let mut notes = Vec::new();
+    let line = effective::command_line(build, passed, bootconfig, &mut notes)?;
+    for note in notes {
+        eprintln!("cmdline-spec: {note}");
+    }
+    let on_mismatch = match arguments.on_mismatch {
+        Mismatch::Warn => OnMismatch::Warn,
+        Mismatch::Panic => OnMismatch::Panic,
+    };
+    let wishes = Wishes {
+        line: &line,
+        fix: &arguments.fix,
+        force: &arguments.force,
+        remove_read_only: arguments.remove_read_only,
+        on_mismatch,
+    };
+    decide::decide(graph, &wishes)
+}
+
+/// Whether the user asked for a variable to be fixed: by a word of the command line, or by name.
+fn is_wanted(arguments: &Arguments, params: &Params, name: &str) -> bool {
+    let is_named = params.named.iter().flat_map(|named| &named.parameters).any(|one| one.name == name);
+    is_named || arguments.fix.iter().any(|(variable, _)| variable == name)
+}
+
+fn read_text(path: &Path) -> Result<(String, String), Failure> {
+    let name = input_name(path);
+    let text = String::from_utf8(read_input(path)?)
+        .map_err(|_| Failure::bad_input(format!("{name}: expected a boot configuration, found no text")))?;
+    Ok((name, text))
+}
+
+fn json(rows: &[Row], out: &mut Output) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, &serde_json::json!({ "parameters": rows }))?;
+    Ok(writeln!(out)?)
+}
+
+/// Whose fault an error of kelf is.
+fn of_elf(error: kelf::Error) -> Failure {
+    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
+}
+
+/// Whose fault an error of lifting is.
+fn of_lift(error: lift::Error) -> Failure {
+    match error {
+        lift::Error::Script { .. } => Failure::job(error),
+        _ => Failure::bad_input(error),
+    }
+}

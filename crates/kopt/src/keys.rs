@@ -1,0 +1,236 @@
+/*!
+Pass `keys`: static keys and static calls that nothing alive can switch.
+
+A *static key* is a variable with sites in the code, each a `nop` or a `jmp` that the kernel turns into the other when
+the key is switched (`__jump_table`, include/linux/jump_label.h). A key that is named by nothing but the entries of its
+sites, and by instructions that read it, is never switched: whoever does that passes its address. Its sites then are
+what their initial state says for good: the `nop` goes, or the `jmp` becomes one like others. The entries go, and the
+other way, if nothing else leads there.
+
+A *static call* is a call of a trampoline that jumps to its present target (`.static_call.text`,
+arch/x86/include/asm/static_call.h). The kernel finds the trampoline to change by its address, so that one whose address
+nothing has is never changed: its calls become calls of the target. A trampoline that returns at once, for a target of
+NULL, stays.
+
+What only code switches that pass `reach` has removed is found in the next round. Alternatives are chosen at boot by what
+the processor can do, and stay.
+*/
+
+use kcfg::graph::{Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator};
+use kcfg::index::NodeId;
+use kcfg::special::TableKind;
+use kelf::RelocClass;
+use kisa::{BranchKind, Flow};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::report::PassReport;
+use crate::uses::{How, Use, Uses};
+
+/// The section of the trampolines of static calls.
+const TRAMPOLINES: &str = ".static_call.text";
+
+/// The low bits of the reference of an entry to its key, which say what the code does (include/linux/jump_label.h): bit 0, that
+/// the way behind the branch is taken while the key is off.
+const BRANCH_BIT: i64 = 1;
+const LOW_BITS: i64 = 3;
+
+/// An entry of `__jump_table` whose key is a node of its own.
+struct Entry {
+    node: NodeId,
+    site: NodeId,
+    /// The low bit of the reference to the key.
+    branch: bool,
+}
+
+/// Settles sites of keys, and redirects static calls.
+pub fn run(graph: &mut Graph) -> PassReport {
+    let mut report = PassReport::new("keys");
+    settle_keys(graph, &mut report);
+    redirect_calls(graph, &mut report);
+    report
+}
+
+fn settle_keys(graph: &mut Graph, report: &mut PassReport) {
+    let keys = keys(graph);
+    let uses = Uses::of(graph);
+    let about = entries_about(graph);
+    let roots: FxHashSet<NodeId> = graph.roots.iter().map(|root| root.node).collect();
+    let mut settled: Vec<(NodeId, Terminator, NodeId)> = Vec::new();
+    let mut order: Vec<&NodeId> = keys.keys().collect();
+    order.sort_unstable();
+    for key in order {
+        let entries = &keys[key];
+        if roots.contains(key) || !is_key(graph, *key) {
+            continue;
+        }
+        let own: FxHashSet<NodeId> = entries.iter().map(|entry| entry.node).collect();
+        let switches = |one: &Use| !own.contains(&one.from) && !matches!(one.how, How::Reads);
+        if let Some(user) = uses.of_node(*key).into_iter().find(switches) {
+            let why = format!("{} may switch it", graph.name_of(user.from));
+            report.keep(format!("static key {}", name(graph, *key)), why);
+            continue;
+        }
+        let is_on = graph.bytes_of(*key).iter().take(4).any(|&byte| byte != 0);
+        let ends: Option<Vec<_>> = entries
+            .iter()
+            .map(|entry| {
+                let is_alone = about.get(&entry.site) == Some(&1);
+                Some((entry.site, end(graph, entry, is_on).filter(|_| is_alone)?, entry.node))
+            })
+            .collect();
+        match ends {
+            Some(ends) => {
+                report.count("static keys that are never switched", 1);
+                settled.extend(ends);
+            }
+            None => {
+                report.keep(graph.name_of(*key), "the code of one of its sites is not what its state says")
+            }
+        }
+    }
+    report.redirected += settled.len();
+    let mut editor = Editor::new(graph, "keys");
+    for (site, end, _) in &settled {
+        editor.settle_site(*site, end.clone());
+    }
+    editor.finish();
+    for (_, _, entry) in settled {
+        report.removed.remove(graph, entry);
+    }
+}
+
+/// The symbol of a node, for people.
+fn name(graph: &Graph, node: NodeId) -> String {
+    graph.names_in(node).next().map_or_else(|| graph.name_of(node), str::to_owned)
+}
+
+/// Whether a node is a `struct static_key` and nothing else: `enabled` and a pointer.
+fn is_key(graph: &Graph, node: NodeId) -> bool {
+    let data = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
+    let node = graph.node(node);
+    data && node.live && node.glued_to.is_none() && node.size == 2 * u32::from(graph.machine.word_size())
+}
+
+/// The entries of `__jump_table` that are alive, by their keys. A reference beside the beginning of a node is to a part of
+/// something larger, whose entries are all left out.
+fn keys(graph: &Graph) -> FxHashMap<NodeId, Vec<Entry>> {
+    let mut keys: FxHashMap<NodeId, Vec<Entry>> = FxHashMap::default();
+    let mut parts: FxHashSet<NodeId> = FxHashSet::default();
+    for node in graph.node_ids().filter(|&node| is_about(graph, node, TableKind::StaticKey)) {
+        let site = graph.site(node).and_then(|site| graph.resolve(site.target));
+        // Code, target, key.
+        let Some(reference) = graph.refs_of(node).get(2) else { continue };
+        let Some((key, inside)) = graph.resolve(reference.target) else { continue };
+        let at = i64::from(inside) + reference.addend;
+        match site {
+            Some((site, 0)) if at & !LOW_BITS == 0 => {
+                let branch = at & BRANCH_BIT != 0;
+                keys.entry(key).or_default().push(Entry { node, site, branch });
+            }
+            _ => drop(parts.insert(key)),
+        }
+    }
+    keys.retain(|key, _| !parts.contains(key));
+    keys
+}
+
+fn is_about(graph: &Graph, node: NodeId, kind: TableKind) -> bool {
+    graph.node(node).live && graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(kind))
+}
+
+/// How many entries of tables are about each node.
+fn entries_about(graph: &Graph) -> FxHashMap<NodeId, usize> {
+    let mut about: FxHashMap<NodeId, usize> = FxHashMap::default();
+    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+        let is_entry = graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
+        if let Some(site) =
+            graph.site(node).filter(|_| is_entry).and_then(|site| graph.resolve_node(site.target))
+        {
+            *about.entry(site).or_default() += 1;
+        }
+    }
+    about
+}
+
+/// How control leaves a site whose key keeps its initial state; `None` if the code there is something else. The kernel
+/// jumps if the key is on or the low bit is set, but not both (`jump_label_type` in kernel/jump_label.c).
+fn end(graph: &Graph, entry: &Entry, is_on: bool) -> Option<Terminator> {
+    let jumps = is_on != entry.branch;
+    match (&graph.block(entry.site)?.end, jumps) {
+        (Terminator::Patched { next: Some(next) }, false) if graph.refs_of(entry.site).is_empty() => {
+            Some(Terminator::FallThrough(*next))
+        }
+        (Terminator::Branch { branch, taken, .. }, true) if branch.kind == BranchKind::Jump => {
+            Some(Terminator::Jump(*taken))
+        }
+        _ => None,
+    }
+}
+
+fn redirect_calls(graph: &mut Graph, report: &mut PassReport) {
+    let trampolines: Vec<NodeId> = graph
+        .sections
+        .iter()
+        .filter(|section| *section.name == *TRAMPOLINES)
+        .flat_map(|section| section.nodes.iter().copied())
+        .filter(|&node| graph.node(node).live && graph.chunk(node).is_some_and(|chunk| chunk.code))
+        .collect();
+    if trampolines.is_empty() {
+        return;
+    }
+    let roots: FxHashSet<NodeId> = graph.roots.iter().map(|root| root.node).collect();
+    let mut users: FxHashMap<NodeId, Vec<bool>> =
+        trampolines.iter().map(|&trampoline| (trampoline, Vec::new())).collect();
+    for from in graph.node_ids().filter(|&from| graph.node(from).live) {
+        for reference in graph.refs_of(from) {
+            if let Some((to, inside)) = graph.resolve(reference.target)
+                && let Some(users) = users.get_mut(&to)
+            {
+                users.push(is_branch(graph, from, reference) && inside == 0 && reference.addend == 0);
+            }
+        }
+    }
+    let mut redirected = Vec::new();
+    for trampoline in trampolines {
+        let is_changed = roots.contains(&trampoline) || users[&trampoline].contains(&false);
+        let Some(target) = target(graph, trampoline) else { continue };
+        if is_changed {
+            report.keep(
+                format!("static call {}", name(graph, trampoline)),
+                "something has the address of its trampoline, and may change it",
+            );
+        } else if is_entered(graph, trampoline) {
+            report.count("static calls that are never changed", 1);
+            report.redirected += users[&trampoline].len();
+            redirected.push((trampoline, target));
+        }
+    }
+    let mut editor = Editor::new(graph, "keys");
+    for (trampoline, target) in redirected {
+        editor.replace_uses(trampoline, target);
+    }
+    editor.finish();
+}
+
+/// Whether a reference is that of a call or a jump: on i386, every field of code that counts from itself.
+fn is_branch(graph: &Graph, from: NodeId, reference: &Ref) -> bool {
+    let code = graph.chunk(from).is_none_or(|chunk| chunk.code);
+    let relative = matches!(reference.class, RelocClass::Branch | RelocClass::Relative);
+    reference.role == Role::Callee || code && relative && reference.bias != 0
+}
+
+/// Whether anything still leads to a node: a symbol alone does not.
+fn is_entered(graph: &Graph, trampoline: NodeId) -> bool {
+    graph.symbols.iter().any(|symbol| symbol.place == SymbolPlace::Node(trampoline, 0))
+}
+
+/// Where a trampoline jumps to, if that is the beginning of a node.
+fn target(graph: &Graph, trampoline: NodeId) -> Option<NodeId> {
+    let insn = graph.isa().decode(graph.bytes_of(trampoline), 0)?;
+    let Flow::Direct { branch, field_offset, .. } = insn.flow else { return None };
+    let [reference] = graph.refs_of(trampoline) else { return None };
+    let is_jump = branch.kind == BranchKind::Jump && reference.offset == u32::from(field_offset);
+    let (target, inside) = graph.resolve(reference.target).filter(|_| is_jump)?;
+    let from_field = i64::from(inside) + reference.addend;
+    (from_field == 0 && graph.node(target).live).then_some(target)
+}

@@ -1,0 +1,96 @@
+/*!
+Pass `params`: boot parameters that the command line does not name, and variables that it fixes (Chanet et al. 2007,
+section 3.3).
+
+- The table entries of the parameters that the plan lists as unnamed are removed ([`kcfg::parameters`]): with an entry goes
+  its handler, unless something else needs it, and nothing writes to its variable any more.
+- Variables that the plan fixes get their value in place of the one that the kernel starts with (`fix`), where nothing
+  can write to them.
+
+A file of sysfs that root may write to keeps its parameter, whatever the plan says.
+
+Both make a kernel that takes other command lines for granted than the original did. So nothing is done unless the program
+has the check that is to be linked in ([`CHECK_SYMBOL`]). The pass writes for it what was removed and fixed (`records`), and
+at boot the check compares that with the command line.
+*/
+
+mod fix;
+mod records;
+
+use kcfg::graph::Graph;
+use kcfg::index::NodeId;
+use kcfg::parameters::{self, Parameter};
+use kplan::{FixedVariable, Params, Plan};
+use rustc_hash::FxHashSet;
+
+use crate::report::PassReport;
+use crate::uses::Uses;
+
+pub use records::CHECK_SYMBOL;
+
+/// The name of the pass.
+const PASS: &str = "params";
+
+/// Removes entries, and fixes variables.
+pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
+    let mut report = PassReport::new(PASS);
+    let Some(params) = &plan.params else {
+        report.keep("every boot parameter", "the plan does not say which ones the command line names");
+        return report;
+    };
+    if !records::can_be_written(graph) {
+        report.keep(
+            "every boot parameter",
+            format!("nothing compares the command line at boot: no object refers to {CHECK_SYMBOL}"),
+        );
+        return report;
+    }
+    parameters::cut(graph, PASS);
+    let all = parameters::all(graph);
+    let uses = Uses::of(graph);
+    let mut gone = unnamed(&uses, params, &all, &mut report);
+    let fixed = fix::fixed(graph, &uses, params, &all, &mut gone, &mut report);
+    fix::set(graph, &fixed, &mut report);
+    let mut added = Vec::new();
+    for parameter in all.iter().filter(|parameter| gone.contains(&parameter.node)) {
+        report.removed.remove(graph, parameter.node);
+        report.count("entries of unnamed or fixed parameters removed", 1);
+        if !fixed.iter().any(|fixed| sets(fixed.what, parameter)) {
+            added.push(records::removed(parameter));
+        }
+    }
+    graph.roots.retain(|root| !gone.contains(&root.node));
+    added.extend(fixed.iter().filter_map(|fixed| records::fixed(fixed.what)));
+    records::write(graph, added);
+    report
+}
+
+/// Whether a variable is fixed to what a word gives to this parameter.
+fn sets(fixed: &FixedVariable, parameter: &Parameter) -> bool {
+    fixed.parameter.as_ref().is_some_and(|word| word.name == parameter.name)
+}
+
+/// The entries that the plan lists as unnamed and that may go.
+fn unnamed(
+    uses: &Uses<'_>,
+    params: &Params,
+    all: &[Parameter],
+    report: &mut PassReport,
+) -> FxHashSet<NodeId> {
+    let listed: FxHashSet<(&str, &str)> =
+        params.unnamed.iter().map(|unnamed| (unnamed.name.as_str(), unnamed.table.as_str())).collect();
+    let mut gone = FxHashSet::default();
+    for parameter in all.iter().filter(|one| listed.contains(&(one.name.as_str(), one.table()))) {
+        if parameter.is_writable() {
+            report.keep(parameter.to_string(), "its file in sysfs can be written to");
+        } else if !uses.of_node(parameter.node).is_empty() {
+            report.keep(
+                parameter.to_string(),
+                "its entry is used by name, and not only as a part of its table",
+            );
+        } else {
+            gone.insert(parameter.node);
+        }
+    }
+    gone
+}

@@ -1,0 +1,128 @@
+/*!
+What something keeps alive by itself: the bytes that would be unreachable without it.
+
+In the graph of everything that is alive, with one node in front of all roots, a node X *dominates* Y if every chain of
+edges from a root to Y leads through X. What X keeps alive by itself is all that it dominates, itself included.
+petgraph's `simple_fast` computes this (Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm).
+
+Edges that depend on more than their source need no special care:
+
+- An entry of a weak table has one edge to it, from its site.
+- The edge from a call to the code behind it is there if the callee may return ([`kcfg::returns`]). That what X dominates
+  is gone cannot turn a call that comes back into one that does not: control gets from what remains into what X dominates
+  through X only.
+- A reference that may be to the end of a variable is an edge to that as well ([`kcfg::edges`]).
+
+What the figure leaves out: padding; branches that become shorter when less lies between them and their targets (they
+count with their length in the input); and data that can be cut finer, and so loses more, once references to it are gone.
+*/
+
+use kcfg::edges::{Destination, Edges};
+use kcfg::graph::{Graph, NodeKind};
+use kcfg::index::NodeId;
+use petgraph::algo::dominators::simple_fast;
+use petgraph::graph::{DiGraph, NodeIndex};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+/// Bytes that something keeps alive by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Retained {
+    /// All of them.
+    pub bytes: u64,
+    /// Bytes of code among them.
+    pub code: u64,
+    /// Bytes of data that the kernel frees after it has started, or code (sections that begin with `.init`).
+    pub init: u64,
+}
+
+impl Retained {
+    fn of_node(graph: &Graph, id: NodeId) -> Retained {
+        let bytes = u64::from(graph.node(id).size + graph.branch_len(id));
+        let is_code = match &graph.node(id).kind {
+            NodeKind::Block(_) => true,
+            NodeKind::Chunk(chunk) => chunk.code,
+        };
+        let is_init = graph.section_of(id).name.starts_with(".init");
+        let when = |holds| if holds { bytes } else { 0 };
+        Retained { bytes, code: when(is_code), init: when(is_init) }
+    }
+
+    fn add(&mut self, other: Retained) {
+        self.bytes += other.bytes;
+        self.code += other.code;
+        self.init += other.init;
+    }
+}
+
+/// What each set of nodes keeps alive by itself: what is reachable only through its members. The sets must be disjoint. What
+/// is not reachable counts nothing.
+pub fn of_sets(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
+    let edges = Edges::of(graph);
+    // One vertex for each node and each set, and one in front of the roots.
+    let (first_set, nodes) = (graph.nodes.len(), graph.nodes.len() + sets.len() + 1);
+    let mut vertices: DiGraph<(), ()> = DiGraph::with_capacity(nodes, 4 * nodes);
+    for _ in 0..nodes {
+        vertices.add_node(());
+    }
+    let start = NodeIndex::new(nodes - 1);
+    let mut set_of: FxHashMap<NodeId, usize> = FxHashMap::default();
+    for (number, set) in sets.iter().enumerate() {
+        for &member in set {
+            set_of.insert(member, number);
+            vertices.add_edge(NodeIndex::new(first_set + number), NodeIndex::new(member.get()), ());
+        }
+    }
+    // Whoever leads to a member of a set leads to the set.
+    let vertex = |id: NodeId| NodeIndex::new(set_of.get(&id).map_or(id.get(), |set| first_set + set));
+    for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
+        vertices.add_edge(start, vertex(root.node), ());
+    }
+    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+        edges.for_each(id, |edge| {
+            if let Destination::Node(to) = edge.to
+                && graph.node(to).live
+                // Members of one set lead to one another within it.
+                && (!set_of.contains_key(&to) || set_of.get(&to) != set_of.get(&id))
+            {
+                vertices.add_edge(NodeIndex::new(id.get()), vertex(to), ());
+            }
+        });
+    }
+    let dominators = simple_fast(&vertices, start);
+    let mut sums: Vec<Retained> = vec![Retained::default(); nodes];
+    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+        sums[id.get()] = Retained::of_node(graph, id);
+    }
+    // From the leaves of the tree of dominators to its root: deeper vertices first.
+    let mut depths: Vec<Option<u32>> = vec![None; nodes];
+    depths[start.index()] = Some(0);
+    let mut order: Vec<(u32, usize)> = Vec::new();
+    for index in 0..nodes {
+        let mut path = Vec::new();
+        let mut at = NodeIndex::new(index);
+        while depths[at.index()].is_none() {
+            path.push(at);
+            match dominators.immediate_dominator(at) {
+                Some(above) => at = above,
+                None => break,
+            }
+        }
+        let Some(mut depth) = depths[at.index()] else { continue };
+        for vertex in path.into_iter().rev() {
+            depth += 1;
+            depths[vertex.index()] = Some(depth);
+            order.push((depth, vertex.index()));
+        }
+    }
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    for (_, index) in order {
+        if let Some(above) = dominators.immediate_dominator(NodeIndex::new(index)) {
+            let sum = sums[index];
+            sums[above.index()].add(sum);
+        }
+    }
+    let is_reachable = |set: usize| depths[first_set + set].is_some();
+    let figure = |set| if is_reachable(set) { sums[first_set + set] } else { Retained::default() };
+    (0..sets.len()).map(figure).collect()
+}

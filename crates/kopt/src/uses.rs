@@ -1,0 +1,105 @@
+//! Who uses a variable, and how.
+
+use goblin::elf::section_header::SHF_WRITE;
+use kcfg::graph::{Graph, Ref};
+use kcfg::index::NodeId;
+use kisa::Memory;
+use rustc_hash::FxHashMap;
+
+/// What a reference does with a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// An instruction reads it.
+    Reads,
+    /// An instruction may write to it.
+    Writes,
+    /// Code computes its address, or is carried whole.
+    TakesAddress,
+    /// Data holds its address.
+    HoldsAddress,
+}
+
+/// One use of a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The node that refers to it.
+    pub from: NodeId,
+    /// Where in that, in bytes.
+    pub offset: u32,
+    /// The byte of the data that it refers to.
+    pub at: i64,
+    /// How.
+    pub how: How,
+}
+
+/// The references of everything that is alive, by what they are to.
+pub struct Uses<'g> {
+    graph: &'g Graph,
+    /// For each node, who refers to it, with the number of the reference.
+    by_target: FxHashMap<NodeId, Vec<(NodeId, usize)>>,
+}
+
+impl<'g> Uses<'g> {
+    /// Those of a graph.
+    pub fn of(graph: &'g Graph) -> Uses<'g> {
+        let mut by_target: FxHashMap<NodeId, Vec<(NodeId, usize)>> = FxHashMap::default();
+        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+            for (number, reference) in graph.refs_of(node).iter().enumerate() {
+                if let Some(to) = graph.resolve_node(reference.target) {
+                    by_target.entry(to).or_default().push((node, number));
+                }
+            }
+        }
+        Uses { graph, by_target }
+    }
+
+    /// The uses of data that is one node.
+    pub fn of_node(&self, node: NodeId) -> Vec<Use> {
+        let users = self.by_target.get(&node).map_or(&[][..], Vec::as_slice);
+        let one = |&(from, number): &(NodeId, usize)| {
+            let reference = &self.graph.refs_of(from)[number];
+            let inside = self.graph.resolve(reference.target).map_or(0, |(_, offset)| i64::from(offset));
+            let at = inside + reference.addend;
+            Use { from, offset: reference.offset, at, how: how(self.graph, from, reference) }
+        };
+        users.iter().map(one).collect()
+    }
+
+    /// What a reference of a node does with the data that it is to.
+    pub fn of_reference(&self, from: NodeId, reference: &Ref) -> How {
+        how(self.graph, from, reference)
+    }
+}
+
+/// What a reference of a node does with the data that it is to. What is not a plain read is a write, unless the data is
+/// read-only: of an instruction that the model does not know, nothing says that it only reads.
+fn how(graph: &Graph, from: NodeId, reference: &Ref) -> How {
+    let Some(chunk) = graph.chunk(from) else {
+        return in_code(graph, from, reference).unwrap_or(How::TakesAddress);
+    };
+    if chunk.code { How::TakesAddress } else { How::HoldsAddress }
+}
+
+/// What an instruction of a block does; `None` if it is not an access to memory.
+fn in_code(graph: &Graph, from: NodeId, reference: &Ref) -> Option<How> {
+    let isa = graph.isa();
+    let instructions = graph.instructions(from)?;
+    let number = instructions.partition_point(|insn| insn.offset <= reference.offset).checked_sub(1)?;
+    let instruction = &instructions[number];
+    let field = (reference.offset - instruction.offset) as u8;
+    let operand = isa.memory_operand(instruction.bytes, 0)?;
+    if operand.displacement_offset != Some(field) || operand.width == 0 {
+        return None;
+    }
+    let is_pushed = |memory: Memory| match memory {
+        Memory::At(to, _) => to.symbol.is_none() && to.base == Some(isa.stack_pointer()),
+        Memory::From(_) | Memory::Any => false,
+    };
+    let effects = &instruction.effects;
+    let to = graph.resolve_node(reference.target).map(|to| graph.section_of(to));
+    let read_only = to.is_some_and(|section| section.flags & u64::from(SHF_WRITE) == 0);
+    let writes = effects.iter().filter_map(|effect| effect.memory_written()).any(|to| !is_pushed(to));
+    let reads = effects.iter().flat_map(|effect| effect.memory_read()).any(|(at, _)| at.symbol.is_some());
+    let is_plain = read_only || !writes && reads && operand.address.segment.is_none();
+    Some(if is_plain { How::Reads } else { How::Writes })
+}

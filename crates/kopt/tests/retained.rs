@@ -1,0 +1,70 @@
+//! What parameters keep alive by themselves, confirmed by removing them.
+
+use std::path::Path;
+
+use kcfg::graph::Graph;
+use kcfg::lift::Lifter;
+use kcfg::lower::{Relax, lower};
+use kcfg::parameters;
+use kelf::{InputFiles, KernelBuild, Program};
+use kopt::{Options, Pass, reach, retained, rounds};
+use kplan::Plan;
+use kshrink_tests::recipe;
+
+/// How many parameters are removed, those that keep most.
+const PARAMETERS: usize = 20;
+
+/// What of a kernel is reachable, with its tables of parameters cut into entries.
+fn graph(build: &KernelBuild, program: &Program<'_>) -> Graph {
+    let lifter = Lifter::of_kernel(build, program).expect("a kernel that can be lifted");
+    let run = rounds::run(lifter, &Plan::default(), &[Pass::Reach], Options::default(), |_| ());
+    let (mut graph, _) = run.expect("passes that run");
+    parameters::cut(&mut graph, "params");
+    graph
+}
+
+/// The bytes of all that is alive.
+fn alive(graph: &Graph) -> u64 {
+    let nodes = graph.node_ids().filter(|&id| graph.node(id).live);
+    nodes.map(|id| u64::from(graph.node(id).size + graph.branch_len(id))).sum()
+}
+
+/// The bytes of the sections of the object that is emitted.
+fn emitted(graph: &Graph) -> u64 {
+    let lowered = lower(graph, Relax::Shortest).expect("a graph that can be lowered");
+    lowered.object.sections.iter().filter(|section| section.is_allocated()).map(|section| section.size).sum()
+}
+
+/// `bytes` are what is unreachable without the parameter, exactly. In the object, alignment and the lengths of branches
+/// change as well.
+#[test]
+fn parameters_keep_what_goes_with_them() {
+    let build = recipe("kernels/build.sh", &["web-i386"]);
+    let build = KernelBuild::find(Path::new(&build.join("vmlinux"))).expect("a build");
+    let files = InputFiles::of_kernel(&build).expect("its objects");
+    let program = Program::link(&files).expect("a link");
+    let mut whole = graph(&build, &program);
+    let all = parameters::all(&whole);
+    let sets: Vec<_> = all.iter().map(|parameter| vec![parameter.node]).collect();
+    let mut figures: Vec<_> = all.iter().zip(retained::of_sets(&whole, &sets)).collect();
+    figures.sort_by_key(|(_, keeps)| std::cmp::Reverse(keeps.bytes));
+    let (before, object) = (alive(&whole), emitted(&whole));
+    assert!(figures.len() > 150, "only {} parameters", figures.len());
+    for (parameter, keeps) in figures.into_iter().take(PARAMETERS) {
+        let was_live: Vec<bool> = whole.nodes.iter().map(|node| node.live).collect();
+        let ends: Vec<_> = whole.nodes.iter().map(|node| node.kind.clone()).collect();
+        let roots = whole.roots.clone();
+        whole.roots.retain(|root| root.node != parameter.node);
+        whole.nodes[parameter.node.get()].live = false;
+        reach::run(&mut whole);
+        let (gone, smaller) = (before - alive(&whole), object as i64 - emitted(&whole) as i64);
+        println!("{parameter}: keeps {}, removed {gone}, object smaller by {smaller}", keeps.bytes);
+        assert_eq!(gone, keeps.bytes, "{parameter}");
+        let off = (smaller - keeps.bytes as i64).unsigned_abs();
+        assert!(off <= 16 + keeps.bytes / 20, "{parameter}: {smaller} bytes less, expected {}", keeps.bytes);
+        for ((node, live), end) in whole.nodes.iter_mut().zip(was_live).zip(ends) {
+            (node.live, node.kind) = (live, end);
+        }
+        whole.roots = roots;
+    }
+}
