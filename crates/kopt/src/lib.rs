@@ -10,6 +10,7 @@ pub mod assumptions;
 pub mod exercise;
 pub mod explain;
 pub mod exports;
+pub mod fold;
 pub mod freeze;
 pub mod icf;
 pub mod initmotion;
@@ -44,6 +45,8 @@ pub enum Pass {
     Icf,
     /// [`initmotion`]
     InitMotion,
+    /// [`fold`]
+    Fold,
     /// [`layout`](mod@layout)
     Layout,
     /// [`instrument`]
@@ -84,6 +87,7 @@ impl Pass {
         Pass::Exports,
         Pass::Syscalls,
         Pass::Reach,
+        Pass::Fold,
         Pass::Icf,
         Pass::InitMotion,
         Pass::Instrument,
@@ -129,6 +133,12 @@ impl Pass {
                 facts("syscalls", "redirects the system calls that no program makes", true, Runs::Always)
             }
             Pass::Reach => facts("reach", "removes what nothing reaches", true, Runs::Always),
+            Pass::Fold => facts(
+                "fold",
+                "decides branches on constants of the whole program, and removes instructions whose results nobody needs",
+                true,
+                Runs::IfNamed,
+            ),
             Pass::Icf => facts(
                 "icf",
                 "makes one of identical functions, except where addresses may be compared",
@@ -176,6 +186,7 @@ impl Pass {
             Pass::Reach => reach::run(graph),
             Pass::Icf => icf::run(graph, plan),
             Pass::InitMotion => initmotion::run(graph),
+            Pass::Fold => fold::run(graph),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

@@ -75,6 +75,13 @@ impl PassReport {
         self.kept = later.kept;
     }
 
+    /// Whether the pass changed something.
+    pub fn changed(&self) -> bool {
+        self.removed != Removed::default()
+            || self.redirected > 0
+            || self.counts.values().any(|&number| number > 0)
+    }
+
     /// Adds to a number.
     pub fn count(&mut self, what: &'static str, number: u64) {
         *self.counts.entry(what).or_default() += number;

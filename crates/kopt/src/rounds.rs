@@ -54,13 +54,20 @@ pub fn run(
     verify("graph", &graph)?;
     let mut reports: Vec<PassReport> = removing.iter().map(|pass| PassReport::new(pass.name())).collect();
     for round in 1..=MAX_ROUNDS {
+        let mut folded = false;
         for (pass, report) in removing.iter().zip(&mut reports) {
+            // What the last round would fold, nothing would be removed of.
+            if *pass == Pass::Fold && round == MAX_ROUNDS {
+                continue;
+            }
             begin(pass.name());
-            report.add(pass.run(&mut graph, plan, options));
+            let found = pass.run(&mut graph, plan, options);
+            folded |= *pass == Pass::Fold && found.changed();
+            report.add(found);
             verify(pass.name(), &graph)?;
         }
         begin("refine");
-        if removing.is_empty() || round == MAX_ROUNDS || !lifter.refine(&mut graph) {
+        if removing.is_empty() || round == MAX_ROUNDS || !(lifter.refine(&mut graph) | folded) {
             break;
         }
         verify("refine", &graph)?;

@@ -104,6 +104,11 @@ fn initmotion() {
 }
 
 #[test]
+fn fold() {
+    check(Pass::Fold);
+}
+
+#[test]
 fn exercise() {
     check(Pass::Exercise);
 }
