@@ -28,6 +28,9 @@ pub const INSTRUMENTED: &str = "reach,merge,instrument,layout";
 /// overwritten. It adds stores to absolute addresses, as [`INSTRUMENTED`] does.
 pub const EXERCISED: &str = "reach,exercise,layout";
 
+/// Constants propagated through all of the program, and code in a random order.
+pub const PROPAGATED: &str = "reach,fold,layout";
+
 /// The commands of a failed test, as a script that runs them again.
 const SCRIPT: &str = "repeat.sh";
 

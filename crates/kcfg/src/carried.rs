@@ -31,10 +31,12 @@ const NAME: &str = ".comment.kshrink";
 /// Size in bytes of what follows the address in an entry.
 const DETAIL: usize = 8;
 
+/// Reason: no symbol of a function covers the code.
+pub(crate) const NO_FUNCTION: &str = "code outside of any function";
 /// Reason: code written in assembly.
 pub const HAND_WRITTEN: &str = "hand-written";
 /// Reason: carried whole already when its object was emitted.
-const EARLIER: &str = "carried whole by an earlier rewriting";
+pub(crate) const EARLIER: &str = "carried whole by an earlier rewriting";
 
 /// Reason for data: slots of a jump table whose jump was removed.
 pub(crate) const TABLE: &str = "a jump table whose jump is gone";

@@ -14,6 +14,12 @@ use smallvec::SmallVec;
 use crate::graph::{Graph, Ref, Target};
 use crate::index::NodeId;
 
+/// The symbol by which instructions have the address of a node.
+pub(crate) fn symbol_of_node(node: NodeId) -> Symbol {
+    // The two low bits are the kind, so that symbols of different kinds differ.
+    Symbol(NonZeroU32::MIN.saturating_add(node.0 << 2))
+}
+
 /// One instruction of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction<'g> {
@@ -69,6 +75,12 @@ impl Graph {
         };
         let number = NonZeroU32::new((index as u32) << 2 | kind).expect("the kind is not 0");
         (Symbol(number), addend)
+    }
+
+    /// The node whose first byte a symbol of an instruction is; `None` if it is something else.
+    pub fn node_of(&self, symbol: Symbol) -> Option<NodeId> {
+        let number = symbol.0.get();
+        (number & 3 == 1).then_some(NodeId(number >> 2))
     }
 
     /// What each instruction of a node computes; empty if the node holds something else than instructions.

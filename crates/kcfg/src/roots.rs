@@ -9,6 +9,10 @@ use crate::lift::Error;
 use crate::script::LinkerScript;
 use crate::special::RootReason;
 
+/// What tools of a kernel's build look for in the linked kernel by name, and change: `sorttable` notes there that the
+/// exception table is sorted (scripts/sorttable.h).
+const CHANGED_AFTER_LINK: &[&str] = &["main_extable_sort_needed"];
+
 /// Names of global symbols that are roots.
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
@@ -26,7 +30,9 @@ impl Roots {
             let undefined = object.symbols.iter().filter(|symbol| symbol.place == Place::Undefined);
             undefined.map(move |symbol| (symbol.name.to_owned(), reason))
         });
-        Roots { names: script.chain(beside).collect() }
+        let changed =
+            CHANGED_AFTER_LINK.iter().map(|name| ((*name).to_owned(), RootReason::ChangedAfterLink));
+        Roots { names: script.chain(beside).chain(changed).collect() }
     }
 
     /// The roots of a user program: the functions that enter it.

@@ -58,6 +58,8 @@ pub enum RootReason {
     LinkerScript,
     /// An object that the final link adds names the symbol.
     LinkedBeside,
+    /// A tool of the kernel's build finds the symbol in the linked kernel, and changes what is there.
+    ChangedAfterLink,
     /// Symbols of the linker script bound the section, and a loop walks it.
     LinkerTable,
     /// It is not loaded with the program (`.comment`).
@@ -77,6 +79,7 @@ impl fmt::Display for RootReason {
         f.write_str(match self {
             RootReason::LinkerScript => "named by the linker script",
             RootReason::LinkedBeside => "named by an object linked beside",
+            RootReason::ChangedAfterLink => "changed by the build after the link",
             RootReason::LinkerTable => "in a table that the linker script enumerates",
             RootReason::NotLoaded => "not loaded",
             RootReason::Exported => "exported to loadable modules",

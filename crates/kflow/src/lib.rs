@@ -11,28 +11,38 @@ has a graph says what its blocks are ([`Cfg`]) and what they hold. Why it is bui
   only ever adding to them. What a first round of a loop takes for a value, and the second disproves, is gone in the
   end; and a block without loops around it is visited once.
 - *Relocated fields are symbols* ([`kisa::Symbol`]), so that code that is not linked yet has values like any other.
-- *Conventions are shown, not believed* ([`Summaries`]). A register survives a call if the code of the callee gives it
-  back on every way to a return, hand-written callees and computed calls change everything, and what matters where a
-  function returns is what matters behind the calls of it ([`Liveness`]). The pass `exercise` of kopt overwrites what
-  does not matter in front of every block, and programs do what they did.
+- *Conventions are shown where code can be followed* ([`Summaries`]). A register survives a call if the code of the callee
+  gives it back on every way to a return, hand-written callees change everything, and what matters where a function
+  returns is what matters behind the calls of it ([`Liveness`]). What is called by its address, and what cannot be
+  followed, is believed to keep to a [`Convention`], if the program has one; compiled callers do so too. The pass
+  `exercise` of kopt overwrites what does not matter in front of every block, and programs do what they did.
+- *Memory may be written by others at any time*, but for frames whose address nobody has, and for what nothing writes
+  ([`constants::ConstantMemory`]): two loads from one place are two unknowns.
+- *Constants go from callers to callees and back* ([`propagate`]), with the ways out of blocks that they rule out.
 */
 
 mod cfg;
+pub mod constants;
+mod facts;
 mod liveness;
 mod order;
 mod program;
+mod propagate;
 mod solve;
 mod summary;
 mod transfer;
 pub mod values;
+mod walk;
 
 pub use cfg::{BlockIndex, Cfg};
+pub use facts::Reached;
 pub use liveness::Liveness;
 pub use program::{
     Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, Way, bit,
 };
+pub use propagate::{Seeds, propagate};
 pub use solve::{Analysis, Head, States, solve};
-pub use summary::{Machine, Summaries, Summary};
+pub use summary::{Convention, Machine, Summaries, Summary};
 pub use transfer::{Transfer, apply};
 
 #[cfg(test)]

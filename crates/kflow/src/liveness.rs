@@ -59,8 +59,32 @@ impl Liveness {
         behind
     }
 
+    /// What matters where a block is left, besides what deciding between its ways reads.
+    pub fn behind(
+        &self,
+        program: &impl Program,
+        summaries: &Summaries,
+        function: FunctionIndex,
+        block: BlockIndex,
+    ) -> u64 {
+        match program.may_leave_early(block) {
+            true => EVERYTHING,
+            false => self.at_exit(program, summaries, function, block) | self.always,
+        }
+    }
+
     /// What matters behind the last instruction of a block, its exit included.
     fn at_end(
+        &self,
+        program: &impl Program,
+        summaries: &Summaries,
+        function: FunctionIndex,
+        block: BlockIndex,
+    ) -> u64 {
+        program.read_by_exit(block) | self.at_exit(program, summaries, function, block)
+    }
+
+    fn at_exit(
         &self,
         program: &impl Program,
         summaries: &Summaries,
@@ -77,7 +101,7 @@ impl Liveness {
             };
             summaries.live_before(way, behind)
         });
-        live.fold(program.read_by_exit(block), |all, live| all | live)
+        live.fold(0, |all, live| all | live)
     }
 }
 
@@ -105,7 +129,7 @@ impl<'p, P: Program> Solver<'p, P> {
         let mut at_return = vec![0; program.functions()];
         for function in (0..program.functions()).map(FunctionIndex::from) {
             if program.has_unknown_callers(function) || program.has_other_entries(function) {
-                at_return[function.get()] = EVERYTHING;
+                at_return[function.get()] = summaries.live_at_return(program.has_other_entries(function));
             }
             for &block in program.blocks_of(function) {
                 functions[block.get()] = function;

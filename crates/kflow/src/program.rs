@@ -48,6 +48,12 @@ pub trait Program {
     /// The ways out of a block.
     fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]>;
 
+    /// The register whose number says which of its ways control takes out of a block, counted from 0 in their order; `None`
+    /// if that is decided otherwise.
+    fn switch_index(&self, _block: BlockIndex) -> Option<Reg> {
+        None
+    }
+
     /// The registers, and the flags, that deciding between those ways reads, instructions aside.
     fn read_by_exit(&self, block: BlockIndex) -> u64;
 
@@ -88,7 +94,9 @@ impl Way {
 pub enum Callee {
     /// This one.
     Function(FunctionIndex),
-    /// One of which nothing is known: the target is computed, or it is hand-written.
+    /// One that keeps to the calling convention ([`crate::Convention`]): compiled code calls it by its address.
+    Conventional,
+    /// One of which nothing is known: it is hand-written, or outside of the program.
     Unknown,
 }
 

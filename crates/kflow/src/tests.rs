@@ -5,9 +5,10 @@ use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDX, ESI, ESP};
 use kisa::{Condition, Effect, Isa, Reg, Rewritable};
 use smallvec::SmallVec;
 
+use super::constants::ConstantMemory;
 use super::*;
 
-const MACHINE: Machine = Machine { word: 4, registers: 8, stack_pointer: ESP };
+const MACHINE: Machine = Machine { word: 4, registers: 8, stack_pointer: ESP, convention: None };
 
 #[derive(Default)]
 struct Block {
@@ -36,12 +37,12 @@ impl Test {
     }
 
     fn summary(&self, function: usize) -> Summary {
-        Summaries::of(self, MACHINE).get(Callee::Function(function.into()))
+        Summaries::of(self, MACHINE, ConstantMemory::default()).get(Callee::Function(function.into()))
     }
 
     /// What matters in front of a block.
     fn before(&self, block: usize) -> u64 {
-        Liveness::of(self, &Summaries::of(self, MACHINE)).before(block.into())
+        Liveness::of(self, &Summaries::of(self, MACHINE, ConstantMemory::default())).before(block.into())
     }
 }
 
@@ -128,7 +129,7 @@ fn what_is_overwritten_does_not_matter() {
     assert_eq!(test.before(0), set(&[EAX, ESI, ESP]), "nobody looks at what it returns");
     test.called_by_others.push(0);
     assert_eq!(test.before(0), EVERYTHING & !bit(ECX));
-    let summaries = Summaries::of(&test, MACHINE);
+    let summaries = Summaries::of(&test, MACHINE, ConstantMemory::default());
     let within = Liveness::of(&test, &summaries).within(&test, &summaries, FunctionIndex(0), BlockIndex(0));
     assert_eq!(within, [EVERYTHING, EVERYTHING, EVERYTHING]);
 }
@@ -388,7 +389,53 @@ fn faults_need_everything() {
     test.function([faults, block(b"\xc3", [RETURN])]);
     assert_eq!(test.before(0), EVERYTHING);
     assert_eq!(test.summary(0), Summary::UNKNOWN);
-    let summaries = Summaries::of(&test, MACHINE);
+    let summaries = Summaries::of(&test, MACHINE, ConstantMemory::default());
     let within = Liveness::of(&test, &summaries).within(&test, &summaries, FunctionIndex(0), BlockIndex(0));
     assert_eq!(within, [EVERYTHING, EVERYTHING]);
+}
+
+/// The convention of i386: %eax, %ecx and %edx may change, and results are in %eax and %edx.
+fn with_convention() -> Machine {
+    let changed = set(&[EAX, ECX, EDX]);
+    Machine { convention: Some(Convention { changed, results: [EAX, EDX] }), ..MACHINE }
+}
+
+#[test]
+fn what_keeps_to_a_convention() {
+    let way = Way { condition: None, callee: Some(Callee::Conventional), then: Then::Block(BlockIndex(1)) };
+    let mut test = Test::default();
+    // push %ebx; mov $1,%ebx; call *%eax  |  mov %ebx,%eax; pop %ebx; ret
+    test.function([block(b"\x53\xbb\x01\0\0\0\xff\xd0", [way]), block(b"\x89\xd8\x5b\xc3", [RETURN])]);
+    assert_eq!(test.summary(0), Summary::UNKNOWN, "without a convention");
+    let of = |test: &Test| Summaries::of(test, with_convention(), ConstantMemory::default());
+    let known = |test: &Test| of(test).get(Callee::Function(FunctionIndex(0)));
+    assert_eq!(
+        known(&test).changes & 0xff,
+        set(&[EAX, ECX, EDX]),
+        "it restores %ebx from where it has saved it"
+    );
+    assert_eq!(
+        known(&test).reads & set(&[EBX, ESI, EBP]),
+        set(&[ESI, EBP]),
+        "asm may have arguments anywhere"
+    );
+    // A pointer into the frame is known to others, and they write through it, but not over what is saved.
+    let exposes = b"\x53\xbb\x01\0\0\0\x83\xec\x04\x89\xe2\x89\x16\xff\xd0"; // …; sub $4,%esp; mov %esp,%edx; mov %edx,(%esi)
+    let mut test = Test::default();
+    test.function([block(exposes, [way]), block(b"\x58\x5b\xc3", [RETURN])]);
+    assert_eq!(known(&test).changes & set(&[EBX, ESP]), 0);
+    // The function writes over it itself: mov %ecx,4(%esp)
+    let mut test = Test::default();
+    test.function([block(exposes, [way]), block(b"\x89\x4c\x24\x04\x58\x5b\xc3", [RETURN])]);
+    assert_eq!(known(&test).changes & set(&[EBX, ESP]), bit(EBX));
+    // Hand-written code may do anything.
+    let way = Way { callee: Some(Callee::Unknown), ..way };
+    let mut test = Test::default();
+    test.function([block(b"\xff\xd0", [way]), block(b"\xc3", [RETURN])]);
+    assert!(!of(&test).is_known(FunctionIndex(0)));
+    // At a return to callers that are not known, results and what is given back matter.
+    let mut test = Test::default();
+    test.function([block(b"\xc3", [RETURN])]).called_by_others.push(0);
+    let before = Liveness::of(&test, &of(&test)).before(BlockIndex(0));
+    assert_eq!(before & (0xff | FLAGS), 0xff & !bit(ECX));
 }

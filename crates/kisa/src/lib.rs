@@ -107,6 +107,10 @@ pub trait Rewritable: Isa {
     /// Appends an instruction that gives a register other contents, and changes nothing else.
     fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>);
 
+    /// Appends the shortest instruction that puts a number, zero-extended from 4 bytes, into a register, and changes
+    /// nothing else but the flags, if those may change.
+    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>);
+
     /// Appends an instruction that gives the flags other contents, and changes nothing else.
     fn encode_overwrite_flags(&self, out: &mut Vec<u8>);
 
@@ -138,12 +142,19 @@ pub trait Rewritable: Isa {
     /// it ran. `false` also of what is not known.
     fn only_computes(&self, bytes: &[u8]) -> bool;
 
+    /// Whether the instruction at the start of `bytes` writes its memory operand, and flags, and does nothing else. What it
+    /// writes may be computed from what was there. `false` also of what is not known.
+    fn only_stores(&self, bytes: &[u8]) -> bool;
+
     /// Whether the instruction at the start of `bytes` reads one of the flags that conditions are about. True for bytes that
     /// are no instruction.
     fn reads_flags(&self, bytes: &[u8]) -> bool;
 
     /// The registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
+
+    /// The registers that a function's result is in, the low half first if it takes two.
+    fn results(&self) -> [Reg; 2];
 
     /// The register that carries a function's argument of this number, from 0, in the kernel's calling
     /// convention (`-mregparm=3` on i386).

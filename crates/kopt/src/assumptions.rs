@@ -341,6 +341,23 @@ pub const ALL: &[Assumption] = &[
         guards: &[PATCHED_KERNEL],
         applies: |_, reports| reports.iter().any(|report| report.pass == "keys" && report.changed()),
     },
+    Assumption {
+        name: "callees-keep-the-convention",
+        says: "What compiled code calls by its address gives back the stack pointer and the registers that the ABI has \
+               callees save, and so does a compiled function that is not understood; neither writes to where its \
+               callers have saved theirs. (A program in which a function pops its arguments is not taken to do so.)",
+        applied_in: "crates/kcfg/src/flow/mod.rs",
+        guards: &["crates/kflow/src/tests.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
+        applies: |_, reports| folds(reports),
+    },
+    Assumption {
+        name: "variables-change-by-reference",
+        says: "A variable to which nothing alive refers but instructions that load from it holds what it held in the \
+               beginning: what changes it from outside, by its name, is listed.",
+        applied_in: "crates/kcfg/src/flow/memory.rs",
+        guards: &[FOLD, WEB_KERNEL],
+        applies: |_, reports| folds(reports),
+    },
 ];
 
 const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
@@ -348,6 +365,7 @@ const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
 const DATA_CUTS: &str =
     "crates/kopt/tests/data_cuts/main.rs: references_mean_the_variables_that_the_compiler_meant";
 const FEATURES: &str = "tests/tests/features.rs: features_survive";
+const FOLD: &str = "crates/kopt/tests/filetests/main.rs: fold";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
 const INITMOTION: &str = "crates/kopt/tests/filetests/main.rs: initmotion";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
@@ -382,6 +400,10 @@ fn freezes(report: &PassReport) -> bool {
 /// Whether a pass moved something to memory that is freed after boot, given what it counts.
 fn moves(report: &PassReport, what: &str) -> bool {
     report.pass == "initmotion" && report.counts.get(what).is_some_and(|&number| number > 0)
+}
+
+fn folds(reports: &[PassReport]) -> bool {
+    reports.iter().any(|report| report.pass == "fold" && (report.changed() || report.counted()))
 }
 
 fn redirects_calls(reports: &[PassReport]) -> bool {

@@ -10,6 +10,7 @@ pub mod assumptions;
 pub mod exercise;
 pub mod explain;
 pub mod exports;
+pub mod fold;
 pub mod freeze;
 pub mod icf;
 mod identical;
@@ -56,6 +57,8 @@ pub enum Pass {
     InitMotion,
     /// [`merge`]
     Merge,
+    /// [`fold`]
+    Fold,
     /// [`layout`](mod@layout)
     Layout,
     /// [`instrument`]
@@ -122,6 +125,7 @@ impl Pass {
         Pass::Params,
         Pass::Keys,
         Pass::Reach,
+        Pass::Fold,
         Pass::Icf,
         Pass::InitMotion,
         Pass::Merge,
@@ -180,6 +184,12 @@ impl Pass {
                 Runs::Always,
             ),
             Pass::Reach => facts("reach", "removes what nothing reaches", true, Runs::Always),
+            Pass::Fold => facts(
+                "fold",
+                "decides branches on constants of the whole program, and removes instructions whose results nobody needs",
+                true,
+                Runs::IfNamed,
+            ),
             Pass::Icf => facts(
                 "icf",
                 "makes one of identical functions, except where addresses may be compared",
@@ -236,6 +246,7 @@ impl Pass {
             Pass::Icf => icf::run(graph, plan),
             Pass::InitMotion => initmotion::run(graph),
             Pass::Merge => merge::run(graph, plan, options),
+            Pass::Fold => fold::run(graph),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

@@ -80,6 +80,11 @@ impl PassReport {
         self.kept = later.kept;
     }
 
+    /// Whether the pass counted anything besides what it removed and redirected.
+    pub fn counted(&self) -> bool {
+        self.counts.values().any(|&number| number > 0)
+    }
+
     /// Adds to a number.
     pub fn count(&mut self, what: &'static str, number: u64) {
         *self.counts.entry(what).or_default() += number;

@@ -81,8 +81,8 @@ fn the_web_kernel_shrinks_and_still_serves() {
         let folded = shared_names(&small.dir.join("System.map"));
         assert!(folded >= 600, "only {folded} functions have the address of another one");
         assert!(before == listing(&kernel.build), "the build directory changed");
-        // Every kind of edit, everywhere.
-        let edited = test.rewritten(&kernel, "edited", &plan, &["--passes", "syscalls,reach,exercise"]);
+        // What is constant folded, and every kind of edit, everywhere.
+        let edited = test.rewritten(&kernel, "edited", &plan, &["--passes", "syscalls,reach,fold,exercise"]);
         test.passes(&scenario, &edited.kernel, &[]);
         for name in ["bugs-are-fatal", "plan-is-complete", "init-code-is-done-when-it-is-freed"] {
             assert!(small.assumptions().contains(&name), "no {name} in {:?}", small.assumptions());

@@ -21,13 +21,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use kshrink_tests::{Chain, EXERCISED, INSTRUMENTED, Outcome, Random, Run, SHUFFLED, parallel, recipe};
+use kshrink_tests::{
+    Chain, EXERCISED, INSTRUMENTED, Outcome, PROPAGATED, Random, Run, SHUFFLED, parallel, recipe,
+};
 
 use cases::Case;
 use table::Table;
 
 const LEVELS: [&[&str]; 3] = [&["-Os"], &["-O2"], &["-O3", "-msse2"]];
-const PASSES: [&str; 5] = ["none", "reach", SHUFFLED, INSTRUMENTED, EXERCISED];
+const PASSES: [&str; 6] = ["none", "reach", SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED];
 /// With the shared C library of the cross compiler: linking takes half the time that it takes with `-static`, and is most of
 /// what there is to do. Where the program starts is fixed, which the stores of [`INSTRUMENTED`] need.
 const LINK: &[&str] = &[

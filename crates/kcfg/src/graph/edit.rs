@@ -187,6 +187,15 @@ impl<'g> Editor<'g> {
         self.set_contents(id, contents);
     }
 
+    /// Gives a block another terminator. The block must not be [`Block::fixed`].
+    pub fn end_block(&mut self, id: NodeId, end: Terminator) {
+        let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind else {
+            unreachable!("only blocks have terminators")
+        };
+        debug_assert!(!block.fixed, "a patch site keeps its end");
+        block.end = end;
+    }
+
     /// Puts instructions in front of those of a block. Uses of the block refer to them, but for entries of tables about
     /// its first instruction. The block must not be [`Block::fixed`].
     pub fn prepend(&mut self, id: NodeId, front: Contents) {

@@ -9,7 +9,7 @@ use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 
 use super::alignment;
 use super::names::SectionNames;
-use crate::carried::Carried;
+use crate::carried::{Carried, NO_FUNCTION};
 use crate::special::is_retpoline;
 use kisa::{BranchKind, Effect, Flow, Insn, Rewritable};
 
@@ -516,7 +516,7 @@ fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: 
     }
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
     // ordinary code.
-    let opaque = (section.name != ".altinstr_aux").then_some("code outside of any function");
+    let opaque = (section.name != ".altinstr_aux").then_some(NO_FUNCTION);
     spans.push(Span { start, end, align: alignment(section.align, start), opaque, carried: false });
 }
 

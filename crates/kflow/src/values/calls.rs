@@ -1,17 +1,19 @@
 //! What states say of a function and its caller: what registers held on entry, and where the frame is.
 
-use kisa::{Address, Effect, Memory as Written, Reg};
+use kisa::{Address, Effect, Memory as Written, Reg, Value as Operand};
 use smallvec::smallvec;
 
 use super::memory::Place;
 use super::step::Step;
 use super::{Name, NameId, Names, Site, State, Term, Value};
+use crate::Transfer;
+use crate::constants::Constant;
 
-/// The slot of the return address among the names of the site in front of all instructions.
-const SLOT_RETURN: u8 = 255;
+/// The name of the return address: of the site in front of all instructions.
+pub(super) const RETURN_ADDRESS: Name = Name::Made { at: Site { block: 0, number: 0 }, slot: 255 };
 
 fn return_name(names: &mut Names) -> NameId {
-    names.add(Name::Made { at: Site::default(), slot: SLOT_RETURN }).0
+    names.add(RETURN_ADDRESS).0
 }
 
 /// Where the return address is.
@@ -34,6 +36,29 @@ impl State {
         state
     }
 
+    /// What is known of the word so many bytes behind where the stack pointer points.
+    pub fn stack_word(&self, offset: u64, names: &Names) -> Value {
+        let Some(top) = self.register(names.stack_pointer).single() else { return Value::any() };
+        let top = names.plus(top, offset);
+        let place = Place { parts: smallvec![(top.name, 1)], displacement: top.offset, segment: None };
+        self.memory.load(&place, names.word, names).map_or(Value::any(), |(value, width)| {
+            if width == names.word { value.clone() } else { Value::any() }
+        })
+    }
+
+    /// Sets what the word so many bytes behind the return address is where a function is entered.
+    pub fn set_stack_word(&mut self, offset: u64, value: Value, names: &mut Names) {
+        let place = Place { displacement: offset, ..return_place(names) };
+        let word = names.word;
+        self.memory.note(place, word, value, names);
+    }
+
+    /// The constant that an operand is in front of an instruction, if every function has it under the same name.
+    pub fn constant_of(&mut self, operand: Operand, names: &mut Names) -> Option<Constant> {
+        let value = Step::new(self, names, Site::default()).operand(operand);
+        names.as_constant(value.single()?)
+    }
+
     /// Whether a function that returns here goes back to its caller: the return address is what it was, and the stack
     /// pointer right behind it.
     pub fn is_back_at_caller(&self, names: &mut Names) -> bool {
@@ -42,7 +67,7 @@ impl State {
         let entry = names.entry(names.stack_pointer);
         let behind = names.plus(entry, word.into());
         self.register(names.stack_pointer).single() == Some(behind)
-            && self.memory.load(&place, word) == Some((&value, word))
+            && self.memory.load(&place, word, names) == Some((&value, word))
     }
 
     /// Whether others may know where the frame is.

@@ -1,5 +1,7 @@
 //! Memory whose content is known.
 
+use std::rc::Rc;
+
 use kisa::Segment;
 use smallvec::SmallVec;
 
@@ -40,46 +42,72 @@ struct Cell {
 /// The memory that is known at one point.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Memory {
-    cells: Vec<Cell>,
+    /// States that differ elsewhere share them.
+    cells: Rc<Vec<Cell>>,
     /// Whether others may know an address in the frame.
     pub(super) is_exposed: bool,
 }
 
 impl Memory {
     pub(super) fn new(is_exposed: bool) -> Memory {
-        Memory { cells: Vec::new(), is_exposed }
+        Memory { cells: Rc::default(), is_exposed }
     }
 
     /// What is known to be there, and of how many bytes: as many as asked for, or more that begin there.
-    pub(super) fn load(&self, place: &Place, width: u8) -> Option<(&Value, u8)> {
-        let there = self.cells.iter().filter(|cell| cell.width >= width && cell.place == *place);
+    pub(super) fn load(&self, place: &Place, width: u8, names: &Names) -> Option<(&Value, u8)> {
+        let there = self.cells.iter().filter(|cell| {
+            cell.width >= width && cell.place == *place && self.is_own(&cell.place, &cell.value, names)
+        });
         there.min_by_key(|cell| cell.width).map(|cell| (&cell.value, cell.width))
+    }
+
+    /// Whether what is there stays until it is written here.
+    fn is_own(&self, place: &Place, value: &Value, names: &Names) -> bool {
+        names.shared.is_none() || place.is_framed(names) && (!self.is_exposed || names.is_saved(value))
     }
 
     /// Notes what is there.
     pub(super) fn note(&mut self, place: Place, width: u8, value: Value, names: &Names) {
-        if self.cells.len() >= MAX_CELLS {
-            let outside = self.cells.iter().position(|cell| !cell.place.is_framed(names));
-            self.cells.remove(outside.unwrap_or(0));
+        if !self.is_own(&place, &value, names) {
+            return;
         }
-        self.cells.push(Cell { place, width, value });
+        let cells = Rc::make_mut(&mut self.cells);
+        if cells.len() >= MAX_CELLS {
+            let outside = cells.iter().position(|cell| !cell.place.is_framed(names));
+            cells.remove(outside.unwrap_or(0));
+        }
+        cells.push(Cell { place, width, value });
+    }
+
+    /// Forgets all cells but those.
+    fn retain(&mut self, keep: impl Fn(&Cell) -> bool) {
+        if !self.cells.iter().all(&keep) {
+            Rc::make_mut(&mut self.cells).retain(keep);
+        }
     }
 
     /// `width` bytes are written there, an unknown number if that is `None`.
     pub(super) fn write(&mut self, place: &Place, width: Option<u8>, names: &Names) {
         let exposed = self.is_exposed;
-        self.cells.retain(|cell| are_apart(&cell.place, cell.width, place, width, exposed, names));
+        // What is saved is overwritten only where that is certain.
+        let is_certain = |cell: &Cell| {
+            width.is_some() && cell.place.parts == place.parts && cell.place.segment == place.segment
+        };
+        self.retain(|cell| {
+            are_apart(&cell.place, cell.width, place, width, exposed, names)
+                || names.is_saved(&cell.value) && !is_certain(cell)
+        });
     }
 
     /// Memory is written, not known where.
     pub(super) fn write_anywhere(&mut self, names: &Names) {
         let exposed = self.is_exposed;
-        self.cells.retain(|cell| !exposed && cell.place.is_framed(names));
+        self.retain(|cell| cell.place.is_framed(names) && (!exposed || names.is_saved(&cell.value)));
     }
 
     /// All of the frame may be written.
     pub(super) fn write_frame(&mut self, names: &Names) {
-        self.cells.retain(|cell| !cell.place.is_framed(names));
+        self.retain(|cell| !cell.place.is_framed(names) || names.is_saved(&cell.value));
     }
 
     /// What is known of the bytes that may be among these.
@@ -91,6 +119,7 @@ impl Memory {
     ) -> impl Iterator<Item = &'m Value> {
         let touched = move |cell: &&Cell| {
             !are_apart(&cell.place, cell.width, place, Some(width), self.is_exposed, names)
+                && (cell.place.parts == place.parts || !names.is_saved(&cell.value))
         };
         self.cells.iter().filter(touched).map(|cell| &cell.value)
     }
@@ -98,7 +127,10 @@ impl Memory {
     /// Makes it hold for `other` too; where `widens`, what changes is forgotten.
     pub(super) fn join(&mut self, other: &Memory, widens: bool) {
         self.is_exposed |= other.is_exposed;
-        self.cells.retain_mut(|cell| {
+        if Rc::ptr_eq(&self.cells, &other.cells) || self.cells == other.cells {
+            return;
+        }
+        Rc::make_mut(&mut self.cells).retain_mut(|cell| {
             let same = |theirs: &&Cell| theirs.width == cell.width && theirs.place == cell.place;
             let Some(theirs) = other.cells.iter().find(same) else { return false };
             let joined = cell.value.join(&theirs.value);
@@ -109,7 +141,7 @@ impl Memory {
     }
 
     pub(super) fn forget(&mut self, is_stale: impl Fn(NameId) -> bool) {
-        self.cells.retain(|cell| {
+        self.retain(|cell| {
             let mut names = cell.place.parts.iter().map(|&(name, _)| name);
             !names.any(&is_stale) && !cell.value.terms().iter().any(|term| is_stale(term.name))
         });

@@ -16,9 +16,13 @@ mod step;
 pub use ranges::Range;
 pub use state::State;
 
+use std::rc::Rc;
+
 use kisa::{Reg, Symbol, low_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
+
+use crate::constants::{Constant, ConstantMemory};
 
 /// How many terms a value may be one of; a value with more is unknown.
 const MAX_TERMS: usize = 16;
@@ -82,8 +86,15 @@ impl Term {
 }
 
 /// One of a few terms, or anything.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(PartialEq, Eq, Debug, Default)]
 pub struct Value(SmallVec<[Term; 1]>);
+
+impl Clone for Value {
+    fn clone(&self) -> Value {
+        // Faster than to copy one term after the other.
+        Value(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl Value {
     /// Anything.
@@ -101,7 +112,7 @@ impl Value {
         Value::one(Term::number(number))
     }
 
-    fn of(mut terms: SmallVec<[Term; 1]>) -> Value {
+    pub(crate) fn of(mut terms: SmallVec<[Term; 1]>) -> Value {
         terms.sort_unstable();
         terms.dedup();
         if terms.len() > MAX_TERMS { Value::any() } else { Value(terms) }
@@ -161,6 +172,10 @@ pub struct Names {
     mask: u64,
     registers: usize,
     stack_pointer: Reg,
+    /// The registers whose content on entry, once saved in the frame, stays there until the function restores it.
+    saved: u64,
+    /// What others may write at any time; `None` if nobody does.
+    shared: Option<Rc<ConstantMemory>>,
 }
 
 impl Names {
@@ -174,9 +189,48 @@ impl Names {
             mask: low_mask(word),
             registers,
             stack_pointer,
+            saved: 0,
+            shared: None,
         };
         names.add(Name::Zero);
         names
+    }
+
+    /// From here on, memory may be written by others at any time, but for this, and for what of the frame they do not
+    /// know.
+    pub fn share_memory(&mut self, constant: Rc<ConstantMemory>) {
+        self.shared = Some(constant);
+    }
+
+    /// From here on, nobody overwrites these registers, given as bits, and the return address where the function has
+    /// saved them in its frame, but for the function itself.
+    pub fn keep_saved(&mut self, registers: u64) {
+        self.saved = registers;
+    }
+
+    /// How many registers there are.
+    pub(crate) fn registers(&self) -> usize {
+        self.registers
+    }
+
+    /// The constant that a term is, if every function has it under the same name.
+    pub fn as_constant(&self, term: Term) -> Option<Constant> {
+        match self.get(term.name) {
+            Name::Zero => Some(Constant { symbol: None, number: term.offset }),
+            Name::Symbol(symbol) => Some(Constant { symbol: Some(symbol), number: term.offset }),
+            Name::Entry(_) | Name::Made { .. } | Name::Frame { .. } | Name::Low { .. } => None,
+        }
+    }
+
+    /// Whether this is what the function has to give back to its caller: it stays where it is saved.
+    fn is_saved(&self, value: &Value) -> bool {
+        let Some(term) = value.single().filter(|term| term.offset == 0 && self.saved != 0) else {
+            return false;
+        };
+        match self.get(term.name) {
+            Name::Entry(reg) => self.saved >> reg.0 & 1 != 0,
+            name => name == calls::RETURN_ADDRESS,
+        }
     }
 
     /// The name, and whether it is new.

@@ -1,7 +1,8 @@
 //! The ranges that unknown values are known to lie in.
 
+use std::rc::Rc;
+
 use kisa::{Condition, low_mask};
-use smallvec::SmallVec;
 
 use super::{Name, NameId, Names, Term, Value};
 
@@ -40,7 +41,7 @@ pub(super) struct Compared {
 
 /// The ranges that are known at one point.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Ranges(SmallVec<[(Term, Range); 4]>);
+pub(super) struct Ranges(Rc<Vec<(Term, Range)>>);
 
 impl Ranges {
     /// The numbers that a term can be.
@@ -72,11 +73,12 @@ impl Ranges {
         let known = self.get(term, names);
         let Some(range) = known.meet(range) else { return false };
         if term.as_number().is_none() && range != known {
-            self.0.retain(|(of, _)| *of != term);
-            if self.0.len() >= MAX_RANGES {
-                self.0.remove(0);
+            let ranges = Rc::make_mut(&mut self.0);
+            ranges.retain(|(of, _)| *of != term);
+            if ranges.len() >= MAX_RANGES {
+                ranges.remove(0);
             }
-            self.0.push((term, range));
+            ranges.push((term, range));
         }
         true
     }
@@ -161,7 +163,10 @@ impl Ranges {
 
     /// Makes them hold for `other` too; where `widens`, those that change are forgotten.
     pub(super) fn join(&mut self, other: &Ranges, names: &Names, widens: bool) {
-        self.0.retain(|(term, range)| {
+        if Rc::ptr_eq(&self.0, &other.0) || self.0 == other.0 {
+            return;
+        }
+        Rc::make_mut(&mut self.0).retain_mut(|(term, range)| {
             let joined = range.join(other.get(*term, names));
             let kept = joined == *range || !widens;
             *range = joined;
@@ -170,6 +175,8 @@ impl Ranges {
     }
 
     pub(super) fn forget(&mut self, is_stale: impl Fn(NameId) -> bool) {
-        self.0.retain(|(term, _)| !is_stale(term.name));
+        if self.0.iter().any(|(term, _)| is_stale(term.name)) {
+            Rc::make_mut(&mut self.0).retain(|(term, _)| !is_stale(term.name));
+        }
     }
 }

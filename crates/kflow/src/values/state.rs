@@ -60,6 +60,16 @@ impl State {
         (low == high).then_some(low)
     }
 
+    /// Whether a register may hold this number.
+    pub fn may_be(&self, reg: Reg, number: u64, names: &Names) -> bool {
+        let value = self.register(reg);
+        let may = |&term: &Term| {
+            let Range { low, high } = self.ranges.get(term, names);
+            (low..=high).contains(&number)
+        };
+        value.is_any() || value.terms().iter().any(may)
+    }
+
     /// Applies the effects of an instruction.
     pub fn apply(&mut self, names: &mut Names, at: Site, effects: &[Effect]) {
         // Nothing may still have a name under which the instruction is about to make something else.

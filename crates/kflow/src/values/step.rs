@@ -149,15 +149,30 @@ impl<'s> Step<'s> {
 
     fn load(&mut self, from: &Address, width: u8) -> Value {
         let Some(place) = self.place(from) else { return Value::any() };
-        if let Some((value, known)) = self.state.memory.load(&place, width) {
+        if let Some((value, known)) = self.state.memory.load(&place, width, self.names) {
             let value = value.clone();
             return if known == width { value } else { self.low(value, width) };
+        }
+        if let Some(constant) = self.constant(&place, width) {
+            return constant;
         }
         let loaded = self.make_other();
         let range = Range { low: 0, high: low_mask(width) & self.names.mask };
         self.state.ranges.limit(loaded, range, self.names);
         self.state.memory.note(place, width, Value::one(loaded), self.names);
         Value::one(loaded)
+    }
+
+    /// What is there in memory that nothing writes.
+    fn constant(&mut self, place: &Place, width: u8) -> Option<Value> {
+        let memory = self.names.shared.clone()?;
+        let ([(name, 1)], None) = (&place.parts[..], place.segment) else { return None };
+        let (symbol, offset) = self.names.as_symbol(Term { name: *name, offset: place.displacement })?;
+        let constant = memory.read(symbol, offset, width)?;
+        Some(match constant.symbol {
+            Some(symbol) => Value::one(self.names.symbol(symbol, constant.number as i64)),
+            None => Value::number(constant.number),
+        })
     }
 
     /// A number that a mask leaves something of.

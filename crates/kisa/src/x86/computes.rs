@@ -31,6 +31,20 @@ fn computes_a_register(instruction: &Instruction) -> bool {
     known && instruction.op0_kind() == OpKind::Register && !exchanges
 }
 
+/// See [`crate::Rewritable::only_stores`].
+pub(super) fn only_stores(bits: u32, bytes: &[u8]) -> bool {
+    use Mnemonic::*;
+    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return false };
+    let known = match instruction.mnemonic() {
+        Mov | Add | Adc | Sub | Sbb | And | Or | Xor | Inc | Dec | Neg | Not | Shl | Sal | Shr | Sar => true,
+        _ => is_set_on_condition(&instruction),
+    };
+    let from_general = instruction.op_count() < 2
+        || instruction.op1_kind() != OpKind::Register
+        || general(instruction.op1_register()).is_some();
+    known && from_general && instruction.op0_kind() == OpKind::Memory && !instruction.has_lock_prefix()
+}
+
 /// Whether it writes flags only.
 fn compares(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Bt)

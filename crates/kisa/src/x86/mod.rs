@@ -92,6 +92,10 @@ impl Rewritable for X86 {
         overwrite::overwrite(self.bits, reg, out)
     }
 
+    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) {
+        overwrite::number(self.bits, reg, number as u32, flags_may_change, out)
+    }
+
     fn encode_overwrite_flags(&self, out: &mut Vec<u8>) {
         overwrite::overwrite_flags(out)
     }
@@ -127,6 +131,10 @@ impl Rewritable for X86 {
         computes::only_computes(self.bits, bytes)
     }
 
+    fn only_stores(&self, bytes: &[u8]) -> bool {
+        computes::only_stores(self.bits, bytes)
+    }
+
     fn reads_flags(&self, bytes: &[u8]) -> bool {
         operands::reads_flags(self.bits, bytes)
     }
@@ -135,6 +143,10 @@ impl Rewritable for X86 {
         use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9, R10, R11};
         let wide = if self.bits == 64 { bits(&[ESI, EDI, R8, R9, R10, R11]) } else { 0 };
         bits(&[EAX, ECX, EDX]) | wide
+    }
+
+    fn results(&self) -> [Reg; 2] {
+        [registers::EAX, registers::EDX]
     }
 
     fn argument(&self, number: usize) -> Option<Reg> {

@@ -1,9 +1,9 @@
 //! Registers and flags that do not matter get other contents, to show that they do not.
 
-use kcfg::flow::GraphProgram;
+use kcfg::flow::{GraphProgram, constant_memory};
 use kcfg::graph::{Contents, Editor, Graph};
 use kcfg::index::NodeId;
-use kflow::{Callee, FLAGS, Liveness, Program, Summaries, Summary, bit};
+use kflow::{FLAGS, FunctionIndex, Liveness, Program, Summaries, bit};
 use kisa::{Reg, Rewritable};
 
 use crate::instrument;
@@ -17,10 +17,10 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
     let isa = graph.isa();
     let fronts: Vec<(NodeId, Vec<u8>)> = {
         let program = GraphProgram::of(graph);
-        let summaries = Summaries::of(&program, program.machine());
+        let summaries = Summaries::of(&program, program.machine(), constant_memory(graph));
         let liveness = Liveness::of(&program, &summaries);
-        let functions = (0..program.functions()).map(|index| Callee::Function(index.into()));
-        let known = functions.filter(|&callee| summaries.get(callee) != Summary::UNKNOWN).count();
+        let functions = (0..program.functions()).map(FunctionIndex::from);
+        let known = functions.filter(|&function| summaries.is_known(function)).count();
         report.count("functions whose calls are known", known as u64);
         let relative = instrument::position_independent(graph);
         let can_change = |&id: &NodeId| {

@@ -122,6 +122,11 @@ fn merge() {
 }
 
 #[test]
+fn fold() {
+    check(Pass::Fold);
+}
+
+#[test]
 fn exercise() {
     check(Pass::Exercise);
 }

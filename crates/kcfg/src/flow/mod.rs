@@ -2,22 +2,32 @@
 The graph as a program for the analyses of [`kflow`].
 
 What belongs together is one function there: a function and its cold part, and whatever jumps into the middle of
-another. Chunks of code, being hand-written or not understood, are callees of which nothing is known, and so is every
-computed call. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
+another. Chunks of code, being hand-written or not understood, are callees of which nothing is known; of computed
+calls, and of compiled code that is carried whole, it is known that they keep to the calling convention, unless a
+function of the program pops its arguments. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
 
 A trap handler that only prints the registers (`ud2` of `BUG`) makes no use of them here.
 */
 
+mod decoded;
+mod groups;
+mod memory;
+
 use fixedbitset::FixedBitSet;
 use goblin::elf::sym::STT_GNU_IFUNC;
-use kflow::{BlockIndex, Callee, EVERYTHING, FLAGS, FunctionIndex, Instruction, Machine, Program, Then, Way};
-use kisa::{BranchKind, Effect};
+use kflow::{BlockIndex, Callee, Convention, FLAGS, FunctionIndex, Instruction, Machine, Program, Then, Way};
+use kisa::{BinaryOp, BranchKind, Effect, Reg, Value};
+use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
 use crate::edges::{SiteIndex, for_each_successor};
-use crate::graph::{Dest, Graph, Life, Role, SymbolPlace, Target, Terminator};
+use crate::graph::{Block, Dest, Graph, Life, Role, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId};
 use crate::special::TableKind;
+
+use decoded::Decoded;
+use groups::{Groups, compiled, is_cold};
+pub use memory::{constant_memory, unread_memory};
 
 /// The blocks of a graph that are alive, as a program.
 pub struct GraphProgram<'g> {
@@ -34,6 +44,11 @@ pub struct GraphProgram<'g> {
     other_entries: FixedBitSet,
     /// By block.
     leaves_early: FixedBitSet,
+    /// Code that is carried whole and that compilers made.
+    compiled: FxHashSet<NodeId>,
+    decoded: Decoded,
+    /// The ways out of each block.
+    ways: Vec<SmallVec<[Way; 2]>>,
 }
 
 impl<'g> GraphProgram<'g> {
@@ -53,12 +68,16 @@ impl<'g> GraphProgram<'g> {
             unknown_callers: FixedBitSet::new(),
             other_entries: FixedBitSet::new(),
             leaves_early: FixedBitSet::with_capacity(nodes.len()),
+            compiled: compiled(graph),
+            decoded: Decoded::of(graph, &nodes),
+            ways: Vec::new(),
             nodes,
         };
         program.group();
         let sites = SiteIndex::of(graph);
         program.find_entries();
         program.find_early_exits(&sites);
+        program.ways = (0..program.nodes.len()).map(|block| program.ways_of(block.into())).collect();
         program
     }
 
@@ -69,7 +88,33 @@ impl<'g> GraphProgram<'g> {
             word: self.graph.machine.word_size(),
             registers: isa.registers(),
             stack_pointer: isa.stack_pointer(),
+            convention: self
+                .callers_clean_up()
+                .then(|| Convention { changed: isa.call_clobbered(), results: isa.results() }),
         }
+    }
+
+    /// The node that a block is.
+    pub fn node(&self, block: BlockIndex) -> NodeId {
+        self.nodes[block.get()]
+    }
+
+    /// Whether no function takes more than the return address off the stack where it returns.
+    fn callers_clean_up(&self) -> bool {
+        let (stack, word) = (self.graph.isa().stack_pointer(), self.graph.machine.word_size());
+        let word = Value::Const(word.into());
+        let mut all = true;
+        for (index, &node) in self.nodes.iter().enumerate() {
+            if matches!(self.graph.block(node), Some(Block { end: Terminator::Return, .. })) {
+                self.decoded.for_each(index, &mut |instruction| {
+                    if let [Effect::Binary { op: BinaryOp::Add, dst, right, .. }] = instruction.effects {
+                        let is_return = *dst == stack && instruction.reads == kflow::bit(stack);
+                        all &= !is_return || *right == word;
+                    }
+                });
+            }
+        }
+        all
     }
 
     /// The block that a node is; `None` for a chunk, or if it is not part of the program.
@@ -85,7 +130,7 @@ impl<'g> GraphProgram<'g> {
     /// Makes functions of what belongs together.
     fn group(&mut self) {
         let graph = self.graph;
-        let mut groups = Groups((0..graph.functions.len()).collect());
+        let mut groups = Groups::of_one(graph.functions.len());
         for &node in &self.nodes {
             let Some(block) = graph.block(node) else { continue };
             for_each_successor(graph, &block.end, |to| {
@@ -147,6 +192,20 @@ impl<'g> GraphProgram<'g> {
                 named.extend(self.block(to).filter(|_| !is_successor).map(BlockIndex::get));
             }
         }
+        // A function that is where another one goes on behind a call or a trap.
+        for (index, &node) in self.nodes.iter().enumerate() {
+            if let Some(
+                Terminator::Call { next: Some(next) }
+                | Terminator::IndirectCall { next: Some(next) }
+                | Terminator::Trap { next: Some(next) }
+                | Terminator::Patched { next: Some(next) },
+            ) = graph.block(node).map(|block| &block.end)
+            {
+                let own = self.function_of[index];
+                let other = self.block(*next).filter(|&next| self.function_of(next) != own);
+                named.extend(other.map(BlockIndex::get));
+            }
+        }
         named.extend(graph.roots.iter().filter_map(|root| self.block(root.node)).map(BlockIndex::get));
         for symbol in &graph.symbols {
             if let SymbolPlace::Node(node, _) = symbol.place
@@ -203,6 +262,7 @@ impl<'g> GraphProgram<'g> {
         }
         let callee = match block.filter(|&to| self.is_entry(to)) {
             Some(to) => Callee::Function(self.function_of(to)),
+            None if to.is_some_and(|to| self.compiled.contains(&to)) => Callee::Conventional,
             None => Callee::Unknown,
         };
         // A jump out of the function returns to its caller, if it is one to the beginning of another.
@@ -219,52 +279,8 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Control goes on to a block, behind a call or not.
-    fn next(&self, from: BlockIndex, next: Option<NodeId>) -> Then {
-        match next.map(|next| self.way(from, Some(next), None)) {
-            None => Then::Nowhere,
-            Some(Way { callee: None, then, .. }) => then,
-            Some(_) => Then::Anywhere,
-        }
-    }
-}
-
-/// Sets of functions that belong together.
-struct Groups(Vec<usize>);
-
-impl Groups {
-    fn of(&mut self, mut member: usize) -> usize {
-        while self.0[member] != member {
-            self.0[member] = self.0[self.0[member]];
-            member = self.0[member];
-        }
-        member
-    }
-
-    fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.of(one), self.of(other));
-        self.0[one.max(other)] = one.min(other);
-    }
-}
-
-fn is_cold(graph: &Graph, function: FunctionId) -> bool {
-    graph.function(function).name.contains(".cold")
-}
-
-impl Program for GraphProgram<'_> {
-    fn blocks(&self) -> usize {
-        self.nodes.len()
-    }
-
-    fn functions(&self) -> usize {
-        self.functions.len()
-    }
-
-    fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex] {
-        &self.functions[function.get()]
-    }
-
-    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
+    /// The ways out of a block, by its terminator.
+    fn ways_of(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
         let node = self.nodes[block.get()];
         let Some(end) = self.graph.block(node).map(|block| &block.end) else { return SmallVec::new() };
         let anywhere = Way { condition: None, callee: None, then: Then::Anywhere };
@@ -288,7 +304,11 @@ impl Program for GraphProgram<'_> {
                 smallvec![self.way(block, callee, Some(self.next(block, *next)))]
             }
             Terminator::IndirectCall { next } => {
-                smallvec![self.way(block, None, Some(self.next(block, *next)))]
+                let callee = match self.calls_by_address(block) {
+                    true => Callee::Conventional,
+                    false => Callee::Unknown,
+                };
+                smallvec![Way { condition: None, callee: Some(callee), then: self.next(block, *next) }]
             }
             Terminator::Switch(table) => {
                 let slots = self.graph.slots(*table).iter();
@@ -304,6 +324,51 @@ impl Program for GraphProgram<'_> {
         }
     }
 
+    /// Whether a block ends with a computed call as compilers make it, and not into another segment.
+    fn calls_by_address(&self, block: BlockIndex) -> bool {
+        let mut by_address = false;
+        self.decoded.for_each(block.get(), &mut |instruction| {
+            let known = |effect: &Effect| matches!(effect, Effect::Transfer(to) if *to != Value::Unknown);
+            by_address = instruction.effects.iter().any(known);
+        });
+        by_address
+    }
+
+    /// Control goes on to a block, behind a call or not.
+    fn next(&self, from: BlockIndex, next: Option<NodeId>) -> Then {
+        match next.map(|next| self.way(from, Some(next), None)) {
+            None => Then::Nowhere,
+            Some(Way { callee: None, then, .. }) => then,
+            Some(_) => Then::Anywhere,
+        }
+    }
+}
+
+impl Program for GraphProgram<'_> {
+    fn blocks(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex] {
+        &self.functions[function.get()]
+    }
+
+    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
+        self.ways[block.get()].clone()
+    }
+
+    fn switch_index(&self, block: BlockIndex) -> Option<Reg> {
+        let node = self.nodes[block.get()];
+        match self.graph.block(node)?.end {
+            Terminator::Switch(_) => self.graph.table_index(node),
+            _ => None,
+        }
+    }
+
     fn read_by_exit(&self, block: BlockIndex) -> u64 {
         match self.graph.block(self.nodes[block.get()]).map(|block| &block.end) {
             Some(Terminator::Branch { branch, .. }) if branch.kind == BranchKind::Conditional => FLAGS,
@@ -316,22 +381,7 @@ impl Program for GraphProgram<'_> {
     }
 
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {
-        let isa = self.graph.isa();
-        let instructions = self.graph.instructions(self.nodes[block.get()]);
-        let Some(instructions) = instructions else {
-            return f(Instruction { effects: &[], reads: EVERYTHING, reads_unseen: true });
-        };
-        for instruction in &instructions {
-            let (bytes, effects) = (instruction.bytes, &instruction.effects);
-            let has_memory = isa.memory_operand(bytes, 0).is_some_and(|operand| operand.width > 0)
-                || isa.string_registers(bytes) != 0;
-            let says_so =
-                |effect: &Effect| effect.memory_read().next().is_some() || effect.memory_written().is_some();
-            let calls = effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }));
-            let flags = if isa.reads_flags(bytes) { FLAGS } else { 0 };
-            let reads = if calls { EVERYTHING } else { isa.registers_read(bytes, 0) | flags };
-            f(Instruction { effects, reads, reads_unseen: has_memory && !effects.iter().any(says_so) });
-        }
+        self.decoded.for_each(block.get(), f);
     }
 
     fn has_unknown_callers(&self, function: FunctionIndex) -> bool {

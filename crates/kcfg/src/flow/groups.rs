@@ -1,0 +1,44 @@
+//! Which functions belong together, and which code compilers made.
+
+use rustc_hash::FxHashSet;
+
+use crate::carried::{EARLIER, HAND_WRITTEN, NO_FUNCTION};
+use crate::graph::Graph;
+use crate::index::{FunctionId, NodeId};
+
+/// Sets of functions that belong together.
+pub(super) struct Groups(Vec<usize>);
+
+impl Groups {
+    /// As many sets of one function each.
+    pub(super) fn of_one(count: usize) -> Groups {
+        Groups((0..count).collect())
+    }
+
+    /// The least member of the set of a function.
+    pub(super) fn of(&mut self, mut member: usize) -> usize {
+        while self.0[member] != member {
+            self.0[member] = self.0[self.0[member]];
+            member = self.0[member];
+        }
+        member
+    }
+
+    /// Makes one set of two.
+    pub(super) fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.of(one), self.of(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}
+
+/// The chunks of code that compilers made, by their first places.
+pub(super) fn compiled(graph: &Graph) -> FxHashSet<NodeId> {
+    let others = [HAND_WRITTEN, NO_FUNCTION, EARLIER];
+    let opaque = graph.opaque.iter().filter(|opaque| !others.contains(&opaque.reason));
+    opaque.map(|opaque| opaque.node).collect()
+}
+
+/// Whether a function is the cold part of another one.
+pub(super) fn is_cold(graph: &Graph, function: FunctionId) -> bool {
+    graph.function(function).name.contains(".cold")
+}

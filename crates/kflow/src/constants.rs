@@ -1,0 +1,112 @@
+//! Numbers that are the same throughout a program: what is known of values across functions, and memory that nothing
+//! writes.
+
+use kisa::{Symbol, low_bytes};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::values::{Names, Term, Value};
+
+/// How many constants a value is one of, as far as other functions are told.
+const MAX_CONSTANTS: usize = 8;
+
+/// A number, or the address of a symbol plus a number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Constant {
+    /// The symbol.
+    pub symbol: Option<Symbol>,
+    /// The number, or what is added to the address.
+    pub number: u64,
+}
+
+/// One of a few constants, or anything.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ConstantSet(SmallVec<[Constant; 1]>);
+
+impl ConstantSet {
+    /// Anything.
+    pub fn any() -> ConstantSet {
+        ConstantSet::default()
+    }
+
+    /// One of these, or anything if there are too many of them, or none.
+    pub fn of(constants: impl IntoIterator<Item = Constant>) -> ConstantSet {
+        let mut set: SmallVec<[Constant; 1]> = constants.into_iter().collect();
+        set.sort_unstable();
+        set.dedup();
+        if set.len() > MAX_CONSTANTS { ConstantSet::any() } else { ConstantSet(set) }
+    }
+
+    /// What of a value is known to every function.
+    pub fn of_value(value: &Value, names: &Names) -> ConstantSet {
+        let constants: Option<SmallVec<[Constant; 1]>> =
+            value.terms().iter().map(|&term| names.as_constant(term)).collect();
+        constants.map_or(ConstantSet::any(), ConstantSet::of)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_any(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The constants, in order; none if it may be anything.
+    pub fn constants(&self) -> &[Constant] {
+        &self.0
+    }
+
+    /// Makes it hold for `other` too.
+    pub fn join(&mut self, other: &ConstantSet) {
+        if self != other {
+            let both = self.is_any() || other.is_any();
+            let all = self.0.iter().chain(&other.0).copied();
+            *self = if both { ConstantSet::any() } else { ConstantSet::of(all) };
+        }
+    }
+
+    /// The same as a value of a function.
+    pub fn value(&self, names: &mut Names) -> Value {
+        let terms = self.0.iter().map(|constant| match constant.symbol {
+            Some(symbol) => names.symbol(symbol, constant.number as i64),
+            None => Term::number(constant.number),
+        });
+        Value::of(terms.collect())
+    }
+}
+
+/// Memory that always holds what it holds in the beginning, by the symbols that it is addressed by.
+#[derive(Clone, Debug, Default)]
+pub struct ConstantMemory {
+    pieces: FxHashMap<Symbol, Piece>,
+}
+
+/// What lies at a symbol.
+#[derive(Clone, Debug, Default)]
+pub struct Piece {
+    /// How many bytes there are.
+    pub size: u32,
+    /// The bytes; those behind them are 0.
+    pub bytes: Vec<u8>,
+    /// Fields that the linker fills in, with offset and width in bytes, in order. `None` where it is not known with what.
+    pub fields: Vec<(u32, u8, Option<Constant>)>,
+}
+
+impl ConstantMemory {
+    /// Adds what lies at a symbol.
+    pub fn add(&mut self, symbol: Symbol, piece: Piece) {
+        self.pieces.insert(symbol, piece);
+    }
+
+    /// What `width` bytes hold, so many behind a symbol.
+    pub fn read(&self, symbol: Symbol, offset: i64, width: u8) -> Option<Constant> {
+        let piece = self.pieces.get(&symbol)?;
+        let start = u32::try_from(offset).ok()?;
+        let end = start.checked_add(width.into()).filter(|&end| end <= piece.size && width <= 8)?;
+        let first = piece.fields.partition_point(|&(at, field, _)| at + u32::from(field) <= start);
+        if let Some(&(at, field, constant)) = piece.fields.get(first).filter(|&&(at, ..)| at < end) {
+            return constant.filter(|_| (at, field) == (start, width));
+        }
+        let byte = |at: u32| piece.bytes.get(at as usize).copied().unwrap_or(0);
+        let number = (start..end).rev().fold(0, |number, at| number << 8 | u64::from(byte(at)));
+        Some(Constant { symbol: None, number: low_bytes(number, width) })
+    }
+}

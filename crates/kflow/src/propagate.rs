@@ -1,0 +1,112 @@
+/*!
+Conditional constant propagation over a whole program.
+
+What all callers of a function pass it is known if all of them are: registers, and words on the stack. Callers come
+before those that they call, so that each function is followed once, with what it gets; where functions call one
+another in a circle, nothing is known of what is passed. What functions return comes from their summaries
+([`Summaries`]), and what memory holds that nothing writes from [`crate::constants`]. A way out of a block that values
+rule out is not followed, so that what lies behind it passes nothing on.
+*/
+
+use kisa::Reg;
+use rustc_hash::FxHashMap;
+
+use crate::Summaries;
+use crate::constants::ConstantSet;
+use crate::facts::{Entry, Facts, Reached};
+use crate::program::{Callee, FunctionCfg, FunctionIndex, Program};
+use crate::summary::{callees_first, calls};
+use crate::values::State;
+use crate::walk::Walk;
+
+/// What is known of arguments besides what the program says: by function, the registers that hold one of these constants
+/// whenever it is entered.
+pub type Seeds = FxHashMap<FunctionIndex, Vec<(Reg, ConstantSet)>>;
+
+/// Follows constants through a program, and calls `f` with what is known of each block that control gets to. Blocks of
+/// functions that cannot be followed are left out.
+pub fn propagate<P: Program>(program: &P, summaries: &Summaries, seeds: &Seeds, mut f: impl FnMut(Reached)) {
+    let (_, callees) = calls(program);
+    let order = callees_first(&callees);
+    let mut entries: Vec<Option<Entry>> = vec![None; program.functions()];
+    for function in (0..program.functions()).map(FunctionIndex::from) {
+        let is_open = program.has_unknown_callers(function) || program.has_other_entries(function);
+        if is_open {
+            entries[function.get()] = Some(Entry::any());
+        }
+        // In the order of callers first, a caller that comes later.
+        for &callee in
+            callees[function.get()].iter().filter(|callee| order[callee.get()] >= order[function.get()])
+        {
+            entries[callee.get()] = Some(Entry::any());
+        }
+    }
+    let mut functions: Vec<FunctionIndex> = (0..program.functions()).map(FunctionIndex::from).collect();
+    functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));
+    for function in functions {
+        let Some(entry) = entries[function.get()].take() else { continue };
+        let seed = seeds.get(&function);
+        let cfg = FunctionCfg::of(program, function);
+        let followed;
+        let facts = match summaries.facts(function).filter(|_| seed.is_none() && entry.is_any()) {
+            Some(known) => Some(known),
+            None => {
+                followed = follow(program, summaries, &cfg, function, (&entry, seed));
+                followed.as_ref()
+            }
+        };
+        match facts {
+            Some(facts) => {
+                facts.passed.iter().for_each(|(callee, entry)| pass(&mut entries, *callee, entry));
+                facts.reached.iter().cloned().for_each(&mut f);
+            }
+            None => {
+                for callee in cfg.ways.iter().flatten().filter_map(|way| way.callee) {
+                    if let Callee::Function(callee) = callee {
+                        pass(&mut entries, callee, &Entry::any());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tells a function what it is passed.
+fn pass(entries: &mut [Option<Entry>], callee: FunctionIndex, passed: &Entry) {
+    match &mut entries[callee.get()] {
+        Some(known) => known.join(passed),
+        unknown => *unknown = Some(passed.clone()),
+    }
+}
+
+/// What is known of a function that gets this, and what it was told besides. `None` if it cannot be followed.
+fn follow<P: Program>(
+    program: &P,
+    summaries: &Summaries,
+    cfg: &FunctionCfg,
+    function: FunctionIndex,
+    (entry, seed): (&Entry, Option<&Vec<(Reg, ConstantSet)>>),
+) -> Option<Facts> {
+    if !summaries.can_follow(program, function, cfg) {
+        return None;
+    }
+    let mut walk = Walk::new(program, summaries, cfg);
+    let mut begin = walk.enter();
+    let word = summaries.machine.word;
+    for (reg, set) in entry.registers.iter().chain(seed.into_iter().flatten()) {
+        let value = set.value(&mut walk.names);
+        begin.set_register(*reg, value);
+    }
+    for (place, set) in entry.stack.iter().enumerate().filter(|(_, set)| !set.is_any()) {
+        let value = set.value(&mut walk.names);
+        begin.set_stack_word((place as u64 + 1) * u64::from(word), value, &mut walk.names);
+    }
+    let states = walk.solve(begin)?;
+    let mut facts = Facts::default();
+    for (index, state) in states.iter().enumerate() {
+        if let Some(state) = state {
+            walk.record(index.into(), State::clone(state), &mut facts, |_, _, _| {});
+        }
+    }
+    Some(facts)
+}

@@ -1,0 +1,307 @@
+/*!
+What a call of a function does to the registers of its caller, by the code of the function.
+
+That a function gives a register back as it found it is not believed of a calling convention, but shown: values are
+followed from its entry to each of its returns ([`crate::values`]), and the register has to hold there what it held on
+entry, be it untouched or restored from the frame. Of a function that returns in another way than to where its
+caller's stack pointer says, or with other arguments on the stack than it was given, nothing is known. Nothing is known of what is not understood. All functions are
+summarised together: it is assumed of each that it touches nothing, until its code says otherwise, and then whoever calls
+it is looked at again.
+
+With a [`Convention`], some of it is believed: that who is called by its address, or is compiled and not understood, keeps
+to it. Compiled callers do not work otherwise.
+*/
+
+mod function;
+mod touched;
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use kisa::Reg;
+
+use crate::constants::{ConstantMemory, ConstantSet};
+use crate::facts::Facts;
+use crate::program::{Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Program, Then, Way, bit};
+use crate::values::{Names, State};
+
+pub(crate) use touched::Touched;
+
+/// What a call of a function does. Sets of registers are bits by [`Reg`], and [`FLAGS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// The registers whose contents it may make use of. To save and restore one is no use.
+    pub reads: u64,
+    /// The registers that it may leave with other contents.
+    pub changes: u64,
+    /// The registers of which it leaves nothing as it was, whatever way it returns.
+    pub overwrites: u64,
+    /// Whether it may write to the frame of its caller: to the arguments on the stack, or the return address.
+    pub writes_frame: bool,
+}
+
+impl Summary {
+    /// That of a function of which nothing is known.
+    pub const UNKNOWN: Summary =
+        Summary { reads: EVERYTHING, changes: EVERYTHING, overwrites: 0, writes_frame: true };
+
+    /// That of a function of which it is known only that it keeps to a convention, and makes use of these registers.
+    fn by(convention: Convention, reads: u64) -> Summary {
+        Summary { reads, changes: convention.changed | FLAGS, ..Summary::UNKNOWN }
+    }
+
+    /// What is assumed first.
+    const NOTHING: Summary = Summary { reads: 0, changes: 0, overwrites: EVERYTHING, writes_frame: false };
+
+    fn join(self, other: Summary) -> Summary {
+        Summary {
+            reads: self.reads | other.reads,
+            changes: self.changes | other.changes,
+            overwrites: self.overwrites & other.overwrites,
+            writes_frame: self.writes_frame || other.writes_frame,
+        }
+    }
+}
+
+/// The machine, as far as it matters for calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Bytes of a word.
+    pub word: u8,
+    /// How many registers there are.
+    pub registers: usize,
+    /// The stack pointer. A call pushes the return address.
+    pub stack_pointer: Reg,
+    /// What functions keep to of which nothing else is known; `None` if nothing can be said of them.
+    pub convention: Option<Convention>,
+}
+
+/// A calling convention.
+#[derive(Clone, Copy, Debug)]
+pub struct Convention {
+    /// The registers that a function may change, as bits; those that arguments are in are among them. It gives the others
+    /// back as they were, and does not write to where its callers have saved theirs.
+    pub changed: u64,
+    /// The registers that a result is in.
+    pub results: [Reg; 2],
+}
+
+impl Machine {
+    /// The names of an analysis of one function.
+    pub(crate) fn names(&self, memory: &Rc<ConstantMemory>) -> Names {
+        let mut names = Names::new(self.word, self.registers, self.stack_pointer);
+        names.share_memory(Rc::clone(memory));
+        if let Some(convention) = self.convention {
+            names.keep_saved(!convention.changed);
+        }
+        names
+    }
+}
+
+/// What a function returns in the registers for results.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Results([ConstantSet; 2]);
+
+impl Results {
+    fn in_state(state: &State, machine: Machine, names: &Names) -> Results {
+        let value = |reg: Reg| ConstantSet::of_value(state.register(reg), names);
+        machine.convention.map_or(Results::default(), |convention| Results(convention.results.map(value)))
+    }
+
+    fn join(&mut self, other: &Results) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.join(theirs));
+    }
+}
+
+/// The summaries of all functions of a program.
+pub struct Summaries {
+    functions: Vec<Summary>,
+    /// `None` of a function that does not return.
+    results: Vec<Option<Results>>,
+    /// What is known of a function whoever calls it, where it could be followed.
+    facts: Vec<Option<Facts>>,
+    pub(crate) machine: Machine,
+    pub(crate) memory: Rc<ConstantMemory>,
+    /// What matters everywhere: interrupts and signals use the stack.
+    pub(crate) always_live: u64,
+}
+
+impl Summaries {
+    /// Finds what calls of the functions of a program do.
+    pub fn of(program: &impl Program, machine: Machine, memory: ConstantMemory) -> Summaries {
+        let count = program.functions();
+        let (callers, callees) = calls(program);
+        let mut summaries = Summaries {
+            functions: vec![Summary::NOTHING; count],
+            results: vec![None; count],
+            facts: vec![None; count],
+            machine,
+            memory: Rc::new(memory),
+            always_live: bit(machine.stack_pointer),
+        };
+        let order = callees_first(&callees);
+        let mut pending: BTreeSet<(usize, FunctionIndex)> =
+            (0..count).map(|function| (order[function], function.into())).collect();
+        while let Some((_, function)) = pending.pop_first() {
+            let known = summaries.functions[function.get()];
+            let is_known = summaries.results[function.get()] == Some(Results::default());
+            if known == summaries.lost() && is_known {
+                // They may not be true any more, and nothing else can change.
+                summaries.facts[function.get()] = None;
+                continue;
+            }
+            let found = function::summarise(program, &summaries, function);
+            summaries.facts[function.get()] = found.facts;
+            let (found, results) =
+                (known.join(found.summary), summaries.joined_results(function, found.results));
+            if found != known || results != summaries.results[function.get()] {
+                summaries.functions[function.get()] = found;
+                summaries.results[function.get()] = results;
+                let callers = callers[function.get()].iter();
+                pending.extend(callers.map(|&caller| (order[caller.get()], caller)));
+            }
+        }
+        summaries
+    }
+
+    fn joined_results(&self, function: FunctionIndex, found: Option<Results>) -> Option<Results> {
+        match (self.results[function.get()].clone(), found) {
+            (Some(mut known), Some(found)) => {
+                known.join(&found);
+                Some(known)
+            }
+            (known, found) => known.or(found),
+        }
+    }
+
+    /// That of a function that cannot be followed. The registers that it gives back, it uses for nothing else.
+    fn lost(&self) -> Summary {
+        let by = |convention: Convention| Summary::by(convention, convention.changed | self.always_live);
+        self.machine.convention.map_or(Summary::UNKNOWN, by)
+    }
+
+    /// That of a function that is called by its address. Such calls are also made by `asm`, with arguments in any registers.
+    fn conventional(&self) -> Summary {
+        let by = |convention| Summary::by(convention, EVERYTHING & !FLAGS);
+        self.machine.convention.map_or(Summary::UNKNOWN, by)
+    }
+
+    /// What a call does.
+    pub fn get(&self, callee: Callee) -> Summary {
+        match callee {
+            Callee::Function(function) => self.functions[function.get()],
+            Callee::Conventional => self.conventional(),
+            Callee::Unknown => Summary::UNKNOWN,
+        }
+    }
+
+    /// Whether it is known what a function does, by its code.
+    pub fn is_known(&self, function: FunctionIndex) -> bool {
+        let summary = self.functions[function.get()];
+        summary != Summary::UNKNOWN && summary != self.lost()
+    }
+
+    /// Whether a function may come back to its caller.
+    pub fn returns(&self, callee: Callee) -> bool {
+        match callee {
+            Callee::Function(function) => self.results[function.get()].is_some(),
+            Callee::Conventional | Callee::Unknown => true,
+        }
+    }
+
+    /// What is known of a function whoever calls it.
+    pub(crate) fn facts(&self, function: FunctionIndex) -> Option<&Facts> {
+        self.facts[function.get()].as_ref()
+    }
+
+    /// The registers that a call leaves results in which are known, with these.
+    pub(crate) fn results(&self, callee: Callee) -> impl Iterator<Item = (Reg, &ConstantSet)> {
+        let results = match callee {
+            Callee::Function(function) => self.results[function.get()].as_ref(),
+            Callee::Conventional | Callee::Unknown => None,
+        };
+        let registers = self.machine.convention.map(|convention| convention.results);
+        let pairs = registers.zip(results).into_iter();
+        pairs
+            .flat_map(|(registers, results)| registers.into_iter().zip(&results.0))
+            .filter(|(_, set)| !set.is_any())
+    }
+
+    /// Whether all that happens in a function can be followed: nobody enters it elsewhere, and it goes nowhere and calls
+    /// nothing behind which nothing is known of the stack pointer.
+    pub fn can_follow(&self, program: &impl Program, function: FunctionIndex, cfg: &FunctionCfg) -> bool {
+        let loses = |way: &Way| {
+            let is_unknown = |callee| self.get(callee) == Summary::UNKNOWN && way.then != Then::Nowhere;
+            way.then == Then::Anywhere || way.callee.is_some_and(is_unknown)
+        };
+        !program.has_other_entries(function)
+            && !cfg.ways.iter().flatten().any(loses)
+            && !cfg.blocks.iter().any(|&block| program.may_leave_early(block))
+    }
+
+    /// The registers that matter to callers that are not known, where a function returns that is entered at its
+    /// beginning only, or `elsewhere` too.
+    pub(crate) fn live_at_return(&self, elsewhere: bool) -> u64 {
+        match self.machine.convention {
+            Some(Convention { changed, results }) if !elsewhere => {
+                !(changed | FLAGS) | results.into_iter().fold(0, |set, reg| set | bit(reg))
+            }
+            _ => EVERYTHING,
+        }
+    }
+
+    /// The registers that matter in front of a way, given those that do behind it, in the block or the caller that it
+    /// leads to.
+    pub(crate) fn live_before(&self, way: &Way, live: u64) -> u64 {
+        match way.callee.map(|callee| self.get(callee)) {
+            Some(summary) => live & !summary.overwrites | summary.reads,
+            None => live,
+        }
+    }
+}
+
+/// By function, those that call it, and those that it calls.
+pub(crate) fn calls(program: &impl Program) -> (Vec<Vec<FunctionIndex>>, Vec<Vec<FunctionIndex>>) {
+    let count = program.functions();
+    let (mut callers, mut callees) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    for function in (0..count).map(FunctionIndex::from) {
+        for &block in program.blocks_of(function) {
+            for way in program.ways(block) {
+                if let Some(Callee::Function(callee)) = way.callee {
+                    callers[callee.get()].push(function);
+                    callees[function.get()].push(callee);
+                }
+            }
+        }
+    }
+    (callers, callees)
+}
+
+/// The place of each function in an order in which callees come before their callers, recursion aside.
+pub(crate) fn callees_first(callees: &[Vec<FunctionIndex>]) -> Vec<usize> {
+    let mut order = vec![usize::MAX; callees.len()];
+    let mut is_seen = vec![false; callees.len()];
+    let mut count = 0;
+    for first in (0..callees.len()).map(FunctionIndex::from) {
+        let mut open = vec![(first, 0)];
+        while let Some((function, next)) = open.last_mut() {
+            let is_new = *next > 0 || !std::mem::replace(&mut is_seen[function.get()], true);
+            match callees[function.get()].get(*next).filter(|_| is_new) {
+                Some(&callee) => {
+                    *next += 1;
+                    if !is_seen[callee.get()] {
+                        open.push((callee, 0));
+                    }
+                }
+                None => {
+                    if is_new {
+                        order[function.get()] = count;
+                        count += 1;
+                    }
+                    open.pop();
+                }
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,146 @@
+//! The values of one function, followed through its blocks.
+
+use std::rc::Rc;
+
+use kisa::Reg;
+
+use crate::facts::{Entry, Facts, Recorder};
+use crate::program::{Callee, FunctionCfg, Instruction, Program, Then, Way};
+use crate::solve::States;
+use crate::values::{Names, Site, State};
+use crate::{Analysis, BlockIndex, Head, Summaries, solve};
+
+/// One function, with what is known of those that it calls.
+pub(crate) struct Walk<'p, P> {
+    pub(crate) program: &'p P,
+    pub(crate) summaries: &'p Summaries,
+    pub(crate) cfg: &'p FunctionCfg,
+    pub(crate) names: Names,
+}
+
+impl<P: Program> Analysis for Walk<'_, P> {
+    type State = State;
+
+    fn join(&mut self, state: &mut State, other: &State, widen: Option<Head>) {
+        let at = widen.map(|head| match head {
+            Head::Block(block) | Head::Jumps(block) => Site { block: block.0, number: 0 },
+        });
+        state.join(other, at, &mut self.names);
+    }
+
+    fn block(&mut self, block: BlockIndex, mut state: State, behind: &mut [Option<Rc<State>>]) {
+        self.run(block, &mut state, |_, _, _| {});
+        let index = self.switch_index(block);
+        let mut left = Some(state);
+        let cfg = self.cfg;
+        let ways = &cfg.ways[block.get()];
+        for (place, way) in ways.iter().enumerate() {
+            let Then::Block(to) = way.then else { continue };
+            // The last way needs no copy.
+            let state = match left.take() {
+                Some(state) if place + 1 == ways.len() => state,
+                Some(state) => left.insert(state).clone(),
+                None => break,
+            };
+            let may = index.is_none_or(|index| state.may_be(index, place as u64, &self.names));
+            let Some(arriving) = self.take(way, state).filter(|_| may) else { continue };
+            let Some(behind) = self.cfg.successor(block, to).and_then(|place| behind.get_mut(place)) else {
+                continue;
+            };
+            match behind {
+                Some(known) => Rc::make_mut(known).join(&arriving, None, &mut self.names),
+                None => *behind = Some(Rc::new(arriving)),
+            }
+        }
+    }
+}
+
+impl<'p, P: Program> Walk<'p, P> {
+    pub(crate) fn new(program: &'p P, summaries: &'p Summaries, cfg: &'p FunctionCfg) -> Walk<'p, P> {
+        Walk { program, summaries, cfg, names: summaries.machine.names(&summaries.memory) }
+    }
+
+    /// The state in which the function is entered, if nothing is known of its callers.
+    pub(crate) fn enter(&mut self) -> State {
+        State::enter(&mut self.names)
+    }
+
+    /// The states in front of all blocks.
+    pub(crate) fn solve(&mut self, begin: State) -> Option<States<State>> {
+        let cfg = self.cfg;
+        solve(self, cfg, &Rc::new(begin))
+    }
+
+    /// Applies the instructions of a block, and shows each with the state in front of it.
+    pub(crate) fn run(
+        &mut self,
+        block: BlockIndex,
+        state: &mut State,
+        mut see: impl FnMut(&Instruction<'_>, &mut State, &mut Names),
+    ) {
+        let (program, names) = (self.program, &mut self.names);
+        let mut number = 0;
+        program.for_each_instruction(self.cfg.blocks[block.get()], &mut |instruction| {
+            see(&instruction, state, names);
+            // The first numbers are those of joins.
+            number += 1;
+            state.apply(names, Site { block: block.0, number }, instruction.effects);
+        });
+    }
+
+    /// The register that decides which way control takes out of a block that ends with a switch. Other ways have
+    /// conditions ([`Walk::take`]).
+    pub(crate) fn switch_index(&self, block: BlockIndex) -> Option<Reg> {
+        self.program.switch_index(self.cfg.blocks[block.get()])
+    }
+
+    /// Applies the instructions of a block, shows each with the state in front of it, and records what is known of the block
+    /// and of what it passes on. Returns the state behind the instructions.
+    pub(crate) fn record(
+        &mut self,
+        block: BlockIndex,
+        mut state: State,
+        facts: &mut Facts,
+        mut see: impl FnMut(&Instruction<'_>, &mut State, &mut Names),
+    ) -> State {
+        let mut recorder = Recorder::default();
+        self.run(block, &mut state, |instruction, state, names| {
+            recorder.see(instruction, state, names);
+            see(instruction, state, names);
+        });
+        let mut reached = recorder.finish(self.cfg.blocks[block.get()], &state, &self.names);
+        let index = self.switch_index(block);
+        for (place, way) in self.cfg.ways[block.get()].iter().enumerate() {
+            let may = index.is_none_or(|index| state.may_be(index, place as u64, &self.names))
+                && way.condition.is_none_or(|condition| state.may_hold(condition, &self.names));
+            reached.taken.push(may);
+            if let Some(Callee::Function(callee)) = way.callee.filter(|_| may) {
+                let passed = Entry::passed(&state, self.summaries.machine, &self.names);
+                facts.passed.push((callee, passed));
+            }
+        }
+        facts.reached.push(reached);
+        state
+    }
+
+    /// The state behind a way; `None` if control does not go there.
+    pub(crate) fn take(&mut self, way: &Way, mut state: State) -> Option<State> {
+        if way.condition.is_some_and(|condition| !state.assume(condition, &self.names)) {
+            return None;
+        }
+        if let Some(callee) = way.callee {
+            if !self.summaries.returns(callee) {
+                return None;
+            }
+            let summary = self.summaries.get(callee);
+            state.call(summary.reads, summary.changes, summary.writes_frame, &self.names);
+            for (reg, results) in self.summaries.results(callee) {
+                if summary.changes >> reg.0 & 1 != 0 {
+                    let value = results.value(&mut self.names);
+                    state.set_register(reg, value);
+                }
+            }
+        }
+        Some(state)
+    }
+}

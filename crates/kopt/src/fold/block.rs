@@ -1,0 +1,261 @@
+//! What is folded in one block.
+
+use fixedbitset::FixedBitSet;
+use kcfg::flow::GraphProgram;
+use kcfg::graph::{Contents, Dest, Graph, Ref, Role, Target, Terminator};
+use kcfg::index::NodeId;
+use kcfg::instructions::Instruction;
+use kflow::constants::Constant;
+use kflow::{BlockIndex, FLAGS, Liveness, Program, Reached, Summaries, bit};
+use kisa::{Branch, BranchKind, Reg, Value};
+
+use super::Change;
+use super::stores::stored_to;
+use crate::report::PassReport;
+
+/// Folds one block after the other.
+pub(super) struct Folder<'g> {
+    pub(super) graph: &'g Graph,
+    pub(super) program: &'g GraphProgram<'g>,
+    pub(super) summaries: &'g Summaries,
+    pub(super) liveness: &'g Liveness,
+    /// Variables that nobody reads.
+    pub(super) unread: &'g FixedBitSet,
+}
+
+/// What of an instruction matters to those in front of it.
+struct Use {
+    reads: u64,
+    writes: u64,
+    overwrites: u64,
+    /// Whether it loads from memory, but for the frame and from what the program itself has.
+    loads_elsewhere: bool,
+    /// Whether it writes to a variable that nobody reads.
+    stores_in_vain: bool,
+}
+
+/// What becomes of an instruction.
+#[derive(Clone, PartialEq)]
+enum Fate {
+    Stays,
+    Goes,
+    Becomes(Vec<u8>),
+    /// It becomes a direct call.
+    Calls(NodeId),
+}
+
+impl Folder<'_> {
+    /// What becomes of a block, given what is known if control gets there.
+    pub(super) fn fold(
+        &self,
+        node: NodeId,
+        block: BlockIndex,
+        reached: Option<&Reached>,
+        report: &mut PassReport,
+    ) -> Option<Change> {
+        if self.program.may_leave_early(block) {
+            return None;
+        }
+        let end = reached.and_then(|reached| self.decided(node, reached));
+        let mut fates = self.fates(node, block, reached, end.as_ref(), report)?;
+        let mut new_end = end;
+        if let Some(count) = new_end.is_some().then_some(1) {
+            report.count("branches decided", count);
+        }
+        if let (Some(callee), Some(last)) = (self.known_callee(node, reached), fates.last_mut()) {
+            if let Some(Terminator::IndirectCall { next }) = self.graph.block(node).map(|block| &block.end) {
+                *last = Fate::Calls(callee);
+                new_end = Some(Terminator::Call { next: *next });
+                report.count("calls made direct", 1);
+            }
+        }
+        let stays = fates.iter().all(|fate| *fate == Fate::Stays);
+        if stays && new_end.is_none() {
+            return None;
+        }
+        let contents = if stays { None } else { Some(self.contents(node, &fates)?) };
+        Some(Change { node, contents, end: new_end })
+    }
+
+    /// The terminator of a block of whose ways control takes one only.
+    fn decided(&self, node: NodeId, reached: &Reached) -> Option<Terminator> {
+        let taken = |place: usize| reached.taken.get(place).copied().unwrap_or(true);
+        match &self.graph.block(node)?.end {
+            Terminator::Branch { branch, taken: dest, next } if branch.kind == BranchKind::Conditional => {
+                match (taken(0), taken(1)) {
+                    (true, false) => Some(self.going_to(node, *dest)),
+                    (false, true) => Some(Terminator::FallThrough(*next)),
+                    _ => None,
+                }
+            }
+            Terminator::Switch(table) => {
+                let mut ways = reached.taken.iter().enumerate().filter(|(_, taken)| **taken);
+                let (Some((place, _)), None) = (ways.next(), ways.next()) else { return None };
+                let target = self.graph.slots(*table).get(place)?.target;
+                Some(self.going_to(node, Dest { target, offset: 0 }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Goes to a place, without a jump if that may be the next one.
+    fn going_to(&self, from: NodeId, dest: Dest) -> Terminator {
+        match self.graph.resolve(dest.target) {
+            Some((to, 0))
+                if dest.offset == 0 && self.graph.function_of(to) == self.graph.function_of(from) =>
+            {
+                Terminator::FallThrough(to)
+            }
+            _ => Terminator::Jump(dest),
+        }
+    }
+
+    /// The function that the computed call at the end of a block calls.
+    fn known_callee(&self, node: NodeId, reached: Option<&Reached>) -> Option<NodeId> {
+        let Constant { symbol: Some(symbol), number: 0 } = reached?.target? else { return None };
+        let to = self.graph.node_of(symbol)?;
+        let function = self.graph.function_of(to)?;
+        let is_call = matches!(self.graph.block(node)?.end, Terminator::IndirectCall { .. });
+        (is_call && self.graph.function(function).entry() == to && self.graph.node(to).live).then_some(to)
+    }
+
+    /// What becomes of the instructions of a block that will end like this, or as it does. `None` if they are not known.
+    fn fates(
+        &self,
+        node: NodeId,
+        block: BlockIndex,
+        reached: Option<&Reached>,
+        end: Option<&Terminator>,
+        report: &mut PassReport,
+    ) -> Option<Vec<Fate>> {
+        let graph = self.graph;
+        let mut uses = Vec::new();
+        self.program.for_each_instruction(block, &mut |instruction| {
+            let own = |address: &kisa::Address| {
+                let stack = graph.isa().stack_pointer();
+                address.symbol.is_some() || address.base == Some(stack) && address.segment.is_none()
+            };
+            let mut reads = instruction.effects.iter().flat_map(kisa::Effect::memory_read);
+            let loads_elsewhere = instruction.reads_unseen || reads.any(|(from, _)| !own(&from));
+            uses.push(Use {
+                reads: instruction.reads,
+                writes: instruction.writes(),
+                overwrites: instruction.overwrites(),
+                loads_elsewhere,
+                stores_in_vain: stored_to(graph, &instruction)
+                    .is_some_and(|to| self.unread.contains(to.get())),
+            });
+        });
+        let function = self.program.function_of(block);
+        let mut live = self.liveness.behind(self.program, self.summaries, function, block);
+        let mut fates = vec![Fate::Stays; uses.len()];
+        let mut count = uses.len();
+        match (end, &graph.block(node)?.end) {
+            // The jump through the table is the last instruction.
+            (Some(_), Terminator::Switch(_)) => {
+                count -= 1;
+                fates[count] = Fate::Goes;
+            }
+            (Some(_), _) => {}
+            (None, _) => live |= self.program.read_by_exit(block),
+        }
+        // Interrupts and signals use the stack at any time.
+        let always = bit(graph.isa().stack_pointer());
+        let mut instructions: Option<Vec<Instruction>> = None;
+        for at in (0..count).rev() {
+            let one = &uses[at];
+            let number = reached.and_then(|reached| reached.number(at));
+            let dead = one.writes != 0 && one.writes & live == 0;
+            let mut reads = one.reads;
+            let in_vain = one.stores_in_vain && one.writes & live == 0;
+            if (dead || number.is_some() || in_vain) && !one.loads_elsewhere {
+                let all = match &mut instructions {
+                    Some(all) => all,
+                    none => none.insert(graph.instructions(node)?),
+                };
+                let bytes = all.get(at).filter(|_| all.len() == uses.len())?.bytes;
+                if in_vain && graph.isa().only_stores(bytes) {
+                    fates[at] = Fate::Goes;
+                    report.count("stores removed", 1);
+                    continue;
+                }
+                if graph.isa().only_computes(bytes) {
+                    if dead {
+                        fates[at] = Fate::Goes;
+                        report.count("instructions removed", 1);
+                        continue;
+                    }
+                    if let Some(shorter) =
+                        number.and_then(|(reg, number)| self.shorter(one, reg, number, live, &all[at]))
+                    {
+                        fates[at] = Fate::Becomes(shorter);
+                        reads = 0;
+                        report.count("instructions made shorter", 1);
+                    }
+                }
+            }
+            live = live & !one.overwrites | reads | always;
+        }
+        Some(fates)
+    }
+
+    /// A shorter instruction that puts a number into a register; one as long where that makes use of less.
+    fn shorter(
+        &self,
+        one: &Use,
+        reg: Reg,
+        number: u64,
+        live: u64,
+        instruction: &Instruction,
+    ) -> Option<Vec<u8>> {
+        if one.writes & !FLAGS != bit(reg) || one.writes & FLAGS & live != 0 || one.overwrites & bit(reg) == 0
+        {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        u32::try_from(number).ok()?;
+        self.graph.isa().encode_number(reg, number, live & FLAGS == 0, &mut bytes);
+        let loads = instruction.effects.iter().flat_map(kisa::Effect::operands);
+        let uses = one.reads != 0 || { loads }.any(|value| matches!(value, Value::Load { .. }));
+        let limit = instruction.bytes.len() + usize::from(uses);
+        (bytes.len() < limit).then_some(bytes)
+    }
+
+    /// The contents of a block whose instructions have these fates, and which places move. `None` if they are not known.
+    fn contents(&self, node: NodeId, fates: &[Fate]) -> Option<(Contents, Vec<(u32, u32)>)> {
+        let graph = self.graph;
+        let instructions = graph.instructions(node)?;
+        let (mut contents, mut moved) = (Contents::default(), Vec::new());
+        for (instruction, fate) in instructions.iter().zip(fates) {
+            let (start, end) = (instruction.offset, instruction.offset + instruction.bytes.len() as u32);
+            let now = contents.bytes.len() as u32;
+            moved.push((start, now));
+            match fate {
+                Fate::Goes => {}
+                Fate::Becomes(bytes) => contents.bytes.extend(bytes),
+                Fate::Calls(callee) => {
+                    let call = Branch { kind: BranchKind::Call, condition: 0 };
+                    let form = *graph.isa().branch_forms(call).last()?;
+                    graph.isa().encode_branch(call, form, 0, &mut contents.bytes);
+                    contents.refs.push(Ref {
+                        offset: now + u32::from(form.field_offset),
+                        r_type: kelf::reloc::relative_32(graph.machine),
+                        class: kelf::RelocClass::Relative,
+                        width: form.field_width,
+                        bias: form.len - form.field_offset,
+                        target: Target::Node(*callee),
+                        addend: 0,
+                        role: Role::Callee,
+                    });
+                }
+                Fate::Stays => {
+                    contents.bytes.extend(instruction.bytes);
+                    let own = graph.refs_of(node).iter().filter(|r| (start..end).contains(&r.offset));
+                    contents.refs.extend(own.map(|r| Ref { offset: r.offset - start + now, ..*r }));
+                }
+            }
+        }
+        moved.push((graph.node(node).size, contents.bytes.len() as u32));
+        Some((contents, moved))
+    }
+}

@@ -1,0 +1,94 @@
+/*!
+Pass `fold`: conditional constant propagation over the whole program (Chanet et al. 2007, sections 2.4 and 3.3), and what
+it leaves without use.
+
+What is known ([`kflow::propagate`]): what all callers of a function pass it, what functions return, and what memory holds
+to which nothing that is alive refers but instructions that load from it ([`kcfg::flow::constant_memory`]). A variable is
+thus constant as soon as nothing alive writes it or takes its address, whoever has seen to that.
+
+- A conditional branch or a `switch` that goes one way only becomes a jump, or falls through ([`reach`](crate::reach)
+  removes the other way), and a computed call to a known function a direct one.
+- Instructions whose results nobody needs are removed ([`kflow::Liveness`]), and those that compute a known number become
+  shorter ones. So are stores to variables that nothing alive reads, or has the address of.
+
+Blocks are left alone that are patched, that may fault or trap and are found by their addresses, that know their own
+address, or that lie glued to others. Nothing but the instructions that are known to do nothing else is removed, and no
+load through a pointer: that may be from a device.
+*/
+
+mod block;
+mod stores;
+
+use fixedbitset::FixedBitSet;
+use kcfg::flow::{GraphProgram, constant_memory};
+use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
+use kcfg::index::NodeId;
+use kflow::{Liveness, Reached, Seeds, Summaries, propagate};
+
+use crate::report::PassReport;
+use block::Folder;
+
+/// What becomes of a block.
+struct Change {
+    node: NodeId,
+    /// Its bytes and references, with the places that move, unless they stay.
+    contents: Option<(Contents, Vec<(u32, u32)>)>,
+    /// Its terminator, unless that stays.
+    end: Option<Terminator>,
+}
+
+/// Folds what is constant.
+pub fn run(graph: &mut Graph) -> PassReport {
+    let mut report = PassReport::new("fold");
+    let changes = {
+        let program = GraphProgram::of(graph);
+        let summaries = Summaries::of(&program, program.machine(), constant_memory(graph));
+        let liveness = Liveness::of(&program, &summaries);
+        let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
+        let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
+        propagate(&program, &summaries, &Seeds::default(), |block| {
+            let at = block.block.get();
+            reached[at] = Some(block);
+        });
+        let fixed = unchangeable(graph);
+        let unread = stores::unread(graph, &program, &summaries, &liveness);
+        let folder =
+            Folder { graph, program: &program, summaries: &summaries, liveness: &liveness, unread: &unread };
+        let mut changes = Vec::new();
+        for node in graph.node_ids().filter(|node| !fixed.contains(node.get())) {
+            let Some(block) = program.block(node) else { continue };
+            changes.extend(folder.fold(node, block, reached[block.get()].as_ref(), &mut report));
+        }
+        changes
+    };
+    let mut editor = Editor::new(graph, "fold");
+    for Change { node, contents, end } in changes {
+        if let Some((contents, moved)) = contents {
+            let before = u64::from(editor.graph().node(node).size);
+            report.removed.code_bytes += before.saturating_sub(contents.bytes.len() as u64);
+            editor.edit_block(node, contents, &moved);
+        }
+        if let Some(end) = end {
+            editor.end_block(node, end);
+        }
+    }
+    editor.finish();
+    report
+}
+
+/// The nodes that no pass may change: what is patched or found by its address, and what has to lie as it does.
+fn unchangeable(graph: &Graph) -> FixedBitSet {
+    let mut fixed = FixedBitSet::with_capacity(graph.nodes.len());
+    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+        let is_fixed = graph.block(node).is_none_or(|block| block.fixed);
+        if is_fixed || graph.knows_own_address(node) {
+            fixed.insert(node.get());
+        }
+        if let Some(before) = graph.node(node).glued_to {
+            fixed.extend([node.get(), before.get()]);
+        }
+        let sites = graph.refs_of(node).iter().filter(|reference| reference.role == Role::Site);
+        fixed.extend(sites.filter_map(|site| graph.resolve_node(site.target)).map(NodeId::get));
+    }
+    fixed
+}
