@@ -17,13 +17,13 @@ const GCC: &str = "i686-linux-gnu-gcc";
 /// A rewrite of a user program takes well below a second, of the largest a few.
 const REWRITE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Passes that change all that can be changed without leaving anything out that runs: code in a random order.
+/// Passes that remove what is unreachable, and put the rest of the code in a random order.
 pub const SHUFFLED: &str = "reach,layout";
 /// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores
 /// are to absolute addresses, as they may be in a kernel.
 pub const INSTRUMENTED: &str = "reach,instrument,layout";
-/// Every block split, every function with one more in front, a third of them with a store: every kind of edit; and what
-/// does not matter in front of a block overwritten. Stores as in [`INSTRUMENTED`].
+/// Passes that make every kind of edit (see `kopt::exercise`): blocks split and added, functions moved, dead registers
+/// overwritten. It adds stores to absolute addresses, as [`INSTRUMENTED`] does.
 pub const EXERCISED: &str = "reach,exercise,layout";
 
 /// The commands of a failed test, as a script that runs them again.
@@ -39,7 +39,7 @@ pub struct Chain {
     after_failure: Vec<Run>,
 }
 
-/// What the rewriter said about a program.
+/// The report of the rewriter about a program, as far as tests read it.
 #[derive(Clone, Debug, Default)]
 pub struct Rewritten {
     /// How much code was carried whole, by reason.
@@ -47,8 +47,9 @@ pub struct Rewritten {
 }
 
 impl Chain {
-    /// An empty directory and no command yet. What an earlier failure of this name left behind is removed. Tests that
-    /// run at the same time need different names; characters that file names better do without are replaced.
+    /// An empty directory and no command yet. Removes the directory that an earlier failure of this name left in
+    /// `target/failed/`. Tests that run at the same time need different names; characters other than letters, digits and
+    /// `-_.=+,` are replaced.
     pub fn new(name: &str) -> Chain {
         let plain = |c: char| if c.is_alphanumeric() || "-_.=+,".contains(c) { c } else { '-' };
         let name: String = name.chars().map(plain).collect();
@@ -61,8 +62,7 @@ impl Chain {
         Chain { name, dir: dir.expect("a temporary directory"), lines: Vec::new(), after_failure: Vec::new() }
     }
 
-    /// Does a test that panics where it fails. If it does, panics in its place, and says where its files and commands
-    /// were kept.
+    /// Runs a test. If it panics, panics with its message and the place where its files and commands were kept.
     pub fn check<T>(name: &str, test: impl FnOnce(&mut Chain) -> T) -> T {
         let mut chain = Chain::new(name);
         panic::catch_unwind(AssertUnwindSafe(|| test(&mut chain))).unwrap_or_else(|payload| {
@@ -102,7 +102,7 @@ impl Chain {
         fs::write(self.dir().join(name), contents).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 
-    /// If the commands fail, runs this one too, whatever it exits with: for files that only a failure is worth.
+    /// If the commands fail, runs this one too, whatever it exits with, to make files that help to find the cause.
     pub fn after_failure(&mut self, run: Run) {
         self.after_failure.push(run);
     }

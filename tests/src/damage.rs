@@ -1,4 +1,4 @@
-//! Damage to files, which follows from a seed, so that a failure can be repeated.
+//! Damage to files, determined by a seed, so that a failure can be repeated.
 
 use goblin::elf::Elf;
 use goblin::elf::section_header::{SHT_GROUP, SHT_REL, SHT_RELA, SHT_SYMTAB};
@@ -33,7 +33,7 @@ const SYMBOL_64: Fields = &[(0, 4), (4, 1), (5, 1), (6, 2), (8, 8), (16, 8)];
 const REL: Fields = &[(0, 4), (4, 1), (5, 3)];
 const RELA: Fields = &[(0, 8), (8, 4), (12, 4), (16, 8)];
 const GROUP: Fields = &[(0, 4)];
-/// Where relocations do not carry them, addends are in the fields that are relocated.
+/// With `SHT_REL`, addends are not in the relocations but in the fields that are relocated.
 const ADDEND: Fields = &[(0, 4)];
 
 /// One kind of damage to one file.
@@ -138,7 +138,7 @@ impl Damage {
         }
     }
 
-    /// Puts an absurd value into a field of 2, 4 or 8 bytes.
+    /// Puts one of [`ABSURD`] into a field of 2, 4 or 8 bytes.
     fn overwrite_word(&mut self, mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
         let value = ABSURD[self.below(ABSURD.len())];
         let size = [2, 4, 8][self.below(3)];

@@ -1,5 +1,4 @@
-//! What is in an object, counted from its symbols and relocations: independently of the tools under
-//! test.
+//! Functions, tables and code of an object, counted from its symbols and relocations without the tools under test.
 
 use std::collections::BTreeSet;
 use std::fs;

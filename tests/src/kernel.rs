@@ -15,13 +15,13 @@ use crate::{Chain, Outcome, Run, fixture};
 const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
 const RELINK_LIMIT: Duration = Duration::from_secs(20 * 60);
 const BOOT_LIMIT: Duration = Duration::from_secs(21 * 60);
-/// The limit in seconds that a machine is given; those of its users are above.
+/// The time limit in seconds that `boot.sh` gives QEMU; the limits above are those of the commands.
 const BOOT_SECONDS: &str = "1200";
 
-/// What a message quotes of a console, in lines.
+/// How many lines of a console a message quotes.
 const QUOTED_LINES: usize = 60;
 
-/// A test of kernels: its commands, and what they took.
+/// A test of kernels: its commands, and the time that they took.
 pub struct KernelTest<'c> {
     /// The commands. Files that are named without a directory are of its directory.
     pub chain: &'c mut Chain,
@@ -180,7 +180,7 @@ impl KernelTest<'_> {
         panic!("{outcome}\n{comparison}\nThe end of {}:\n{end}", log.display());
     }
 
-    /// What a boot did, and whether its verdict is PASS.
+    /// The outcome of a boot, and whether its verdict is PASS.
     fn boot(&mut self, scenario: &Scenario, image: &Path, name: &str, options: &[&str]) -> (Outcome, bool) {
         let run = Run::new(fixture("qemu/boot.sh")).arg("--kernel").arg(image);
         let run = run.args(["--initramfs", &scenario.initramfs, "--log", &format!("{name}.log")]);
@@ -222,7 +222,7 @@ impl RewrittenKernel {
     }
 }
 
-/// What a report of kshrink-spec says that a phase took.
+/// The time in seconds of a phase, from a report of kshrink-spec.
 fn seconds_of(report: &Value, phase: &str) -> f64 {
     let phases = report["phases"].as_array().into_iter().flatten();
     phases.filter(|entry| entry["name"] == phase).filter_map(|entry| entry["seconds"].as_f64()).sum()

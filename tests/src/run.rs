@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The limit of a command that was given none.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
-/// What a message quotes of a long output.
+/// How many lines of a long output a message quotes.
 const QUOTED_LINES: usize = 30;
 
 /// A command to run.
@@ -23,7 +23,7 @@ pub struct Run {
     limit: Duration,
 }
 
-/// What a command did.
+/// The outcome of a command.
 pub struct Outcome {
     /// The command, to be pasted into a shell.
     pub line: String,
@@ -162,7 +162,7 @@ impl Outcome {
         self.status == other.status && self.stdout == other.stdout && self.stderr == other.stderr
     }
 
-    /// Where another run first does something else than this one.
+    /// The first difference between this outcome and another one.
     pub fn difference(&self, other: &Outcome) -> String {
         let streams = [
             ("standard output", self.text(), other.text()),

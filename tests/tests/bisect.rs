@@ -98,7 +98,7 @@ fn removed_data_is_found() {
     });
 }
 
-/// Where nothing is removed, or what is removed is not at fault.
+/// Nothing is removed, or what is removed is not the cause of the failure.
 #[test]
 fn a_function_is_found_that_was_changed_and_not_cut() {
     Chain::check("bisect-changed", |chain| {

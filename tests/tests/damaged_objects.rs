@@ -63,7 +63,7 @@ fn damaged_objects_are_rewritten_or_refused() {
         let listed: Vec<&str> = failures.iter().take(10).map(|failure| failure.as_str()).collect();
         panic!("{} failures, kept in {}:\n{}", failures.len(), kept.display(), listed.join("\n"));
     }
-    // Damage that is always refused would test the reader alone; damage that never is would not test it.
+    // If all damage were refused, only the reader would be tested; if none were, the reader would not be.
     let count =
         |which: fn(&(bool, bool)) -> bool| outcomes.iter().flatten().filter(|done| which(done)).count();
     for (what, count) in [("printed", count(|done| done.0)), ("rewritten", count(|done| done.1))] {

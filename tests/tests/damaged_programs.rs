@@ -52,7 +52,7 @@ fn damaged_programs_are_scanned_or_refused() {
         let listed: Vec<&str> = failures.iter().take(10).map(|failure| failure.as_str()).collect();
         panic!("{} failures, kept in {}:\n{}", failures.len(), kept.display(), listed.join("\n"));
     }
-    // Damage that is always refused would test the reading of headers alone; damage that never is would not test it.
+    // If all damage were refused, only the reading of headers would be tested; if none were, that would not be.
     let scanned = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
     assert!(scanned * 10 > outcomes.len(), "only {scanned} of {} were scanned", outcomes.len());
     assert!(scanned * 10 < outcomes.len() * 9, "as many as {scanned} of {} were scanned", outcomes.len());

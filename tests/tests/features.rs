@@ -88,7 +88,7 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
     {
         let object = format!("{passes}.o");
         let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
-        // The others do what a plan says of the code as it was.
+        // The other passes need a plan, which is about the original code.
         if ["none", "reach"].contains(&passes) {
             chain.rewrites_to_itself(&object, "main", passes, &rewritten)?;
         }

@@ -20,7 +20,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "vmlinux")]
     pub objects: Vec<PathBuf>,
 
-    /// The objects are those of a kernel that this linker script links: its names of sections mean what they mean there
+    /// Read the objects as those of a kernel that this linker script links, with the meaning that names of sections have
+    /// in kernels
     #[arg(long, value_name = "FILE", requires = "objects", conflicts_with_all = ["vmlinux", "entry"])]
     pub linker_script: Option<PathBuf>,
 
@@ -36,7 +37,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["listing", "dot", "summary", "opaque"])]
     pub instructions: bool,
 
-    /// Print a text for people: sections, the instructions of their blocks, and what their data names
+    /// Print a text for people: sections, the instructions of their blocks, and the references of their data
     #[arg(long, group = "view")]
     pub listing: bool,
 
@@ -53,7 +54,7 @@ pub struct Arguments {
     #[arg(long, group = "view")]
     pub opaque: bool,
 
-    /// Print the counts or the list as JSON, too
+    /// Print the counts of --summary or the list of --opaque as JSON
     #[arg(long, conflicts_with_all = ["listing", "dot"])]
     pub json: bool,
 
@@ -102,7 +103,7 @@ Examples:
   kcfg build/vmlinux --function vfs_read --instructions | jq '.functions[].blocks[].text'
       its instructions, block by block
   kcfg build/vmlinux --function vfs_read --listing
-      the same to read
+      the same as a listing
   kcfg build/vmlinux --function vfs_read --dot | dot -Tsvg > vfs_read.svg
       a drawing of it
   kcfg build/vmlinux --summary

@@ -32,7 +32,7 @@ const NAME: &str = ".comment.kshrink";
 const DETAIL: usize = 8;
 
 /// Reason: code written in assembly.
-pub(crate) const HAND_WRITTEN: &str = "hand-written";
+pub const HAND_WRITTEN: &str = "hand-written";
 /// Reason: carried whole already when its object was emitted.
 const EARLIER: &str = "carried whole by an earlier rewriting";
 

@@ -86,7 +86,7 @@ impl Graph {
             _ => None,
         })?;
         let (index, scale) = address.index?;
-        let plain = address.base.is_none() && !address.segment && scale == self.machine.word_size();
+        let plain = address.base.is_none() && address.segment.is_none() && scale == self.machine.word_size();
         plain.then_some(index)
     }
 }

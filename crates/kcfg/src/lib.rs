@@ -22,3 +22,5 @@ pub mod roots;
 pub mod script;
 pub mod special;
 pub mod summary;
+
+pub use carried::HAND_WRITTEN;

@@ -36,7 +36,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let graph = lifter.and_then(Lifter::fine_graph).map_err(of_lift)?;
     progress.message("printing");
-    // On a terminal the line of progress would come between the lines of the result.
+    // On a terminal, the progress line would mix with the result.
     let progress = Some(progress).filter(|_| !(arguments.output == Path::new("-") && stdout().is_terminal()));
     print(arguments, &graph)?;
     drop(progress);
@@ -88,12 +88,12 @@ fn table(summary: &Summary) -> Table {
     table
 }
 
-/// Whose fault an error of kelf is.
+/// An error of kelf as bad input or as a failed job.
 fn of_elf(error: kelf::Error) -> Failure {
     if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
 }
 
-/// Whose fault an error of lifting is.
+/// An error of lifting as bad input or as a failed job.
 fn of_lift(error: lift::Error) -> Failure {
     match error {
         lift::Error::Script { .. } => Failure::job(error),

@@ -240,6 +240,38 @@ fn a_function_is_placed_with_its_new_blocks() {
     assert!(listed(&graph, ".text").ends_with("main+0x12:\n    ret\n"));
 }
 
+/// Blocks that were added and split off are moved like others, by the same editor too, and have others added and split
+/// off after that.
+#[test]
+fn new_blocks_are_placed_by_the_editor_that_made_them() {
+    let mut graph = program();
+    let (main, f) = (blocks(&graph, "main"), blocks(&graph, "f"));
+    let mut editor = Editor::new(&mut graph, "test");
+    let init = editor.add_section(empty_section(".init.text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR));
+    let rest = editor.split_block(f[2], 1);
+    let new = editor.add_block(f[0], nops(1), Terminator::FallThrough(f[0]));
+    editor.replace_uses(f[0], new);
+    editor.place(&[new, f[0], f[1], f[2], rest], init);
+    let second = editor.add_block(new, nops(2), Terminator::FallThrough(new));
+    editor.replace_uses(new, second);
+    // One part of a block stays where it was.
+    let part = editor.split_block(main[0], 1);
+    editor.place(&[part], init);
+    let last = editor.split_block(part, 1);
+    editor.finish();
+    graph.verify().unwrap();
+    assert_eq!(graph.sections[init.get()].nodes, [second, new, f[0], f[1], f[2], rest, part, last]);
+    assert_eq!(blocks(&graph, "f"), [second, new, f[0], f[1], f[2], rest]);
+    assert_eq!(blocks(&graph, "main"), [main[0], part, last, main[1], main[2]]);
+    assert_eq!(place(&graph, "f"), (second, 0));
+    let text = listed(&graph, ".text");
+    assert!(
+        text.starts_with("main:  # global; aligned to 16\n    inc %eax\n    [goes on at main+0x1]\n"),
+        "{text}"
+    );
+    assert!(listed(&graph, ".init.text").starts_with("f (made by test):"));
+}
+
 #[test]
 fn data_is_added() {
     let mut graph = program();

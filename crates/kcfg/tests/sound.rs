@@ -210,6 +210,23 @@ fn symbols_that_are_only_declared_stay_declared() {
     assert_eq!((plugin.place, plugin.binding), (kelf::Place::Undefined, goblin::elf::sym::STB_GLOBAL));
 }
 
+/// The claims about references hold of the data that was cut as of the data before: nothing is cut otherwise, unless
+/// somebody else changed it.
+#[test]
+fn data_that_was_cut_is_not_cut_again() {
+    let dir = Dir::new();
+    let files = kelf::InputFiles::of_objects(&[dir.compile("ends.c", &["-Os"])]).unwrap();
+    let program = kelf::Program::link(&files).unwrap();
+    let mut lifter = common::of_kernel(&program, &[]).unwrap();
+    let mut graph = lifter.graph().unwrap();
+    assert!(lifter.refine(&mut graph), "nothing was cut");
+    assert!(!lifter.refine(&mut graph));
+    let glued = graph.nodes.iter().position(|node| node.glued_to.is_some()).expect("a stack behind its end");
+    graph.nodes[glued].glued_to = None;
+    assert!(lifter.refine(&mut graph), "a lost glue is not found");
+    assert!(graph.nodes[glued].glued_to.is_some());
+}
+
 #[test]
 fn variables_up_to_the_head_of_a_list_stay_together() {
     let dir = Dir::new();

@@ -6,9 +6,10 @@ use common::small::{blocks, place};
 use common::{Dir, View, lift};
 use goblin::elf::section_header::SHT_NOBITS;
 use kcfg::graph::{
-    Contents, Editor, Graph, Node, NodeKind, Provenance, Ref, Role, Root, SymbolPlace, Target, Terminator,
+    Contents, Counters, Dest, Editor, Graph, Node, NodeKind, Opaque, Provenance, Ref, Role, Root,
+    SymbolPlace, Target, Terminator,
 };
-use kcfg::index::{NodeId, TableId};
+use kcfg::index::{FunctionId, InputId, NodeId, SectionId, SymbolId, TableId};
 use kcfg::special::RootReason;
 
 /// A static key, a jump table, an instruction that may fault, calls, and data.
@@ -68,6 +69,91 @@ pointer:	.long f
 type Case = (fn(&mut Graph), &'static str);
 
 const CASES: &[Case] = &[
+    // Ids lie within their lists, ranges within their arenas.
+    (|graph| symbol(graph, "counter", |_| (NodeId(1000), 0)), "counter: symbol in node 1000, of "),
+    (|graph| block(graph, "f", 0).section = SectionId(90), "a block: in section 90, of "),
+    (|graph| data_mut(graph, "counter").glued_to = Some(NodeId(90)), "a chunk: glued to node 90, of "),
+    (
+        |graph| {
+            let Provenance::Input(origin) = &mut block(graph, "main", 0).provenance else { panic!() };
+            origin.section = InputId(90);
+        },
+        "a block: from input section 90, of ",
+    ),
+    (
+        |graph| {
+            let NodeKind::Block(block) = &mut block(graph, "main", 0).kind else { panic!() };
+            block.function = FunctionId(90);
+        },
+        "a block: of function 90, of 3 that there are",
+    ),
+    (|graph| end(graph, "main", 2, Terminator::Switch(TableId(1))), "a block: uses jump table 1, of 1 "),
+    (|graph| end(graph, "alone", 0, Terminator::FallThrough(NodeId(90))), "a block: leads to node 90, of "),
+    (
+        |graph| {
+            let dest = Dest { target: Target::Node(NodeId(90)), offset: 0 };
+            end(graph, "alone", 0, Terminator::Jump(dest));
+        },
+        "a block: refers to node 90, of ",
+    ),
+    (
+        |graph| reference(graph, "pointer").target = Target::Symbol(SymbolId(90)),
+        "a chunk: refers to symbol 90, of ",
+    ),
+    (
+        |graph| reference(graph, "pointer").role = Role::Slot(TableId(1)),
+        "a chunk: uses jump table 1, of 1 that there are",
+    ),
+    (|graph| function(graph, "f").push(NodeId(90)), "f: lists node 90, of "),
+    (|graph| function(graph, "f").clear(), "f: begins with block 0, of 0 that there are"),
+    (
+        |graph| {
+            let first = blocks(graph, "f")[0];
+            section_of(graph, first).push(NodeId(90));
+        },
+        ".text: lists node 90, of ",
+    ),
+    (
+        |graph| {
+            let section = data(graph, "counter").section;
+            graph.sections[section.get()].group = Some(SymbolId(90));
+        },
+        ".data: group of symbol 90, of ",
+    ),
+    (|graph| graph.tables[0].chunk = NodeId(90), "a jump table: in node 90, of "),
+    (
+        |graph| graph.roots.push(Root { node: NodeId(90), range: 0..1, reason: RootReason::Kept }),
+        "a root: is node 90, of ",
+    ),
+    (
+        |graph| graph.opaque.push(Opaque { node: NodeId(90), name: "odd".to_owned(), reason: "it is" }),
+        "odd: is node 90, of ",
+    ),
+    (|graph| count(graph, SymbolId(90), NodeId(0)), "the counters: at symbol 90, of "),
+    (
+        |graph| {
+            let counter = symbol_id(graph, "counter");
+            count(graph, counter, NodeId(90));
+        },
+        "the counters: count node 90, of ",
+    ),
+    // Blocks that are counted have their counters.
+    (
+        |graph| {
+            let (zeros, alone) = (symbol_id(graph, "zeros"), blocks(graph, "alone")[0]);
+            count(graph, zeros, alone);
+            graph.verify().unwrap();
+            data_mut(graph, "zeros").live = false;
+        },
+        "alone: its counter, number 0, was removed",
+    ),
+    (
+        |graph| {
+            let (zeros, alone) = (symbol_id(graph, "zeros"), blocks(graph, "alone")[0]);
+            graph.counters = Some(Counters { symbol: zeros, blocks: vec![alone; 9] });
+        },
+        "alone: its counter, number 8, was removed",
+    ),
     // Sections and functions list their nodes.
     (
         |graph| {
@@ -176,7 +262,6 @@ const CASES: &[Case] = &[
     ),
     // Symbols and roots.
     (|graph| symbol(graph, "counter", |(node, _)| (node, 5)), ".data: symbol counter lies 5 bytes into it"),
-    (|graph| symbol(graph, "counter", |_| (NodeId(1000), 0)), "main: symbol counter lies 0 bytes into it"),
     (
         |graph| {
             let node = blocks(graph, "alone")[0];
@@ -232,6 +317,15 @@ fn entry(graph: &Graph, section: &str) -> NodeId {
     View::of(graph).chunks(section)[0]
 }
 
+fn symbol_id(graph: &Graph, name: &str) -> SymbolId {
+    SymbolId::from(graph.symbols.iter().position(|symbol| symbol.name == name).unwrap())
+}
+
+/// Makes a symbol the array of counters of one block.
+fn count(graph: &mut Graph, symbol: SymbolId, block: NodeId) {
+    graph.counters = Some(Counters { symbol, blocks: vec![block] });
+}
+
 fn symbol(graph: &mut Graph, name: &str, change: fn((NodeId, u32)) -> (NodeId, u32)) {
     let (node, offset) = change(place(graph, name));
     graph.symbols.iter_mut().find(|symbol| symbol.name == name).unwrap().place =
@@ -276,6 +370,10 @@ fn what_was_removed_may_be_anything() {
     main.iter().for_each(|node| graph.nodes[node.get()].live = false);
     let keys = entry(&graph, "__jump_table");
     graph.nodes[keys.get()].live = false;
+    // The counters of what is gone are gone.
+    let zeros = symbol_id(&graph, "zeros");
+    count(&mut graph, zeros, main[0]);
+    data_mut(&mut graph, "zeros").live = false;
     assert!(graph.slots(table).iter().all(|slot| matches!(slot.target, Target::Node(_))));
     graph.verify().unwrap();
     let zeros = data(&graph, "zeros");

@@ -16,8 +16,8 @@ pub mod x86;
 use kelf::{Machine, RelocClass};
 
 pub use semantics::{
-    Address, BinaryOp, Condition, Effect, Flags, Memory, Reg, Symbol, TEMPORARY, Value, low_bytes, low_mask,
-    sign_extend,
+    Address, BinaryOp, Condition, Effect, Flags, Memory, Reg, Segment, Symbol, TEMPORARY, Value, low_bytes,
+    low_mask, sign_extend,
 };
 
 /// An instruction set whose code can be read.
@@ -40,21 +40,21 @@ pub trait Isa: Sync {
     /// them if it is not understood.
     fn registers_read(&self, bytes: &[u8], address: u64) -> u64;
 
-    /// All of it at once, for those who look at every instruction: what [`Isa::decode`] and
-    /// [`Isa::memory_operand`] say of an instruction, with its effects appended to `out`.
+    /// What [`Isa::decode`] and [`Isa::memory_operand`] return for the instruction at the start of `bytes`, with its
+    /// effects appended to `out`. Decodes once, where three calls would decode three times.
     fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
         let insn = self.decode(bytes, address)?;
         self.effects(bytes, address, out);
         Some(Explained { insn, operand: self.memory_operand(bytes, address) })
     }
 
-    /// A reader of the instructions in `bytes`, for those who look at one behind the other.
+    /// A reader of the instructions in `bytes`, for callers that read one behind the other.
     fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b>;
 
     /// The stack pointer.
     fn stack_pointer(&self) -> Reg;
 
-    /// How many registers there are for the model: each has a number below.
+    /// The number of registers of the model: every [`Reg`] has a number below it.
     fn registers(&self) -> usize {
         usize::from(TEMPORARY.0) + 1
     }
@@ -69,7 +69,7 @@ pub trait Reader {
     fn explain(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) -> Option<Explained>;
 }
 
-/// A reader for instruction sets where there is nothing to keep from one instruction to the next.
+/// A reader for instruction sets whose decoder keeps no state from one instruction to the next.
 struct PlainReader<'b> {
     isa: &'b dyn Isa,
     bytes: &'b [u8],
@@ -133,8 +133,13 @@ pub trait Rewritable: Isa {
     /// linker. An address that counts from the instruction itself, and that nothing relocates, is unknown.
     fn relocated_effects(&self, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>);
 
-    /// Whether the instruction at the start of `bytes` reads one of the flags that conditions ask for; so does what is
-    /// no instruction.
+    /// Whether the instruction at the start of `bytes` does nothing but to compute: it reads registers, flags and its
+    /// memory operand, writes registers and the flags that conditions ask for, and would do nothing else, however often
+    /// it ran. `false` also of what is not known.
+    fn only_computes(&self, bytes: &[u8]) -> bool;
+
+    /// Whether the instruction at the start of `bytes` reads one of the flags that conditions are about. True for bytes that
+    /// are no instruction.
     fn reads_flags(&self, bytes: &[u8]) -> bool;
 
     /// The registers that a called function may change, as a set of bits.
@@ -177,14 +182,14 @@ pub struct Insn {
     /// Whether it enters the kernel for a system call (`int $0x80`, `sysenter`, `syscall`,
     /// `call *%gs:0x10`, `svc`).
     pub system_call: bool,
-    /// Whether a transfer of control, other than a [`BranchKind::Conditional`], is made on a condition only,
-    /// so that control may go on to the next instruction as well.
+    /// Whether a transfer of control other than a [`BranchKind::Conditional`] (a conditional return of 32-bit ARM) happens
+    /// only if a condition holds, so that control may also go on to the next instruction.
     pub conditional: bool,
     /// The conditions that it puts on the instructions that follow (`it` of Thumb code).
     pub predicates: Predicates,
 }
 
-/// What [`Isa::explain`] says.
+/// The result of [`Isa::explain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// The instruction.

@@ -18,8 +18,8 @@ pub use numbers::{low_bytes, low_mask, sign_extend};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Reg(pub u8);
 
-/// A register of the model's own, for what an instruction computes on the way. It holds nothing from one
-/// instruction to the next.
+/// A temporary of the model: no register of the machine, but a place for intermediate results of one instruction. Its
+/// value is not defined at the next instruction.
 pub const TEMPORARY: Reg = Reg(32);
 
 /// A number that the linker computes, such as the address of a symbol. The caller of
@@ -41,8 +41,17 @@ pub struct Address {
     /// there is neither base nor index nor symbol; program-counter-relative addresses arrive here already
     /// absolute).
     pub displacement: i64,
-    /// Relative to a segment base that the model does not know (`%fs`, `%gs`).
-    pub segment: bool,
+    /// Relative to the base of this segment, which the model does not know.
+    pub segment: Option<Segment>,
+}
+
+/// A segment register of x86 whose base is not 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Segment {
+    /// `%fs`
+    Fs,
+    /// `%gs`
+    Gs,
 }
 
 /// A value that an instruction reads.
@@ -50,9 +59,9 @@ pub struct Address {
 pub enum Value {
     /// A number.
     Const(u64),
-    /// What the linker makes of a relocated field: `symbol + addend`.
+    /// The number that the linker writes into a relocated field: `symbol + addend`.
     Symbol {
-        /// What the linker computes.
+        /// The number that the linker computes.
         symbol: Symbol,
         /// What is added to it.
         addend: i64,
@@ -204,7 +213,8 @@ pub enum Effect {
         /// What is asked.
         condition: Condition,
     },
-    /// All that follows happens only if this holds of the last comparison, the transfer of control included.
+    /// The effects that follow, and the instruction's transfer of control, happen only if this condition holds for the last
+    /// comparison.
     OnlyIf(Condition),
 }
 
@@ -236,7 +246,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// What holds where the branch is not taken.
+    /// The negation: the condition that holds where the branch is not taken.
     pub fn inverse(self) -> Condition {
         match self {
             Condition::Equal => Condition::NotEqual,

@@ -9,8 +9,10 @@ What they cannot prove to be removable they keep, and list in [`PassReport::kept
 pub mod assumptions;
 pub mod exercise;
 pub mod explain;
+pub mod freeze;
 pub mod instrument;
 pub mod layout;
+mod names;
 pub mod reach;
 pub mod report;
 pub mod rounds;
@@ -38,6 +40,8 @@ pub enum Pass {
     Instrument,
     /// [`exercise`]
     Exercise,
+    /// [`freeze`]
+    Freeze,
 }
 
 /// What passes are told besides the plan.
@@ -51,7 +55,8 @@ pub struct Options {
 
 impl Pass {
     /// Every pass, in the order in which they are useful.
-    pub const ALL: &[Pass] = &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Exercise, Pass::Layout];
+    pub const ALL: &[Pass] =
+        &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Exercise, Pass::Freeze, Pass::Layout];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -61,6 +66,7 @@ impl Pass {
             Pass::Layout => "layout",
             Pass::Instrument => "instrument",
             Pass::Exercise => "exercise",
+            Pass::Freeze => "freeze",
         }
     }
 
@@ -68,7 +74,7 @@ impl Pass {
     pub fn removes(self) -> bool {
         match self {
             Pass::Syscalls | Pass::Reach => true,
-            Pass::Instrument | Pass::Exercise | Pass::Layout => false,
+            Pass::Instrument | Pass::Exercise | Pass::Freeze | Pass::Layout => false,
         }
     }
 
@@ -80,6 +86,7 @@ impl Pass {
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),
+            Pass::Freeze => freeze::run(graph, plan),
         }
     }
 }

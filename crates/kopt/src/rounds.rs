@@ -23,6 +23,11 @@ pub enum Error {
         /// Which invariant.
         broken: Broken,
     },
+    /// A defect of kshrink: what was proved about references into data is not proved of the data that was cut.
+    #[error(
+        "data that was cut at its variables is cut otherwise when nothing has changed since; please report this"
+    )]
+    CutTwice,
 }
 
 /// Runs the passes: first those that remove, in rounds, until cutting the data again ([`Lifter::refine`]) changes nothing;
@@ -30,7 +35,8 @@ pub enum Error {
 /// every step before it: `graph`, a pass, `refine`.
 ///
 /// # Errors
-/// Those of [`Lifter::graph`]; with [`Options::verify`], the first step after which an invariant is broken.
+/// Those of [`Lifter::graph`]; with [`Options::verify`], the first step after which an invariant is broken, and a second
+/// [`Lifter::refine`] that still changes something.
 pub fn run(
     mut lifter: Lifter<'_>,
     plan: &Plan,
@@ -58,6 +64,9 @@ pub fn run(
             break;
         }
         verify("refine", &graph)?;
+        if options.verify && lifter.refine(&mut graph) {
+            return Err(Error::CutTwice);
+        }
     }
     for pass in &finishing {
         begin(pass.name());

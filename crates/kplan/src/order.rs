@@ -39,22 +39,29 @@ pub struct HotFunction {
     /// With [`Granularity::Block`], the hot parts, by rising offset and not overlapping. A function of the
     /// list without ranges is hot as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ranges: Vec<HotRange>,
+    pub ranges: Vec<ByteRange>,
 }
 
-/// Bytes of a function.
+/// Bytes of a function or of an input section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HotRange {
-    /// Offset in bytes in the function as it was compiled, before any rewriting.
+pub struct ByteRange {
+    /// Offset in bytes in the function or section as it was compiled, before any rewriting.
     pub offset: u64,
     /// Size in bytes, at least 1.
     pub size: u64,
 }
 
+impl ByteRange {
+    /// Offset in bytes of the end.
+    pub fn end(&self) -> u64 {
+        self.offset + self.size
+    }
+}
+
 impl HotFunction {
     /// Whether any byte of the range of `size` bytes at `offset` is hot.
     pub fn is_hot(&self, offset: u64, size: u64) -> bool {
-        let hits = |range: &HotRange| range.offset < offset + size && offset < range.offset + range.size;
+        let hits = |range: &ByteRange| range.offset < offset + size && offset < range.end();
         self.ranges.is_empty() || self.ranges.iter().any(hits)
     }
 }
@@ -65,7 +72,7 @@ mod tests {
 
     #[test]
     fn ranges_say_what_is_hot() {
-        let ranges = vec![HotRange { offset: 0, size: 16 }, HotRange { offset: 40, size: 8 }];
+        let ranges = vec![ByteRange { offset: 0, size: 16 }, ByteRange { offset: 40, size: 8 }];
         let part = HotFunction { function: FunctionName::global("vfs_read"), ranges };
         assert!(part.is_hot(0, 1) && part.is_hot(15, 4) && part.is_hot(30, 11) && part.is_hot(10, 100));
         assert!(!part.is_hot(16, 24) && !part.is_hot(48, 8));

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::coverage::Coverage;
 use crate::document::{Document, Error, SCHEMA_FIELD};
+use crate::frozen::Frozen;
 use crate::order::Order;
 use crate::syscalls::Syscalls;
 
@@ -19,6 +20,7 @@ pub const SCHEMA: &str = "kshrink/1";
 const SYSCALLS_FIELD: &str = "syscalls";
 const COVERAGE_FIELD: &str = "coverage";
 const ORDER_FIELD: &str = "order";
+const FROZEN_FIELD: &str = "frozen";
 
 const DOCUMENT: Document = Document { what: "a plan", schema: SCHEMA };
 
@@ -31,6 +33,8 @@ pub struct Plan {
     pub coverage: Option<Coverage>,
     /// In which order the code that runs shall lie in memory, if that was decided.
     pub order: Option<Order>,
+    /// What is kept compressed until it is used, if that was decided.
+    pub frozen: Option<Frozen>,
     /// The other sections, as they came and in their order.
     pub other: Map<String, Value>,
 }
@@ -87,6 +91,9 @@ impl Serialize for Plan {
         if let Some(order) = &self.order {
             map.serialize_entry(ORDER_FIELD, order)?;
         }
+        if let Some(frozen) = &self.frozen {
+            map.serialize_entry(FROZEN_FIELD, frozen)?;
+        }
         for (key, value) in &self.other {
             map.serialize_entry(key, value)?;
         }
@@ -124,6 +131,10 @@ impl<'de> Deserialize<'de> for Plan {
                             return Err(de::Error::duplicate_field(ORDER_FIELD));
                         }
                         ORDER_FIELD => plan.order = Some(map.next_value()?),
+                        FROZEN_FIELD if plan.frozen.is_some() => {
+                            return Err(de::Error::duplicate_field(FROZEN_FIELD));
+                        }
+                        FROZEN_FIELD => plan.frozen = Some(map.next_value()?),
                         _ => drop(plan.other.insert(key, map.next_value()?)),
                     }
                 }

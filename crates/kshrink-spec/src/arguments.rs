@@ -75,7 +75,8 @@ pub struct Arguments {
     ///
     /// syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
     /// instrument makes every block record that it ran, for `coverage kcore`; layout puts code in the order that
-    /// `reorder` decided. Passes that remove go first. exercise edits everything and changes nothing, to test kshrink.
+    /// `reorder` decided; freeze puts code and data that the plan has under `frozen` into sections of their own. Passes that
+    /// remove go first. exercise edits everything and changes nothing, to test kshrink.
     #[arg(long, value_name = "LIST", value_parser = parse_passes)]
     passes: Option<PassList>,
 

@@ -96,7 +96,7 @@ pub fn run_passes(
 ) -> Result<(Graph, Vec<PassReport>), Failure> {
     rounds::run(lifter, plan, passes, options, |step| phases.next(step)).map_err(|error| match error {
         rounds::Error::Lift(error) => of_lift(error),
-        rounds::Error::Broken { .. } => Failure::job(error),
+        rounds::Error::Broken { .. } | rounds::Error::CutTwice => Failure::job(error),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kelf::Function;
-use kplan::{Coverage, FunctionName, Granularity, HotFunction, HotRange, Order};
+use kplan::{ByteRange, Coverage, FunctionName, Granularity, HotFunction, Order};
 use rangemap::RangeSet;
 use rustc_hash::FxHashMap;
 
@@ -161,6 +161,6 @@ fn entry(hot: &Hot, granularity: Granularity) -> HotFunction {
         _ => &[],
     };
     let ranges =
-        ranges.iter().map(|range| HotRange { offset: range.start, size: range.end - range.start }).collect();
+        ranges.iter().map(|range| ByteRange { offset: range.start, size: range.end - range.start }).collect();
     HotFunction { function: hot.function.clone(), ranges }
 }

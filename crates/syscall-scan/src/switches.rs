@@ -402,8 +402,8 @@ impl Lookup {
     /// The look-up by an instruction that reads `value`, to which `added` is added later.
     fn reading(at: Addr, value: Value, added: Option<Reg>) -> Option<Lookup> {
         let Value::Load { from, width } = value else { return None };
-        let same =
-            added.is_none_or(|added| from.base == Some(added) && from.index.is_some()) && !from.segment;
+        let same = added.is_none_or(|added| from.base == Some(added) && from.index.is_some())
+            && from.segment.is_none();
         let Address { base, index, displacement, .. } = from;
         same.then_some(Lookup { at, base, index, displacement, width, relative: added.is_some() })
     }

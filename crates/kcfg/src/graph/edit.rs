@@ -171,9 +171,11 @@ impl<'g> Editor<'g> {
         self.moves.note(of, Move::Start(by));
     }
 
-    /// Moves nodes behind all others of a section, in this order. What is glued together moves together. Blocks that this
-    /// editor has added or split off cannot be moved before it is finished, nor those that they lie beside.
+    /// Moves nodes behind all others of a section, in this order. What is glued together has to move together. Of a node
+    /// that was split, or that a block was added in front of, the listed parts move and no others.
     pub fn place(&mut self, nodes: &[NodeId], section: SectionId) {
+        // What was added lies in the list that it is moved from.
+        self.insert();
         let mut left: Vec<SectionId> = nodes.iter().map(|&id| self.graph.node(id).section).collect();
         left.sort_unstable();
         left.dedup();

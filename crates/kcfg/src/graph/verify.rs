@@ -5,11 +5,13 @@ The invariants of a graph, which hold before and after every pass.
 and what the node comes from.
 */
 
+mod ids;
+
 use std::fmt;
 
 use kisa::Flow;
 
-use super::{Block, Graph, Life, Node, NodeKind, Ref, Role, SymbolPlace, Terminator};
+use super::{Block, Counters, Graph, Life, Node, NodeKind, Ref, Role, SymbolPlace, Terminator};
 use crate::edges::for_each_successor;
 use crate::index::{NodeId, TableId};
 
@@ -32,8 +34,9 @@ impl Graph {
     /// The first node that breaks one.
     pub fn verify(&self) -> Result<(), Broken> {
         let verifier = Verifier { graph: self };
+        // Before any id is followed.
+        verifier.ids()?;
         verifier.order()?;
-        // Before any reference is followed.
         verifier.symbols()?;
         verifier.tables()?;
         for id in self.node_ids() {
@@ -45,7 +48,8 @@ impl Graph {
                 NodeKind::Chunk(_) => {}
             }
         }
-        verifier.roots()
+        verifier.roots()?;
+        verifier.counters()
     }
 }
 
@@ -215,12 +219,9 @@ impl Verifier<'_> {
     fn symbols(&self) -> Verdict {
         for symbol in &self.graph.symbols {
             if let SymbolPlace::Node(id, offset) = symbol.place {
-                let known = id.get() < self.graph.nodes.len();
-                let node = known.then(|| self.graph.node(id));
-                let end =
-                    node.map(|node| node.origin().map_or(node.size, |origin| node.size.max(origin.size)));
-                let id = if known { id } else { NodeId(0) };
-                self.check(id, end.is_some_and(|end| offset <= end), || {
+                let node = self.graph.node(id);
+                let end = node.origin().map_or(node.size, |origin| node.size.max(origin.size));
+                self.check(id, offset <= end, || {
                     format!("symbol {} lies {offset} bytes into it", symbol.name)
                 })?;
             }
@@ -233,6 +234,21 @@ impl Verifier<'_> {
         for root in &self.graph.roots {
             let live = self.graph.node(root.node).live;
             self.check(root.node, live, || format!("removed, although it is a root ({:?})", root.reason))?;
+        }
+        Ok(())
+    }
+
+    /// Every block with a counter that is alive has that counter: the array is alive, and long enough.
+    fn counters(&self) -> Verdict {
+        let Some(Counters { symbol, blocks }) = &self.graph.counters else { return Ok(()) };
+        let array = match self.graph.symbols[symbol.get()].place {
+            SymbolPlace::Node(node, offset) => Some(self.graph.node(node)).map(|node| (node, offset)),
+            _ => None,
+        };
+        for (number, &block) in blocks.iter().enumerate().filter(|&(_, &block)| self.graph.node(block).live) {
+            let counted =
+                array.is_some_and(|(node, start)| node.live && start as usize + number < node.size as usize);
+            self.check(block, counted, || format!("its counter, number {number}, was removed"))?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use super::bounds;
 use super::nodes::Lifted;
 use crate::edges::Predecessors;
-use crate::graph::{Graph, JumpTable, NodeKind, Role, Target, Terminator};
+use crate::graph::{Graph, JumpTable, NodeKind, Ref, Role, Target, Terminator};
 use crate::index::{NodeId, TableId};
 
 /// Resolves the jump tables of all blocks that end in an indirect jump, where their size can be proved.
@@ -49,7 +49,11 @@ pub(super) fn resolve(graph: &mut Graph) {
 fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
     let word = i64::from(graph.machine.word_size());
     let NodeKind::Block(block) = &graph.node(node).kind else { return None };
-    let base = graph.refs_of(node).last().filter(|base| base.class == RelocClass::Absolute)?;
+    let jump = graph.instructions(node)?.pop()?;
+    let field = graph.isa().memory_operand(jump.bytes, 0)?.displacement_offset?;
+    let at_field = |base: &&Ref| base.offset == jump.offset + u32::from(field);
+    let base =
+        graph.refs_of(node).last().filter(at_field).filter(|base| base.class == RelocClass::Absolute)?;
     let (chunk, at) = graph.resolve(base.target)?;
     let start = i64::from(at) + base.addend;
     let slots = usize::try_from(bound).ok()?.checked_add(1)?;

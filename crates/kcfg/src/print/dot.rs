@@ -69,7 +69,7 @@ impl<'p> Drawing<'p> {
                     Destination::Outside(symbol) => What::Outside(symbol),
                 };
                 let to = drawing.vertex(what, false);
-                // However often a block names the same thing, one line says so.
+                // Several references of a block to the same node are one edge of the drawing.
                 if edge.kind != EdgeKind::Data || !drawing.graph.contains_edge(from, to) {
                     drawing.graph.add_edge(from, to, Arrow(edge.kind));
                 }
@@ -127,7 +127,7 @@ impl fmt::Display for Vertex<'_> {
         if lines.is_empty() {
             return Ok(());
         }
-        // Every line ends with a break, which also says that it is flush left.
+        // A line break at the end of each line makes Graphviz align it to the left.
         lines.iter().try_fold((), |(), line| write!(f, "\n{line}"))?;
         f.write_str("\n")
     }

@@ -1,5 +1,5 @@
 /*!
-The graph for people, as text: section by section what is alive, in the order in which it will lie.
+The graph for people, as text: the nodes that are alive, section by section, in the order in which they are lowered.
 
 ```text
 .text (hello.o)
@@ -15,8 +15,8 @@ hello+0x3:
 ```
 
 Blocks and chunks begin with their names, which tell where they were in the input; a chunk of data has a line for each
-of its references. What the last instruction of a block does not say, a line in brackets does: where control goes on
-if that is not what comes next in the listing, and that a call does not return.
+of its references. A line in brackets says what the last instruction of a block does not show: where control goes on if
+that is not the next node of the listing, and that a call does not return.
 */
 
 use std::io::{self, Write};
@@ -70,12 +70,12 @@ fn heading(graph: &Graph, section: &Section, live: &[NodeId]) -> String {
 }
 
 impl Printer<'_> {
-    /// What a node is called at its first byte.
+    /// The name of a node's first byte.
     fn label(&self, id: NodeId) -> String {
         self.name_of_place(id, 0)
     }
 
-    /// What is to be said of a node as a whole.
+    /// Properties of a node: its symbols, why it is a root or carried whole, its alignment and provenance.
     fn notes(&self, id: NodeId) -> Vec<String> {
         let (graph, label) = (self.graph, self.label(id));
         let node = graph.node(id);
@@ -129,7 +129,7 @@ impl Printer<'_> {
         lines
     }
 
-    /// What the last instruction of a block does not say of where control goes.
+    /// Where control goes behind a block, if its last instruction and the listing do not show that.
     fn way_on(&self, id: NodeId, end: &Terminator, behind: Option<NodeId>) -> Option<String> {
         let next = match *end {
             Terminator::FallThrough(next) | Terminator::Branch { next, .. } => Some(next),
@@ -157,7 +157,7 @@ impl Printer<'_> {
     }
 }
 
-/// What a symbol adds to what the label of its node says.
+/// A symbol as a note, without what the label of its node says already.
 fn note(symbol: &Symbol, offset: u32, label: &str) -> Option<String> {
     let mut words = Vec::new();
     match symbol.binding {

@@ -1,10 +1,9 @@
 /*!
 Printing the graph: one JSON document ([`json`]), or for people a text ([`listing`]) or Graphviz ([`dot`]).
 
-All print a [`Selection`], everything or some functions, through a [`Printer`], which knows what each of
-them asks again and again: the edges, and which symbols lie in a node. Nothing is collected before it is
-written. A record is made for one function or one chunk, written, and forgotten, so that printing needs no
-more memory for a kernel than for a function.
+All print a [`Selection`], everything or some functions, through a [`Printer`], which has indices that all of them
+need: the edges, and the symbols in each node. Output is streamed: the record of one function or chunk is made, written
+and dropped, so that a kernel takes no more memory to print than a function.
 
 The layout of the JSON is a promise ([`json::SCHEMA`], `docs/kcfg-json.md`); those of the text and of the Graphviz
 output are not.
@@ -30,7 +29,7 @@ use kisa::{Branch, BranchForm, BranchKind};
 
 pub use select::{Error, Selection};
 
-/// A graph, with indices for what printing looks up.
+/// A graph, with its edges, and its symbols, roots and opaque code by node.
 pub struct Printer<'g> {
     graph: &'g Graph,
     edges: Edges<'g>,

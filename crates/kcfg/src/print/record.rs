@@ -1,8 +1,8 @@
 //! The objects of the JSON document, one struct each. `docs/kcfg-json.md` describes them field by field; a
 //! change here is a change there.
 //!
-//! A field that is `false`, zero by default, empty or not known is left out, so that a line holds what is
-//! worth reading. Arrays that nearly every record fills (`blocks`, `edges`) are always there.
+//! A field that is `false`, zero by default, empty or not known is left out, to keep lines short. Arrays that nearly
+//! every record fills (`blocks`, `edges`) are always there.
 
 use serde::{Serialize, Serializer};
 
@@ -108,7 +108,7 @@ pub(super) enum To<'p> {
 
 impl Serialize for To<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// A symbol could be called `unknown`; an object cannot be mistaken.
+        /// An object, because a symbol as a string could be called `unknown`.
         #[derive(Serialize)]
         struct Outside<'p> {
             symbol: &'p str,

@@ -1,4 +1,4 @@
-//! What belongs to a selection: its nodes, and what they lead to outside of it.
+//! The nodes of a selection, and the nodes and symbols outside of it that they refer to.
 
 use fixedbitset::FixedBitSet;
 
@@ -23,7 +23,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Looks through a selection.
+    /// Collects them.
     pub fn of(printer: &Printer<'_>, selection: &Selection) -> Scope {
         let graph = printer.graph;
         match selection {

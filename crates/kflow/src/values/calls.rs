@@ -17,7 +17,7 @@ fn return_name(names: &mut Names) -> NameId {
 /// Where the return address is.
 fn return_place(names: &mut Names) -> Place {
     let top = names.entry(names.stack_pointer);
-    Place { parts: smallvec![(top.name, 1)], displacement: 0, segment: false }
+    Place { parts: smallvec![(top.name, 1)], displacement: 0, segment: None }
 }
 
 fn bits(registers: u64) -> impl Iterator<Item = Reg> {

@@ -1,5 +1,6 @@
 //! Memory whose content is known.
 
+use kisa::Segment;
 use smallvec::SmallVec;
 
 use super::{NameId, Names, Value};
@@ -13,8 +14,8 @@ pub(super) struct Place {
     /// Sorted.
     pub(super) parts: SmallVec<[(NameId, u8); 2]>,
     pub(super) displacement: u64,
-    /// Relative to a segment base that is not known.
-    pub(super) segment: bool,
+    /// Relative to the base of this segment, which is not known.
+    pub(super) segment: Option<Segment>,
 }
 
 impl Place {
@@ -24,7 +25,7 @@ impl Place {
     }
 
     fn is_fixed(&self, names: &Names) -> bool {
-        self.parts.iter().all(|&(name, _)| names.is_fixed(name))
+        self.segment.is_none() && self.parts.iter().all(|&(name, _)| names.is_fixed(name))
     }
 }
 

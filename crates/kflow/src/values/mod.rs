@@ -4,7 +4,7 @@ What is known of numbers: one of a few terms, and in which range an unknown lies
 A [`Term`] is a number, or an unknown plus a number: the address of a symbol, what a register held where the analysis
 began, what an instruction made. The unknown part has a *name*, so that two copies of one unknown are known to be equal,
 and so that what a branch says of one copy holds of the others. An instruction that runs once more makes new unknowns
-under its old names; whatever still had the old ones is forgotten then ([`State`]).
+under its old names; whatever still has the old ones is forgotten before ([`State::apply`]).
 */
 
 mod calls;
@@ -17,7 +17,7 @@ pub use ranges::Range;
 pub use state::State;
 
 use kisa::{Reg, Symbol, low_mask};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 /// How many terms a value may be one of; a value with more is unknown.
@@ -155,6 +155,8 @@ impl Value {
 pub struct Names {
     names: Vec<Name>,
     ids: FxHashMap<Name, NameId>,
+    /// The instructions that have been applied before.
+    visited: FxHashSet<Site>,
     word: u8,
     mask: u64,
     registers: usize,
@@ -167,6 +169,7 @@ impl Names {
         let mut names = Names {
             names: Vec::new(),
             ids: FxHashMap::default(),
+            visited: FxHashSet::default(),
             word,
             mask: low_mask(word),
             registers,

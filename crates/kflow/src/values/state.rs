@@ -62,6 +62,13 @@ impl State {
 
     /// Applies the effects of an instruction.
     pub fn apply(&mut self, names: &mut Names, at: Site, effects: &[Effect]) {
+        // Nothing may still have a name under which the instruction is about to make something else.
+        if !names.visited.insert(at) {
+            self.forget(
+                names,
+                |name| matches!(name, Name::Made { at: old, .. } | Name::Frame { at: old } if old == at),
+            );
+        }
         Step::new(self, names, at).run(effects);
     }
 
@@ -120,13 +127,13 @@ impl State {
     pub(super) fn make(&mut self, name: Name, names: &mut Names) -> Term {
         let (id, new) = names.add(name);
         if !new {
-            self.forget(id, names);
+            self.forget(names, |old| old == name);
         }
         Term::of(id)
     }
 
-    fn forget(&mut self, stale: NameId, names: &Names) {
-        let is_stale = |name: NameId| name != NameId::NUMBER && names.root(name) == stale;
+    fn forget(&mut self, names: &Names, stale: impl Fn(Name) -> bool) {
+        let is_stale = |name: NameId| name != NameId::NUMBER && stale(names.get(names.root(name)));
         for register in &mut self.registers {
             if register.terms().iter().any(|term| is_stale(term.name)) {
                 *register = Value::any();

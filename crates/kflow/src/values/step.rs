@@ -40,7 +40,8 @@ impl<'s> Step<'s> {
     }
 
     fn make_other(&mut self) -> Term {
-        let slot = (SLOT_MADE + self.made).min(SLOT_JOINED - 1);
+        let slot = SLOT_MADE + self.made;
+        debug_assert!(slot < SLOT_JOINED, "no instruction makes so many values");
         self.made += 1;
         self.make(slot)
     }
@@ -89,6 +90,9 @@ impl<'s> Step<'s> {
 
     /// The place that an address expression names; `None` if a part of it is one of several terms.
     pub(super) fn place(&mut self, address: &Address) -> Option<Place> {
+        // A name that one of them gets may be an old one of the other.
+        let registers = [address.base, address.index.map(|(index, _)| index)];
+        registers.into_iter().flatten().for_each(|reg| drop(self.read(reg)));
         let mask = self.names.mask;
         let mut place = Place { parts: SmallVec::new(), displacement: 0, segment: address.segment };
         let mut add = |term: Term, times: u8| {
@@ -114,7 +118,7 @@ impl<'s> Step<'s> {
 
     /// An address as a value.
     fn address(&mut self, address: &Address) -> Value {
-        if address.segment {
+        if address.segment.is_some() {
             return Value::any();
         }
         let base = match (address.symbol, address.base) {

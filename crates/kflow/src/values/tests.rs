@@ -211,3 +211,48 @@ fn joins_hold_for_both() {
     assert_eq!(head.range(EAX, &names), Range { low: 0, high: 0xffff_ffff });
     assert!(head.register(EAX).single().is_some());
 }
+
+#[test]
+fn operands_of_one_instruction_are_told_apart() {
+    let mut machine = Machine::new(false);
+    // add (%esi),%ecx: it is unknown, and without a name.
+    machine.run(b"\x03\x0e");
+    // mov (%eax,%ecx),%edx; mov %ecx,%eax; add (%esi),%ecx: in a loop, %eax is what %ecx was the last time.
+    let body = b"\x8b\x14\x08\x89\xc8\x03\x0e";
+    for _ in 0..2 {
+        machine.number = 1;
+        machine.run(body);
+    }
+    machine.number = 1;
+    machine.run(&body[..3]);
+    // mov (%ecx,%ecx),%ebx; sub %ebx,%edx: the difference of two places
+    machine.run(b"\x8b\x1c\x09\x29\xda");
+    assert_eq!(machine.number(EDX), None);
+    // sub (%ecx),%eax; mov (%ecx),%eax; mov %edx,%ecx: in a loop, %eax holds what was loaded the last time.
+    let mut machine = Machine::new(false);
+    let body = b"\x2b\x01\x8b\x01\x89\xd1";
+    machine.run(body);
+    machine.number = 0;
+    machine.run(&body[..2]);
+    assert_eq!(machine.number(EAX), None);
+}
+
+#[test]
+fn counts_of_shifts_are_those_of_the_processor() {
+    let mut machine = Machine::new(true);
+    // mov $3,%eax; mov $33,%ecx; shl %cl,%eax: by 1
+    machine.run(b"\xb8\x03\0\0\0\xb9\x21\0\0\0\xd3\xe0");
+    assert_ne!(machine.number(EAX), Some(0));
+    // mov $3,%eax; shl $33,%eax; mov $6,%edx; shr $33,%edx
+    machine.run(b"\xb8\x03\0\0\0\xc1\xe0\x21\xba\x06\0\0\0\xc1\xea\x21");
+    assert_eq!((machine.number(EAX), machine.number(EDX)), (Some(6), Some(3)));
+}
+
+#[test]
+fn segments_are_told_apart() {
+    let mut machine = Machine::new(true);
+    // cmpl $4,%fs:8; mov %gs:8,%eax; mov %fs:8,%ecx
+    machine.run(b"\x64\x83\x3d\x08\0\0\0\x04").assume(Condition::Below);
+    machine.run(b"\x65\xa1\x08\0\0\0\x64\x8b\x0d\x08\0\0\0");
+    assert_eq!((machine.range(EAX), machine.range(ECX)), (ALL, (0, 3)));
+}

@@ -1,4 +1,4 @@
-//! Where control goes.
+//! Decoding: control flow.
 
 use super::word::Word;
 use crate::{Branch, BranchKind, Flow, Insn, Predicates};
@@ -60,7 +60,7 @@ fn condition(word: Word) -> u8 {
     if is_conditional(word) { word.field(0, 4) as u8 } else { 0 }
 }
 
-/// `b.eq` and its like.
+/// `b.eq` and the other conditional branches.
 pub(super) fn is_conditional(word: Word) -> bool {
     word.is(0xff00_0000, 0x5400_0000)
 }

@@ -4,19 +4,21 @@ use crate::semantics::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 
 use super::word::Word;
 
-/// One access to memory, as far as all kinds have something in common.
+/// One access to memory: what all kinds of loads and stores have in common.
 pub(super) struct Access {
-    /// What is computed before the address (an index of 32 bits).
+    /// An effect that has to come before the access because the address needs its result (an index of 32 bits that is
+    /// extended).
     pub(super) first: Option<Effect>,
     pub(super) address: Address,
-    /// Bytes that are read or written, all together; at least as many where that is not told apart.
+    /// Number of bytes read or written, of all registers together; an upper bound where the model does not tell sizes
+    /// apart.
     pub(super) size: u8,
     pub(super) kind: Kind,
-    /// What the base register becomes.
+    /// The new value of the base register, if it is updated.
     pub(super) update: Update,
 }
 
-/// What goes where.
+/// What is loaded or stored.
 pub(super) enum Kind {
     /// General registers are loaded, of `width` bytes each; sign-extended to as many bytes as said.
     Load { width: u8, signed: Option<u8>, registers: [Option<Reg>; 2] },
@@ -26,13 +28,13 @@ pub(super) enum Kind {
     Nothing,
     /// Vector registers are stored.
     Vector,
-    /// Memory and these registers change in a way that is not followed (`stxr`, `cas`, `ldadd`).
+    /// These registers and the memory get values that the model does not know (`stxr`, `cas`, `ldadd`).
     Atomic { registers: [Option<Reg>; 2] },
 }
 
 impl Kind {
-    /// Whether one register becomes two things at once: what it is then, processors may choose. No compiler
-    /// makes that.
+    /// Whether one register would get two values (a load into its own updated base): the manual leaves the result to the
+    /// processor (CONSTRAINED UNPREDICTABLE), and compilers do not emit it.
     fn is_unpredictable(&self, base: Reg, update: Update) -> bool {
         match self {
             Kind::Load { registers, .. } => {
@@ -52,7 +54,7 @@ pub(super) enum Update {
 }
 
 impl Access {
-    /// The access that an instruction makes, if it is one of those that are told apart.
+    /// The access that an instruction makes, if the model knows the instruction.
     pub(super) fn of(word: Word, at: u64) -> Option<Access> {
         if word.is(0x3b00_0000, 0x1800_0000) {
             return Some(literal(word, at));
@@ -66,7 +68,7 @@ impl Access {
         if word.is(0x3a00_0000, 0x3800_0000) {
             return single(word);
         }
-        // Structures of vectors: their sizes are not told apart, 64 bytes is the largest.
+        // Structures of vectors: 64 bytes, the largest, stands for all sizes.
         if word.is(0xbe00_0000, 0x0c00_0000) {
             let kind = if word.bit(22) { Kind::Nothing } else { Kind::Vector };
             let update = if word.bit(23) { Update::Unknown } else { Update::None };
@@ -95,11 +97,11 @@ impl Access {
                 });
                 let start = out.len();
                 out.extend(loads);
-                // Processors may choose which one it is.
+                // The manual leaves the result to the processor.
                 if let (Some(first), true) = (first, first == second) {
                     out.push(Effect::Clobber(first));
                 }
-                // The register that the address is made of goes last.
+                // The register that the address is computed from is written last.
                 if self.address.base == first {
                     out[start..].reverse();
                 }
@@ -159,7 +161,7 @@ fn load(width: u8, signed: Option<u8>, first: Reg, second: Option<Reg>) -> Kind 
     Kind::Load { width, signed, registers: [Some(first), second] }
 }
 
-/// `ldxr`, `stlr`, `cas` and their like.
+/// `ldxr`, `stlr`, `cas` and other exclusive, ordered and compare-and-swap accesses.
 fn exclusive(word: Word) -> Option<Access> {
     let width = 1u8 << word.field(30, 2);
     let (ordered, loads, other) = (word.bit(23), word.bit(22), word.bit(21));

@@ -22,7 +22,7 @@ use word::Word;
 /// A 64-bit ARM processor in its 64-bit state.
 pub struct Aarch64;
 
-/// The registers with a special role. Those before have their own numbers.
+/// Registers with a special role. Registers 0 to 30 have the numbers of the machine.
 pub mod registers {
     use crate::Reg;
 
@@ -32,7 +32,7 @@ pub mod registers {
     pub const X8: Reg = Reg(8);
     /// The return address.
     pub const LR: Reg = Reg(30);
-    /// The stack pointer. Where its number means zero in an instruction, the model says 0.
+    /// The stack pointer, number 31. Where 31 means the zero register in an instruction, the model has the constant 0.
     pub const SP: Reg = Reg(31);
 }
 

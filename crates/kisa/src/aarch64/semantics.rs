@@ -1,7 +1,7 @@
 //! What A64 instructions compute, in the language of [`crate::semantics`].
 //!
-//! Pointer authentication is left out: signing a pointer and checking it again leave it as it was, and nobody
-//! computes with one in between.
+//! Pointer authentication is left out: signing a pointer and then authenticating it gives the same pointer, and
+//! compilers do not compute with a signed one.
 
 use crate::arm::condition;
 use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask};
@@ -16,7 +16,7 @@ pub(super) fn effects(word: Word, at: u64, out: &mut Vec<Effect>) {
     Model { word, at, out }.run();
 }
 
-/// One instruction on its way into effects.
+/// Turns one instruction into effects.
 struct Model<'a> {
     word: Word,
     at: u64,
@@ -40,7 +40,7 @@ impl Model<'_> {
         }
     }
 
-    // Small helpers.
+    // Helpers.
 
     fn set(&mut self, dst: Reg, value: Value, width: u8) {
         self.out.push(Effect::Set { dst, value, width });
@@ -58,7 +58,7 @@ impl Model<'_> {
         Value::Reg { reg: TEMPORARY, width }
     }
 
-    /// One of two numbers.
+    /// Sets a register to one of two numbers.
     fn choose(&mut self, dst: Reg, one: u64, other: u64, width: u8) {
         self.set(dst, Value::Const(one & low_mask(width)), width);
         self.out.push(Effect::MaybeSet { dst, value: Value::Const(other & low_mask(width)), width });
@@ -296,7 +296,7 @@ impl Model<'_> {
         }
     }
 
-    /// The second operand, shifted as the instruction says. `None` if the shift is not followed.
+    /// The second operand, shifted as the instruction says. `None` for a shift that the model does not know.
     fn shifted(&mut self) -> Option<Value> {
         let (word, width) = (self.word, self.word.width());
         let (value, amount) = (word.value(16, width), word.field(10, 6));
@@ -398,7 +398,7 @@ impl Model<'_> {
     fn select(&mut self, width: u8) {
         let word = self.word;
         let (dst, first, second) = (word.reg(0), word.value(5, width), word.value(16, width));
-        // What the second operand becomes.
+        // The second operand, incremented, inverted or negated.
         let other = match (word.bit(30), word.bit(10), second) {
             (false, false, _) => Some(second),
             (false, true, Value::Const(_)) => Some(Value::Const(1)),
@@ -435,7 +435,7 @@ impl Model<'_> {
         }
     }
 
-    /// Loads and stores that are not told apart: tags, copies of whole blocks.
+    /// Loads and stores that clobber everything that they may write: tags, copies of whole blocks.
     fn forget_access(&mut self) {
         for low in [0, 5, 16] {
             self.clobber(self.word.reg_or_sp(low));
@@ -465,7 +465,7 @@ fn narrow(value: Value, width: u8) -> Option<Value> {
 /// instructions the second, which is the one that they convert, copy, or address memory with.
 pub(super) fn registers_read(word: Word) -> u64 {
     match word.field(25, 4) {
-        // Of branches and system instructions, what is not followed has its register first.
+        // Branches and system instructions that the model does not know have their register in the first field.
         0b1010 | 0b1011 => word.as_bit(0),
         0b0111 | 0b1111 => word.as_bit(5),
         0b0110 | 0b1110 => word.as_bit(5) | word.as_bit(16),

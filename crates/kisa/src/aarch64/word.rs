@@ -42,7 +42,7 @@ impl Word {
         self.field(low, 5) as u8
     }
 
-    /// A register to write to. What goes to the zero register goes nowhere.
+    /// A register to write to; `None` for the zero register, which discards what is written.
     pub(super) fn reg(self, low: u32) -> Reg {
         match self.number(low) {
             31 => TEMPORARY,
@@ -55,7 +55,7 @@ impl Word {
         Reg(self.number(low))
     }
 
-    /// What a register holds.
+    /// The value of a register, where 31 is zero.
     pub(super) fn value(self, low: u32, width: u8) -> Value {
         match self.number(low) {
             31 => Value::Const(0),
@@ -63,7 +63,7 @@ impl Word {
         }
     }
 
-    /// What a register holds, where 31 is the stack pointer.
+    /// The value of a register, where 31 is the stack pointer.
     pub(super) fn value_or_sp(self, low: u32, width: u8) -> Value {
         Value::Reg { reg: Reg(self.number(low)), width }
     }

@@ -42,7 +42,8 @@ fn signed(word: u32, offset: u32) -> i32 {
     if bit(word, 23) { offset as i32 } else { -(offset as i32) }
 }
 
-/// These registers become what others in the word's fields make of them.
+/// These registers are written with a result that the model does not know, computed from the registers in the other
+/// fields.
 fn writes(word: u32, registers: &[R]) -> Op {
     let writes = registers.iter().filter(|&&reg| reg != PC).fold(0, |bits, reg| bits | 1 << reg);
     let reads = [0, 8, 12, 16].iter().fold(0, |bits, &low| bits | 1 << reg(word, low));
@@ -114,7 +115,7 @@ fn miscellaneous(word: u32) -> Option<Op> {
     })
 }
 
-/// Multiplications, `swp`, and what synchronizes.
+/// Multiplications, `swp`, and exclusive accesses.
 fn multiply(word: u32) -> Option<Op> {
     if !bit(word, 24) {
         return Some(writes(word, &[reg(word, 16), reg(word, 12)]));
@@ -141,7 +142,7 @@ fn multiply(word: u32) -> Option<Op> {
     })
 }
 
-/// `ldrh`, `ldrsb`, `ldrd` and their like.
+/// `ldrh`, `ldrsb`, `ldrd` and the other loads and stores of this encoding class.
 fn narrow_access(word: u32) -> Option<Op> {
     let offset = match bit(word, 22) {
         true => Offset::Number(signed(word, field(word, 8, 4) << 4 | field(word, 0, 4))),
@@ -189,7 +190,7 @@ fn media(word: u32) -> Option<Op> {
     }
     if word & 0x0f8f_03f0 == 0x068f_0070 && matches!(field(word, 20, 3), 2 | 3 | 6 | 7) {
         let (low, width) = (field(word, 10, 2) as u8 * 8, if bit(word, 20) { 16 } else { 8 });
-        // What is rotated around the end of the word is not one field.
+        // A field that wraps around the end of the word is not one range of bits.
         if low + width <= 32 {
             return Some(Op::Field { dst, src, low, width, signed: !bit(word, 22) });
         }
@@ -262,7 +263,7 @@ pub(super) fn coprocessor_of(word: u32) -> Option<Op> {
     }
 }
 
-/// The words whose condition field is 15.
+/// The unconditional instructions: words whose condition field is 15.
 fn unconditional(word: u32, at: u32) -> Option<Op> {
     Some(match field(word, 24, 4) {
         // Vectors.

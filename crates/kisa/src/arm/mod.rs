@@ -23,8 +23,8 @@ pub(super) use semantics::condition;
 /// A 32-bit ARM processor.
 pub struct Arm;
 
-/// The registers with a special role. All have their own numbers; `r15` is no register to the
-/// model, which knows the address of each instruction.
+/// Registers with a special role. All registers have the numbers of the machine; `r15`, the program counter, is a
+/// constant to the model, which knows the address of each instruction.
 pub mod registers {
     use crate::Reg;
 
@@ -32,7 +32,7 @@ pub mod registers {
     pub const R0: Reg = Reg(0);
     /// The number of a system call.
     pub const R7: Reg = Reg(7);
-    /// The linker's own.
+    /// The register that linkers use in veneers (`ip`).
     pub const IP: Reg = Reg(12);
     /// The stack pointer.
     pub const SP: Reg = Reg(13);

@@ -1,4 +1,4 @@
-//! What an instruction of either encoding says, before it is turned into effects.
+//! Operations: decoded instructions of either encoding, before they are turned into effects.
 
 /// The number of a general register; 15 is the program counter.
 pub(super) type R = u8;
@@ -21,7 +21,7 @@ pub(super) struct Decoded {
 
 /// What it does.
 pub(super) enum Op {
-    /// Nothing that matters here.
+    /// An instruction without effects on what the model knows (hints, barriers).
     Nothing,
     /// Arithmetic and moves. `dst` is missing where only the flags are set.
     Data { data: Data, dst: Option<R>, left: Source, right: Source, flags: bool },
@@ -29,12 +29,12 @@ pub(super) enum Op {
     MoveTop { dst: R, number: u16 },
     /// A field of a register is extracted.
     Field { dst: R, src: R, low: u8, width: u8, signed: bool },
-    /// Registers are loaded, of `width` bytes each, one behind the other.
+    /// Registers are loaded from consecutive places in memory, of `width` bytes each.
     Load { dst: [Option<R>; 2], width: u8, signed: bool, from: Place },
     /// Registers are stored.
     Store { src: [Option<R>; 2], width: u8, to: Place },
-    /// Registers (as bits) are stored on a condition that is not modelled, and another one says whether they
-    /// were.
+    /// An exclusive store (`strex`): registers, as a set of bits, may be stored, and another register gets the result
+    /// that says whether they were.
     StoreExclusive { status: R, src: u16, width: u8, to: Place },
     /// Several registers are loaded or stored, the lowest one `start` bytes from the base, which then moves.
     Multiple { loads: bool, base: R, list: u16, start: i32, moves: Option<i32> },
@@ -50,14 +50,14 @@ pub(super) enum Op {
     Table { base: R, index: R, width: u8 },
     /// A system call, with its number if that is part of the instruction.
     SystemCall { number: Option<u32> },
-    /// The following instructions happen on conditions.
+    /// `it`: puts conditions on the instructions that follow.
     Predicate { conditions: [u8; 4], count: u8 },
-    /// Control does not go on.
+    /// A trap: control does not go on.
     Trap,
-    /// Something for a coprocessor that is none of this architecture's own: it may write to these registers, and
-    /// to memory around the second.
+    /// An instruction of a coprocessor that the architecture does not define: it may write to these registers, and to
+    /// memory around the address in the second.
     Foreign { first: R, second: R },
-    /// Registers, as bits, are written and read in a way that is not followed.
+    /// Registers, as a set of bits, are read, and others written with results that the model does not know.
     Other { writes: u16, reads: u16, flags: bool },
 }
 
@@ -79,7 +79,7 @@ pub(super) enum Data {
     Move,
     /// `!right`
     Not,
-    /// With the carry: not followed.
+    /// With the carry: the result is unknown.
     WithCarry,
 }
 
@@ -124,7 +124,7 @@ pub(super) enum Offset {
         src: R,
         by: u8,
     },
-    /// A register in another way.
+    /// A register, shifted otherwise or subtracted: an unknown address.
     Unknown {
         src: R,
     },

@@ -7,7 +7,7 @@ use crate::{Branch, BranchKind, Flow, Insn, MemoryOperand, Predicates};
 
 const ONES: u64 = 0xffff_ffff;
 
-/// What the number of a condition, the same on AArch64, asks of the last comparison.
+/// The condition of a condition field; AArch64 has the same numbers.
 pub(crate) fn condition(number: u8) -> Condition {
     match number {
         0 => Condition::Equal,
@@ -43,7 +43,7 @@ pub(super) fn instruction(decoded: &Decoded) -> Insn {
         Op::BranchTo { src: LR, .. } => Flow::Return,
         Op::BranchTo { .. } | Op::Table { .. } => Flow::IndirectJump,
         Op::Data { data: Data::Move, dst: Some(PC), right: Source::Reg(LR), .. } => Flow::Return,
-        // `subs pc, lr, #4` and its like come back from an exception.
+        // `subs pc, lr, #4` and the like return from an exception.
         Op::Data { dst: Some(PC), flags: true, .. } => Flow::Return,
         Op::Data { dst: Some(PC), .. } => Flow::IndirectJump,
         Op::Load { dst: [Some(PC), _], from: Place { base: SP, mode: Mode::After, .. }, .. } => Flow::Return,
@@ -76,7 +76,7 @@ pub(super) fn effects(decoded: &Decoded, at: u32, out: &mut Vec<Effect>) {
     Model { decoded, at, out }.run();
 }
 
-/// One instruction on its way into effects.
+/// Turns one operation into effects.
 struct Model<'a> {
     decoded: &'a Decoded,
     /// Its address; bit 0 is set for Thumb code.
@@ -90,7 +90,7 @@ fn reg(number: R) -> Value {
 
 const TEMPORARY_VALUE: Value = Value::Reg { reg: TEMPORARY, width: 4 };
 
-/// What an instruction reads of the program counter.
+/// The value of the program counter as an instruction reads it.
 fn program_counter(at: u32) -> u32 {
     if at & 1 == 0 { at.wrapping_add(8) } else { (at & !1).wrapping_add(4) }
 }
@@ -163,7 +163,7 @@ impl Model<'_> {
         }
     }
 
-    // Small helpers.
+    // Helpers.
 
     fn set(&mut self, dst: Reg, value: Value) {
         self.out.push(Effect::Set { dst, value, width: 4 });
@@ -208,7 +208,7 @@ impl Model<'_> {
 
     // Data processing.
 
-    /// An operand as a value. `None` if it is not followed.
+    /// An operand as a value. `None` if the model does not know it.
     fn operand(&mut self, source: Source) -> Option<Value> {
         Some(match source {
             Source::Number(number) => Value::Const(number.into()),
@@ -223,7 +223,7 @@ impl Model<'_> {
                 self.binary(BinaryOp::Shr, TEMPORARY, value, Value::Const(by.into()));
                 TEMPORARY_VALUE
             }
-            // The sign, all over.
+            // All bits are copies of the sign.
             Source::Shifted { by: 31, .. } => {
                 self.set(TEMPORARY, Value::Const(0));
                 self.out.push(Effect::MaybeSet { dst: TEMPORARY, value: Value::Const(ONES), width: 4 });
@@ -354,7 +354,7 @@ impl Model<'_> {
 
     // Memory.
 
-    /// The address that is accessed. What has to be computed first goes into the model's own register.
+    /// The address that is accessed. An intermediate result goes into the model's temporary.
     fn address(&mut self, place: Place) -> Address {
         let address = base_of(place, self.at);
         match (place.mode, place.offset) {
@@ -370,7 +370,7 @@ impl Model<'_> {
         }
     }
 
-    /// The base becomes what the mode says.
+    /// Updates the base register as the addressing mode says.
     fn write_back(&mut self, place: Place) {
         let base = Reg(place.base);
         if place.mode == Mode::Offset {
@@ -410,14 +410,14 @@ impl Model<'_> {
                 false => Effect::Set { dst, value, width: 4 },
             });
         }
-        // The register that the address is made of goes last.
+        // The register that the address is computed from is written last.
         let first = dst[0].map(Reg);
         if first.is_some() && (address.base == first || address.index.map(|(index, _)| index) == first) {
             self.out[start..].reverse();
         }
         self.write_back(from);
         if unpredictable {
-            // Processors may choose what it is; no compiler makes that.
+            // The manual leaves the result to the processor (UNPREDICTABLE); compilers do not emit it.
             dst.into_iter().flatten().for_each(|number| self.clobber(Reg(number)));
             self.clobber(Reg(from.base));
         }
@@ -463,7 +463,7 @@ impl Model<'_> {
                     self.set(TEMPORARY, value);
                     self.out.push(Effect::Transfer(TEMPORARY_VALUE));
                 }
-                // The base goes last.
+                // The base is written last.
                 number if number == base => own = Some(value),
                 number => self.set(Reg(number), value),
             }

@@ -39,7 +39,8 @@ fn branch(at: u32, distance: i32, link: bool) -> Op {
     Op::Branch { target: at.wrapping_add(4).wrapping_add_signed(distance) | 1, link }
 }
 
-/// These registers become what others in the word's fields make of them.
+/// These registers are written with a result that the model does not know, computed from the registers in the other
+/// fields.
 fn writes(word: u32, registers: &[R]) -> Op {
     let writes = registers.iter().filter(|&&reg| reg != PC).fold(0, |bits, reg| bits | 1 << reg);
     let reads = [0, 8, 12, 16].iter().fold(0, |bits, &low| bits | 1 << reg(word, low));
@@ -54,8 +55,7 @@ fn compare(data: Data, left: Source, right: Source) -> Op {
     Op::Data { data, dst: None, left, right, flags: true }
 }
 
-/// Instructions of 16 bits, and the condition that is part of a branch. Outside of what `it` rules, they set
-/// the flags.
+/// Instructions of 16 bits, and the condition that is part of a branch. Outside of an `it` block, they set the flags.
 fn narrow(half: u32, at: u32, flags: bool) -> Option<(Op, Option<u8>)> {
     let (dst, src) = (low_reg(half, 0), low_reg(half, 3));
     let number = |low, width| Source::Number(field(half, low, width));
@@ -159,7 +159,7 @@ fn arithmetic(half: u32, flags: bool) -> Op {
     }
 }
 
-/// What also works on the high registers.
+/// The instructions of 16 bits that can name the high registers.
 fn special(half: u32) -> Op {
     let (dst, src) = (low_reg(half, 0) | (field(half, 7, 1) << 3) as R, reg(half, 3));
     match field(half, 8, 2) {
@@ -302,7 +302,7 @@ fn data_of(word: u32, right: Source) -> Op {
         // With the carry, and `pkh`.
         _ => (Data::WithCarry, false, false),
     };
-    // What processors may choose: no compiler makes that.
+    // UNPREDICTABLE by the manual: compilers do not emit it.
     let reads_pc =
         matches!(right, Source::Reg(PC) | Source::Shifted { src: PC, .. }) || (left == PC && !moves);
     let moves_sp = dst == SP && !matches!(kind, Data::Add | Data::Sub | Data::Move);
@@ -426,7 +426,7 @@ fn access(word: u32) -> Option<Op> {
     Some(if loads { load(dst, width, signed, place) } else { store(dst, width, place) })
 }
 
-/// Extensions, shifts by a register, and what has a name of its own.
+/// Extensions, shifts by a register, and other data processing (`rev`, `clz`).
 fn data_register(word: u32) -> Op {
     let (dst, src) = (reg(word, 8), reg(word, 0));
     let extends = field(word, 20, 4);

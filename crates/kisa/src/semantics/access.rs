@@ -1,27 +1,27 @@
-//! What an effect reads and writes. A new effect has to be entered into each of these functions: none has an arm for
-//! all others.
+//! What an effect reads and writes. No `match` here has a wildcard arm, so that the compiler asks for a new effect in
+//! each of these functions.
 
 use super::{Address, Effect, Reg, Value};
 
 /// Memory that an effect writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Memory {
-    /// So many bytes there.
+    /// This number of bytes from this address on.
     At(Address, u8),
-    /// An unknown number of bytes from there on.
+    /// An unknown number of bytes from this address on.
     From(Address),
-    /// Not known where.
+    /// At an unknown address.
     Any,
 }
 
-/// What an effect does to the flags that conditions ask for.
+/// What an effect does to the flags that conditions are about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flags {
-    /// All are as they were.
+    /// It changes none.
     Kept,
-    /// Some may be as they were.
+    /// It may change some and keep others.
     Changed,
-    /// None is left as it was.
+    /// It writes all.
     Overwritten,
 }
 
@@ -96,9 +96,9 @@ impl Effect {
         }
     }
 
-    /// The registers of which it leaves nothing as it was, as a set of bits by [`Reg`]. Not those that it clobbers: an
-    /// instruction that the model does not know may write to a part, or on a condition. (What follows
-    /// [`Effect::OnlyIf`] may not happen at all.)
+    /// The registers that it overwrites as a whole, as a set of bits by [`Reg`]. A clobbered register is not among them: an
+    /// instruction that the model does not know may write only a part of it, or only on a condition. (The effects that
+    /// follow an [`Effect::OnlyIf`] may not happen at all.)
     pub fn registers_overwritten(&self) -> u64 {
         match *self {
             // Every machine here zero-extends what it writes into the low 4 bytes.
@@ -122,7 +122,7 @@ impl Effect {
         }
     }
 
-    /// Whether it asks for the flags. Instructions also read them where no effect says so
+    /// Whether it reads the flags. Instructions also read them where no effect says so
     /// ([`crate::Rewritable::reads_flags`]).
     pub fn reads_flags(&self) -> bool {
         match self {
@@ -149,7 +149,7 @@ impl Effect {
     pub fn flags(&self) -> Flags {
         match self {
             Effect::Compare { .. } => Flags::Overwritten,
-            // The one leaves the overflow of ARM as it was, the other the carry where an instruction does (`inc`).
+            // `CompareZero` leaves the overflow flag of ARM as it was; `ClobberFlags` the carry, for `inc`.
             Effect::CompareZero { .. } | Effect::ClobberFlags => Flags::Changed,
             Effect::Set { .. }
             | Effect::MaybeSet { .. }
@@ -202,9 +202,9 @@ impl Effect {
         })
     }
 
-    /// Whether it does no more than to change registers and flags: it neither writes to memory, nor enters the kernel,
-    /// nor says where control goes or what happens at all. Of an instruction that the model does not know, other
-    /// things may be changed as well.
+    /// Whether it changes registers and flags only: it writes no memory, makes no system call, transfers no control, and
+    /// makes no other effect conditional. An instruction that the model does not know may change more than its effects
+    /// say.
     pub fn only_computes(&self) -> bool {
         match self {
             Effect::Set { .. }

@@ -1,4 +1,4 @@
-//! Arithmetic on numbers of so many bytes.
+//! Arithmetic on numbers of a width in bytes.
 
 use super::BinaryOp;
 
@@ -19,8 +19,8 @@ pub fn sign_extend(number: u64, width: u8) -> u64 {
 }
 
 impl BinaryOp {
-    /// What the operation makes of two numbers, in the low `width` bytes; `None` for a shift by 64 bits or more, of
-    /// which every machine makes something else.
+    /// The result of the operation on two numbers, in the low `width` bytes; `None` for a shift by 64 bits or more, which
+    /// the machines define differently.
     pub fn compute(self, left: u64, right: u64, width: u8) -> Option<u64> {
         let number = match self {
             BinaryOp::Add => left.wrapping_add(right),
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(BinaryOp::Or.compute(0x100, 1, 8), Some(0x101));
         assert_eq!(BinaryOp::Xor.compute(0xff, 0x0f, 1), Some(0xf0));
         assert_eq!(BinaryOp::Shl.compute(0x80, 1, 1), Some(0));
-        // What lies above the operand is not shifted into it.
+        // A right shift brings in zeros, and not the bits above `width` bytes.
         assert_eq!(BinaryOp::Shr.compute(0x1_0000_0000, 1, 4), Some(0));
         assert_eq!(BinaryOp::Shl.compute(1, 64, 8), None);
     }

@@ -16,7 +16,7 @@ pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instr
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// One decoded instruction with the places of its constants.
+/// One decoded instruction with the offsets of its constants.
 pub(super) struct Decoded {
     pub(super) bits: u32,
     pub(super) instruction: Instruction,
@@ -36,7 +36,7 @@ impl Decoded {
         if instruction.is_invalid() {
             return None;
         }
-        // Most instructions have neither, and finding the places takes time.
+        // Most instructions have neither displacement nor immediate, and finding their offsets takes time.
         let constants = match is_near(&instruction) || has_memory_operand(&instruction) {
             true => decoder.get_constant_offsets(&instruction),
             false => ConstantOffsets::default(),
@@ -86,7 +86,7 @@ impl Decoded {
     }
 }
 
-/// Keeps the decoder, which takes longer to make than to decode an instruction.
+/// Keeps iced's decoder between instructions: to make one takes longer than to decode an instruction.
 pub(super) struct Reader<'b>(Decoder<'b>);
 
 impl<'b> Reader<'b> {

@@ -8,6 +8,7 @@ use super::{
 };
 
 mod branch;
+mod computes;
 mod decode;
 mod operands;
 mod overwrite;
@@ -120,6 +121,10 @@ impl Rewritable for X86 {
 
     fn relocated_effects(&self, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>) {
         semantics::relocated_effects(self.bits, bytes, fields, out)
+    }
+
+    fn only_computes(&self, bytes: &[u8]) -> bool {
+        computes::only_computes(self.bits, bytes)
     }
 
     fn reads_flags(&self, bytes: &[u8]) -> bool {

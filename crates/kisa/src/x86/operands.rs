@@ -15,7 +15,7 @@ pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
     }
     let width = match instruction.mnemonic() {
         Mnemonic::Lea => 0,
-        // These touch what their operand has no size for; it is enough that it is somewhere there.
+        // iced gives no size for the operands of these; that they access memory at the address is enough.
         _ => instruction.memory_size().size().clamp(1, 255) as u8,
     };
     let displacement_offset = constants.has_displacement().then_some(constants.displacement_offset() as u8);

@@ -1,8 +1,8 @@
-//! Instructions that put other contents into registers and flags.
+//! Instructions that overwrite registers and flags, by which tests show that nothing reads them.
 
 use crate::Reg;
 
-/// What registers and flags are overwritten with.
+/// The number that registers are overwritten with, and the stack pointer is compared with to overwrite the flags.
 const OTHER: u32 = 0x5a5a_a5a5;
 
 /// See [`crate::Rewritable::encode_overwrite`].

@@ -22,7 +22,7 @@ mod arithmetic;
 
 use super::decode;
 use crate::RelocatedField;
-use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Value, low_bytes};
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Segment, Value, low_bytes};
 
 /// The general registers, by the numbers that instructions encode them with. `EAX` is also `RAX`.
 pub mod registers {
@@ -103,13 +103,13 @@ struct Relocated {
     immediate: Option<RelocatedField>,
 }
 
-/// One instruction on its way into effects.
+/// Turns one instruction into effects.
 struct Model<'a> {
     bits: u32,
     /// Width of an address and of a stack slot in bytes.
     word: u8,
     instruction: &'a Instruction,
-    /// `None` of code that is linked.
+    /// `None` for linked code, in which no field is left to the linker.
     relocated: Option<Relocated>,
     out: &'a mut Vec<Effect>,
 }
@@ -142,8 +142,8 @@ impl Model<'_> {
             And => self.and(),
             Or => self.or(),
             Xor => self.xor(),
-            Shl | Sal => self.binary(BinaryOp::Shl),
-            Shr => self.binary(BinaryOp::Shr),
+            Shl | Sal => self.shift(BinaryOp::Shl),
+            Shr => self.shift(BinaryOp::Shr),
             Inc => self.step(BinaryOp::Add),
             Dec => self.step(BinaryOp::Sub),
             Adc => self.with_carry(BinaryOp::Add, 1),
@@ -182,7 +182,7 @@ impl Model<'_> {
         }
     }
 
-    /// An immediate is as wide as the operand that it goes with; alone (`push`), as a stack slot.
+    /// An immediate is as wide as the other operand; without another one (`push`), as wide as a stack slot.
     fn width_of_immediate(&self) -> u8 {
         match self.instruction.op0_kind() {
             OpKind::Register | OpKind::Memory => self.width(0),
@@ -235,7 +235,7 @@ impl Model<'_> {
     /// `lea` computes an address and ignores segments.
     fn lea(&self) -> Value {
         match self.address() {
-            Some(address) => Value::Address(Address { segment: false, ..address }),
+            Some(address) => Value::Address(Address { segment: None, ..address }),
             None => Value::Unknown,
         }
     }
@@ -288,7 +288,7 @@ impl Model<'_> {
         self.out.push(Effect::SetSigned { dst, value, from, width });
     }
 
-    /// `xchg`; with memory it is forgotten, being used to lock and not to compute.
+    /// `xchg`. With a memory operand it is an atomic operation, whose result the model does not follow.
     fn exchange(&mut self) {
         match (self.operand(0), self.operand(1)) {
             (Value::Reg { reg: a, width }, Value::Reg { reg: b, .. }) if width == self.word => {
@@ -460,7 +460,7 @@ impl Model<'_> {
         self.out.push(Effect::Compare { left, right, width });
     }
 
-    /// `test %eax,%eax` compares with 0; other masks are not followed.
+    /// `test %eax,%eax` compares with 0; other masks clobber the flags.
     fn test(&mut self) {
         if self.same_register() {
             let (left, width) = (self.operand(0), self.width(0));
@@ -507,7 +507,11 @@ impl Model<'_> {
 
 /// The memory operand. `None` where the address is not computed with full-width registers.
 pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
-    let segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
+    let segment = match instruction.memory_segment() {
+        Register::FS => Some(Segment::Fs),
+        Register::GS => Some(Segment::Gs),
+        _ => None,
+    };
     if instruction.is_ip_rel_memory_operand() {
         let displacement = instruction.ip_rel_memory_address() as i64;
         return Some(Address { displacement, segment, ..Address::default() });
@@ -535,7 +539,7 @@ fn is_operand_memory(instruction: &Instruction) -> bool {
     explicit && !instruction.is_stack_instruction() && !instruction.is_vsib()
 }
 
-/// Whether a field has room for an address; parts of one are not followed.
+/// Whether a field is as wide as an address. A field that holds a part of an address is unknown.
 fn is_whole(field: &RelocatedField) -> bool {
     field.width >= 4
 }
@@ -554,13 +558,13 @@ fn is_high_byte(register: Register) -> bool {
     matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
 }
 
-fn is_set_on_condition(instruction: &Instruction) -> bool {
+pub(super) fn is_set_on_condition(instruction: &Instruction) -> bool {
     instruction.condition_code() != ConditionCode::None
         && instruction.op_count() == 1
         && matches!(instruction.op0_kind(), OpKind::Register | OpKind::Memory)
 }
 
-fn is_move_on_condition(instruction: &Instruction) -> bool {
+pub(super) fn is_move_on_condition(instruction: &Instruction) -> bool {
     instruction.condition_code() != ConditionCode::None
         && instruction.op_count() == 2
         && instruction.op0_kind() == OpKind::Register

@@ -3,7 +3,8 @@
 use kcfg::graph::{Graph, NodeKind};
 use kcfg::index::NodeId;
 use kplan::{FunctionName, HotFunction, Order};
-use rustc_hash::FxHashMap;
+
+use crate::names::CodeNames;
 
 /// The rank of nodes that are not hot.
 const COLD: u32 = u32::MAX;
@@ -19,14 +20,10 @@ pub struct Hot<'o> {
 impl<'o> Hot<'o> {
     /// Finds the functions of an order in a graph.
     pub fn find(graph: &Graph, order: &'o Order) -> Hot<'o> {
-        let names: FxHashMap<_, _> = graph
-            .code_names()
-            .map(|named| ((named.symbol.name.as_str(), named.symbol.file.as_deref(), named.nth), named))
-            .collect();
+        let names = CodeNames::of(graph);
         let mut hot = Hot { ranks: vec![COLD; graph.nodes.len()], unknown: Vec::new() };
         for (rank, function) in order.functions.iter().enumerate() {
-            let FunctionName { name, file, nth } = &function.function;
-            match names.get(&(name.as_str(), file.as_deref(), *nth)) {
+            match names.find(&function.function) {
                 Some(named) => hot.mark(graph, function, rank as u32, named.node, named.offset),
                 None => hot.unknown.push(&function.function),
             }

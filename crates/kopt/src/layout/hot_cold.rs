@@ -85,7 +85,7 @@ impl HotCold {
 }
 
 /// Whether two neighbours move together: blocks of one function, and nodes that are glued together.
-fn move_together(graph: &Graph, one: NodeId, other: NodeId) -> bool {
+pub(crate) fn move_together(graph: &Graph, one: NodeId, other: NodeId) -> bool {
     let function = graph.function_of(one);
     graph.node(other).glued_to == Some(one) || function.is_some() && function == graph.function_of(other)
 }

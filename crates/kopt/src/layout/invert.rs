@@ -3,12 +3,10 @@
 use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
 use kcfg::index::NodeId;
 
-use super::hot::Hot;
-
 /// Inverts the conditional branches of blocks that will be placed in this order: if the target of the branch is the next
 /// block, or if neither successor is and only the fall-through is hot (the jump that it needs then goes to the cold one).
 /// Returns how many.
-pub fn invert_branches(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u64 {
+pub(crate) fn invert_branches(graph: &mut Graph, order: &[NodeId], is_hot: impl Fn(NodeId) -> bool) -> u64 {
     let isa = graph.isa();
     let live: Vec<NodeId> = order.iter().copied().filter(|&node| graph.node(node).live).collect();
     let mut inverted = 0;
@@ -18,7 +16,7 @@ pub fn invert_branches(graph: &mut Graph, order: &[NodeId], hot: &Hot<'_>) -> u6
         let Terminator::Branch { branch, taken, next } = block.end else { continue };
         let Some(target) = own_block(graph, node, &taken) else { continue };
         let straight = Some(target) == behind;
-        let apart = Some(next) != behind && hot.rank(next).is_some() && hot.rank(target).is_none();
+        let apart = Some(next) != behind && is_hot(next) && !is_hot(target);
         if next == target || !(straight || apart) || Some(next) == behind || !graph.node(next).live {
             continue;
         }

@@ -15,9 +15,9 @@ and never correctness.
 
 mod chain;
 mod hot;
-mod hot_cold;
-mod invert;
-mod split;
+pub(crate) mod hot_cold;
+pub(crate) mod invert;
+pub(crate) mod split;
 
 use goblin::elf::section_header::SHF_EXECINSTR;
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
@@ -66,12 +66,15 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
         if let Some(first) = code.first_hot().filter(|_| hot_last) {
             graph.nodes[first.get()].align = PAGE_SIZE;
         }
-        report.count("branches turned round", invert::invert_branches(graph, &nodes, &hot));
+        report.count(
+            "branches turned round",
+            invert::invert_branches(graph, &nodes, |node| hot.rank(node).is_some()),
+        );
         cold_parts.extend(code.cold_parts);
         merge(graph, &sections, named, &nodes);
     }
     report.count("functions split", cold_parts.len() as u64);
-    name_cold_parts(graph, &cold_parts);
+    name_parts(graph, &cold_parts, "cold");
     report
 }
 
@@ -116,7 +119,7 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
 /// `.text.unlikely` are one with `.text`: the linker script places them next to each other with no symbol in between
 /// (`TEXT_TEXT` in include/asm-generic/vmlinux.lds.h). So is `.ref.text`, but modpost allows references to init code by
 /// that name.
-fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
+pub(crate) fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
     match world.class(name) {
         name if name.starts_with(".text.hot") || name.starts_with(".text.unlikely") => ".text",
         name => name,
@@ -131,11 +134,12 @@ fn is_hot_last(class: &str) -> bool {
     matches!(class, ".noinstr.text" | ".sched.text")
 }
 
-/// Gives each cold part that was moved out of line a symbol, for backtraces and profilers.
-fn name_cold_parts(graph: &mut Graph, parts: &[ColdPart]) {
+/// Gives each part of a function that was moved away a symbol, for backtraces and profilers: the name of the function, a
+/// dot and a suffix.
+pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
     for part in parts {
         graph.symbols.push(Symbol {
-            name: format!("{}.cold", graph.functions[part.function.get()].name),
+            name: format!("{}.{suffix}", graph.functions[part.function.get()].name),
             file: None,
             binding: STB_LOCAL,
             kind: STT_FUNC,

@@ -17,7 +17,7 @@ use super::chain::chain;
 use super::hot::Hot;
 
 /// Width in bytes of a branch field that reaches all of a kernel.
-const FAR: u8 = 4;
+pub(crate) const FAR: u8 = 4;
 
 /// Splits functions.
 pub struct Splitter {
@@ -104,7 +104,10 @@ impl Splitter {
     }
 
     /// The function that consists of these nodes, if its blocks can be moved apart.
-    fn check(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
+    ///
+    /// # Errors
+    /// Why they cannot.
+    pub fn check(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
         let NodeKind::Block(first) = &graph.node(nodes[0]).kind else {
             return Err("hand-written, or carried whole: cannot be split");
         };
@@ -135,7 +138,7 @@ impl Splitter {
 }
 
 /// The maximal runs of blocks that do not stay.
-fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
+pub(crate) fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut at = 0;
     for run in stays.chunk_by(|one, other| one == other) {
@@ -148,7 +151,7 @@ fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
 }
 
 /// By how many bytes the blocks in line would grow if a run of blocks were moved out of line.
-fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> u64 {
+pub(crate) fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> u64 {
     let isa = graph.isa();
     let leaves = |node: NodeId| nodes[run.clone()].contains(&node);
     let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(leaves);

@@ -116,14 +116,15 @@ struct Walk {
     state: History,
 }
 
-/// The jump tables that more than one jump goes through.
+/// The jump tables that others read than one jump: more jumps go through them, or references name their slots.
 fn shared_tables(graph: &Graph) -> FxHashSet<TableId> {
     let mut seen = FxHashSet::default();
     let tables = graph.node_ids().filter_map(|node| match graph.block(node)?.end {
         Terminator::Switch(table) => Some(table),
         _ => None,
     });
-    tables.filter(|&table| !seen.insert(table)).collect()
+    let is_own = |table: TableId| graph.slots(table).iter().all(|slot| slot.role == Role::Slot(table));
+    tables.filter(|&table| !seen.insert(table) || !is_own(table)).collect()
 }
 
 fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> Walk {
@@ -212,7 +213,9 @@ impl Walker<'_> {
         let effects = &instruction.effects;
         let compares =
             |effect: &Effect| effect.flags() != Flags::Kept || matches!(effect, Effect::Transfer(_));
-        let only_compares = effects.iter().all(compares);
+        let is_jump = effects.iter().any(|effect| matches!(effect, Effect::Transfer(_)));
+        let only_compares =
+            effects.iter().all(compares) && (is_jump || self.isa.only_computes(instruction.bytes));
         if !only_compares {
             self.history.push((instruction.bytes.to_vec(), instruction.fields.to_vec()));
         }

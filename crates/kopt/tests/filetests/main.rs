@@ -99,6 +99,11 @@ fn layout() {
 }
 
 #[test]
+fn freeze() {
+    check(Pass::Freeze);
+}
+
+#[test]
 fn instrument() {
     check(Pass::Instrument);
 }

@@ -42,8 +42,12 @@ fn rewrite(case: &Case<'_>, directory: &Path) -> Result<String, String> {
         None => Lifter::of_objects(&program, &case.entries),
     };
     let lifter = lifter.map_err(message)?;
-    let (graph, reports) =
-        rounds::run(lifter, &case.plan, &case.passes, case.options, |_| ()).map_err(message)?;
+    // Objects are called by their paths, but in a case by their names.
+    let mut plan = case.plan.clone();
+    for data in plan.frozen.iter_mut().flat_map(|frozen| &mut frozen.data) {
+        data.object = directory.join(&data.object).display().to_string();
+    }
+    let (graph, reports) = rounds::run(lifter, &plan, &case.passes, case.options, |_| ()).map_err(message)?;
     text(&graph, &reports)
 }
 

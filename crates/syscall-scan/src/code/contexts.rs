@@ -47,7 +47,7 @@ impl Code<'_> {
                         moves_stack = convention.scratch.contains(&reg);
                     }
                     Effect::Set { dst, value: Value::Load { from, .. }, .. } => {
-                        let Address { base: Some(base), index: None, segment: false, .. } = from else {
+                        let Address { base: Some(base), index: None, segment: None, .. } = from else {
                             continue;
                         };
                         let preserved = dst != stack_pointer && !convention.scratch.contains(&dst);

@@ -379,7 +379,7 @@ impl<'a> Code<'a> {
     /// of the libraries once it has loaded these.
     fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
         let word = loaded_target(effects).and_then(|(from, _)| match from {
-            Address { base: None, index: None, displacement, segment: false, .. } => {
+            Address { base: None, index: None, displacement, segment: None, .. } => {
                 Some(Addr(self.image.wrap(displacement as u64)))
             }
             _ => None,
@@ -393,7 +393,7 @@ impl<'a> Code<'a> {
     /// or through the global offset table at once.
     pub(super) fn linked(&self, at: Addr, effects: &[Effect]) -> Option<Addr> {
         let (from, width) = loaded_target(effects)?;
-        if from.segment || from.index.is_some() {
+        if from.segment.is_some() || from.index.is_some() {
             return None;
         }
         let table = match from.base {

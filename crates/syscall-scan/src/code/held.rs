@@ -489,7 +489,7 @@ impl Code<'_> {
             number => self.image.wrap(number.wrapping_add_signed(address.displacement)),
         };
         match (address.base, address.index) {
-            _ if address.segment => Vec::new(),
+            _ if address.segment.is_some() => Vec::new(),
             (Some(base), None) => numbers(holding, base).map(plus).collect(),
             (Some(base), Some((index, _))) => {
                 numbers(holding, base).chain(numbers(holding, index)).map(plus).collect()

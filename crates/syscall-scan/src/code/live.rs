@@ -168,7 +168,7 @@ impl Code<'_> {
     /// whether it is one.
     fn note_pointer(&mut self, at: Addr, register: Reg, value: Value, width: u8) -> bool {
         let Value::Load {
-            from: Address { base: None, index: None, displacement, segment: false, .. }, ..
+            from: Address { base: None, index: None, displacement, segment: None, .. }, ..
         } = value
         else {
             return false;
@@ -196,14 +196,14 @@ impl Code<'_> {
                 self.note_distance(at, i64::from(number as u32 as i32), How::Stored);
             }
             Value::Load { from, width } => self.note_address(at, &from, How::Direct(width)),
-            Value::Address(address) => self.note_address(at, &Address { segment: false, ..address }, how),
+            Value::Address(address) => self.note_address(at, &Address { segment: None, ..address }, how),
             Value::Reg { .. } | Value::Symbol { .. } | Value::Unknown => return false,
         }
         !matches!(value, Value::Const(_))
     }
 
     fn note_address(&mut self, at: Addr, address: &Address, how: How) {
-        if address.segment {
+        if address.segment.is_some() {
             return;
         }
         let how = if address.index.is_some() { How::Indexed } else { how };

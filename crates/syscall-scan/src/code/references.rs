@@ -101,7 +101,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn address(&mut self, at: Addr, address: &Address, as_pointer: bool) {
-        if address.segment {
+        if address.segment.is_some() {
             return;
         }
         let displacement = address.displacement;

@@ -256,7 +256,7 @@ impl RunWalk {
     }
 
     fn address(&self, image: &Image, address: &Address) -> Option<Constant> {
-        if address.segment {
+        if address.segment.is_some() {
             return None;
         }
         let displacement = Constant::Numbers(NumberSet::one(image.wrap(address.displacement as u64)));

@@ -38,7 +38,7 @@ enum Pointer {
 
 impl Step<'_> {
     fn pointer(&mut self, address: &Address) -> Pointer {
-        if address.segment {
+        if address.segment.is_some() {
             return Pointer::Unknown;
         }
         let displacement = ValueSet::number(address.displacement as u64 & self.domain.mask);
@@ -119,7 +119,7 @@ impl Step<'_> {
 
     /// The address itself, as `lea` computes it.
     pub(super) fn address_of(&mut self, address: &Address) -> ValueSet {
-        let value = match self.pointer(&Address { segment: false, ..*address }) {
+        let value = match self.pointer(&Address { segment: None, ..*address }) {
             Pointer::Known(value) => value,
             Pointer::Within(place) => {
                 // An address in the frame that cannot be told from others.
@@ -162,7 +162,7 @@ impl Step<'_> {
 
     /// The numbers that `lea 6(%eax,%eax,8)` can be, where `%eax` is known to be small.
     fn few(&mut self, address: &Address) -> ValueSet {
-        let (Some((index, stride)), false) = (address.index, address.segment) else {
+        let (Some((index, stride)), None) = (address.index, address.segment) else {
             return ValueSet::Any;
         };
         let Some(atom) = self.read(index).single() else { return ValueSet::Any };
@@ -264,7 +264,7 @@ impl Step<'_> {
 
     /// Loads from `table(%eax,%ecx,4)`, of which neither register is known.
     fn load_through_two(&mut self, from: &Address, width: u8) -> ValueSet {
-        let (Some(base), Some((index, stride)), false) = (from.base, from.index, from.segment) else {
+        let (Some(base), Some((index, stride)), None) = (from.base, from.index, from.segment) else {
             return ValueSet::Any;
         };
         let (base, index) = (self.read(base), self.read(index));

@@ -114,7 +114,7 @@ fn number(code: &Code, numbers: &RegisterNumbers, value: Value) -> Option<u64> {
     match value {
         Value::Const(number) => Some(number),
         Value::Reg { reg, width } if width == code.image.machine.word_size() => register(reg),
-        Value::Address(Address { base, index: None, displacement, segment: false, .. }) => {
+        Value::Address(Address { base, index: None, displacement, segment: None, .. }) => {
             let base = base.map_or(Some(0), register)?;
             Some(base.wrapping_add_signed(displacement))
         }

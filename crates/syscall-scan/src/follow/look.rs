@@ -87,7 +87,7 @@ impl Look<'_> {
         let mut touched = |address: Address, width: u8| {
             let place = flows.operand(state, at, Value::Address(address));
             let near = self.offsets(&place).any(|offset| self.touches(offset, width.into()));
-            !address.segment && (near || self.is_lost(state, &address, &place))
+            address.segment.is_none() && (near || self.is_lost(state, &address, &place))
         };
         let mut known = false;
         let mut loads = Vec::new();
@@ -116,7 +116,7 @@ impl Look<'_> {
     /// `size` bytes are written to an address.
     fn write(&self, flows: &mut Flows, at: Addr, state: &State, to: &Address, size: i64) -> Result<(), Lost> {
         // Who looks for calls of what is there now has no interest in what comes there.
-        if to.segment || self.calls.is_some() {
+        if to.segment.is_some() || self.calls.is_some() {
             return Ok(());
         }
         let address = flows.operand(state, at, Value::Address(*to));
@@ -142,7 +142,7 @@ impl Look<'_> {
     ) -> Result<(), Lost> {
         let Some(offset) = self.offsets(value).next() else { return Ok(()) };
         let address = flows.operand(state, at, Value::Address(*to));
-        if to.segment || address == ValueSet::Any || self.offsets(value).count() > 1 {
+        if to.segment.is_some() || address == ValueSet::Any || self.offsets(value).count() > 1 {
             return Err(Lost(at));
         }
         for &atom in address.atoms() {

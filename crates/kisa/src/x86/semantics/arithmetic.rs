@@ -1,4 +1,4 @@
-//! What arithmetic computes, and how it leaves the flags.
+//! Arithmetic: results and flags.
 
 use iced_x86::OpKind;
 
@@ -9,6 +9,17 @@ impl Model<'_> {
     pub(super) fn binary(&mut self, op: BinaryOp) {
         let right = self.operand(1);
         self.arithmetic(op, right);
+        self.out.push(Effect::ClobberFlags);
+    }
+
+    /// A shift. The processor takes the count modulo 32, or 64 for operands of 8 bytes (Intel SDM, volume 2, SAL/SHR).
+    /// The language has no such operation, so that a shift by a register is not followed.
+    pub(super) fn shift(&mut self, op: BinaryOp) {
+        let count_mask = if self.width(0) == 8 { 63 } else { 31 };
+        match self.operand(1) {
+            Value::Const(count) => self.arithmetic(op, Value::Const(count & count_mask)),
+            _ => self.assign(0, Value::Unknown),
+        }
         self.out.push(Effect::ClobberFlags);
     }
 
@@ -30,7 +41,7 @@ impl Model<'_> {
         }
     }
 
-    /// The result does not depend on the operands.
+    /// An operation whose result does not depend on its operands (`xor %eax,%eax`).
     fn constant(&mut self, value: u64) {
         let width = self.width(0);
         self.assign(0, Value::Const(low_bytes(value, width)));
@@ -85,7 +96,7 @@ impl Model<'_> {
         }
     }
 
-    /// The carry adds `step` once more, or not.
+    /// `adc` and `sbb`: adds `step` if the carry is set.
     pub(super) fn with_carry(&mut self, op: BinaryOp, step: i64) {
         let (right, width) = (self.operand(1), self.width(0));
         self.arithmetic(op, right);
@@ -109,7 +120,7 @@ impl Model<'_> {
         }
     }
 
-    /// One of two numbers.
+    /// Sets the destination to one of two numbers.
     pub(super) fn choose(&mut self, dst: Reg, one: u64, other: u64, width: u8) {
         let number = |number| Value::Const(low_bytes(number, width));
         self.out.push(Effect::Set { dst, value: number(one), width });
@@ -129,7 +140,7 @@ impl Model<'_> {
         self.out.push(Effect::ClobberFlags);
     }
 
-    /// `neg` subtracts from 0, and leaves the flags that way.
+    /// `neg` subtracts from 0, and sets the flags as that subtraction does.
     pub(super) fn negate(&mut self) {
         let (value, width) = (self.operand(0), self.width(0));
         let zero = Value::Const(0);

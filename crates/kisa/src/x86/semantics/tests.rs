@@ -37,7 +37,7 @@ fn moves() {
     let address = Address { displacement: 0x1017, ..Address::default() };
     assert_eq!(model(64, b"\x48\x8d\x05\x10\0\0\0"), set(Value::Address(address), 8));
     // mov %gs:0x10,%eax
-    let from = Address { displacement: 16, segment: true, ..Address::default() };
+    let from = Address { displacement: 16, segment: Some(crate::Segment::Gs), ..Address::default() };
     let load = Value::Load { from, width: 4 };
     assert_eq!(model(32, b"\x65\xa1\x10\0\0\0"), set(load, 4));
     // xchg %edi,%ebx
@@ -152,7 +152,7 @@ fn the_rest_is_forgotten() {
     // movaps %xmm0,0x10(%esp)
     let store = Effect::Store { to: at(ESP, 16), value: Value::Unknown, width: 16 };
     assert_eq!(model(32, b"\x0f\x29\x44\x24\x10"), [store]);
-    // popa forgets the stack pointer, the bytes of no instruction do nothing.
+    // popa clobbers the stack pointer; bytes that are no instruction have no effects.
     assert!(model(32, b"\x61").contains(&Effect::Clobber(EAX)));
     assert!(model(32, b"\xff\xff").is_empty());
 }
@@ -196,14 +196,14 @@ fn relocated_fields_are_symbols() {
     };
     let value = Value::Symbol { symbol, addend: 8 };
     let set = |value, width| [Effect::Set { dst: EAX, value, width }];
-    // mov $symbol+8,%eax; its bytes do not count.
+    // mov $symbol+8,%eax: the bytes in the field are not used.
     assert_eq!(model(32, b"\xb8\x04\0\0\0", &[field(1, 4, 8)]), set(value, 4));
     // mov symbol-4(,%ecx,4),%eax
     let from =
         Address { index: Some((ECX, 4)), symbol: Some(symbol), displacement: -4, ..Address::default() };
     let load = Value::Load { from, width: 4 };
     assert_eq!(model(32, b"\x8b\x04\x8d\0\0\0\0", &[field(3, 4, -4)]), set(load, 4));
-    // movl $symbol+8,symbol: both fields of one instruction.
+    // movl $symbol+8,symbol: two relocated fields in one instruction.
     let to = Address { symbol: Some(symbol), ..Address::default() };
     let both = [field(2, 4, 0), field(6, 4, 8)];
     assert_eq!(model(32, b"\xc7\x05\0\0\0\0\0\0\0\0", &both), [Effect::Store { to, value, width: 4 }]);
@@ -211,7 +211,7 @@ fn relocated_fields_are_symbols() {
     let and = model(32, b"\x25\0\0\0\0", &[field(1, 4, 8)]);
     let left = reg(EAX, 4);
     assert_eq!(and[0], Effect::Binary { op: BinaryOp::And, dst: EAX, left, right: value, width: 4 });
-    // mov $part of an address,%ax
+    // mov $symbol,%ax: a field with a part of an address
     assert_eq!(
         model(32, b"\x66\xb8\0\0", &[field(2, 2, 0)]),
         [Effect::Set { dst: EAX, value: Value::Unknown, width: 2 }]
@@ -278,4 +278,34 @@ fn memory_that_is_read_and_written() {
     // add 4(%eax),%ecx reads its operand, and add %ecx,4(%eax) writes it.
     assert_eq!(model(32, b"\x03\x48\x04")[0].memory_read().count(), 1);
     assert_eq!(model(32, b"\x01\x48\x04")[0].memory_written(), Some(Memory::At(at(EAX, 4), 4)));
+}
+
+#[test]
+fn what_only_computes() {
+    let computes = |bytes: &[u8]| super::super::computes::only_computes(32, bytes);
+    // mov (%eax),%ecx; lea 4(%eax),%ecx; cmpl $0,(%eax); test %eax,%ecx; sete %al; cmove %ecx,%eax; nopl (%eax)
+    let plain: [&[u8]; 7] = [
+        b"\x8b\x08",
+        b"\x8d\x48\x04",
+        b"\x83\x38\0",
+        b"\x85\xc1",
+        b"\x0f\x94\xc0",
+        b"\x0f\x44\xc1",
+        b"\x0f\x1f\0",
+    ];
+    assert!(plain.iter().all(|bytes| computes(bytes)));
+    // mov %ecx,(%eax); xchg %ecx,(%eax); lock addl $0,(%esp); sete (%eax); mov %cr3,%eax; mov %ds,%eax; div %ecx
+    let others: [&[u8]; 7] = [
+        b"\x89\x08",
+        b"\x87\x08",
+        b"\xf0\x83\x04\x24\0",
+        b"\x0f\x94\0",
+        b"\x0f\x20\xd8",
+        b"\x8c\xd8",
+        b"\xf7\xf1",
+    ];
+    assert!(!others.iter().any(|bytes| computes(bytes)));
+    // sti; cld; rdtsc; mfence; push %eax; pop %eax; cpuid
+    let others: [&[u8]; 7] = [b"\xfb", b"\xfc", b"\x0f\x31", b"\x0f\xae\xf0", b"\x50", b"\x58", b"\x0f\xa2"];
+    assert!(!others.iter().any(|bytes| computes(bytes)));
 }

@@ -1,0 +1,152 @@
+//! Ids and ranges of a graph: each has to lie within the list that it indexes.
+
+use std::ops::Range;
+
+use super::{Broken, Verdict, Verifier};
+use crate::graph::{Counters, Dest, Node, NodeKind, Role, SymbolPlace, Target, Terminator};
+use crate::index::{NodeId, TableId};
+
+/// What has an id or a range that is checked. It is named by its kind, because the name of a node is found by following
+/// ids.
+struct Owner<'g> {
+    /// The node that an error names: the owner if that is a node, else the one that the owner names.
+    node: NodeId,
+    /// Its kind and, except for nodes, its name.
+    name: &'g str,
+}
+
+impl Verifier<'_> {
+    /// Every id is the number of an entry of its list, every node's range of bytes or references lies within the arena,
+    /// and every function has a block.
+    pub(super) fn ids(&self) -> Verdict {
+        let graph = self.graph;
+        for (i, node) in graph.nodes.iter().enumerate() {
+            self.ids_of_node(NodeId::from(i), node)?;
+        }
+        for section in &graph.sections {
+            for &node in &section.nodes {
+                self.node_id(&Owner { node, name: &section.name }, "lists node", node)?;
+            }
+            let owner =
+                Owner { node: section.nodes.first().copied().unwrap_or(NodeId(0)), name: &section.name };
+            if let Some(symbol) = section.group {
+                self.id(&owner, "group of symbol", symbol.get(), graph.symbols.len())?;
+            }
+        }
+        for function in &graph.functions {
+            for &node in &function.blocks {
+                self.node_id(&Owner { node, name: &function.name }, "lists node", node)?;
+            }
+            self.id(
+                &Owner { node: NodeId(0), name: &function.name },
+                "begins with block",
+                0,
+                function.blocks.len(),
+            )?;
+        }
+        for symbol in &graph.symbols {
+            if let SymbolPlace::Node(node, _) = symbol.place {
+                self.node_id(&Owner { node, name: &symbol.name }, "symbol in node", node)?;
+            }
+        }
+        for table in &graph.tables {
+            self.node_id(&Owner { node: table.chunk, name: "a jump table" }, "in node", table.chunk)?;
+        }
+        for root in &graph.roots {
+            self.node_id(&Owner { node: root.node, name: "a root" }, "is node", root.node)?;
+        }
+        for opaque in &graph.opaque {
+            self.node_id(&Owner { node: opaque.node, name: &opaque.name }, "is node", opaque.node)?;
+        }
+        if let Some(Counters { symbol, blocks }) = &graph.counters {
+            let owner = |node| Owner { node, name: "the counters" };
+            self.id(&owner(NodeId(0)), "at symbol", symbol.get(), graph.symbols.len())?;
+            blocks.iter().try_for_each(|&node| self.node_id(&owner(node), "count node", node))?;
+        }
+        Ok(())
+    }
+
+    fn ids_of_node(&self, id: NodeId, node: &Node) -> Verdict {
+        let graph = self.graph;
+        let name = if matches!(node.kind, NodeKind::Block(_)) { "a block" } else { "a chunk" };
+        let owner = Owner { node: id, name };
+        self.id(&owner, "in section", node.section.get(), graph.sections.len())?;
+        if let Some(origin) = node.origin() {
+            self.id(&owner, "from input section", origin.section.get(), graph.inputs.len())?;
+        }
+        self.range(&owner, "bytes", &node.bytes, graph.bytes.len())?;
+        self.range(&owner, "padding", &node.padding, graph.bytes.len())?;
+        self.range(&owner, "references", &node.refs, graph.refs.len())?;
+        if let Some(before) = node.glued_to {
+            self.node_id(&owner, "glued to node", before)?;
+        }
+        if let NodeKind::Block(block) = &node.kind {
+            self.id(&owner, "of function", block.function.get(), graph.functions.len())?;
+            self.ids_of_terminator(&owner, &block.end)?;
+        }
+        for reference in graph.refs_of(id) {
+            self.target(&owner, reference.target)?;
+            if let Role::Slot(table) = reference.role {
+                self.table(&owner, table)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ids_of_terminator(&self, owner: &Owner<'_>, end: &Terminator) -> Verdict {
+        let next = |node: NodeId| self.node_id(owner, "leads to node", node);
+        let dest = |dest: &Dest| self.target(owner, dest.target);
+        match end {
+            Terminator::FallThrough(behind) => next(*behind),
+            Terminator::Jump(to) => dest(to),
+            Terminator::Branch { taken, next: behind, .. } => {
+                dest(taken)?;
+                next(*behind)
+            }
+            Terminator::Call { next: behind }
+            | Terminator::IndirectCall { next: behind }
+            | Terminator::Trap { next: behind }
+            | Terminator::Patched { next: behind } => behind.map_or(Ok(()), next),
+            Terminator::Switch(table) => self.table(owner, *table),
+            Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => Ok(()),
+        }
+    }
+
+    fn target(&self, owner: &Owner<'_>, target: Target) -> Verdict {
+        match target {
+            Target::Node(node) => self.node_id(owner, "refers to node", node),
+            Target::Symbol(symbol) => {
+                self.id(owner, "refers to symbol", symbol.get(), self.graph.symbols.len())
+            }
+        }
+    }
+
+    fn table(&self, owner: &Owner<'_>, table: TableId) -> Verdict {
+        self.id(owner, "uses jump table", table.get(), self.graph.tables.len())
+    }
+
+    fn node_id(&self, owner: &Owner<'_>, what: &str, node: NodeId) -> Verdict {
+        self.id(owner, what, node.get(), self.graph.nodes.len())
+    }
+
+    /// Whether an id, of which `what` says what it is for, is below the length of its list.
+    fn id(&self, owner: &Owner<'_>, what: &str, id: usize, length: usize) -> Verdict {
+        match id < length {
+            true => Ok(()),
+            false => Err(owner.broken(format!("{what} {id}, of {length} that there are"))),
+        }
+    }
+
+    fn range(&self, owner: &Owner<'_>, what: &str, range: &Range<u32>, length: usize) -> Verdict {
+        match range.start <= range.end && range.end as usize <= length {
+            true => Ok(()),
+            false => Err(owner.broken(format!("{what} {range:?}, of {length} that there are"))),
+        }
+    }
+}
+
+impl Owner<'_> {
+    fn broken(&self, problem: String) -> Broken {
+        Broken { node: self.node, name: self.name.to_owned(), problem }
+    }
+}

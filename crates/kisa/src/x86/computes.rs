@@ -1,0 +1,37 @@
+//! Which instructions do nothing but to compute.
+
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+use super::decode;
+use super::semantics::{general, is_move_on_condition, is_set_on_condition};
+
+/// See [`crate::Rewritable::only_computes`].
+pub(super) fn only_computes(bits: u32, bytes: &[u8]) -> bool {
+    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return false };
+    let is_general = |operand: u32| general(instruction.op_register(operand)).is_some();
+    let registers = (0..instruction.op_count()).filter(|&at| instruction.op_kind(at) == OpKind::Register);
+    !instruction.has_lock_prefix()
+        && registers.into_iter().all(is_general)
+        && (computes_a_register(&instruction) || compares(&instruction))
+}
+
+/// Whether it is one of those that write their first operand, which is a register, and flags. (A division may fault.)
+fn computes_a_register(instruction: &Instruction) -> bool {
+    use Mnemonic::*;
+    let known = match instruction.mnemonic() {
+        Nop | Cwde | Cdqe | Cbw | Cwd | Cdq | Cqo | Mul => return instruction.op_count() < 2,
+        Mov | Movzx | Movsx | Movsxd | Lea | Bswap => true,
+        Add | Adc | Sub | Sbb | And | Or | Xor | Inc | Dec | Neg | Not | Imul => true,
+        Shl | Sal | Shr | Sar | Shld | Shrd | Rol | Ror | Rcl | Rcr => true,
+        Bts | Btr | Btc | Bsf | Bsr | Xchg => true,
+        _ => is_move_on_condition(instruction) || is_set_on_condition(instruction),
+    };
+    let in_memory = |at: u32| instruction.op_kind(at) == OpKind::Memory;
+    let exchanges = instruction.mnemonic() == Xchg && in_memory(1);
+    known && instruction.op0_kind() == OpKind::Register && !exchanges
+}
+
+/// Whether it writes flags only.
+fn compares(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Bt)
+}

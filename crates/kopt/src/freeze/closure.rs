@@ -1,0 +1,499 @@
+/*!
+What must not freeze.
+
+Frozen code and data come back in a page fault, so that nothing may be frozen that runs or is read before a fault can be
+handled, while one is handled, or while the page allocator cannot be asked for a page. Nor may what is patched, because a
+patch goes around the fault, or what may be used by its physical address. The roots are in [`super::marks`]. From there the
+edges of control flow are followed: calls, jumps, and functions whose address pinned code holds or passes on. Of a call
+through a pointer it is assumed that it goes where the data says that its function refers to. The constant data that
+pinned code refers to, directly or through other data, is pinned with it.
+*/
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use kcfg::HAND_WRITTEN;
+use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::graph::{Graph, Life, NodeKind, Role, SymbolPlace, Target, Terminator};
+use kcfg::index::{FunctionId, NodeId};
+use kcfg::special::{RootReason, TableKind, World};
+use kelf::RelocClass;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::marks::{MARKS, Mark, PHYSICAL, Reach, STOPS, What};
+
+/// How far data is followed that pinned code refers to: to what a table of pointers names, and to what these name.
+const DATA_DEPTH: u8 = 2;
+
+/// The size of a memory page in bytes.
+const PAGE_SIZE: u32 = 4096;
+
+/// Why something must not freeze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The kernel patches it, so that it must be in memory.
+    Patched,
+    /// It is written by hand: nothing is known of the state in which it runs.
+    HandWritten,
+    /// The linker script or an object linked beside names it, or it must stay as it is.
+    Named,
+    /// It thaws what is frozen.
+    Thaw,
+    /// It runs while the page allocator is in use.
+    Allocator,
+    /// It runs before what is frozen can come back.
+    Early,
+    /// It enters the kernel, or handles an exception that may come at any time.
+    Exception,
+    /// It stops or starts a processor, or replaces what is in memory.
+    Power,
+    /// It may be used by its physical address, or through another mapping.
+    Physical,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: &[Reason] = &[
+        Reason::Patched,
+        Reason::HandWritten,
+        Reason::Named,
+        Reason::Thaw,
+        Reason::Allocator,
+        Reason::Early,
+        Reason::Exception,
+        Reason::Power,
+        Reason::Physical,
+    ];
+
+    /// How reports call the number of bytes that are pinned for this reason.
+    pub fn counted(self) -> &'static str {
+        match self {
+            Reason::Patched => "bytes pinned: patched by the kernel",
+            Reason::HandWritten => "bytes pinned: written by hand",
+            Reason::Named => "bytes pinned: named outside of the objects",
+            Reason::Thaw => "bytes pinned: thawing",
+            Reason::Allocator => "bytes pinned: the page allocator",
+            Reason::Early => "bytes pinned: before anything can thaw",
+            Reason::Exception => "bytes pinned: entry and exceptions",
+            Reason::Power => "bytes pinned: suspend, kexec, starting processors",
+            Reason::Physical => "bytes pinned: used by physical address",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.counted().strip_prefix("bytes pinned: ").unwrap_or_default())
+    }
+}
+
+/// A node that must not freeze.
+#[derive(Clone, Copy)]
+struct Pin {
+    reason: Reason,
+    /// The node from which this one was reached; `None` for a root.
+    from: Option<NodeId>,
+}
+
+/// What must not freeze in a graph.
+pub struct Closure {
+    pins: Vec<Option<Pin>>,
+}
+
+/// Records of [`super::marks`] that match nothing, so that the closure would be too small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmatched(Vec<&'static str>);
+
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "this kernel has no {}, from which follows what must not be absent; only Linux 6.1 and 6.12 are known",
+            self.0.join(", no ")
+        )
+    }
+}
+
+impl std::error::Error for Unmatched {}
+
+impl Closure {
+    /// Finds what must not freeze. In a user program, that is only what is written by hand or named from outside.
+    ///
+    /// # Errors
+    /// If the graph is a kernel and lacks something that every kernel has.
+    pub fn of(graph: &Graph) -> Result<Closure, Unmatched> {
+        let mut search = Search {
+            graph,
+            edges: Edges::of(graph),
+            pins: vec![None; graph.nodes.len()],
+            worklist: VecDeque::new(),
+            cuts: FxHashSet::default(),
+            stops: FxHashSet::default(),
+        };
+        search.pin_places();
+        if matches!(graph.world, World::Kernel(_)) {
+            search.pin_kernel()?;
+        }
+        Ok(Closure { pins: search.pins })
+    }
+
+    /// Why a node must not freeze; `None` if it may.
+    pub fn reason(&self, node: NodeId) -> Option<Reason> {
+        self.pins[node.get()].map(|pin| pin.reason)
+    }
+
+    /// How a pinned node was reached, from a root to the node.
+    pub fn chain(&self, node: NodeId) -> Vec<NodeId> {
+        let mut chain = vec![node];
+        while let Some(from) = chain.last().and_then(|last| self.pins[last.get()]?.from) {
+            chain.push(from);
+        }
+        chain.reverse();
+        chain
+    }
+}
+
+/// The search.
+struct Search<'g> {
+    graph: &'g Graph,
+    edges: Edges<'g>,
+    pins: Vec<Option<Pin>>,
+    /// Code whose edges are to be followed.
+    worklist: VecDeque<NodeId>,
+    /// Blocks behind which a root ends ([`Reach::UpTo`]).
+    cuts: FxHashSet<NodeId>,
+    /// Functions that are not followed into.
+    stops: FxHashSet<NodeId>,
+}
+
+impl Search<'_> {
+    /// Pins one node. Returns whether it was free.
+    fn pin(&mut self, node: NodeId, reason: Reason, from: Option<NodeId>) -> bool {
+        let pin = &mut self.pins[node.get()];
+        let free = pin.is_none();
+        if free {
+            *pin = Some(Pin { reason, from });
+        }
+        free
+    }
+
+    /// Pins what stays in every program.
+    fn pin_places(&mut self) {
+        let graph = self.graph;
+        for id in graph.node_ids() {
+            let entry = graph.chunk(id).map(|chunk| chunk.life);
+            if let Some(Life::Site(kind)) = entry
+                && kind.about().fixes_code()
+                && let Some(site) = graph.site(id).and_then(|site| graph.resolve_node(site.target))
+            {
+                self.pin(site, Reason::Patched, None);
+            }
+            if graph.block(id).is_some_and(|block| block.fixed) {
+                self.pin(id, Reason::Patched, None);
+            }
+        }
+        for opaque in graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN) {
+            self.pin(opaque.node, Reason::HandWritten, None);
+        }
+        for root in &graph.roots {
+            let outside = matches!(
+                root.reason,
+                RootReason::LinkerScript
+                    | RootReason::LinkedBeside
+                    | RootReason::UnknownSection
+                    | RootReason::Kept
+            );
+            if outside {
+                self.pin(root.node, Reason::Named, None);
+            }
+        }
+    }
+
+    /// Pins what a kernel needs.
+    fn pin_kernel(&mut self) -> Result<(), Unmatched> {
+        let mut functions = Functions::of(self.graph);
+        let mut unmatched = Vec::new();
+        self.stops = STOPS.iter().flat_map(|stop| functions.named(stop.function)).collect();
+        for mark in MARKS {
+            let roots = self.roots(mark, &mut functions);
+            if roots.is_empty() && !mark.optional {
+                unmatched.push(mark.what.name());
+            }
+            for root in roots {
+                self.pin(root, mark.reason, None);
+                if mark.reach != Reach::Alone {
+                    self.worklist.push_back(root);
+                }
+                self.pin_data(root, mark.reason);
+            }
+        }
+        if !unmatched.is_empty() {
+            return Err(Unmatched(unmatched));
+        }
+        self.follow();
+        self.pin_physical(&mut functions);
+        Ok(())
+    }
+
+    /// The code that a record names.
+    fn roots(&mut self, mark: &Mark, functions: &mut Functions<'_>) -> Vec<NodeId> {
+        let graph = self.graph;
+        let code = |id: &NodeId| is_code(graph, *id) && graph.node(*id).live;
+        let entries = match mark.what {
+            What::Function(names) => functions.named(names),
+            What::Prefix(prefix) => functions.beginning(prefix),
+            What::Object(end) => {
+                let of_object =
+                    |id: &NodeId| graph.input_of(*id).is_some_and(|input| is_object(&input.object, end));
+                return graph.node_ids().filter(of_object).filter(code).collect();
+            }
+            What::Section(name) => {
+                let in_section = |id: &NodeId| *graph.section_of(*id).name == *name;
+                return graph.node_ids().filter(in_section).filter(code).collect();
+            }
+        };
+        match mark.reach {
+            Reach::UpTo(callee) => {
+                let callee = functions.named(callee);
+                let mut found = Vec::new();
+                for entry in entries {
+                    found.extend(self.up_to(entry, &callee));
+                }
+                found
+            }
+            Reach::Alone => entries
+                .into_iter()
+                .flat_map(|entry| match graph.function_of(entry) {
+                    Some(function) => graph.function(function).blocks.clone(),
+                    None => vec![entry],
+                })
+                .filter(code)
+                .collect(),
+            Reach::Calls => entries,
+        }
+    }
+
+    /// The blocks of a function that run before it calls one of these, directly or through a pointer that data holds; none
+    /// if it does not. What is behind is cut off.
+    fn up_to(&mut self, entry: NodeId, callees: &[NodeId]) -> Vec<NodeId> {
+        let graph = self.graph;
+        let Some(function) = graph.function_of(entry) else { return Vec::new() };
+        let is_callee = |target: Target| graph.resolve_node(target).is_some_and(|to| callees.contains(&to));
+        let calls = |&id: &NodeId| match graph.block(id).map(|block| &block.end) {
+            Some(Terminator::Call { .. }) => graph.callee(id).is_some_and(|callee| is_callee(callee.target)),
+            Some(Terminator::IndirectCall { .. }) => graph.refs_of(id).iter().any(|slot| {
+                let Some((data, inside)) = graph.resolve(slot.target) else { return false };
+                let at = i64::from(inside) + slot.addend;
+                graph.refs_of(data).iter().any(|held| i64::from(held.offset) == at && is_callee(held.target))
+            }),
+            _ => false,
+        };
+        let cuts: Vec<NodeId> = graph.function(function).blocks.iter().copied().filter(calls).collect();
+        if cuts.is_empty() {
+            return Vec::new();
+        }
+        self.cuts.extend(&cuts);
+        let mut seen: FxHashSet<NodeId> = FxHashSet::from_iter([entry]);
+        let mut blocks = vec![entry];
+        let mut at = 0;
+        while let Some(&block) = blocks.get(at) {
+            at += 1;
+            if cuts.contains(&block) {
+                continue;
+            }
+            self.edges.for_each(block, |edge| {
+                if let Destination::Node(to) = edge.to
+                    && !matches!(edge.kind, EdgeKind::Data | EdgeKind::Site | EdgeKind::Call)
+                    && graph.function_of(to) == Some(function)
+                    && seen.insert(to)
+                {
+                    blocks.push(to);
+                }
+            });
+        }
+        blocks
+    }
+
+    /// Follows the edges of pinned code.
+    fn follow(&mut self) {
+        let mut followed = FxHashSet::default();
+        while let Some(node) = self.worklist.pop_front() {
+            if !followed.insert(node) {
+                continue;
+            }
+            let Some(Pin { reason, .. }) = self.pins[node.get()] else { continue };
+            let mut targets = Vec::new();
+            let cut = self.cuts.contains(&node);
+            self.edges.for_each(node, |edge| {
+                let Destination::Node(to) = edge.to else { return };
+                match edge.kind {
+                    // What is behind a cut, and what it calls, is left out.
+                    EdgeKind::Call | EdgeKind::NoReturn | EdgeKind::Return | EdgeKind::TailCall if cut => {}
+                    EdgeKind::Site => targets.extend(self.goes_by_entry(to)),
+                    EdgeKind::Data if !is_code(self.graph, to) => {}
+                    _ => targets.push(to),
+                }
+            });
+            if self.calls_by_pointer(node) && !cut {
+                targets.extend(self.held_by_data_of(node));
+            }
+            for to in targets {
+                if self.stops.contains(&to) || !self.graph.node(to).live {
+                    continue;
+                }
+                self.pin(to, reason, Some(node));
+                // What another root has pinned alone is followed as well.
+                self.worklist.push_back(to);
+                self.pin_data(to, reason);
+            }
+        }
+    }
+
+    /// The code to which an entry of a table leads from its site: a fixup, or what replaces the site.
+    fn goes_by_entry(&self, entry: NodeId) -> Vec<NodeId> {
+        let graph = self.graph;
+        let life = graph.chunk(entry).map(|chunk| chunk.life);
+        match life {
+            Some(Life::Site(TableKind::ExceptionTable | TableKind::Alternative | TableKind::StaticKey)) => {}
+            _ => return Vec::new(),
+        }
+        let addresses = graph.refs_of(entry).iter().filter(|reference| reference.role == Role::Address);
+        addresses.filter_map(|to| graph.resolve_node(to.target)).filter(|&to| is_code(graph, to)).collect()
+    }
+
+    /// Whether code ends in a call or jump through a pointer.
+    fn calls_by_pointer(&self, node: NodeId) -> bool {
+        let end = self.graph.block(node).map(|block| &block.end);
+        matches!(end, Some(Terminator::IndirectCall { .. } | Terminator::IndirectJump))
+    }
+
+    /// The functions whose addresses the data holds to which the function of a block refers.
+    fn held_by_data_of(&self, node: NodeId) -> Vec<NodeId> {
+        let graph = self.graph;
+        let blocks = match graph.function_of(node) {
+            Some(function) => graph.function(function).blocks.as_slice(),
+            None => &[node],
+        };
+        let data = blocks.iter().flat_map(|&block| graph.refs_of(block));
+        let data: FxHashSet<NodeId> = data
+            .filter_map(|reference| graph.resolve_node(reference.target))
+            .filter(|&to| !is_code(graph, to))
+            .collect();
+        let held = data.iter().flat_map(|&data| graph.refs_of(data));
+        let held = held.filter(|reference| reference.role == Role::Address);
+        held.filter_map(|reference| graph.resolve_node(reference.target))
+            .filter(|&to| is_code(graph, to))
+            .collect()
+    }
+
+    /// Pins the data that code refers to, and what that data refers to.
+    fn pin_data(&mut self, code: NodeId, reason: Reason) {
+        let graph = self.graph;
+        let mut level = vec![code];
+        for _ in 0..=DATA_DEPTH {
+            let mut next = Vec::new();
+            for from in level {
+                for reference in graph.refs_of(from) {
+                    if let Some(to) = graph.resolve_node(reference.target)
+                        && !is_code(graph, to)
+                        && self.pin(to, reason, Some(from))
+                    {
+                        next.push(to);
+                    }
+                }
+            }
+            level = next;
+        }
+    }
+
+    /// Pins data that may be used by its physical address: what is aligned to a page, what is named with an offset that
+    /// leads out of it (as the distance of virtual from physical addresses does), and what a function refers to that calls
+    /// one which takes an address to translate it.
+    fn pin_physical(&mut self, functions: &mut Functions<'_>) {
+        let graph = self.graph;
+        let translators: FxHashSet<NodeId> = PHYSICAL.iter().flat_map(|name| functions.named(name)).collect();
+        let mut users: FxHashSet<FunctionId> = FxHashSet::default();
+        for id in graph.node_ids() {
+            let node = graph.node(id);
+            if node.align >= PAGE_SIZE && !is_code(graph, id) {
+                self.pin(id, Reason::Physical, None);
+            }
+            if let (NodeKind::Block(block), Some(callee)) = (&node.kind, callee_of(graph, id))
+                && translators.contains(&callee)
+            {
+                users.insert(block.function);
+            }
+            for reference in graph.refs_of(id) {
+                let Some((to, inside)) = graph.resolve(reference.target) else { continue };
+                let at = i64::from(inside) + reference.addend;
+                let far = !(-i64::from(PAGE_SIZE)..=i64::from(graph.node(to).size) + i64::from(PAGE_SIZE))
+                    .contains(&at);
+                if far && reference.class == RelocClass::Absolute {
+                    self.pin(to, Reason::Physical, Some(id));
+                }
+            }
+        }
+        for function in users {
+            for &block in &graph.function(function).blocks {
+                self.pin_data(block, Reason::Physical);
+            }
+        }
+    }
+}
+
+/// The function that a block calls or jumps to.
+fn callee_of(graph: &Graph, id: NodeId) -> Option<NodeId> {
+    let target = match &graph.block(id)?.end {
+        Terminator::Jump(dest) => dest.target,
+        _ => graph.callee(id)?.target,
+    };
+    graph.resolve_node(target)
+}
+
+fn is_code(graph: &Graph, id: NodeId) -> bool {
+    match &graph.node(id).kind {
+        NodeKind::Block(_) => true,
+        NodeKind::Chunk(chunk) => chunk.code,
+    }
+}
+
+/// Whether a path of an object, or of a member of an archive, ends in this path.
+fn is_object(path: &str, end: &str) -> bool {
+    path.strip_suffix(')')
+        .unwrap_or(path)
+        .strip_suffix(end)
+        .is_some_and(|before| before.is_empty() || before.ends_with(['/', '(']))
+}
+
+/// The entries of functions, by what the source calls them: compilers add a dot and more to the name of a changed copy or of
+/// a part.
+struct Functions<'g> {
+    by_name: FxHashMap<&'g str, Vec<NodeId>>,
+}
+
+impl<'g> Functions<'g> {
+    fn of(graph: &'g Graph) -> Functions<'g> {
+        let mut by_name: FxHashMap<&str, Vec<NodeId>> = FxHashMap::default();
+        for symbol in &graph.symbols {
+            let SymbolPlace::Node(node, _) = symbol.place else { continue };
+            if is_code(graph, node) && graph.node(node).live {
+                let name = symbol.name.split('.').next().unwrap_or_default();
+                by_name.entry(name).or_default().push(node);
+            }
+        }
+        Functions { by_name }
+    }
+
+    /// The functions of one of these names, which `|` separates.
+    fn named(&self, names: &str) -> Vec<NodeId> {
+        names.split('|').flat_map(|name| self.by_name.get(name).into_iter().flatten()).copied().collect()
+    }
+
+    /// The functions whose names begin so.
+    fn beginning(&self, prefix: &str) -> Vec<NodeId> {
+        let begins = self.by_name.iter().filter(|(name, _)| name.starts_with(prefix));
+        let mut found: Vec<NodeId> = begins.flat_map(|(_, nodes)| nodes).copied().collect();
+        found.sort_unstable();
+        found
+    }
+}

@@ -1,0 +1,202 @@
+//! What must never freeze in an i386 kernel of Linux 6.1 to 6.12, by name: the roots of [`super::closure`], and where it
+//! ends.
+//!
+//! A record that matches nothing is an error unless a kernel may lack it, so that a function that was renamed is noticed.
+
+use super::closure::Reason;
+
+/// A root.
+pub struct Mark {
+    /// What it is.
+    pub what: What,
+    /// The group that reports count it in.
+    pub reason: Reason,
+    /// How far it goes.
+    pub reach: Reach,
+    /// Whether a kernel may lack it, by its version or configuration, or because the compiler has inlined it.
+    pub optional: bool,
+}
+
+/// What a root is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Functions of these names, which `|` separates; also the copies and parts of them that compilers make
+    /// (`NAME.isra.0`, `NAME.part.0`).
+    Function(&'static str),
+    /// Functions whose names begin so.
+    Prefix(&'static str),
+    /// The code of an object, given by the end of its path.
+    Object(&'static str),
+    /// The code of sections of this name.
+    Section(&'static str),
+}
+
+/// How far a root goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The code itself, and the data that it uses.
+    Alone,
+    /// Also all that it calls.
+    Calls,
+    /// What runs before it calls this function, directly or through a pointer, and all that this calls.
+    UpTo(&'static str),
+}
+
+impl What {
+    /// What to call it in a message.
+    pub fn name(self) -> &'static str {
+        match self {
+            What::Function(name) | What::Prefix(name) | What::Object(name) | What::Section(name) => name,
+        }
+    }
+}
+
+/// A function that is not followed into, although pinned code calls it.
+pub struct Stop {
+    /// Its name, or several that `|` separates.
+    pub function: &'static str,
+    /// Why it need not be pinned.
+    pub why: &'static str,
+}
+
+const fn needed(reason: Reason, reach: Reach, what: What) -> Mark {
+    Mark { what, reason, reach, optional: false }
+}
+
+const fn perhaps(reason: Reason, reach: Reach, what: What) -> Mark {
+    Mark { what, reason, reach, optional: true }
+}
+
+use Reach::{Alone, Calls, UpTo};
+use Reason::{Allocator, Early, Exception, Power, Thaw};
+use What::{Function, Object, Prefix, Section};
+
+/// The roots.
+pub const MARKS: &[Mark] = &[
+    // The runtime, with the functions that it puts in front of others (`ld --wrap`), and what it asks the kernel for. While
+    // one of these runs, a fault would begin the same thaw again.
+    perhaps(Thaw, Calls, Prefix("kshrink_")),
+    perhaps(Thaw, Calls, Prefix("__wrap_")),
+    needed(Thaw, Calls, Function("local_clock|sched_clock")),
+    perhaps(Thaw, Calls, Function("irq_work_queue")),
+    perhaps(Thaw, Calls, Function("kvm_sched_clock_read|vmware_sched_clock|read_hv_sched_clock_tsc")),
+    // arch/x86/mm/fault.c: up to where it has read the address of the fault, which another fault would overwrite.
+    needed(Thaw, Alone, Function("exc_page_fault")),
+    // Thawing takes a page, so that nothing may be absent that holds the locks of a zone, or of a processor's list of
+    // pages (`zone->lock`, `pcp->lock`), or writes under a seqlock that an allocation reads.
+    needed(Allocator, Alone, Object("mm/page_alloc.o")),
+    needed(Allocator, Calls, Function("__alloc_pages_noprof|__alloc_pages")),
+    needed(Allocator, Calls, Function("get_page_from_freelist")),
+    needed(Allocator, Calls, Function("__free_pages")),
+    needed(Allocator, Calls, Function("free_unref_page|free_frozen_pages")),
+    perhaps(Allocator, Calls, Function("free_unref_folios|free_unref_page_list")),
+    perhaps(
+        Allocator,
+        Calls,
+        Function("__isolate_free_page|__free_one_page|free_pcppages_bulk|rmqueue_bulk"),
+    ),
+    perhaps(
+        Allocator,
+        Calls,
+        Function("drain_all_pages|__drain_all_pages|drain_zone_pages|drain_local_pages"),
+    ),
+    needed(Allocator, Alone, Function("kswapd|balance_pgdat")),
+    perhaps(Allocator, Alone, Object("mm/compaction.o")),
+    perhaps(Allocator, Alone, Object("mm/page_isolation.o")),
+    perhaps(Allocator, Alone, Object("mm/page_reporting.o")),
+    perhaps(Allocator, Alone, Object("mm/memory_hotplug.o")),
+    perhaps(Allocator, Alone, Object("mm/shuffle.o")),
+    perhaps(Allocator, Alone, Object("mm/page_ext.o")),
+    perhaps(Allocator, Alone, Object("kernel/cgroup/cpuset.o")),
+    perhaps(Allocator, Alone, Function("show_free_areas|__show_free_areas")),
+    // mm/vmstat.c: `walk_zones_in_node` calls these with `zone->lock` held.
+    perhaps(Allocator, Alone, Function("walk_zones_in_node")),
+    perhaps(Allocator, Calls, Function("frag_show_print|unusable_show_print|extfrag_show_print")),
+    perhaps(Allocator, Calls, Function("pagetypeinfo_showfree_print|pagetypeinfo_showblockcount_print")),
+    perhaps(Allocator, Calls, Function("zoneinfo_show_print")),
+    // Before the page allocator is up, a thaw takes its page from memblock (mm/memblock.c), which may be at work.
+    needed(Allocator, Alone, Object("mm/memblock.o")),
+    // What is frozen can come back from `native_pagetable_init` on (arch/x86/mm/init_32.c).
+    needed(Early, Calls, Function("i386_start_kernel")),
+    needed(Early, UpTo("setup_arch"), Function("start_kernel")),
+    needed(Early, UpTo("native_pagetable_init"), Function("setup_arch")),
+    needed(Early, Calls, Function("native_pagetable_init")),
+    perhaps(Early, Alone, Object("arch/x86/kernel/early_printk.o")),
+    perhaps(Early, Alone, Object("drivers/tty/serial/8250/8250_early.o")),
+    // Code of these sections does not freeze itself; what it reads must be there as well.
+    needed(Exception, Alone, Section(".entry.text")),
+    needed(Exception, Alone, Section(".noinstr.text")),
+    needed(Exception, Alone, Section(".head.text")),
+    perhaps(Exception, Alone, Section(".cpuidle.text")),
+    perhaps(Exception, Alone, Section(".irqentry.text")),
+    perhaps(Exception, Alone, Section(".softirqentry.text")),
+    // arch/x86/kernel/nmi.c: what runs in every NMI. A handler that finds something wrong may thaw.
+    needed(Exception, Calls, Function("exc_nmi")),
+    perhaps(Exception, Alone, Function("doublefault_shim|exc_double_fault")),
+    // Translation buffers, and the page tables that a processor is about to use.
+    needed(Exception, Alone, Object("arch/x86/mm/tlb.o")),
+    // A processor that starts has no handler before `cpu_init_exception_handling`; one that stops for kexec, or that
+    // copies memory for hibernation, must not change memory.
+    perhaps(Power, Alone, Function("start_secondary")),
+    perhaps(Power, Calls, Function("cpu_init_exception_handling|cr4_init")),
+    perhaps(Power, Calls, Function("cpu_init")),
+    perhaps(Power, Alone, Object("kernel/power/snapshot.o")),
+    perhaps(Power, Alone, Object("arch/x86/power/cpu.o")),
+    perhaps(Power, Alone, Object("arch/x86/power/hibernate.o")),
+    perhaps(Power, Alone, Object("arch/x86/power/hibernate_32.o")),
+    perhaps(Power, Alone, Object("arch/x86/kernel/machine_kexec_32.o")),
+    perhaps(Power, Alone, Object("arch/x86/kernel/acpi/sleep.o")),
+];
+
+/// Where the closure ends.
+pub const STOPS: &[Stop] = &[
+    Stop {
+        function: "try_to_free_pages|try_to_compact_pages|out_of_memory|wakeup_kswapd|throttle_direct_reclaim\
+                   |__alloc_pages_direct_reclaim|__alloc_pages_direct_compact|__alloc_pages_may_oom\
+                   |node_reclaim|compaction_defer_reset",
+        why: "a thaw allocates without reclaim; an allocation that reclaims holds no lock of the allocator meanwhile",
+    },
+    Stop {
+        function: "warn_alloc|bad_page|dump_page|__dump_page|print_bad_page|show_mem|__show_mem|warn_alloc_show_mem",
+        why: "it reports what is wrong already, and a thaw allocates with __GFP_NOWARN",
+    },
+    Stop {
+        function: "panic|vpanic|nmi_panic|die|oops_begin|oops_end|make_task_dead|do_exit|dump_stack|dump_stack_lvl\
+                   |show_regs|__warn|__warn_printk|warn_slowpath_fmt|report_bug|__stack_chk_fail|fortify_panic\
+                   |__fortify_panic|fortify_report|__fortify_report|add_taint|print_tainted|handle_bug",
+        why: "the kernel is about to stop, or reports a defect of its own",
+    },
+    Stop {
+        function: "schedule|__schedule|preempt_schedule|schedule_timeout|schedule_timeout_uninterruptible\
+                   |__cond_resched|io_schedule|io_schedule_timeout|schedule_preempt_disabled|__mutex_lock_slowpath\
+                   |__mutex_unlock_slowpath|mutex_lock|mutex_unlock|__down|__up|rwsem_down_read_slowpath\
+                   |rwsem_down_write_slowpath|wait_for_completion",
+        why: "nothing sleeps that thaws, that holds a lock of the allocator, or that runs before there are tasks",
+    },
+    Stop {
+        function: "try_to_wake_up|wake_up_process|__wake_up|__wake_up_common|__wake_up_locked|swake_up_one\
+                   |swake_up_locked|complete|wake_up_q|queue_work_on|__queue_work|schedule_work|mod_timer|add_timer\
+                   |irq_work_sync|call_rcu|kvfree_call_rcu|__put_task_struct|raise_softirq",
+        why: "nothing waits before there are tasks, and nothing is woken with a lock of the allocator held",
+    },
+];
+
+/// Functions that take the address of a buffer and use it by its physical address (include/linux/scatterlist.h,
+/// include/linux/dma-mapping.h, include/linux/bio.h).
+pub const PHYSICAL: &[&str] = &[
+    "sg_init_one",
+    "sg_set_page",
+    "dma_map_page_attrs",
+    "dma_map_single_attrs",
+    "dma_map_sg_attrs",
+    "dma_map_resource",
+    "bio_add_page",
+    "__bio_add_page",
+    "bio_map_kern",
+    "virtqueue_add_outbuf",
+    "virtqueue_add_inbuf",
+    "__phys_addr",
+    "slow_virt_to_phys",
+    "virt_to_head_page",
+    "page_address",
+];

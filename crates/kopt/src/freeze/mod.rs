@@ -1,0 +1,102 @@
+/*!
+Pass `freeze`: code and read-only data that the plan wants to be frozen go into two sections of their own (Chanet et al.
+2007, section 4; here by memory page, and with data).
+
+The plan's section `frozen` lists functions, parts of functions, and parts of data sections. What of that may freeze
+([`closure`]) is moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of the
+link, so that what belongs to one source file comes back together. Nothing else changes: linked like any other section,
+both do what they did before. Of equal strings among frozen data one stays, as a linker that merges strings would have it.
+*/
+
+pub mod closure;
+pub mod marks;
+pub mod select;
+mod strings;
+pub mod wanted;
+
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
+use kcfg::graph::{Editor, Graph, Section};
+use kcfg::index::NodeId;
+use kplan::Plan;
+
+use crate::layout::invert::invert_branches;
+use crate::layout::name_parts;
+use crate::layout::split::ColdPart;
+use crate::report::PassReport;
+use closure::Closure;
+use select::Selection;
+use wanted::Wanted;
+
+/// The section of frozen code.
+pub const TEXT: &str = ".kshrink.frozen.text";
+/// The section of frozen data.
+pub const RODATA: &str = ".kshrink.frozen.rodata";
+
+/// The suffix of the names of frozen parts of functions.
+const PART: &str = "frozen";
+
+/// Moves what freezes.
+pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
+    let mut report = PassReport::new("freeze");
+    let Some(frozen) = &plan.frozen else {
+        report.keep("all code and data", "the plan has no section `frozen`; make one with frozen-pack plan");
+        return report;
+    };
+    let closure = match Closure::of(graph) {
+        Ok(closure) => closure,
+        Err(unmatched) => {
+            report.keep("all code and data", unmatched.to_string());
+            return report;
+        }
+    };
+    let wanted = Wanted::find(graph, frozen);
+    for name in &wanted.unknown {
+        report.keep(name, "the plan wants it frozen, but this program has no such code or data");
+    }
+    let selection = Selection::of(graph, &wanted.nodes, &closure);
+    report.count("functions frozen whole", selection.functions);
+    report.count("functions frozen in part", selection.parts.len() as u64);
+    report.count("code bytes frozen", selection.code_bytes);
+    report.count("code bytes left between code that is not frozen", selection.inline_bytes);
+    for (reason, &bytes) in &selection.pinned {
+        report.count(reason.counted(), bytes);
+    }
+    for &(node, why) in &selection.whole {
+        report.keep(graph.name_of(node), why);
+    }
+    let data = strings::merge(graph, &selection.data, &mut report);
+    let data_bytes = data.iter().map(|&node| u64::from(graph.node(node).size)).sum();
+    report.count("data bytes frozen", data_bytes);
+    let text = u64::from(SHF_ALLOC | SHF_EXECINSTR);
+    move_to(graph, TEXT, text, &selection.code);
+    move_to(graph, RODATA, SHF_ALLOC.into(), &data);
+    for part in &selection.parts {
+        for nodes in [&part.ordinary, &part.frozen] {
+            let inverted = invert_branches(graph, nodes, |node| nodes.contains(&node));
+            report.count("branches turned round", inverted);
+        }
+    }
+    let named: Vec<ColdPart> = selection.parts.into_iter().filter_map(|part| part.out_of_line).collect();
+    name_parts(graph, &named, PART);
+    report
+}
+
+/// Moves nodes to a new section.
+fn move_to(graph: &mut Graph, name: &str, flags: u64, nodes: &[NodeId]) {
+    if nodes.is_empty() {
+        return;
+    }
+    let mut editor = Editor::new(graph, "freeze");
+    let section = editor.add_section(Section {
+        name: name.into(),
+        kind: SHT_PROGBITS,
+        flags,
+        align: 1,
+        entsize: 0,
+        group: None,
+        whole: false,
+        nodes: Vec::new(),
+    });
+    editor.place(nodes, section);
+    editor.finish();
+}

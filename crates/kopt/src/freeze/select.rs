@@ -1,0 +1,197 @@
+//! Selecting what freezes, of what is wanted.
+//!
+//! A function freezes whole if all of it is wanted, and otherwise by its blocks. A run of blocks stays where it is if the
+//! branches around it would grow by more than freezing it saves.
+
+use fixedbitset::FixedBitSet;
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHT_PROGBITS};
+use indexmap::IndexMap;
+use kcfg::graph::{Graph, Section};
+use kcfg::index::NodeId;
+use kcfg::special::Rule;
+use kelf::RelocClass;
+use kplan::Granularity;
+
+use super::closure::{Closure, Reason};
+use crate::layout;
+use crate::layout::hot_cold::move_together;
+use crate::layout::split::{ColdPart, FAR, Splitter, cold_runs, cost};
+
+/// What frozen code takes packed, in percent of its size, with all that unpacking it takes: the row of the coder's
+/// measurements in docs/frozen-format.md, rounded up.
+const PACKED_PERCENT: u64 = 55;
+
+/// What the branches of a frozen run back into ordinary code take packed, in bytes.
+const WAY_BACK: u64 = 3;
+
+/// What freezes.
+#[derive(Default)]
+pub struct Selection {
+    /// Code, in the order that it shall have.
+    pub code: Vec<NodeId>,
+    /// Read-only data, in the order that it shall have.
+    pub data: Vec<NodeId>,
+    /// The functions that freeze in part.
+    pub parts: Vec<Part>,
+    /// How many functions freeze whole.
+    pub functions: u64,
+    /// Bytes of code that freeze.
+    pub code_bytes: u64,
+    /// Bytes of data that freeze.
+    pub data_bytes: u64,
+    /// Bytes of wanted code that stay because longer branches would take more.
+    pub inline_bytes: u64,
+    /// Bytes that were wanted and must not freeze, by reason.
+    pub pinned: IndexMap<Reason, u64>,
+    /// Functions that would freeze in part and cannot be split, and why.
+    pub whole: Vec<(NodeId, &'static str)>,
+}
+
+/// A function that freezes in part.
+pub struct Part {
+    /// The blocks that do not freeze, in their order.
+    pub ordinary: Vec<NodeId>,
+    /// The blocks that do, in their order.
+    pub frozen: Vec<NodeId>,
+    /// The frozen part, unless the function is entered there, so that it has the name.
+    pub out_of_line: Option<ColdPart>,
+}
+
+impl Selection {
+    /// Selects of the wanted nodes those that may freeze.
+    pub fn of(graph: &Graph, wanted: &FixedBitSet, closure: &Closure) -> Selection {
+        let mut selection = Selection::default();
+        let splitter = Splitter::new(graph, Granularity::Block);
+        for section in &graph.sections {
+            if holds_frozen_code(graph, section) {
+                for function in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
+                    selection.function(graph, wanted, closure, &splitter, function);
+                }
+            } else if holds_frozen_data(graph, section) {
+                let glued = |&one: &NodeId, &other: &NodeId| graph.node(other).glued_to == Some(one);
+                for piece in section.nodes.chunk_by(glued) {
+                    selection.piece(graph, wanted, closure, piece);
+                }
+            }
+        }
+        selection
+    }
+
+    /// Selects of a function, or of code that is glued together.
+    fn function(
+        &mut self,
+        graph: &Graph,
+        wanted: &FixedBitSet,
+        closure: &Closure,
+        splitter: &Splitter,
+        nodes: &[NodeId],
+    ) {
+        let live: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
+        let mut stays: Vec<bool> =
+            live.iter().map(|&node| !self.may_freeze(graph, wanted, closure, node)).collect();
+        if stays.iter().all(|&stays| stays) {
+            return;
+        }
+        let checked = splitter.check(graph, &live);
+        if !stays.contains(&true) {
+            match leaves_by_short_branch(graph, &live) {
+                true => self.whole.push((live[0], "has a short branch to other code")),
+                false => {
+                    self.functions += 1;
+                    self.take(graph, &live);
+                }
+            }
+            return;
+        }
+        let function = match checked {
+            Ok(function) => function,
+            Err(why) => return self.whole.push((live[0], why)),
+        };
+        for run in cold_runs(&stays) {
+            let bytes: u64 = live[run.clone()].iter().map(|&node| size(graph, node)).sum();
+            if bytes * (100 - PACKED_PERCENT) / 100 <= cost(graph, &live, &stays, &run) + WAY_BACK {
+                self.inline_bytes += bytes;
+                stays[run].fill(true);
+            }
+        }
+        let part = |stay: bool| {
+            let nodes = live.iter().zip(&stays).filter(move |&(_, &stays)| stays == stay);
+            nodes.map(|(&node, _)| node).collect::<Vec<NodeId>>()
+        };
+        let (ordinary, frozen) = (part(true), part(false));
+        let Some(&first) = frozen.first() else { return };
+        self.take(graph, &frozen);
+        let bytes = frozen.iter().map(|&node| size(graph, node)).sum();
+        let out_of_line = stays[0].then_some(ColdPart { function, first, bytes });
+        self.parts.push(Part { ordinary, frozen, out_of_line });
+    }
+
+    /// Adds code to what freezes.
+    fn take(&mut self, graph: &Graph, nodes: &[NodeId]) {
+        self.code_bytes += nodes.iter().map(|&node| size(graph, node)).sum::<u64>();
+        self.code.extend(nodes);
+    }
+
+    /// Selects data that is glued together, as a whole.
+    fn piece(&mut self, graph: &Graph, wanted: &FixedBitSet, closure: &Closure, nodes: &[NodeId]) {
+        let live: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
+        // Every node is asked, so that the reasons are counted for each.
+        let free = live.iter().filter(|&&node| self.may_freeze(graph, wanted, closure, node)).count();
+        if free == live.len() {
+            self.data_bytes += live.iter().map(|&node| u64::from(graph.node(node).size)).sum::<u64>();
+            self.data.extend(live);
+        }
+    }
+
+    /// Whether a node is wanted and may freeze; what must not is counted.
+    fn may_freeze(&mut self, graph: &Graph, wanted: &FixedBitSet, closure: &Closure, node: NodeId) -> bool {
+        if !wanted.contains(node.get()) {
+            return false;
+        }
+        match closure.reason(node) {
+            Some(reason) => {
+                *self.pinned.entry(reason).or_default() += size(graph, node);
+                false
+            }
+            None => true,
+        }
+    }
+}
+
+/// Size of a node in bytes, with the branch that ends it.
+pub fn size(graph: &Graph, node: NodeId) -> u64 {
+    u64::from(graph.node(node).size + graph.branch_len(node))
+}
+
+/// Whether code of a section may freeze: the linker script keeps other classes of code apart because they are freed,
+/// patched, or run where nothing may fault.
+pub fn holds_frozen_code(graph: &Graph, section: &Section) -> bool {
+    let flags = section.flags;
+    flags & u64::from(SHF_EXECINSTR) != 0
+        && section.group.is_none()
+        && graph.world.rule(&section.name, section.kind, flags) == Rule::Code
+        && layout::class(&graph.world, &section.name) == ".text"
+}
+
+/// Whether data of a section may freeze: it is constant, and is found by reference only.
+pub fn holds_frozen_data(graph: &Graph, section: &Section) -> bool {
+    let flags = section.flags;
+    let constant =
+        flags & u64::from(SHF_ALLOC) != 0 && flags & u64::from(SHF_WRITE | SHF_EXECINSTR | SHF_TLS) == 0;
+    constant
+        && section.kind == SHT_PROGBITS
+        && section.group.is_none()
+        && (&*section.name == ".rodata" || section.name.starts_with(".rodata."))
+        && graph.world.rule(&section.name, section.kind, flags) == Rule::Data
+}
+
+/// Whether code has a branch to code elsewhere that reaches only a few bytes.
+fn leaves_by_short_branch(graph: &Graph, nodes: &[NodeId]) -> bool {
+    let is_short = |class| matches!(class, RelocClass::Relative | RelocClass::Branch);
+    nodes.iter().any(|&node| {
+        graph.refs_of(node).iter().any(|reference| {
+            let to = graph.resolve_node(reference.target);
+            reference.width < FAR && is_short(reference.class) && to.is_none_or(|to| !nodes.contains(&to))
+        })
+    })
+}

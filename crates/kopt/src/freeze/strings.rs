@@ -1,0 +1,50 @@
+//! Merging equal strings among frozen data, which the linker does in sections that it may merge (SHF_MERGE).
+
+use std::collections::hash_map::Entry;
+
+use goblin::elf::section_header::{SHF_MERGE, SHF_STRINGS};
+use kcfg::graph::{Graph, SymbolPlace, Target};
+use kcfg::index::NodeId;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::report::PassReport;
+
+/// Of equal strings among these nodes, keeps the first and redirects the references to the others. Returns the nodes that
+/// are left.
+pub fn merge(graph: &mut Graph, nodes: &[NodeId], report: &mut PassReport) -> Vec<NodeId> {
+    // What has a name may be compared by its address.
+    let named = graph.symbols.iter().filter_map(|symbol| match symbol.place {
+        SymbolPlace::Node(node, _) => Some(node),
+        _ => None,
+    });
+    let glued = graph.nodes.iter().filter_map(|node| node.glued_to);
+    let apart: FxHashSet<NodeId> =
+        named.chain(glued).chain(graph.roots.iter().map(|root| root.node)).collect();
+    let mut first: FxHashMap<(u64, u32, &[u8]), NodeId> = FxHashMap::default();
+    let mut same: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+    let strings = u64::from(SHF_MERGE | SHF_STRINGS);
+    for &node in nodes {
+        let section = graph.section_of(node);
+        let is_string = section.flags & strings == strings && graph.refs_of(node).is_empty();
+        if !is_string || apart.contains(&node) || graph.node(node).glued_to.is_some() {
+            continue;
+        }
+        match first.entry((section.entsize, graph.node(node).align, graph.bytes_of(node))) {
+            Entry::Occupied(kept) => drop(same.insert(node, *kept.get())),
+            Entry::Vacant(entry) => drop(entry.insert(node)),
+        }
+    }
+    for id in graph.node_ids() {
+        for reference in graph.refs_of_mut(id) {
+            if let Target::Node(to) = reference.target
+                && let Some(&kept) = same.get(&to)
+            {
+                reference.target = Target::Node(kept);
+            }
+        }
+    }
+    for &node in same.keys() {
+        report.removed.remove(graph, node);
+    }
+    nodes.iter().copied().filter(|node| !same.contains_key(node)).collect()
+}

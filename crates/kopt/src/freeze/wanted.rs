@@ -1,0 +1,105 @@
+//! Finding the code and data in a graph that the plan wants to freeze.
+
+use fixedbitset::FixedBitSet;
+use kcfg::graph::{CodeName, Graph};
+use kplan::{Frozen, FrozenCode, FrozenData};
+use rustc_hash::FxHashMap;
+
+use crate::names::CodeNames;
+
+/// What the plan wants to freeze.
+pub struct Wanted {
+    /// The nodes of which it names every byte, as a set of bits.
+    pub nodes: FixedBitSet,
+    /// Functions and sections of the plan that the graph does not have.
+    pub unknown: Vec<String>,
+}
+
+impl Wanted {
+    /// Finds what a plan lists.
+    pub fn find(graph: &Graph, frozen: &Frozen) -> Wanted {
+        let mut wanted = Wanted { nodes: FixedBitSet::with_capacity(graph.nodes.len()), unknown: Vec::new() };
+        let names = CodeNames::of(graph);
+        for code in &frozen.code {
+            match names.find(&code.function) {
+                Some(named) => wanted.add_code(graph, code, &named),
+                None => wanted.unknown.push(code.function.to_string()),
+            }
+        }
+        let mut places: FxHashMap<_, usize> = FxHashMap::default();
+        for (place, data) in frozen.data.iter().enumerate() {
+            places.insert((data.object.as_str(), data.section.as_str(), data.nth), place);
+        }
+        let inputs = InputNames::of(graph);
+        let listed: Vec<Option<&FrozenData>> = (0..graph.inputs.len())
+            .map(|input| places.remove(&inputs.name(graph, input)).map(|place| &frozen.data[place]))
+            .collect();
+        let mut missing: Vec<usize> = places.into_values().collect();
+        missing.sort_unstable();
+        wanted.unknown.extend(missing.into_iter().map(|place| frozen.data[place].to_string()));
+        for id in graph.node_ids().filter(|&id| graph.chunk(id).is_some_and(|chunk| !chunk.code)) {
+            let Some(origin) = graph.node(id).origin() else { continue };
+            let size = graph.node(id).size;
+            let named = listed[origin.section.get()];
+            if named.is_some_and(|data| data.contains(origin.offset.into(), size.into())) {
+                wanted.nodes.insert(id.get());
+            }
+        }
+        wanted
+    }
+
+    /// Adds the parts of a function that are listed, given its symbol.
+    fn add_code(&mut self, graph: &Graph, code: &FrozenCode, named: &CodeName<'_>) {
+        let (node, inside) = (named.node, named.offset);
+        let Some(function) = graph.function_of(node) else {
+            // A chunk of code freezes if it is all of the function.
+            let size = graph.node(node).size;
+            if inside == 0 && named.symbol.size >= u64::from(size) && code.contains(0, size.into()) {
+                self.nodes.insert(node.get());
+            }
+            return;
+        };
+        let blocks = &graph.function(function).blocks;
+        if code.ranges.is_empty() && inside == 0 && graph.function(function).entry() == node {
+            self.nodes.extend(blocks.iter().map(|block| block.get()));
+            return;
+        }
+        let origin = graph.node(node).origin().or_else(|| graph.start_of(function));
+        let Some(start) = origin.map(|origin| origin.offset + inside) else { return };
+        for &id in blocks {
+            let Some(origin) = graph.node(id).origin() else { continue };
+            let Some(offset) = origin.offset.checked_sub(start) else { continue };
+            // The padding behind a function is not part of it.
+            let size = origin.size.min(graph.node(id).size + origin.branch_len);
+            if code.contains(offset.into(), size.into()) {
+                self.nodes.insert(id.get());
+            }
+        }
+    }
+}
+
+/// How plans name the input sections of a graph.
+pub struct InputNames {
+    /// For each input section, how many of its name and object come before it.
+    nth: Vec<u32>,
+}
+
+impl InputNames {
+    /// Counts the sections of a graph.
+    pub fn of(graph: &Graph) -> InputNames {
+        let mut counts: FxHashMap<(&str, &str), u32> = FxHashMap::default();
+        let nth = graph.inputs.iter().map(|input| {
+            let count = counts.entry((&input.object, &input.name)).or_default();
+            let nth = *count;
+            *count += 1;
+            nth
+        });
+        InputNames { nth: nth.collect() }
+    }
+
+    /// Object, name, and number among those of both, of an input section given by its index.
+    pub fn name<'g>(&self, graph: &'g Graph, input: usize) -> (&'g str, &'g str, u32) {
+        let section = &graph.inputs[input];
+        (&section.object, &section.name, self.nth[input])
+    }
+}
