@@ -5,11 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::headers::ElfFile;
 
-/// Bytes of addresses that one page table of an i386 kernel maps (without physical address extension).
-const MAPPED: u64 = 4 << 20;
-/// Bytes of a page table.
-const PAGE_TABLE: u64 = 4096;
-
 /// Names of the symbols of a kernel with frozen parts. Each has a size, in bytes, but for the last.
 pub const FROZEN_SYMBOLS: [&str; 4] =
     ["kshrink_frozen_text", "kshrink_frozen_data", "kshrink_packed", "kshrink_frozen_end"];
@@ -23,8 +18,6 @@ pub struct FrozenSizes {
     pub data: u64,
     /// Both in packed form, with all that decoding them takes but the decoder; part of the kernel's data.
     pub packed: u64,
-    /// The page tables of their addresses, which the kernel allocates at boot.
-    pub page_tables: u64,
 }
 
 impl FrozenSizes {
@@ -51,7 +44,6 @@ impl FrozenSizes {
             );
             return Err(file.damaged("symbols", problem));
         }
-        let page_tables = (end.div_ceil(MAPPED) - start / MAPPED) * PAGE_TABLE;
-        Ok(Some(FrozenSizes { text: text.st_size, data: data.st_size, packed: packed.st_size, page_tables }))
+        Ok(Some(FrozenSizes { text: text.st_size, data: data.st_size, packed: packed.st_size }))
     }
 }

@@ -25,7 +25,7 @@ enum Command {
     /// content to load, `compressed image` the same through gzip -9, `boot image` the bzImage,
     /// zImage or Image.gz that was built beside it. `footprint` is text + data, and `init
     /// footprint` adds the init sections. `frozen text` and `frozen data` take no memory until they
-    /// are used; their packed form, `packed`, and their page tables are part of `data`.
+    /// are used; their packed form, `packed`, is part of `data`.
     Size {
         /// The file that the others are compared with
         a: PathBuf,

@@ -32,8 +32,7 @@ pub struct SizeTable {
     pub path: PathBuf,
     /// Executable sections that stay after boot.
     pub text: u64,
-    /// Other sections that stay after boot: read-only, writable and zero-initialised; and the page tables of what is
-    /// frozen.
+    /// Other sections that stay after boot: read-only, writable and zero-initialised.
     pub data: u64,
     /// What is frozen, in a kernel with frozen parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +106,6 @@ impl SizeTable {
             // `Count` takes any number of bytes.
             let _ = compressed.write_all(content);
         }
-        table.data = table.data.saturating_add(table.frozen.map_or(0, |frozen| frozen.page_tables));
         table.compressed_image = compressed.finish().map_or(0, |count| count.0);
         table.footprint = table.text.saturating_add(table.data);
         let init_sizes = table.init_text.saturating_add(table.init_data);

@@ -4,6 +4,7 @@ mod arguments;
 mod bisect;
 mod blocks;
 mod explain;
+mod freeze;
 mod phases;
 mod relink;
 mod report;
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kcli::{Failure, Output, Progress, input_name, named_or_piped, read_plan};
+use kopt::Pass;
 use kplan::Plan;
 
 use arguments::{Arguments, Task};
@@ -34,7 +36,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let selected = arguments.passes(&plan);
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
-        Some(vmlinux) => RewriteInput::kernel(vmlinux)?,
+        Some(vmlinux) => RewriteInput::kernel(vmlinux, selected.contains(&Pass::Freeze))?,
         None => RewriteInput::objects(&arguments.objects, &arguments.entry)?,
     };
     if let RewriteInput::Kernel { build, .. } = &input {

@@ -10,6 +10,8 @@ use kelf::{InputFiles, KernelBuild, Machine, Program};
 use kopt::{Options, Pass, PassReport, rounds};
 use kplan::Plan;
 
+use crate::freeze;
+use crate::freeze::runtime::Runtime;
 use crate::phases::Phases;
 
 /// What is rewritten.
@@ -20,6 +22,8 @@ pub enum RewriteInput {
         build: KernelBuild,
         /// The files that its link takes.
         files: InputFiles,
+        /// If parts of it freeze, the address at which these have to end.
+        frozen_limit: Option<u32>,
     },
     /// A user program.
     Objects {
@@ -31,8 +35,8 @@ pub enum RewriteInput {
 }
 
 impl RewriteInput {
-    /// Finds and reads a kernel.
-    pub fn kernel(vmlinux: &Path) -> Result<RewriteInput, Failure> {
+    /// Finds and reads a kernel, of which parts freeze or not.
+    pub fn kernel(vmlinux: &Path, freezes: bool) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(of_elf)?;
         if build.machine != Machine::I386 {
             return Err(Failure::bad_input(format!(
@@ -49,7 +53,21 @@ impl RewriteInput {
             )));
         }
         let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
-        Ok(RewriteInput::Kernel { build, files })
+        if !freezes {
+            return Ok(RewriteInput::Kernel { build, files, frozen_limit: None });
+        }
+        freeze::supported::check(&build)?;
+        let runtime = Runtime::compile(&build)?;
+        let frozen_limit = Some(runtime.limit);
+        Ok(RewriteInput::Kernel { build, files: runtime.join(files), frozen_limit })
+    }
+
+    /// If parts of a kernel freeze, the address at which these have to end.
+    pub fn frozen_limit(&self) -> Option<u32> {
+        match self {
+            RewriteInput::Kernel { frozen_limit, .. } => *frozen_limit,
+            RewriteInput::Objects { .. } => None,
+        }
     }
 
     /// Reads the objects of a program.
