@@ -142,6 +142,16 @@ impl KernelTest<'_> {
         self.scenario("smp", Some(kernel), &["--cpus", "2"])
     }
 
+    /// The same, and a module that needs more than what `dummy.ko` imports.
+    pub fn modules(&mut self, kernel: &Kernel) -> Scenario {
+        self.scenario("modules", Some(kernel), &["--cpus", "2"])
+    }
+
+    /// The web server, and then what the kernel says of its memory and of what thawed.
+    pub fn frozen(&mut self) -> Scenario {
+        self.scenario("frozen", None, &[])
+    }
+
     /// stress-ng.
     pub fn stress(&mut self) -> Scenario {
         self.scenario("stress", None, &[])
@@ -178,6 +188,19 @@ impl KernelTest<'_> {
         let lines: Vec<&str> = console.lines().collect();
         let end = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n");
         panic!("{outcome}\n{comparison}\nThe end of {}:\n{end}", log.display());
+    }
+
+    /// Boots a kernel that has to complain of something, and returns what was said of that.
+    pub fn complains(&mut self, scenario: &Scenario, kernel: &Kernel, options: &[&str]) -> Outcome {
+        let (outcome, passed) = self.boot(scenario, &kernel.image, &kernel.name, options);
+        assert!(!passed, "the kernel has nothing to complain of: {outcome}");
+        outcome
+    }
+
+    /// What a kernel that was booted wrote on its console.
+    pub fn console(&self, kernel: &Kernel) -> String {
+        let log = self.chain.dir().join(format!("{}.log", kernel.name));
+        String::from_utf8_lossy(&fs::read(log).expect("a console's log")).replace('\r', "")
     }
 
     /// The outcome of a boot, and whether its verdict is PASS.

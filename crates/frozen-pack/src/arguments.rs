@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use frozen_pack::format::PAGE_SIZES;
 use frozen_pack::input::SECTIONS;
 
-/// Packs code and read-only data of a kernel, page by page
+/// Plans which code and read-only data of a kernel stay packed until they are used, and packs them page by page
 ///
 /// Every page can be decoded on its own, in few instructions, by the freestanding decoder in kdecomp-rt/. What the
 /// coder knows of i386 code makes it smaller than general coders do.
@@ -22,6 +22,41 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Add to a plan what of a kernel freezes
+    ///
+    /// Reads the plan from a pipe, with what ran in its section `coverage` (see `coverage --help`), and prints it with a
+    /// section `frozen` for `kshrink-spec`: code that did not run, and read-only data that no other code names. What must
+    /// be in memory anyway, because a page fault could not be handled without it, is pinned. A table on standard error
+    /// says why, and what that costs.
+    Plan {
+        /// The kernel, in the directory where it was built
+        vmlinux: PathBuf,
+
+        /// Freeze all that may freeze, whatever ran: to test that everything can come back
+        #[arg(long)]
+        everything: bool,
+
+        /// Do not freeze this function or variable; repeatable
+        #[arg(long, value_name = "SYMBOL")]
+        pin: Vec<String>,
+
+        /// Take this function for one that did not run; repeatable
+        #[arg(long, value_name = "SYMBOL", conflicts_with = "everything")]
+        assume_cold: Vec<String>,
+
+        /// Print no plan, but why this function or variable freezes or does not
+        #[arg(long, value_name = "SYMBOL")]
+        why: Option<String>,
+
+        /// Print no plan, but all code that is pinned: bytes, how many of them are cold, function, why; tabs between
+        #[arg(long, conflicts_with = "why")]
+        pinned: bool,
+
+        /// Write to FILE instead of standard output
+        #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
+        output: PathBuf,
+    },
+
     /// Print what coders make of the pages of a kernel
     ///
     /// Code and data are cut into pages, and each page is packed on its own. `total` and `ratio` count all that
@@ -134,6 +169,10 @@ fn number(text: &str) -> Option<usize> {
 
 const EXAMPLES: &str = "\
 Examples:
+  coverage qemu build/vmlinux trace | frozen-pack plan build/vmlinux | kshrink-spec build/vmlinux -o out
+      freeze what did not run
+  frozen-pack plan build/vmlinux --why kfree < plan.json
+      why a function freezes or does not
   frozen-pack bench vmlinux
       what each coder makes of .text and .rodata
   frozen-pack pack vmlinux --section .text,.rodata -o text.frozen

@@ -2,6 +2,7 @@
 //!
 //! From the outside in:
 //!
+//! - [`plan`]: what of a kernel is packed, and stays packed until it is used;
 //! - [`input`]: what of a file is to be packed;
 //! - [`pack`](mod@pack): models and tables that fit all pages, then every page; [`page`] is the way back;
 //! - [`format`](mod@format): the packed file;
@@ -20,6 +21,7 @@ pub mod format;
 pub mod input;
 pub mod pack;
 pub mod page;
+pub mod plan;
 pub mod symbols;
 
 /// What the decoder in `kdecomp-rt/` takes at most, in bytes: code for i386 and constants, `decode.c` compiled with

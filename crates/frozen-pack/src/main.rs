@@ -1,4 +1,4 @@
-//! `frozen-pack`: packs code and read-only data of a kernel, page by page.
+//! `frozen-pack`: plans what of a kernel stays packed until it is used, and packs code and read-only data page by page.
 
 mod arguments;
 
@@ -6,17 +6,31 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use fixedbitset::FixedBitSet;
 use frozen_pack::bench;
 use frozen_pack::format::Packed;
 use frozen_pack::input;
 use frozen_pack::pack::{Piece, pack};
-use kcli::{Failure, Output, Progress, human, read_input};
+use frozen_pack::plan::cold::Cold;
+use frozen_pack::plan::table::Summary;
+use frozen_pack::plan::{self, Plan, kernel, why};
+use kcfg::graph::Graph;
+use kcli::{Failure, Output, Progress, human, is_piped_stdin, read_input, read_piped_plan};
+use kopt::freeze::closure::Closure;
 
 use arguments::{Arguments, Command, Format};
 
 fn main() -> ExitCode {
     kcli::with_arguments(|arguments: Arguments| {
         kcli::main("frozen-pack", || match &arguments.command {
+            Command::Plan { vmlinux, everything, pin, assume_cold, why, pinned, output } => {
+                let wishes = Wishes { everything: *everything, pin, assume_cold };
+                let question = match why {
+                    Some(symbol) => Some(Question::Why(symbol)),
+                    None => pinned.then_some(Question::Pinned),
+                };
+                add_plan(vmlinux, &wishes, question, output)
+            }
             Command::Bench { vmlinux, pages, section, format } => {
                 print_bench(&sections(vmlinux, section)?, pages.page_size, *format)
             }
@@ -33,6 +47,95 @@ fn main() -> ExitCode {
             Command::Unpack { file, page, output } => unpack(file, *page, output),
         })
     })
+}
+
+/// What the user wants beside what ran.
+struct Wishes<'a> {
+    everything: bool,
+    pin: &'a [String],
+    assume_cold: &'a [String],
+}
+
+/// What the user wants to know instead of a plan.
+enum Question<'a> {
+    Why(&'a str),
+    Pinned,
+}
+
+fn add_plan(
+    vmlinux: &Path,
+    wishes: &Wishes<'_>,
+    question: Option<Question<'_>>,
+    output: &Path,
+) -> Result<(), Failure> {
+    let mut document = if is_piped_stdin() { read_piped_plan()? } else { Default::default() };
+    let progress = Progress::spinner("reading");
+    let frozen = kernel::with_graph(vmlinux, &document, |graph| {
+        let plan = plan_of(graph, &document, vmlinux, wishes)?;
+        drop(progress);
+        let text = match question {
+            None => {
+                eprint!("{}", Summary::of(&plan));
+                return Ok(Some(plan.frozen()));
+            }
+            Some(Question::Why(symbol)) => {
+                why::explain(&plan, symbol).ok_or_else(|| no_symbol(vmlinux, symbol))?
+            }
+            Some(Question::Pinned) => why::pinned(&plan),
+        };
+        let mut out = Output::create(output)?;
+        out.write_all(text.as_bytes())?;
+        out.commit()?;
+        Ok(None)
+    })?;
+    if frozen.is_none() {
+        return Ok(());
+    }
+    document.frozen = frozen;
+    let mut out = Output::create(output)?;
+    document.write(&mut out)?;
+    Ok(out.commit()?)
+}
+
+/// Decides what freezes in a graph.
+fn plan_of<'g>(
+    graph: &'g Graph,
+    document: &kplan::Plan,
+    vmlinux: &Path,
+    wishes: &Wishes<'_>,
+) -> Result<Plan<'g>, Failure> {
+    let named = |symbols: &[String]| -> Result<FixedBitSet, Failure> {
+        let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
+        for symbol in symbols {
+            let found = plan::nodes_of(graph, symbol);
+            if found.is_empty() {
+                return Err(no_symbol(vmlinux, symbol));
+            }
+            nodes.extend(found.into_iter().map(|node| node.get()));
+        }
+        Ok(nodes)
+    };
+    let closure = Closure::of(graph)
+        .map_err(|unmatched| Failure::bad_input(format!("{}: {unmatched}", vmlinux.display())))?;
+    let cold = match &document.coverage {
+        _ if wishes.everything => Cold::everything(graph),
+        Some(coverage) => Cold::by_coverage(graph, coverage, &named(wishes.assume_cold)?)
+            .map_err(|other| Failure::bad_input(format!("{}: {other}", vmlinux.display())))?,
+        None => {
+            return Err(Failure::bad_input(
+                "the plan on standard input has no section `coverage`, which says what ran; make one with coverage, or \
+                 freeze all that may freeze with --everything",
+            ));
+        }
+    };
+    Ok(Plan::new(graph, cold, closure, named(wishes.pin)?))
+}
+
+fn no_symbol(vmlinux: &Path, symbol: &str) -> Failure {
+    Failure::bad_input(format!(
+        "{}: it defines no symbol `{symbol}`; expected the name of a function or variable, as in System.map",
+        vmlinux.display()
+    ))
 }
 
 fn sections(path: &Path, names: &[String]) -> Result<Vec<Piece>, Failure> {

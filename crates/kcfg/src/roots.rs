@@ -17,13 +17,15 @@ pub struct Roots {
 
 impl Roots {
     /// The roots of a kernel: symbols in the linker script, and the undefined symbols of the objects that the final link
-    /// adds, which with loadable modules are all exports.
+    /// adds. One of these, with loadable modules, holds the table of all that is exported (`.vmlinux.export.o`).
     pub fn of_kernel(script: &LinkerScript, program: &Program<'_>) -> Roots {
         let script = script.words().map(|word| (word.to_owned(), RootReason::LinkerScript));
-        let beside = program.beside.iter().flat_map(|object| &object.symbols);
-        let beside = beside
-            .filter(|symbol| symbol.place == Place::Undefined)
-            .map(|symbol| (symbol.name.to_owned(), RootReason::LinkedBeside));
+        let beside = program.beside.iter().flat_map(|object| {
+            let exports = object.sections.iter().any(|section| section.name.starts_with("___ksymtab"));
+            let reason = if exports { RootReason::Exported } else { RootReason::LinkedBeside };
+            let undefined = object.symbols.iter().filter(|symbol| symbol.place == Place::Undefined);
+            undefined.map(move |symbol| (symbol.name.to_owned(), reason))
+        });
         Roots { names: script.chain(beside).collect() }
     }
 

@@ -56,13 +56,13 @@ pub enum Rule {
 pub enum RootReason {
     /// The linker script names the symbol (`ENTRY`, `ASSERT`, an expression).
     LinkerScript,
-    /// An object that the final link adds names the symbol; with loadable modules, every export is one.
+    /// An object that the final link adds names the symbol.
     LinkedBeside,
     /// Symbols of the linker script bound the section, and a loop walks it.
     LinkerTable,
     /// It is not loaded with the program (`.comment`).
     NotLoaded,
-    /// A loadable module may need it.
+    /// It is exported: a loadable module may need it.
     Exported,
     /// The entry point that the user named.
     Entry,

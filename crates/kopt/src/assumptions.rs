@@ -12,7 +12,7 @@ use kcfg::graph::{Graph, Life, Terminator};
 use kcfg::special::{RootReason, World, is_retpoline};
 use serde::Serialize;
 
-use crate::PassReport;
+use crate::{PassReport, exports};
 
 /// Something that a removal depends on and that the objects do not prove.
 #[derive(Debug, Serialize)]
@@ -32,7 +32,9 @@ pub struct Assumption {
 
 /// The assumptions that a run depended on: none if its passes removed and redirected nothing.
 pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
-    let removes = |report: &PassReport| report.removed != Default::default() || report.redirected > 0;
+    let removes = |report: &PassReport| {
+        report.removed != Default::default() || report.redirected > 0 || freezes(report)
+    };
     if !reports.iter().any(removes) {
         return Vec::new();
     }
@@ -230,6 +232,18 @@ pub const ALL: &[Assumption] = &[
         },
     },
     Assumption {
+        name: "names-that-are-looked-up-are-strings",
+        says: "What the kernel or a module looks up by name among what is exported stands in its data as a string that ends \
+               with a zero byte, or among the type ids for BPF programs.",
+        applied_in: "crates/kopt/src/exports.rs",
+        guards: &["crates/kopt/tests/filetests/main.rs: exports"],
+        applies: |_, reports| {
+            reports
+                .iter()
+                .any(|report| report.pass == "exports" && report.counts.contains_key(exports::REMOVED))
+        },
+    },
+    Assumption {
         name: "compared-indices-stay",
         says: "An index that was compared in memory has the same value when it is loaded from there.",
         applied_in: "crates/kcfg/src/lift/bounds.rs",
@@ -265,7 +279,33 @@ pub const ALL: &[Assumption] = &[
         guards: &[WEB_KERNEL],
         applies: |_, reports| redirects_calls(reports),
     },
+    Assumption {
+        name: "roots-of-the-closure-are-listed",
+        says: "What runs before a frozen page can come back, or while one does, is what is listed by name for Linux 6.1 \
+               and 6.12, what that calls, and what the pointers lead to in the data that it means.",
+        applied_in: "crates/kopt/src/freeze/marks.rs",
+        guards: &[FREEZE],
+        applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
+    },
+    Assumption {
+        name: "panics-do-not-return-to-the-allocator",
+        says: "Code that holds a lock of the page allocator, or runs before anything can thaw, goes on to reclaim, sleep, \
+               wake or panic only where that lock is not held or the kernel stops.",
+        applied_in: "crates/kopt/src/freeze/marks.rs",
+        guards: &[FREEZE],
+        applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
+    },
+    Assumption {
+        name: "physical-addresses-are-asked-for",
+        says: "Constant data is used by its physical address only if it is aligned to a page, named with an offset that \
+               leads out of it, or named by a function that calls one of those that take a buffer for a device.",
+        applied_in: "crates/kopt/src/freeze/closure.rs",
+        guards: &[FREEZE],
+        applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
+    },
 ];
+
+const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
 
 const DATA_CUTS: &str =
     "crates/kopt/tests/data_cuts/main.rs: references_mean_the_variables_that_the_compiler_meant";
@@ -288,6 +328,12 @@ fn has_sites(graph: &Graph) -> bool {
 /// Whether the terminator of some block satisfies `so`.
 fn ends(graph: &Graph, so: impl Fn(&Terminator) -> bool) -> bool {
     graph.node_ids().any(|node| graph.block(node).is_some_and(|block| so(&block.end)))
+}
+
+/// Whether a pass has frozen anything.
+fn freezes(report: &PassReport) -> bool {
+    let frozen = report.counts.iter().filter(|(what, _)| what.ends_with("bytes frozen"));
+    report.pass == "freeze" && frozen.map(|(_, &bytes)| bytes).sum::<u64>() > 0
 }
 
 fn redirects_calls(reports: &[PassReport]) -> bool {

@@ -9,10 +9,11 @@ What they cannot prove to be removable they keep, and list in [`PassReport::kept
 pub mod assumptions;
 pub mod exercise;
 pub mod explain;
+pub mod exports;
 pub mod freeze;
 pub mod instrument;
 pub mod layout;
-mod names;
+pub mod names;
 pub mod reach;
 pub mod report;
 pub mod rounds;
@@ -30,6 +31,8 @@ pub use report::{Kept, PassReport, Removed};
 /// A pass by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
+    /// [`exports`]
+    Exports,
     /// [`syscalls`]
     Syscalls,
     /// [`reach`]
@@ -55,12 +58,20 @@ pub struct Options {
 
 impl Pass {
     /// Every pass, in the order in which they are useful.
-    pub const ALL: &[Pass] =
-        &[Pass::Syscalls, Pass::Reach, Pass::Instrument, Pass::Exercise, Pass::Freeze, Pass::Layout];
+    pub const ALL: &[Pass] = &[
+        Pass::Exports,
+        Pass::Syscalls,
+        Pass::Reach,
+        Pass::Instrument,
+        Pass::Exercise,
+        Pass::Freeze,
+        Pass::Layout,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Pass::Exports => "exports",
             Pass::Syscalls => "syscalls",
             Pass::Reach => "reach",
             Pass::Layout => "layout",
@@ -73,7 +84,7 @@ impl Pass {
     /// Whether it removes code or data, or references to them.
     pub fn removes(self) -> bool {
         match self {
-            Pass::Syscalls | Pass::Reach => true,
+            Pass::Exports | Pass::Syscalls | Pass::Reach => true,
             Pass::Instrument | Pass::Exercise | Pass::Freeze | Pass::Layout => false,
         }
     }
@@ -81,6 +92,7 @@ impl Pass {
     /// Runs it.
     pub fn run(self, graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
         match self {
+            Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Reach => reach::run(graph),
             Pass::Layout => layout::run(graph, plan),

@@ -5,7 +5,7 @@ use kplan::FunctionName;
 use rustc_hash::FxHashMap;
 
 /// The symbols of code of a graph, by the names that plans use.
-pub(crate) struct CodeNames<'g> {
+pub struct CodeNames<'g> {
     by_name: FxHashMap<(&'g str, Option<&'g str>, u32), CodeName<'g>>,
 }
 

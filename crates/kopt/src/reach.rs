@@ -66,21 +66,30 @@ pub fn reachable(graph: &Graph) -> FixedBitSet {
 /// The nodes that are reachable from a root along these edges.
 fn reachable_by(graph: &Graph, edges: &Edges<'_>) -> FixedBitSet {
     let mut reachable = FixedBitSet::with_capacity(graph.nodes.len());
-    let mut worklist: Vec<NodeId> = Vec::new();
-    for root in &graph.roots {
-        if graph.node(root.node).live && !reachable.put(root.node.get()) {
-            worklist.push(root.node);
-        }
-    }
-    while let Some(node) = worklist.pop() {
+    add_reachable(graph, edges, graph.roots.iter().map(|root| root.node), &mut reachable);
+    reachable
+}
+
+/// Adds what is reachable from these nodes along these edges to a set, and returns what was not in it before.
+pub(crate) fn add_reachable(
+    graph: &Graph,
+    edges: &Edges<'_>,
+    from: impl IntoIterator<Item = NodeId>,
+    reachable: &mut FixedBitSet,
+) -> Vec<NodeId> {
+    let mut is_new = |node: NodeId| graph.node(node).live && !reachable.put(node.get());
+    let mut added: Vec<NodeId> = from.into_iter().filter(|&node| is_new(node)).collect();
+    // What was added is the worklist, too.
+    let mut next = 0;
+    while let Some(&node) = added.get(next) {
+        next += 1;
         edges.for_each(node, |edge| {
             if let Destination::Node(to) = edge.to
-                && graph.node(to).live
-                && !reachable.put(to.get())
+                && is_new(to)
             {
-                worklist.push(to);
+                added.push(to);
             }
         });
     }
-    reachable
+    added
 }

@@ -24,6 +24,7 @@ decides what is *removed* from a kernel, and a misspelt field must not be read a
 - [`BlockMap`]: a document of its own, which names the code of a rewritten kernel in the same terms;
 - [`Order`]: the section `order`;
 - [`Frozen`]: the section `frozen`;
+- [`Exports`]: the section `exports`;
 - [`FunctionName`]: how sections name a function of the kernel;
 - [`implicit_calls`]: the system calls that no scan of a program can see, because the kernel and its
   vDSO make them on the program's behalf. Whoever removes system calls keeps these too.
@@ -46,6 +47,7 @@ mod blocks;
 mod call;
 mod coverage;
 mod document;
+mod exports;
 mod formatter;
 mod frozen;
 mod function;
@@ -58,6 +60,7 @@ pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Run};
 pub use document::Error;
+pub use exports::{Exports, Module};
 pub use frozen::{Frozen, FrozenCode, FrozenData, Mechanism};
 pub use function::FunctionName;
 pub use implicit::{ImplicitCall, implicit_calls};

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::coverage::Coverage;
 use crate::document::{Document, Error, SCHEMA_FIELD};
+use crate::exports::Exports;
 use crate::frozen::Frozen;
 use crate::order::Order;
 use crate::syscalls::Syscalls;
@@ -21,6 +22,7 @@ const SYSCALLS_FIELD: &str = "syscalls";
 const COVERAGE_FIELD: &str = "coverage";
 const ORDER_FIELD: &str = "order";
 const FROZEN_FIELD: &str = "frozen";
+const EXPORTS_FIELD: &str = "exports";
 
 const DOCUMENT: Document = Document { what: "a plan", schema: SCHEMA };
 
@@ -35,6 +37,8 @@ pub struct Plan {
     pub order: Option<Order>,
     /// What is kept compressed until it is used, if that was decided.
     pub frozen: Option<Frozen>,
+    /// Which loadable modules ship with the kernel, if that was said.
+    pub exports: Option<Exports>,
     /// The other sections, as they came and in their order.
     pub other: Map<String, Value>,
 }
@@ -94,6 +98,9 @@ impl Serialize for Plan {
         if let Some(frozen) = &self.frozen {
             map.serialize_entry(FROZEN_FIELD, frozen)?;
         }
+        if let Some(exports) = &self.exports {
+            map.serialize_entry(EXPORTS_FIELD, exports)?;
+        }
         for (key, value) in &self.other {
             map.serialize_entry(key, value)?;
         }
@@ -135,6 +142,10 @@ impl<'de> Deserialize<'de> for Plan {
                             return Err(de::Error::duplicate_field(FROZEN_FIELD));
                         }
                         FROZEN_FIELD => plan.frozen = Some(map.next_value()?),
+                        EXPORTS_FIELD if plan.exports.is_some() => {
+                            return Err(de::Error::duplicate_field(EXPORTS_FIELD));
+                        }
+                        EXPORTS_FIELD => plan.exports = Some(map.next_value()?),
                         _ => drop(plan.other.insert(key, map.next_value()?)),
                     }
                 }

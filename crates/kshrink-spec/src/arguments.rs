@@ -19,6 +19,8 @@ use kplan::Plan;
 Examples:
   syscall-scan busybox | kshrink-spec build/vmlinux -o out
       remove the system calls that BusyBox cannot make, and whatever is unreachable then
+  syscall-scan busybox | kshrink-spec build/vmlinux --modules rootfs/lib/modules -o out
+      and all that only modules could use which do not ship
   kshrink-spec build/vmlinux --passes none -o out
       change nothing: the proof that reading and writing are faithful
   coverage qemu build/vmlinux trace | reorder --vmlinux build/vmlinux -g block | kshrink-spec build/vmlinux -o out
@@ -70,10 +72,15 @@ pub struct Arguments {
     #[arg(long, value_name = "COMMAND", group = "task", conflicts_with = "strict")]
     pub bisect: Option<String>,
 
-    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach, and layout where
-    /// the plan has an order]
+    /// The loadable modules that ship with the kernel (.ko, also compressed), in this directory and below it: only what
+    /// they use stays exported
+    #[arg(long, value_name = "DIR", conflicts_with = "objects")]
+    pub modules: Option<PathBuf>,
+
+    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach, exports before them
+    /// where modules are listed, and layout where the plan has an order]
     ///
-    /// syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
+    /// exports removes the exports that no module of --modules uses; syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
     /// instrument makes every block record that it ran, for `coverage kcore`; layout puts code in the order that
     /// `reorder` decided; freeze puts code and data that the plan has under `frozen` into sections of their own. Passes that
     /// remove go first. exercise edits everything and changes nothing, to test kshrink.
@@ -132,12 +139,22 @@ impl Arguments {
     }
 
     /// The passes to run.
-    pub fn passes(&self, plan: &Plan) -> Vec<Pass> {
+    ///
+    /// # Errors
+    /// Bad input if modules are named that no pass asks for.
+    pub fn passes(&self, plan: &Plan) -> Result<Vec<Pass>, Failure> {
         match &self.passes {
-            Some(PassList(passes)) => passes.clone(),
+            Some(PassList(passes)) if self.modules.is_some() && !passes.contains(&Pass::Exports) => {
+                Err(Failure::bad_input(
+                    "--modules is for the pass exports; add it to --passes, or leave out one of both",
+                ))
+            }
+            Some(PassList(passes)) => Ok(passes.clone()),
             None => {
+                let exports = plan.exports.is_some() || self.modules.is_some();
+                let exports = exports.then_some(Pass::Exports);
                 let layout = plan.order.is_some().then_some(Pass::Layout);
-                [Pass::Syscalls, Pass::Reach].into_iter().chain(layout).collect()
+                Ok(exports.into_iter().chain([Pass::Syscalls, Pass::Reach]).chain(layout).collect())
             }
         }
     }

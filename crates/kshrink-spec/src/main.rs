@@ -5,6 +5,7 @@ mod bisect;
 mod blocks;
 mod explain;
 mod freeze;
+mod modules;
 mod phases;
 mod relink;
 mod report;
@@ -20,6 +21,7 @@ use kplan::Plan;
 
 use arguments::{Arguments, Task};
 use bisect::Bisection;
+use modules::Modules;
 use phases::Phases;
 use rewrite::RewriteInput;
 use write::Writer;
@@ -32,8 +34,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
     let plan_path = named_or_piped(arguments.plan.as_deref());
     // An empty pipe, which a command that failed leaves, is bad input.
-    let plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
-    let selected = arguments.passes(&plan);
+    let mut plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
+    let selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
         Some(vmlinux) => RewriteInput::kernel(vmlinux, selected.contains(&Pass::Freeze))?,
@@ -46,7 +48,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Task::Explain(_) | Task::Bisect(_) => {}
         }
     }
+    let modules = match (&arguments.modules, &input) {
+        (Some(dir), RewriteInput::Kernel { build, .. }) => Some(Modules::read(dir, build)?),
+        _ => None,
+    };
     let program = input.link()?;
+    if let Some(modules) = modules {
+        plan.exports = Some(modules.exports(&program)?);
+    }
     check_plan(&plan, plan_path, &input)?;
     if let Task::Bisect(command) = task {
         drop(phases);

@@ -121,6 +121,42 @@ pub fn kernels(dir: &Path) {
     replace("truncated-object/kernel/fork.o", &object[..object.len() / 2]);
     replace("foreign-object/kernel/fork.o", &read(dir, "x86_64.o"));
     remove("no-script/arch/x86/kernel/vmlinux.lds");
+
+    symlink(recipe("kernels/build.sh", &["websmp-i386"]), dir.join("modular")).expect("a link");
+    modules(dir);
+}
+
+/// Directories of modules, each with one file in it.
+fn modules(dir: &Path) {
+    let compile = |name: &str, machine: &str, source: &str| {
+        fs::create_dir_all(dir.join(name).parent().expect("a directory")).expect("directories");
+        let flags = ["-Os", "-fno-pie", "-xc", "-", "-c", "-o"];
+        let compiler = if machine == "-m64" { "gcc" } else { "i686-linux-gnu-gcc" };
+        Run::new(compiler).dir(dir).arg(machine).args(flags).arg(name).stdin(source).succeed();
+    };
+    let module = "__attribute__((section(\".gnu.linkonce.this_module\"))) char module[8];";
+    compile("modules/good/kernel/a.ko", "-m32", module);
+    compile("modules/x86_64/a.ko", "-m64", module);
+    compile("modules/object/a.ko", "-m32", "int data;");
+    compile(
+        "modules/imports/kernel/a.ko",
+        "-m32",
+        &format!("{module} int absent(void); int f(void) {{ return absent(); }}"),
+    );
+    let good = read(dir, "modules/good/kernel/a.ko");
+    let files: [(&str, &[u8]); 6] = [
+        ("none/a.ko.bz2", &good),
+        ("text/a.ko", b"not an ELF file\n"),
+        ("truncated/a.ko", &good[..good.len() / 2]),
+        ("gz/a.ko.gz", &good),
+        ("xz/a.ko.xz", &good),
+        ("zst/a.ko.zst", &good),
+    ];
+    for (name, bytes) in files {
+        let path = dir.join("modules").join(name);
+        fs::create_dir(path.parent().expect("a directory")).expect("a directory");
+        fs::write(path, bytes).expect("a module");
+    }
 }
 
 /// The file with every field of its header in the other order of bytes.

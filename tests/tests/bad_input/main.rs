@@ -155,6 +155,11 @@ const USAGE: &[Row] = &[
     ("kshrink-spec --objects good.o helper.o --entry main", BAD, &["--emit-object", "-o"]),
     ("kshrink-spec --objects good.o helper.o --entry main -o out", BAD, &["--emit-object"]),
     ("kshrink-spec -o out", BAD, &["VMLINUX"]),
+    (
+        "kshrink-spec --objects good.o --entry main --modules directory --emit-object out.o",
+        BAD,
+        &["--modules"],
+    ),
     ("kcfg program --dot --summary", BAD, &["--dot", "--summary"]),
     ("kelf weigh program", BAD, &["weigh"]),
     ("kelf size", BAD, &["<A>"]),
@@ -213,6 +218,39 @@ const KERNELS: &[Row] = &[
     ),
     ("kshrink-spec victim/vmlinux --emit-object victim/vmlinux.a", BAD, &["vmlinux.a", "never written to"]),
     ("kshrink-spec build/vmlinux --emit-object directory", FAILED, &["directory"]),
+    ("kshrink-spec build/vmlinux --modules absent -o out", FAILED, &["absent", "No such file"]),
+    ("kshrink-spec build/vmlinux --modules text -o out", FAILED, &["text", "Not a directory"]),
+    (
+        "kshrink-spec build/vmlinux --modules modules/none -o out",
+        BAD,
+        &["modules/none:", "no module", "*.ko"],
+    ),
+    ("kshrink-spec build/vmlinux --modules modules/text -o out", BAD, &["text/a.ko:", "not an ELF file"]),
+    ("kshrink-spec build/vmlinux --modules modules/truncated -o out", BAD, &["truncated/a.ko:", "damaged"]),
+    ("kshrink-spec build/vmlinux --modules modules/object -o out", BAD, &["object/a.ko:", "no module"]),
+    (
+        "kshrink-spec build/vmlinux --modules modules/x86_64 -o out",
+        BAD,
+        &["x86_64/a.ko:", "for x86_64", "i386"],
+    ),
+    ("kshrink-spec build/vmlinux --modules modules/gz -o out", BAD, &["gz/a.ko.gz:", "decompressed"]),
+    ("kshrink-spec build/vmlinux --modules modules/xz -o out", BAD, &["xz/a.ko.xz:", "decompressed"]),
+    ("kshrink-spec build/vmlinux --modules modules/zst -o out", BAD, &["zst/a.ko.zst:", "decompressed"]),
+    (
+        "kshrink-spec build/vmlinux --modules modules/good -o out",
+        BAD,
+        &["build/vmlinux:", "CONFIG_MODULES", "--modules"],
+    ),
+    (
+        "kshrink-spec modular/vmlinux --modules modules/imports -o out",
+        BAD,
+        &["modules/imports/kernel/a.ko:", "`absent`", "built with this kernel"],
+    ),
+    (
+        "kshrink-spec modular/vmlinux --modules modules/good --passes reach -o out",
+        BAD,
+        &["--modules", "exports", "--passes"],
+    ),
     // A build that fails: its own last words follow.
     ("kshrink-spec build/vmlinux --make LD=false -o out", FAILED, &["relinking", "failed"]),
 ];

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use kshrink_tests::{Chain, KernelTest, Rewritten, Run, same_bytes};
 
+/// Passes for a kernel whose modules are listed.
+const WITH_MODULES: &str = "exports,syscalls,reach";
+
 #[test]
 fn a_rewritten_kernel_rewrites_to_itself() {
     KernelTest::check("a_rewritten_kernel_rewrites_to_itself", |test| {
@@ -16,6 +19,9 @@ fn a_rewritten_kernel_rewrites_to_itself() {
             for passes in ["none", "syscalls,reach"] {
                 rewrite_twice(test.chain, &kernel.build, name, passes);
             }
+            if name == "websmp-i386" {
+                rewrite_twice(test.chain, &kernel.build, name, WITH_MODULES);
+            }
         }
     });
 }
@@ -23,10 +29,12 @@ fn a_rewritten_kernel_rewrites_to_itself() {
 fn rewrite_twice(chain: &mut Chain, build: &Path, name: &str, passes: &str) {
     let copy = format!("{name}-{passes}");
     let (first, second) = (format!("{copy}-1.o"), format!("{copy}-2.o"));
-    let once = emit(chain, &build.join("vmlinux"), passes, &first);
+    let modules = build.join("drivers/net");
+    let modules = (passes == WITH_MODULES).then_some(&*modules);
+    let once = emit(chain, &build.join("vmlinux"), passes, modules, &first);
     copy_with(chain, build, &copy, &first);
     let vmlinux = chain.dir().join(&copy).join("vmlinux");
-    let twice = emit(chain, &vmlinux, passes, &second);
+    let twice = emit(chain, &vmlinux, passes, modules, &second);
     // An object of which nothing is taken apart stays as it is, too.
     let carried = |rewritten: &Rewritten| rewritten.opaque.values().sum::<usize>();
     assert_eq!(carried(&once), carried(&twice), "{copy}: {once:?}, then {twice:?}");
@@ -37,8 +45,9 @@ fn rewrite_twice(chain: &mut Chain, build: &Path, name: &str, passes: &str) {
     same.unwrap_or_else(|difference| panic!("{difference}"));
 }
 
-fn emit(chain: &mut Chain, vmlinux: &Path, passes: &str, object: &str) -> Rewritten {
+fn emit(chain: &mut Chain, vmlinux: &Path, passes: &str, modules: Option<&Path>, object: &str) -> Rewritten {
     let run = Run::kshrink("kshrink-spec").arg(vmlinux).args(["--plan", "plan.json", "--passes", passes]);
+    let run = if let Some(modules) = modules { run.arg("--modules").arg(modules) } else { run };
     Rewritten::parse(&chain.succeed(run.args(["--emit-object", object])).stderr)
 }
 

@@ -5,6 +5,7 @@
 
 mod again;
 mod counters;
+mod frozen;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -125,6 +126,23 @@ fn modules_and_run_time_patching(test: &mut KernelTest<'_>, kernel: &str) {
         let rewritten = test.rewritten(&kernel, passes, "", &["--passes", passes]);
         test.passes(&scenario, &rewritten.kernel, &[]);
     }
+}
+
+/// Only what `dummy.ko` uses is exported: it is loaded, and another module is refused by the name of what it lacks.
+#[test]
+fn smp_kernel_that_exports_what_its_modules_use() {
+    KernelTest::check("smp_kernel_that_exports_what_its_modules_use", |test| {
+        let kernel = test.kernel("websmp-i386");
+        // As they are installed, compressed.
+        let module = kernel.build.join("drivers/net/dummy.ko");
+        test.chain.succeed(Run::new("install").arg("-D").arg(module).arg("lib/modules/kernel/dummy.ko"));
+        test.chain.succeed(Run::new("xz").args(["--check=crc32", "lib/modules/kernel/dummy.ko"]));
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &["--modules", "lib/modules"]);
+        assert!(small.cut("footprint") >= 10.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
+        assert!(small.assumptions().contains(&"names-that-are-looked-up-are-strings"));
+        let scenario = test.modules(&kernel);
+        test.passes(&scenario, &small.kernel, &[]);
+    });
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Any bytes as an object, or as an archive of objects that are linked: they are read, lifted, cut down and written again, or refused with an error; and what is
-//! written can be read.
+//! Any bytes as an object, or as an archive of objects that are linked: they are read, lifted, cut down, changed in every
+//! way that a pass may and written again, or refused with an error. After every step the graph's invariants hold, and
+//! what is written can be read.
 //!
 //! docs/objects.md has the command, the objects to begin with, and the last run.
 
@@ -14,6 +15,8 @@ use kcfg::lower::{Relax, lower};
 use kcfg::summary::Summary;
 use kelf::archive::{Archive, MemberContent, is_archive};
 use kelf::{Definition, InputFiles, Object, Program};
+use kopt::{Options, Pass, rounds};
+use kplan::Plan;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let files = InputFiles::of_bytes(objects(bytes));
@@ -45,18 +48,20 @@ fn whole(program: &Program<'_>) -> Result<(), lift::Error> {
     Ok(())
 }
 
-/// As `kshrink-spec --objects --passes reach` does, entered by the first symbol that is defined.
+/// As `kshrink-spec --objects --passes reach,exercise --verify` does, entered by the first symbol that is defined.
+///
+/// # Panics
+/// If a step breaks an invariant of the graph.
 fn reachable(program: &Program<'_>) -> Result<(), lift::Error> {
     let defined = program.globals().find(|(_, _, global)| matches!(global.definition, Definition::In(..)));
     let Some((_, entry, _)) = defined else { return Ok(()) };
-    let mut lifter = Lifter::of_objects(program, &[entry.to_owned()])?;
-    let mut graph = lifter.graph()?;
-    kopt::reach::run(&mut graph);
-    if lifter.refine(&graph) {
-        graph = lifter.graph()?;
-        kopt::reach::run(&mut graph);
+    let lifter = Lifter::of_objects(program, &[entry.to_owned()])?;
+    let options = Options { verify: true, ..Options::default() };
+    match rounds::run(lifter, &Plan::default(), &[Pass::Reach, Pass::Exercise], options, |_| {}) {
+        Ok((graph, _)) => write(&graph, Relax::Shortest),
+        Err(rounds::Error::Lift(error)) => return Err(error),
+        Err(broken) => panic!("{broken}"),
     }
-    write(&graph, Relax::Shortest);
     Ok(())
 }
 

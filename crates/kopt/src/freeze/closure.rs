@@ -21,6 +21,7 @@ use kelf::RelocClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::marks::{MARKS, Mark, PHYSICAL, Reach, STOPS, What};
+use super::variables::{Part, Variables};
 
 /// How far data is followed that pinned code refers to: to what a table of pointers names, and to what these name.
 const DATA_DEPTH: u8 = 2;
@@ -129,6 +130,8 @@ impl Closure {
             worklist: VecDeque::new(),
             cuts: FxHashSet::default(),
             stops: FxHashSet::default(),
+            variables: Variables::of(graph),
+            parts: FxHashSet::default(),
         };
         search.pin_places();
         if matches!(graph.world, World::Kernel(_)) {
@@ -158,12 +161,15 @@ struct Search<'g> {
     graph: &'g Graph,
     edges: Edges<'g>,
     pins: Vec<Option<Pin>>,
-    /// Code whose edges are to be followed.
-    worklist: VecDeque<NodeId>,
+    /// Code whose edges are to be followed, and what for.
+    worklist: VecDeque<(NodeId, Reason)>,
     /// Blocks behind which a root ends ([`Reach::UpTo`]).
     cuts: FxHashSet<NodeId>,
     /// Functions that are not followed into.
     stops: FxHashSet<NodeId>,
+    variables: Variables<'g>,
+    /// Data that has been followed.
+    parts: FxHashSet<Part>,
 }
 
 impl Search<'_> {
@@ -192,7 +198,9 @@ impl Search<'_> {
                 self.pin(id, Reason::Patched, None);
             }
         }
-        for opaque in graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN) {
+        for opaque in
+            graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN && is_code(graph, opaque.node))
+        {
             self.pin(opaque.node, Reason::HandWritten, None);
         }
         for root in &graph.roots {
@@ -227,7 +235,7 @@ impl Search<'_> {
             for root in roots {
                 self.pin(root, mark.reason, None);
                 if mark.reach != Reach::Alone {
-                    self.worklist.push_back(root);
+                    self.worklist.push_back((root, mark.reason));
                 }
                 self.pin_data(root, mark.reason);
             }
@@ -285,6 +293,7 @@ impl Search<'_> {
         let is_callee = |target: Target| graph.resolve_node(target).is_some_and(|to| callees.contains(&to));
         let calls = |&id: &NodeId| match graph.block(id).map(|block| &block.end) {
             Some(Terminator::Call { .. }) => graph.callee(id).is_some_and(|callee| is_callee(callee.target)),
+            Some(Terminator::Jump(to)) => is_callee(to.target),
             Some(Terminator::IndirectCall { .. }) => graph.refs_of(id).iter().any(|slot| {
                 let Some((data, inside)) = graph.resolve(slot.target) else { return false };
                 let at = i64::from(inside) + slot.addend;
@@ -321,11 +330,10 @@ impl Search<'_> {
     /// Follows the edges of pinned code.
     fn follow(&mut self) {
         let mut followed = FxHashSet::default();
-        while let Some(node) = self.worklist.pop_front() {
+        while let Some((node, reason)) = self.worklist.pop_front() {
             if !followed.insert(node) {
                 continue;
             }
-            let Some(Pin { reason, .. }) = self.pins[node.get()] else { continue };
             let mut targets = Vec::new();
             let cut = self.cuts.contains(&node);
             self.edges.for_each(node, |edge| {
@@ -347,7 +355,7 @@ impl Search<'_> {
                 }
                 self.pin(to, reason, Some(node));
                 // What another root has pinned alone is followed as well.
-                self.worklist.push_back(to);
+                self.worklist.push_back((to, reason));
                 self.pin_data(to, reason);
             }
         }
@@ -371,39 +379,31 @@ impl Search<'_> {
         matches!(end, Some(Terminator::IndirectCall { .. } | Terminator::IndirectJump))
     }
 
-    /// The functions whose addresses the data holds to which the function of a block refers.
+    /// The functions whose addresses lie in the data that the function of a block means, or in what that data refers to.
     fn held_by_data_of(&self, node: NodeId) -> Vec<NodeId> {
-        let graph = self.graph;
-        let blocks = match graph.function_of(node) {
-            Some(function) => graph.function(function).blocks.as_slice(),
+        let blocks = match self.graph.function_of(node) {
+            Some(function) => self.graph.function(function).blocks.as_slice(),
             None => &[node],
         };
-        let data = blocks.iter().flat_map(|&block| graph.refs_of(block));
-        let data: FxHashSet<NodeId> = data
-            .filter_map(|reference| graph.resolve_node(reference.target))
-            .filter(|&to| !is_code(graph, to))
-            .collect();
-        let held = data.iter().flat_map(|&data| graph.refs_of(data));
-        let held = held.filter(|reference| reference.role == Role::Address);
-        held.filter_map(|reference| graph.resolve_node(reference.target))
-            .filter(|&to| is_code(graph, to))
-            .collect()
+        let mut level: Vec<Part> = blocks.iter().flat_map(|&block| self.variables.of_code(block)).collect();
+        let mut held = Vec::new();
+        for _ in 0..=DATA_DEPTH {
+            held.extend(level.iter().flat_map(|part| self.variables.code_of_part(part).collect::<Vec<_>>()));
+            level = level.iter().flat_map(|part| self.variables.of_part(part).collect::<Vec<_>>()).collect();
+        }
+        held
     }
 
-    /// Pins the data that code refers to, and what that data refers to.
+    /// Pins the data that code means, and what that refers to.
     fn pin_data(&mut self, code: NodeId, reason: Reason) {
-        let graph = self.graph;
-        let mut level = vec![code];
+        let mut level: Vec<(NodeId, Part)> =
+            self.variables.of_code(code).into_iter().map(|part| (code, part)).collect();
         for _ in 0..=DATA_DEPTH {
             let mut next = Vec::new();
-            for from in level {
-                for reference in graph.refs_of(from) {
-                    if let Some(to) = graph.resolve_node(reference.target)
-                        && !is_code(graph, to)
-                        && self.pin(to, reason, Some(from))
-                    {
-                        next.push(to);
-                    }
+            for (from, part) in level {
+                if self.parts.insert(part.clone()) {
+                    self.pin(part.node, reason, Some(from));
+                    next.extend(self.variables.of_part(&part).map(|further| (part.node, further)));
                 }
             }
             level = next;
@@ -454,7 +454,8 @@ fn callee_of(graph: &Graph, id: NodeId) -> Option<NodeId> {
     graph.resolve_node(target)
 }
 
-fn is_code(graph: &Graph, id: NodeId) -> bool {
+/// Whether a node holds instructions.
+pub(super) fn is_code(graph: &Graph, id: NodeId) -> bool {
     match &graph.node(id).kind {
         NodeKind::Block(_) => true,
         NodeKind::Chunk(chunk) => chunk.code,

@@ -128,6 +128,8 @@ pub const MARKS: &[Mark] = &[
     // arch/x86/kernel/nmi.c: what runs in every NMI. A handler that finds something wrong may thaw.
     needed(Exception, Calls, Function("exc_nmi")),
     perhaps(Exception, Alone, Function("doublefault_shim|exc_double_fault")),
+    // A task is switched: the stack is already the next one's, and the current task is still the one before.
+    needed(Exception, Calls, Function("__switch_to")),
     // Translation buffers, and the page tables that a processor is about to use.
     needed(Exception, Alone, Object("arch/x86/mm/tlb.o")),
     // A processor that starts has no handler before `cpu_init_exception_handling`; one that stops for kexec, or that
@@ -135,12 +137,15 @@ pub const MARKS: &[Mark] = &[
     perhaps(Power, Alone, Function("start_secondary")),
     perhaps(Power, Calls, Function("cpu_init_exception_handling|cr4_init")),
     perhaps(Power, Calls, Function("cpu_init")),
+    perhaps(Power, Calls, Function("native_play_dead|play_dead_common|hlt_play_dead|machine_real_restart")),
     perhaps(Power, Alone, Object("kernel/power/snapshot.o")),
     perhaps(Power, Alone, Object("arch/x86/power/cpu.o")),
     perhaps(Power, Alone, Object("arch/x86/power/hibernate.o")),
     perhaps(Power, Alone, Object("arch/x86/power/hibernate_32.o")),
     perhaps(Power, Alone, Object("arch/x86/kernel/machine_kexec_32.o")),
     perhaps(Power, Alone, Object("arch/x86/kernel/acpi/sleep.o")),
+    // Firmware that is called with page tables of its own.
+    perhaps(Power, Alone, Object("arch/x86/platform/efi/efi_32.o")),
 ];
 
 /// Where the closure ends.
@@ -177,6 +182,10 @@ pub const STOPS: &[Stop] = &[
                    |swake_up_locked|complete|wake_up_q|queue_work_on|__queue_work|schedule_work|mod_timer|add_timer\
                    |irq_work_sync|call_rcu|kvfree_call_rcu|__put_task_struct|raise_softirq",
         why: "nothing waits before there are tasks, and nothing is woken with a lock of the allocator held",
+    },
+    Stop {
+        function: "insn_decode|insn_init|insn_get_length|insn_get_addr_ref|insn_get_modrm|insn_get_opcode|send_sigio|kill_fasync",
+        why: "it is about an access to user memory, or about a signal to a task, and there is no task before anything can thaw",
     },
 ];
 

@@ -12,6 +12,7 @@ pub mod closure;
 pub mod marks;
 pub mod select;
 mod strings;
+mod variables;
 pub mod wanted;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};

@@ -89,6 +89,11 @@ fn reach() {
 }
 
 #[test]
+fn exports() {
+    check(Pass::Exports);
+}
+
+#[test]
 fn exercise() {
     check(Pass::Exercise);
 }

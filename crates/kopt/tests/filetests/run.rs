@@ -53,6 +53,8 @@ fn rewrite(case: &Case<'_>, directory: &Path) -> Result<String, String> {
 
 fn assemble(directory: &Path, name: &str, source: &str) -> Result<PathBuf, String> {
     let path = directory.join(name);
+    // A name may have directories, as objects of a kernel do.
+    fs::create_dir_all(path.parent().unwrap_or(directory)).map_err(message)?;
     fs::write(&path, source).map_err(message)?;
     let object = path.with_extension("o");
     let output = Command::new("as").arg("--32").arg("-o").arg(&object).arg(&path).output();

@@ -47,7 +47,7 @@ impl Layout {
                 "nothing is frozen: what the plan lists is gone or must not freeze; see report.json of --passes freeze",
             ));
         }
-        if size > LARGEST || !limit.is_multiple_of(PAGE) {
+        if size > LARGEST || limit % PAGE != 0 {
             return Err(Failure::bad_input(format!(
                 "{size} bytes are to be frozen below {limit:#x}; expected at most {LARGEST} below the start of a page"
             )));

@@ -55,6 +55,15 @@ pub(super) struct Cut {
 /// Where the data sections of a program may be cut, given a graph of it: only what is alive there counts.
 pub(super) fn cuts(graph: &Graph) -> Cuts {
     let mut sections = candidates(graph);
+    for node in graph.node_ids() {
+        let Some(origin) = graph.node(node).origin() else { continue };
+        let Some(variables) = sections.get_mut(&origin.section) else { continue };
+        // Nothing makes sure that the field of a relocation lies in one variable.
+        for reference in graph.refs_of(node) {
+            let start = i64::from(origin.offset) + i64::from(reference.offset);
+            variables.add_access(start..start + i64::from(reference.width));
+        }
+    }
     let prover = claims::Prover::of(graph);
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         for reference in graph.refs_of(node) {

@@ -1,0 +1,60 @@
+//! Reading the build of a kernel into a graph.
+
+use std::path::Path;
+
+use kcfg::graph::Graph;
+use kcfg::lift::Lifter;
+use kcli::Failure;
+use kelf::{InputFiles, KernelBuild, Machine, Program};
+use kopt::{Options, Pass, rounds};
+use kplan::Plan;
+
+/// The passes that `kshrink-spec` runs where nothing else is said, and that remove.
+const PASSES: &[Pass] = &[Pass::Syscalls, Pass::Reach];
+
+/// Reads the kernel that was built where `vmlinux` lies, removes what the plan and reachability allow to, and calls `use_it`
+/// with the graph.
+///
+/// # Errors
+/// Bad input if there is no build of a kernel, or one whose code cannot be frozen; those of `use_it`.
+pub fn with_graph<T>(
+    vmlinux: &Path,
+    plan: &Plan,
+    use_it: impl FnOnce(&Graph) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let of_elf = |error: kelf::Error| match error.is_bad_input() {
+        true => Failure::bad_input(error),
+        false => Failure::job(error),
+    };
+    let build = KernelBuild::find(vmlinux).map_err(of_elf)?;
+    check(&build, vmlinux)?;
+    let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
+    let program = Program::link(&files).map_err(of_elf)?;
+    let lifter = Lifter::of_kernel(&build, &program).map_err(Failure::bad_input)?;
+    let (graph, _) =
+        rounds::run(lifter, plan, PASSES, Options::default(), |_| ()).map_err(Failure::bad_input)?;
+    use_it(&graph)
+}
+
+/// Refuses kernels in which pages cannot come and go at fixed addresses.
+fn check(build: &KernelBuild, vmlinux: &Path) -> Result<(), Failure> {
+    let refuse = |problem: String| Err(Failure::bad_input(format!("{}: {problem}", vmlinux.display())));
+    if build.machine != Machine::I386 {
+        return refuse(format!("cannot freeze code of a kernel for {} yet, only for i386", build.machine));
+    }
+    if build.links_vmlinux_o() {
+        return refuse(
+            "this kernel links vmlinux.o, which cannot be taken apart yet; build it without CONFIG_LTO_CLANG and \
+             CONFIG_X86_KERNEL_IBT"
+                .to_owned(),
+        );
+    }
+    if build.is_enabled("CONFIG_RANDOMIZE_BASE") {
+        return refuse(
+            "this kernel runs at an address that changes with every boot, and what is frozen lies at fixed addresses; \
+             build it without CONFIG_RANDOMIZE_BASE"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}

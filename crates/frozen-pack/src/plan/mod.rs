@@ -1,0 +1,68 @@
+//! Planning what freezes: from the build of a kernel and what was seen to run, to the section `frozen` of a plan.
+//!
+//! The graph is that which `kshrink-spec` has after the passes that remove, so that nothing is counted that is not there.
+//! *Cold* is what did not run ([`cold`]); what of that must not freeze anyway is *pinned* (`kopt::freeze::closure`);
+//! the rest is named ([`names`]) and counted ([`table`]).
+
+pub mod cold;
+pub mod kernel;
+mod names;
+pub mod table;
+pub mod why;
+
+use fixedbitset::FixedBitSet;
+use kcfg::graph::Graph;
+use kcfg::index::NodeId;
+use kopt::freeze::closure::Closure;
+use kopt::freeze::select::{Selection, holds_frozen_code, holds_frozen_data};
+use kplan::Frozen;
+
+use cold::Cold;
+
+/// What freezes in a graph.
+pub struct Plan<'g> {
+    /// The graph.
+    pub graph: &'g Graph,
+    /// What did not run.
+    pub cold: Cold,
+    /// What must not freeze.
+    pub closure: Closure,
+    /// What the user pins besides, as a set of bits.
+    pub pinned: FixedBitSet,
+    /// What the pass `freeze` makes of that.
+    pub selection: Selection,
+}
+
+impl<'g> Plan<'g> {
+    /// Decides what freezes, given what is cold and what the user pins.
+    pub fn new(graph: &'g Graph, cold: Cold, closure: Closure, pinned: FixedBitSet) -> Plan<'g> {
+        let mut wanted = cold.nodes.clone();
+        wanted.difference_with(&pinned);
+        let selection = Selection::of(graph, &wanted, &closure);
+        Plan { graph, cold, closure, pinned, selection }
+    }
+
+    /// The section: all that is cold and may freeze. Where freezing would save nothing is for the pass to see, which knows
+    /// what the passes before it have changed.
+    pub fn frozen(&self) -> Frozen {
+        let may = |node: NodeId| {
+            let section = self.graph.section_of(node);
+            self.cold.nodes.contains(node.get())
+                && !self.pinned.contains(node.get())
+                && self.closure.reason(node).is_none()
+                && (holds_frozen_code(self.graph, section) || holds_frozen_data(self.graph, section))
+        };
+        names::frozen(self.graph, may)
+    }
+}
+
+/// The nodes of what a symbol names: all blocks of a function, or the node of a variable. Several if local symbols share
+/// the name; none if there is no such symbol.
+pub fn nodes_of(graph: &Graph, symbol: &str) -> Vec<NodeId> {
+    let named = kopt::explain::nodes_named(graph, symbol);
+    let all = named.into_iter().flat_map(|node| match graph.function_of(node) {
+        Some(function) if graph.function(function).entry() == node => graph.function(function).blocks.clone(),
+        _ => vec![node],
+    });
+    all.collect()
+}

@@ -1,0 +1,101 @@
+//! Naming the nodes that freeze, as plans do.
+
+use std::collections::BTreeMap;
+
+use kcfg::graph::{CodeName, Graph};
+use kcfg::index::NodeId;
+use kopt::freeze::wanted::InputNames;
+use kplan::{ByteRange, Frozen, FrozenCode, FrozenData, FunctionName, Mechanism};
+use rustc_hash::FxHashMap;
+
+/// The section for the nodes of a graph of which `freezes` holds. Code without a name is left out.
+pub fn frozen(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Frozen {
+    Frozen { mechanism: Mechanism::Page, code: code(graph, &freezes), data: data(graph, &freezes) }
+}
+
+fn code(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Vec<FrozenCode> {
+    let mut names: FxHashMap<NodeId, CodeName<'_>> = FxHashMap::default();
+    for named in graph.code_names().filter(|named| named.offset == 0) {
+        let name = names.entry(named.node).or_insert(named);
+        // A global name before a local one, as traces name code.
+        if name.symbol.file.is_some() && named.symbol.file.is_none() {
+            *name = named;
+        }
+    }
+    let name = |entry: NodeId| {
+        let CodeName { symbol, nth, .. } = names.get(&entry)?;
+        let file = symbol.file.as_deref().map(str::to_owned);
+        Some(FunctionName { name: symbol.name.clone(), file, nth: *nth })
+    };
+    let mut code = Vec::new();
+    for (i, function) in graph.functions.iter().enumerate() {
+        let live = || function.blocks.iter().copied().filter(|&block| graph.node(block).live);
+        if !live().any(&freezes) {
+            continue;
+        }
+        let (Some(name), Some(start)) = (name(function.entry()), graph.start_of(i.into())) else { continue };
+        let mut ranges = Vec::new();
+        if !live().all(&freezes) {
+            let origins =
+                live().filter(|&block| freezes(block)).filter_map(|block| graph.node(block).origin());
+            ranges = merged(
+                origins.filter_map(|origin| Some((origin.offset.checked_sub(start.offset)?, origin.size))),
+            );
+            if ranges.is_empty() {
+                continue;
+            }
+        }
+        code.push(FrozenCode { function: name, ranges });
+    }
+    let whole =
+        graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| chunk.code) && freezes(node));
+    code.extend(whole.filter_map(|node| Some(FrozenCode { function: name(node)?, ranges: Vec::new() })));
+    code
+}
+
+fn data(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Vec<FrozenData> {
+    let mut parts: BTreeMap<usize, Vec<(u32, u32)>> = BTreeMap::new();
+    for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
+        if let Some(origin) = graph.node(node).origin().filter(|_| freezes(node)) {
+            parts.entry(origin.section.get()).or_default().push((origin.offset, origin.size));
+        }
+    }
+    let names = InputNames::of(graph);
+    let data = parts.into_iter().map(|(input, parts)| {
+        let (object, section, nth) = names.name(graph, input);
+        FrozenData {
+            object: object.to_owned(),
+            section: section.to_owned(),
+            nth,
+            ranges: merged(parts.into_iter()),
+        }
+    });
+    data.filter(|data| !data.ranges.is_empty()).collect()
+}
+
+/// The ranges that so many pairs of an offset and a size in bytes cover, rising and apart.
+fn merged(parts: impl Iterator<Item = (u32, u32)>) -> Vec<ByteRange> {
+    let mut parts: Vec<(u64, u64)> =
+        parts.filter(|part| part.1 > 0).map(|(offset, size)| (offset.into(), size.into())).collect();
+    parts.sort_unstable();
+    let mut ranges: Vec<ByteRange> = Vec::new();
+    for (offset, size) in parts {
+        match ranges.last_mut().filter(|last| offset <= last.end()) {
+            Some(last) => last.size = last.size.max(offset + size - last.offset),
+            None => ranges.push(ByteRange { offset, size }),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let range = |offset, size| ByteRange { offset, size };
+        let parts = [(32, 8), (0, 8), (8, 4), (40, 0), (20, 4), (20, 2)];
+        assert_eq!(merged(parts.into_iter()), [range(0, 12), range(20, 4), range(32, 8)]);
+    }
+}

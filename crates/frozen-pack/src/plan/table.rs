@@ -1,0 +1,121 @@
+//! The table of what freezes, what is pinned, and what that costs.
+
+use std::fmt;
+
+use kcfg::graph::Graph;
+use kcfg::index::NodeId;
+use kcli::{Table, human};
+use kopt::freeze::closure::Reason;
+use kopt::freeze::select::{holds_frozen_code, holds_frozen_data, size};
+
+use super::Plan;
+
+/// Bytes of code and of read-only data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Bytes of code.
+    pub code: u64,
+    /// Bytes of read-only data.
+    pub data: u64,
+}
+
+impl Bytes {
+    fn add(&mut self, is_code: bool, bytes: u64) {
+        *(if is_code { &mut self.code } else { &mut self.data }) += bytes;
+    }
+}
+
+/// What is in the sections from which anything may freeze.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// All of it.
+    pub all: Bytes,
+    /// What is cold.
+    pub cold: Bytes,
+    /// What is pinned by reason, and how much of that is cold, which is what pinning it costs.
+    pub pinned: Vec<(Reason, Bytes, Bytes)>,
+    /// What is cold, and pinned by the user alone.
+    pub by_user: Bytes,
+    /// What freezes.
+    pub frozen: Bytes,
+}
+
+impl Summary {
+    /// Counts what a plan freezes and pins.
+    pub fn of(plan: &Plan<'_>) -> Summary {
+        let graph = plan.graph;
+        let mut summary = Summary {
+            pinned: Reason::ALL.iter().map(|&reason| (reason, Bytes::default(), Bytes::default())).collect(),
+            frozen: Bytes { code: plan.selection.code_bytes, data: plan.selection.data_bytes },
+            ..Summary::default()
+        };
+        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+            let Some((is_code, bytes)) = weigh(graph, node) else { continue };
+            let is_cold = plan.cold.nodes.contains(node.get());
+            summary.all.add(is_code, bytes);
+            if is_cold {
+                summary.cold.add(is_code, bytes);
+            }
+            match plan.closure.reason(node) {
+                Some(reason) => {
+                    let of_reason = summary.pinned.iter_mut().find(|row| row.0 == reason);
+                    let (_, pinned, cost) = of_reason.expect("every reason has a row");
+                    pinned.add(is_code, bytes);
+                    if is_cold {
+                        cost.add(is_code, bytes);
+                    }
+                }
+                None if is_cold && plan.pinned.contains(node.get()) => summary.by_user.add(is_code, bytes),
+                None => {}
+            }
+        }
+        summary
+    }
+}
+
+/// Whether a node is code, and its bytes, if it lies where anything may freeze.
+fn weigh(graph: &Graph, node: NodeId) -> Option<(bool, u64)> {
+    let section = graph.section_of(node);
+    let is_code = holds_frozen_code(graph, section);
+    (is_code || holds_frozen_data(graph, section)).then(|| (is_code, size(graph, node)))
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |part: u64, all: u64| match all {
+            0 => String::new(),
+            _ => format!("{:.1} %", 100.0 * part as f64 / all as f64),
+        };
+        let all = self.all;
+        let mut table = Table::new(["bytes", "code", "", "data", ""]);
+        let mut row = |label: String, bytes: Bytes| {
+            table.row([
+                label,
+                human(bytes.code),
+                share(bytes.code, all.code),
+                human(bytes.data),
+                share(bytes.data, all.data),
+            ]);
+        };
+        row("all".to_owned(), all);
+        row("cold".to_owned(), self.cold);
+        let mut sums = (Bytes::default(), Bytes::default());
+        for (_, pinned, cost) in &self.pinned {
+            for (sum, part) in [(&mut sums.0, pinned), (&mut sums.1, cost)] {
+                sum.code += part.code;
+                sum.data += part.data;
+            }
+        }
+        row("pinned".to_owned(), sums.0);
+        for &(reason, pinned, _) in &self.pinned {
+            row(format!("  {reason}"), pinned);
+        }
+        row("cold, but pinned".to_owned(), sums.1);
+        for &(reason, _, cost) in &self.pinned {
+            row(format!("  {reason}"), cost);
+        }
+        row("cold, but pinned by --pin".to_owned(), self.by_user);
+        row("frozen".to_owned(), self.frozen);
+        table.fmt(f)
+    }
+}

@@ -1,0 +1,112 @@
+//! Which part of a piece of data a reference means: the variable that its address lies in, by the symbols.
+
+use std::ops::Range;
+
+use goblin::elf::sym::STT_OBJECT;
+use kcfg::graph::{Graph, Ref, Role, SymbolPlace};
+use kcfg::index::NodeId;
+use kisa::MemoryOperand;
+use rustc_hash::FxHashMap;
+
+use super::closure::is_code;
+
+/// The variables of a graph.
+pub struct Variables<'g> {
+    graph: &'g Graph,
+    /// By node, the places of its variables in bytes, by rising start.
+    by_node: FxHashMap<NodeId, Vec<Range<u32>>>,
+}
+
+/// A part of a piece of data, in bytes from its start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// The piece.
+    pub node: NodeId,
+    /// The part.
+    pub range: Range<u32>,
+}
+
+impl<'g> Variables<'g> {
+    /// Finds the variables of a graph by their symbols.
+    pub fn of(graph: &'g Graph) -> Variables<'g> {
+        let mut by_node: FxHashMap<NodeId, Vec<Range<u32>>> = FxHashMap::default();
+        for symbol in graph.symbols.iter().filter(|symbol| symbol.kind == STT_OBJECT) {
+            if let SymbolPlace::Node(node, start) = symbol.place
+                && let Ok(size) = u32::try_from(symbol.size)
+            {
+                by_node.entry(node).or_default().push(start..start.saturating_add(size));
+            }
+        }
+        by_node.values_mut().for_each(|ranges| ranges.sort_unstable_by_key(|range| (range.start, range.end)));
+        Variables { graph, by_node }
+    }
+
+    /// The data to which code refers, with the part that each reference means: of an access to memory at a fixed address,
+    /// the bytes that it accesses; of any other address, the variable that it lies in, or all of the piece if no symbol
+    /// tells.
+    pub fn of_code(&self, code: NodeId) -> Vec<Part> {
+        let fixed = fixed_accesses(self.graph, code);
+        let refs = self.graph.refs_of(code).iter();
+        refs.filter_map(|reference| {
+            let (node, at) = self.place(reference)?;
+            let range = match fixed.get(&reference.offset) {
+                Some(&width) => u32::try_from(at).ok().map(|at| at..at + u32::from(width)),
+                None => self.variable(node, at),
+            };
+            Some(Part { node, range: range.unwrap_or_else(|| self.whole(node)) })
+        })
+        .collect()
+    }
+
+    /// The data whose address a part holds.
+    pub fn of_part<'p>(&'p self, part: &'p Part) -> impl Iterator<Item = Part> + 'p {
+        self.addresses(part).filter_map(|reference| {
+            let (node, at) = self.place(reference)?;
+            Some(Part { node, range: self.variable(node, at).unwrap_or_else(|| self.whole(node)) })
+        })
+    }
+
+    /// The code whose address a part holds.
+    pub fn code_of_part<'p>(&'p self, part: &'p Part) -> impl Iterator<Item = NodeId> + 'p {
+        let targets = self.addresses(part).filter_map(|reference| self.graph.resolve_node(reference.target));
+        targets.filter(|&to| is_code(self.graph, to))
+    }
+
+    /// The references in a part that are addresses.
+    fn addresses<'p>(&'p self, part: &'p Part) -> impl Iterator<Item = &'g Ref> + 'p {
+        let refs = self.graph.refs_of(part.node).iter();
+        refs.filter(|reference| reference.role == Role::Address && part.range.contains(&reference.offset))
+    }
+
+    /// The piece of data to which a reference leads, and the offset in bytes there.
+    fn place(&self, reference: &Ref) -> Option<(NodeId, i64)> {
+        let (node, inside) = self.graph.resolve(reference.target)?;
+        (!is_code(self.graph, node)).then(|| (node, i64::from(inside) + reference.addend))
+    }
+
+    /// The variable in which an offset in bytes lies. The end of one counts as the beginning of the next.
+    fn variable(&self, node: NodeId, at: i64) -> Option<Range<u32>> {
+        let at = u32::try_from(at).ok()?;
+        let ranges = self.by_node.get(&node)?;
+        let before = ranges.partition_point(|range| range.start <= at);
+        ranges[..before].iter().rev().find(|range| range.contains(&at)).cloned()
+    }
+
+    fn whole(&self, node: NodeId) -> Range<u32> {
+        0..self.graph.node(node).size
+    }
+}
+
+/// By the offset in bytes of its field, each access of code to memory of which the field is the whole address, with its
+/// width in bytes.
+fn fixed_accesses(graph: &Graph, code: NodeId) -> FxHashMap<u32, u8> {
+    let instructions = graph.instructions(code).unwrap_or_default();
+    let fixed = instructions.iter().filter_map(|instruction| {
+        let MemoryOperand { address, width, displacement_offset } =
+            graph.isa().memory_operand(instruction.bytes, 0)?;
+        let is_whole = address.base.is_none() && address.index.is_none() && width > 0;
+        let field = instruction.offset + u32::from(displacement_offset?);
+        is_whole.then_some((field, width))
+    });
+    fixed.collect()
+}
