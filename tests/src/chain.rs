@@ -17,8 +17,10 @@ const GCC: &str = "i686-linux-gnu-gcc";
 /// A rewrite of a user program takes well below a second, of the largest a few.
 const REWRITE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Passes that remove what is unreachable, and put the rest of the code in a random order.
-pub const SHUFFLED: &str = "reach,layout";
+/// Passes that remove, one behind the other.
+pub const FOLDED: &str = "reach,icf";
+/// Passes that remove what can be removed, and put the rest of the code in a random order.
+pub const SHUFFLED: &str = "reach,icf,layout";
 /// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores
 /// are to absolute addresses, as they may be in a kernel.
 pub const INSTRUMENTED: &str = "reach,instrument,layout";

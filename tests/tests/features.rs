@@ -4,17 +4,17 @@ variables, tables that the linker puts together, labels as values, merged string
 
 Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of
 [`LEVELS`], or in the ways that a file `flags` beside it says, one a line, and has to do the same after `--passes
-none`, after `--passes reach`, and with all of its code shuffled, instrumented, and edited in every way. What `none` and `reach` make of it has
+none`, after `--passes reach`, with identical functions folded, and with all of its code shuffled, instrumented, and edited in every way. What `none`, `reach` and `icf` make of it has
 to stay as it is if it is rewritten again.
 */
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kshrink_tests::{Chain, EXERCISED, INSTRUMENTED, Run, SHUFFLED, fixture, parallel, recipe};
+use kshrink_tests::{Chain, EXERCISED, FOLDED, INSTRUMENTED, Run, SHUFFLED, fixture, parallel, recipe};
 
 const LEVELS: [&str; 3] = ["-O0", "-Os", "-O2"];
-const PASSES: [&str; 5] = ["none", "reach", SHUFFLED, INSTRUMENTED, EXERCISED];
+const PASSES: [&str; 6] = ["none", "reach", FOLDED, SHUFFLED, INSTRUMENTED, EXERCISED];
 
 /// Flags for the compiler, and for the linker.
 const WAYS: &[(&[&str], &[&str])] = &[
@@ -89,7 +89,7 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
         let object = format!("{passes}.o");
         let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
         // The other passes need a plan, which is about the original code.
-        if ["none", "reach"].contains(&passes) {
+        if ["none", "reach", FOLDED].contains(&passes) {
             chain.rewrites_to_itself(&object, "main", passes, &rewritten)?;
         }
         let now = chain.link(passes, &[&object], link)?;

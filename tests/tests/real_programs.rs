@@ -3,9 +3,9 @@ Real programs, compiled for i386 from Debian's sources, go through the rewriter 
 do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each exercised by a script of
 `fixtures/programs/workloads/`, which runs the project's own test suite where there is one.
 
-The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked four times:
-from its objects, from what `--passes none` and `--passes reach` make of them, and with all of its code
-shuffled and instrumented, and edited in every way. What `none` and `reach` make of the objects has to stay as it is if it is rewritten again.
+The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked six times:
+from its objects, from what `--passes none`, `--passes reach` and `icf` behind that make of them, and with all of its code
+shuffled and instrumented, and edited in every way. What the first three make of the objects has to stay as it is if it is rewritten again.
 */
 
 use std::fs;
@@ -14,7 +14,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use kshrink_tests::elf::Contents;
-use kshrink_tests::{Chain, EXERCISED, INSTRUMENTED, Outcome, Rewritten, Run, fixture, parallel, recipe};
+use kshrink_tests::{
+    Chain, EXERCISED, FOLDED, INSTRUMENTED, Outcome, Rewritten, Run, fixture, parallel, recipe,
+};
 
 /// BusyBox's test suite takes 40 s on a quiet machine, the others less.
 const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
@@ -22,7 +24,7 @@ const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
 /// A directory for each: what the linker is given, and what `--passes` is given.
-const VARIANTS: [&str; 5] = [ORIGINAL, "none", "reach", INSTRUMENTED, EXERCISED];
+const VARIANTS: [&str; 6] = [ORIGINAL, "none", "reach", FOLDED, INSTRUMENTED, EXERCISED];
 
 #[test]
 fn zlib() {
@@ -109,9 +111,10 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     };
     let (before, rewritten) = rewrite("none")?;
     let (after, reached) = rewrite("reach")?;
+    let (folded, once) = rewrite(FOLDED)?;
     rewrite(INSTRUMENTED)?;
     rewrite(EXERCISED)?;
-    for (passes, once) in [("none", &rewritten), ("reach", &reached)] {
+    for (passes, once) in [("none", &rewritten), ("reach", &reached), (FOLDED, &once)] {
         chain.rewrites_to_itself(&format!("{program}-{passes}.o"), entry.trim(), passes, once)?;
     }
     if after.code_bytes > before.code_bytes {
@@ -120,14 +123,21 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
             before.code_bytes, after.code_bytes
         ));
     }
+    if folded.code_bytes > after.code_bytes {
+        return Err(format!(
+            "icf made the code larger: {} B, then {} B",
+            after.code_bytes, folded.code_bytes
+        ));
+    }
     let removed = before.code_bytes - after.code_bytes;
     let mut text = format!(
-        "{} functions, {} jump tables, {} B of code, of which reach removed {removed} B ({:.1} %), {} functions",
+        "{} functions, {} jump tables, {} B of code, of which reach removed {removed} B ({:.1} %), {} functions; then icf {} B",
         before.functions.len(),
         before.jump_tables,
         before.code_bytes,
         100.0 * removed as f64 / before.code_bytes as f64,
         before.functions.len() - after.functions.len(),
+        after.code_bytes - folded.code_bytes,
     );
     for (reason, count) in &rewritten.opaque {
         text += &format!("; carried whole: {count} × {reason}");

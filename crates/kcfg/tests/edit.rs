@@ -295,3 +295,36 @@ fn data_is_added() {
     assert_eq!(graph.sections[data.get()].nodes, [pointers, late]);
     assert_eq!(listed(&graph, ".bss"), "zeros:  # global; 100 bytes; aligned to 32; made by test\n");
 }
+
+#[test]
+fn a_block_is_merged_into_one_that_holds_the_same() {
+    let mut graph = program();
+    let all = blocks(&graph, "f");
+    let last = all[all.len() - 1];
+    let (counter, _) = place(&graph, "counter");
+    let held = Contents { bytes: graph.bytes_of(last).to_vec(), refs: graph.refs_of(last).to_vec() };
+    let mut editor = Editor::new(&mut graph, "test");
+    let twin = editor.add_block(all[0], held, Terminator::Return);
+    let data = data_naming(&mut editor, counter, last, &[0, 1]);
+    editor.add_symbol(symbol("inside", last, 1));
+    editor.merge(last, twin);
+    editor.finish();
+    graph.nodes[last.get()].live = false;
+    graph.verify().unwrap();
+    assert_eq!(named(&graph, data), [(Target::Node(twin), 0), (Target::Node(twin), 1)]);
+    assert_eq!(place(&graph, "inside"), (twin, 1));
+    let before = graph.block(all[all.len() - 2]).unwrap();
+    assert_eq!(before.end, Terminator::FallThrough(twin));
+}
+
+#[test]
+fn a_block_jumps_instead() {
+    let mut graph = program();
+    let [first, .., last] = blocks(&graph, "main")[..] else { panic!() };
+    let mut editor = Editor::new(&mut graph, "test");
+    editor.jump_instead(first, last);
+    editor.finish();
+    graph.verify().unwrap();
+    assert!(listed(&graph, ".text").starts_with("main:  # global; aligned to 16\n    jmp main+0x12\n"));
+    assert_eq!(place(&graph, "main"), (first, 0));
+}

@@ -33,7 +33,10 @@ pub struct Assumption {
 /// The assumptions that a run depended on: none if its passes removed and redirected nothing.
 pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
     let removes = |report: &PassReport| {
-        report.removed != Default::default() || report.redirected > 0 || freezes(report)
+        report.removed != Default::default()
+            || report.redirected > 0
+            || freezes(report)
+            || moves(report, "functions moved")
     };
     if !reports.iter().any(removes) {
         return Vec::new();
@@ -303,6 +306,23 @@ pub const ALL: &[Assumption] = &[
         guards: &[FREEZE],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
+    Assumption {
+        name: "init-code-is-done-when-it-is-freed",
+        says: "When the kernel frees the memory of its initialization, nothing uses what lies in `.init.text`, \
+               `.init.data` and `.init.rodata` any more. Nobody but initialization reads `.initcall*`, `.init.setup` and \
+               `.con_initcall.init`, and it only calls the functions there.",
+        applied_in: "crates/kopt/src/initmotion/late.rs",
+        guards: &[INITMOTION, WEB_KERNEL],
+        applies: |_, reports| reports.iter().any(|report| moves(report, "functions moved")),
+    },
+    Assumption {
+        name: "printing-keeps-no-pointers",
+        says: "`_printk()` and other functions that format text keep no pointer to what they are given. What is pushed in \
+               front of a call of them, and not taken off the stack again, is an argument.",
+        applied_in: "crates/kopt/src/initmotion/uses.rs",
+        guards: &[INITMOTION, WEB_KERNEL],
+        applies: |_, reports| reports.iter().any(|report| moves(report, "strings moved")),
+    },
 ];
 
 const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
@@ -311,6 +331,7 @@ const DATA_CUTS: &str =
     "crates/kopt/tests/data_cuts/main.rs: references_mean_the_variables_that_the_compiler_meant";
 const FEATURES: &str = "tests/tests/features.rs: features_survive";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
+const INITMOTION: &str = "crates/kopt/tests/filetests/main.rs: initmotion";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
 
 fn is_kernel(graph: &Graph) -> bool {
@@ -334,6 +355,11 @@ fn ends(graph: &Graph, so: impl Fn(&Terminator) -> bool) -> bool {
 fn freezes(report: &PassReport) -> bool {
     let frozen = report.counts.iter().filter(|(what, _)| what.ends_with("bytes frozen"));
     report.pass == "freeze" && frozen.map(|(_, &bytes)| bytes).sum::<u64>() > 0
+}
+
+/// Whether a pass moved something to memory that is freed after boot, given what it counts.
+fn moves(report: &PassReport, what: &str) -> bool {
+    report.pass == "initmotion" && report.counts.get(what).is_some_and(|&number| number > 0)
 }
 
 fn redirects_calls(reports: &[PassReport]) -> bool {

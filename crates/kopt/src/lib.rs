@@ -11,9 +11,12 @@ pub mod exercise;
 pub mod explain;
 pub mod exports;
 pub mod freeze;
+pub mod icf;
+pub mod initmotion;
 pub mod instrument;
 pub mod layout;
 pub mod names;
+mod ran;
 pub mod reach;
 pub mod report;
 pub mod rounds;
@@ -37,6 +40,10 @@ pub enum Pass {
     Syscalls,
     /// [`reach`]
     Reach,
+    /// [`icf`]
+    Icf,
+    /// [`initmotion`]
+    InitMotion,
     /// [`layout`](mod@layout)
     Layout,
     /// [`instrument`]
@@ -45,6 +52,21 @@ pub enum Pass {
     Exercise,
     /// [`freeze`]
     Freeze,
+}
+
+/// What is fixed about a pass.
+struct Facts {
+    name: &'static str,
+    summary: &'static str,
+    removes: bool,
+    runs: Runs,
+}
+
+/// When a pass runs if nobody says which passes to run.
+enum Runs {
+    Always,
+    WithPlan(fn(&Plan) -> bool),
+    IfNamed,
 }
 
 /// What passes are told besides the plan.
@@ -62,6 +84,8 @@ impl Pass {
         Pass::Exports,
         Pass::Syscalls,
         Pass::Reach,
+        Pass::Icf,
+        Pass::InitMotion,
         Pass::Instrument,
         Pass::Exercise,
         Pass::Freeze,
@@ -70,22 +94,77 @@ impl Pass {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Pass::Exports => "exports",
-            Pass::Syscalls => "syscalls",
-            Pass::Reach => "reach",
-            Pass::Layout => "layout",
-            Pass::Instrument => "instrument",
-            Pass::Exercise => "exercise",
-            Pass::Freeze => "freeze",
-        }
+        self.facts().name
+    }
+
+    /// What it does, in one sentence without its name in front and without a full stop.
+    pub fn summary(self) -> &'static str {
+        self.facts().summary
     }
 
     /// Whether it removes code or data, or references to them.
     pub fn removes(self) -> bool {
+        self.facts().removes
+    }
+
+    /// Whether it runs if nobody says which passes to run.
+    pub fn runs_by_default(self, plan: &Plan) -> bool {
+        match self.facts().runs {
+            Runs::Always => true,
+            Runs::WithPlan(asked_for) => asked_for(plan),
+            Runs::IfNamed => false,
+        }
+    }
+
+    fn facts(self) -> Facts {
+        let facts = |name, summary, removes, runs| Facts { name, summary, removes, runs };
         match self {
-            Pass::Exports | Pass::Syscalls | Pass::Reach => true,
-            Pass::Instrument | Pass::Exercise | Pass::Freeze | Pass::Layout => false,
+            Pass::Exports => facts(
+                "exports",
+                "removes the exports that no module of --modules uses",
+                true,
+                Runs::WithPlan(|plan| plan.exports.is_some()),
+            ),
+            Pass::Syscalls => {
+                facts("syscalls", "redirects the system calls that no program makes", true, Runs::Always)
+            }
+            Pass::Reach => facts("reach", "removes what nothing reaches", true, Runs::Always),
+            Pass::Icf => facts(
+                "icf",
+                "makes one of identical functions, except where addresses may be compared",
+                true,
+                Runs::Always,
+            ),
+            Pass::InitMotion => facts(
+                "initmotion",
+                "lets the kernel free what only its initialization uses",
+                false,
+                Runs::Always,
+            ),
+            Pass::Instrument => facts(
+                "instrument",
+                "makes every block record that it ran, for `coverage kcore`",
+                false,
+                Runs::IfNamed,
+            ),
+            Pass::Exercise => facts(
+                "exercise",
+                "edits everything and changes nothing that matters, to test kshrink",
+                false,
+                Runs::IfNamed,
+            ),
+            Pass::Freeze => facts(
+                "freeze",
+                "puts code and data that the plan has under `frozen` into sections of their own",
+                false,
+                Runs::IfNamed,
+            ),
+            Pass::Layout => facts(
+                "layout",
+                "puts code in the order that `reorder` decided",
+                false,
+                Runs::WithPlan(|plan| plan.order.is_some()),
+            ),
         }
     }
 
@@ -95,6 +174,8 @@ impl Pass {
             Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
             Pass::Reach => reach::run(graph),
+            Pass::Icf => icf::run(graph, plan),
+            Pass::InitMotion => initmotion::run(graph),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

@@ -77,14 +77,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with = "objects")]
     pub modules: Option<PathBuf>,
 
-    /// The passes to run, separated by commas; `none` for the identity [default: syscalls,reach, exports before them
-    /// where modules are listed, and layout where the plan has an order]
-    ///
-    /// exports removes the exports that no module of --modules uses; syscalls redirects the system calls that no program makes; reach removes what nothing reaches;
-    /// instrument makes every block record that it ran, for `coverage kcore`; layout puts code in the order that
-    /// `reorder` decided; freeze puts code and data that the plan has under `frozen` into sections of their own. Passes that
-    /// remove go first. exercise edits everything and changes nothing, to test kshrink.
-    #[arg(long, value_name = "LIST", value_parser = parse_passes)]
+    /// The passes to run, separated by commas; `none` for the identity
+    #[arg(long, value_name = "LIST", value_parser = parse_passes, long_help = passes_help())]
     passes: Option<PassList>,
 
     /// Trust a scan that could not resolve every system-call site
@@ -151,10 +145,10 @@ impl Arguments {
             }
             Some(PassList(passes)) => Ok(passes.clone()),
             None => {
-                let exports = plan.exports.is_some() || self.modules.is_some();
-                let exports = exports.then_some(Pass::Exports);
-                let layout = plan.order.is_some().then_some(Pass::Layout);
-                Ok(exports.into_iter().chain([Pass::Syscalls, Pass::Reach]).chain(layout).collect())
+                let by_default = |pass: Pass| {
+                    pass.runs_by_default(plan) || pass == Pass::Exports && self.modules.is_some()
+                };
+                Ok(Pass::ALL.iter().copied().filter(|&pass| by_default(pass)).collect())
             }
         }
     }
@@ -163,6 +157,21 @@ impl Arguments {
     pub fn options(&self) -> Options {
         Options { assume_complete: self.assume_complete, verify: self.verify }
     }
+}
+
+fn passes_help() -> String {
+    let plan = Plan::default();
+    let (always, others): (Vec<Pass>, Vec<Pass>) =
+        Pass::ALL.iter().partition(|pass| pass.runs_by_default(&plan));
+    let lines = |passes: &[Pass]| -> String {
+        passes.iter().map(|pass| format!("\n  {pass}: {}", pass.summary())).collect()
+    };
+    format!(
+        "The passes to run, separated by commas; `none` for the identity. Passes that remove go first.\n\n\
+         By default:{}\n\nIf the plan has a section for it, or if named here:{}",
+        lines(&always),
+        lines(&others),
+    )
 }
 
 fn parse_passes(list: &str) -> Result<PassList, String> {

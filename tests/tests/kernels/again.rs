@@ -16,7 +16,7 @@ fn a_rewritten_kernel_rewrites_to_itself() {
         test.chain.write("plan.json", plan);
         for name in ["web-i386", "websmp-i386"] {
             let kernel = test.kernel(name);
-            for passes in ["none", "syscalls,reach"] {
+            for passes in ["none", "syscalls,reach", "syscalls,reach,icf"] {
                 rewrite_twice(test.chain, &kernel.build, name, passes);
             }
             if name == "websmp-i386" {

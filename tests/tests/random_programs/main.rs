@@ -4,7 +4,7 @@ Random programs, compiled in many ways, go through the rewriter and must do what
 Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et
 al., PLDI 2011), free of undefined behaviour, which prints a checksum of all its variables, and one full of `switch`
 statements, which csmith does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
-[`VARIANTS`], go through `--passes none`, through `--passes reach`, and through passes that shuffle all code
+[`VARIANTS`], go through `--passes none`, through `--passes reach`, through `icf` behind it, and through passes that shuffle all code
 ([`SHUFFLED`]), are linked as the original was, and have to print the same with the same exit status.
 
 `KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it.
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{
-    Chain, EXERCISED, INSTRUMENTED, Outcome, Rewritten, Run, SHUFFLED, fixture, parallel, recipe,
+    Chain, EXERCISED, FOLDED, INSTRUMENTED, Outcome, Rewritten, Run, SHUFFLED, fixture, parallel, recipe,
 };
 use serde_json::Value;
 
@@ -246,7 +246,7 @@ fn rewrite_all(
         serde_json::from_slice(&chain.step(summary)?.stdout).map_err(|error| error.to_string())?;
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
     let is_pie = variant.link.contains(&"-static-pie");
-    let shuffled: &[&str] = if is_pie { &[SHUFFLED] } else { &[INSTRUMENTED, EXERCISED] };
+    let shuffled: &[&str] = if is_pie { &[FOLDED, SHUFFLED] } else { &[FOLDED, INSTRUMENTED, EXERCISED] };
     for &passes in ["none", "reach"].iter().chain(shuffled) {
         let object = format!("{passes}{level}.o");
         let rewritten = chain.rewrite(&object, &paths, entry, passes)?;

@@ -154,6 +154,15 @@ impl<'g> Editor<'g> {
         self.moves.note(id, Move::Within(moved.to_vec()));
     }
 
+    /// Gives data other contents of the same size. That of zero-initialised data, which has none, has to move to a section
+    /// with bytes.
+    pub fn set_bytes(&mut self, id: NodeId, contents: Contents) {
+        debug_assert!(
+            self.graph.chunk(id).is_some() && self.graph.node(id).size == contents.bytes.len() as u32
+        );
+        self.set_contents(id, contents);
+    }
+
     /// Puts instructions in front of those of a block. Uses of the block refer to them, but for entries of tables about
     /// its first instruction. The block must not be [`Block::fixed`].
     pub fn prepend(&mut self, id: NodeId, front: Contents) {
@@ -169,6 +178,22 @@ impl<'g> Editor<'g> {
     /// there. If a second block is put in front of a node, the uses of the first such block are the ones to replace.
     pub fn replace_uses(&mut self, of: NodeId, by: NodeId) {
         self.moves.note(of, Move::Start(by));
+    }
+
+    /// Redirects everything that refers to a place in a node to the same place in another one that holds the same, except
+    /// for entries of tables whose site is there. What was redirected is to be removed. The other one must not be
+    /// redirected itself.
+    pub fn merge(&mut self, of: NodeId, into: NodeId) {
+        debug_assert!(self.graph.node(of).size == self.graph.node(into).size, "they hold the same");
+        self.moves.note(of, Move::Merged(into));
+    }
+
+    /// Makes a block jump to another place instead of what it did. The block must not be [`Block::fixed`].
+    pub fn jump_instead(&mut self, id: NodeId, to: NodeId) {
+        self.edit_block(id, Contents::default(), &[]);
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+            block.end = Terminator::Jump(Dest { target: Target::Node(to), offset: 0 });
+        }
     }
 
     /// Moves nodes behind all others of a section, in this order. What is glued together has to move together. Of a node

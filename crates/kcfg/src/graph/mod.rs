@@ -218,6 +218,23 @@ impl Graph {
         self.block(id).is_some() && self.refs_of(id).iter().any(counts_from_itself)
     }
 
+    /// Whether a reference of a node makes the address of its target a value of the program. That is not so for direct
+    /// branches, slots of jump tables, and entries of tables about code: these say where control goes.
+    pub fn takes_address(&self, id: NodeId, reference: &Ref) -> bool {
+        let is_branch = match reference.class {
+            RelocClass::Branch => reference.bias > 0,
+            // x86-64 computes addresses in this way, too.
+            RelocClass::Relative => reference.bias > 0 && self.machine == Machine::I386,
+            _ => false,
+        };
+        let holds_code = match &self.node(id).kind {
+            NodeKind::Block(_) => true,
+            NodeKind::Chunk(chunk) if chunk.life != Life::Referenced => return false,
+            NodeKind::Chunk(chunk) => chunk.code,
+        };
+        reference.role == Role::Address && !(holds_code && is_branch)
+    }
+
     /// The instruction set.
     pub fn isa(&self) -> &'static dyn Rewritable {
         kisa::rewritable(self.machine).expect("lifting needed it already")

@@ -12,6 +12,9 @@ pub(super) enum Move {
     Split(u32, NodeId),
     /// Uses of the first byte, but for those by this other node, refer to that other node now.
     Start(NodeId),
+    /// Uses of any place refer to the same place in that other node now, except for those that are about the instruction
+    /// there.
+    Merged(NodeId),
 }
 
 /// A use of a place: who refers to it, and to what there.
@@ -68,7 +71,8 @@ impl Moves {
                     *rest
                 }
                 Move::Start(to) if offset == 0 && !by.instruction && !self.is_part(by.from, *to) => *to,
-                Move::Split(..) | Move::Start(_) => continue,
+                Move::Merged(into) if !by.instruction => *into,
+                Move::Split(..) | Move::Start(_) | Move::Merged(_) => continue,
             };
             node = to;
             moves = self.after(node, *number);

@@ -5,6 +5,7 @@ use kcfg::index::NodeId;
 use kplan::{FunctionName, HotFunction, Order};
 
 use crate::names::CodeNames;
+use crate::ran::blocks_behind;
 
 /// The rank of nodes that are not hot.
 const COLD: u32 = u32::MAX;
@@ -44,13 +45,8 @@ impl<'o> Hot<'o> {
         };
         // The entry is hot even where the trace began inside of the function.
         self.lower(node, rank);
-        // If a pass put a block in front of the function, the offsets of the plan count from the first original block.
-        let origin = graph.node(node).origin().or_else(|| graph.start_of(block.function));
-        let Some(start) = origin.map(|origin| origin.offset + inside) else { return };
-        for &id in &graph.function(block.function).blocks {
-            let origin = graph.node(id).origin();
-            let offset = origin.and_then(|origin| Some((origin.offset.checked_sub(start)?, origin.size)));
-            if offset.is_some_and(|(offset, size)| function.is_hot(offset.into(), size.into())) {
+        for (id, offset, size) in blocks_behind(graph, block.function, node, inside) {
+            if function.is_hot(offset.into(), size.into()) {
                 self.lower(id, rank);
             }
         }

@@ -94,6 +94,16 @@ fn exports() {
 }
 
 #[test]
+fn icf() {
+    check(Pass::Icf);
+}
+
+#[test]
+fn initmotion() {
+    check(Pass::InitMotion);
+}
+
+#[test]
 fn exercise() {
     check(Pass::Exercise);
 }

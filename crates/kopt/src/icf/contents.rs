@@ -1,0 +1,244 @@
+//! What a function holds, written down so that functions that hold the same are equal.
+
+use goblin::elf::section_header::{SHF_MERGE, SHF_WRITE};
+use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
+use kcfg::edges::Edges;
+use kcfg::graph::{Dest, Graph, Life, Ref, Role, SymbolPlace, Target, Terminator};
+use kcfg::index::{NodeId, TableId};
+use kcfg::special::Rule;
+use rustc_hash::FxHashMap;
+
+use super::candidates::{self, Candidate};
+
+/// What a function holds.
+#[derive(PartialEq, Eq, Hash)]
+pub struct Contents {
+    /// All of it, but for which candidates it refers to.
+    shape: Vec<u8>,
+    /// The candidates that it calls and jumps to, in order, as indices.
+    pub targets: Vec<usize>,
+}
+
+impl Contents {
+    /// All of it, but for which candidates it refers to.
+    pub fn shape(&self) -> &[u8] {
+        &self.shape
+    }
+}
+
+/// Reads functions.
+pub struct Reader<'g> {
+    graph: &'g Graph,
+    edges: &'g Edges<'g>,
+    /// For each block of a candidate, the index of that and of the block in it.
+    places: FxHashMap<NodeId, (usize, usize)>,
+    /// Constants by what they hold, and of each that was met its number.
+    constants: FxHashMap<Vec<u8>, usize>,
+    numbers: FxHashMap<NodeId, Option<usize>>,
+}
+
+impl<'g> Reader<'g> {
+    /// A reader of candidates.
+    pub fn new(graph: &'g Graph, edges: &'g Edges<'g>, candidates: &[Candidate]) -> Reader<'g> {
+        let mut places = FxHashMap::default();
+        for (i, candidate) in candidates.iter().enumerate() {
+            places.extend(candidate.blocks.iter().enumerate().map(|(number, &block)| (block, (i, number))));
+        }
+        Reader { graph, edges, places, constants: FxHashMap::default(), numbers: FxHashMap::default() }
+    }
+
+    /// What a candidate holds.
+    pub fn read(&mut self, candidate: &Candidate) -> Contents {
+        let graph = self.graph;
+        let tables = candidate.blocks.iter().filter_map(|&block| match graph.block(block)?.end {
+            Terminator::Switch(table) => Some(table),
+            _ => None,
+        });
+        let tables: Vec<TableId> = tables.collect();
+        let mut writer = Writer { reader: self, tables: &tables, shape: Vec::new(), targets: Vec::new() };
+        // A part that shares the frame of another function is no function of its own.
+        let is_cold = graph.function(candidate.function).name.contains(".cold");
+        writer.number(u64::from(is_cold));
+        for &block in &candidate.blocks {
+            writer.block(block);
+        }
+        for &table in &tables {
+            let slots = graph.slots(table);
+            writer.number(slots.len() as u64);
+            slots.iter().for_each(|slot| writer.field(slot, true));
+        }
+        Contents { shape: writer.shape, targets: writer.targets }
+    }
+
+    /// The number of a constant, which all have that hold the same and that are of one kind: a string or constant that
+    /// the linker merges (`SHF_MERGE`), or code that is copied over other code. `None` for anything else.
+    fn constant(&mut self, id: NodeId) -> Option<usize> {
+        if let Some(&number) = self.numbers.get(&id) {
+            return number;
+        }
+        let graph = self.graph;
+        let section = graph.section_of(id);
+        let rule = graph.world.rule(&section.name, section.kind, section.flags);
+        let is_merged = section.flags & u64::from(SHF_MERGE) != 0
+            && section.flags & u64::from(SHF_WRITE) == 0
+            && graph.refs_of(id).is_empty();
+        let number = (is_merged || rule == Rule::Replacement).then(|| {
+            let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
+            writer.number(u64::from(is_merged));
+            writer.number(u64::from(section.align));
+            writer.number(section.entsize);
+            writer.contents(id);
+            // A branch to a candidate is one to that very function here.
+            let Writer { mut shape, targets, .. } = writer;
+            targets.iter().for_each(|&target| shape.extend((target as u64).to_le_bytes()));
+            let next = self.constants.len();
+            *self.constants.entry(shape).or_insert(next)
+        });
+        self.numbers.insert(id, number);
+        number
+    }
+}
+
+struct Writer<'r, 'g> {
+    reader: &'r mut Reader<'g>,
+    /// The jump tables of the function.
+    tables: &'r [TableId],
+    shape: Vec<u8>,
+    targets: Vec<usize>,
+}
+
+impl Writer<'_, '_> {
+    fn number(&mut self, number: u64) {
+        self.shape.extend(number.to_le_bytes());
+    }
+
+    fn block(&mut self, id: NodeId) {
+        self.contents(id);
+        let graph = self.reader.graph;
+        let Some(block) = graph.block(id) else { return };
+        self.number(u64::from(block.fixed));
+        match &block.end {
+            Terminator::FallThrough(next) => self.end(0, Some(*next)),
+            Terminator::Jump(dest) => {
+                self.end(1, None);
+                self.dest(dest);
+            }
+            Terminator::Branch { branch, taken, next } => {
+                self.end(2, Some(*next));
+                self.number(branch.kind as u64);
+                self.number(branch.condition.into());
+                self.dest(taken);
+            }
+            Terminator::Call { next } => self.end(3, *next),
+            Terminator::IndirectCall { next } => self.end(4, *next),
+            Terminator::Trap { next } => self.end(5, *next),
+            Terminator::Patched { next } => self.end(6, *next),
+            // Its slots are written behind the blocks.
+            Terminator::Switch(table) => {
+                self.end(7, None);
+                let own = self.tables.iter().position(|own| own == table);
+                self.number(own.map_or(0, |own| own as u64));
+            }
+            Terminator::IndirectJump => self.end(8, None),
+            Terminator::Return => self.end(9, None),
+            Terminator::Unreachable => self.end(10, None),
+        }
+        let entries = candidates::entries(self.reader.edges, id);
+        let entries: Vec<NodeId> = entries.into_iter().filter(|&entry| graph.node(entry).live).collect();
+        self.number(entries.len() as u64);
+        for entry in entries {
+            let kind = graph.chunk(entry).and_then(|chunk| match chunk.life {
+                Life::Site(kind) => Some(kind),
+                Life::Referenced => None,
+            });
+            self.number(kind.map_or(0, |kind| kind as u64 + 1));
+            self.contents(entry);
+        }
+    }
+
+    fn end(&mut self, kind: u64, next: Option<NodeId>) {
+        self.number(kind);
+        self.number(u64::from(next.is_some()));
+        if let Some(next) = next {
+            self.target(Target::Node(next), 0, true);
+        }
+    }
+
+    fn dest(&mut self, dest: &Dest) {
+        self.target(dest.target, dest.offset, true);
+    }
+
+    /// The bytes and references of a node.
+    fn contents(&mut self, id: NodeId) {
+        let graph = self.reader.graph;
+        let (mut bytes, refs) = (graph.bytes_of(id).to_vec(), graph.refs_of(id));
+        // What is in a relocated field is not defined.
+        for reference in refs {
+            let field = reference.offset as usize..reference.offset as usize + usize::from(reference.width);
+            if let Some(field) = bytes.get_mut(field) {
+                field.fill(0);
+            }
+        }
+        self.number(u64::from(graph.node(id).size));
+        self.number(bytes.len() as u64);
+        self.shape.extend(bytes);
+        self.number(refs.len() as u64);
+        for reference in refs {
+            self.field(reference, reference.role == Role::Site || !graph.takes_address(id, reference));
+        }
+    }
+
+    fn field(&mut self, reference: &Ref, is_way: bool) {
+        let Ref { offset, r_type, class, width, bias, target, addend, role } = *reference;
+        let role = match role {
+            Role::Address => 0,
+            Role::Callee => 1,
+            Role::Site => 2,
+            Role::Slot(_) => 3,
+        };
+        // Slots are compared by their order in the table.
+        let offset = if role == 3 { 0 } else { u64::from(offset) };
+        for number in [offset, r_type.into(), class as u64, width.into(), bias.into(), role] {
+            self.number(number);
+        }
+        self.target(target, addend, is_way);
+    }
+
+    /// What is referred to. Functions that may be identical are the same only for ways of control (`is_way`).
+    fn target(&mut self, target: Target, addend: i64, is_way: bool) {
+        let graph = self.reader.graph;
+        let own_name = match target {
+            Target::Symbol(symbol) => {
+                let symbol = &graph.symbols[symbol.get()];
+                let is_placed = matches!(symbol.place, SymbolPlace::Node(..));
+                !is_placed || symbol.binding == STB_WEAK || symbol.kind == STT_GNU_IFUNC
+            }
+            Target::Node(_) => false,
+        };
+        let (kind, number, addend) = match (target, graph.resolve(target).filter(|_| !own_name)) {
+            (Target::Symbol(symbol), None) => (0, symbol.get(), addend),
+            (Target::Node(node), None) => (1, node.get(), addend),
+            (_, Some((node, inside))) => {
+                let addend = addend + i64::from(inside);
+                let candidate = self.reader.places.get(&node).filter(|_| is_way).copied();
+                let table = self.tables.iter().position(|&table| {
+                    let table = &graph.tables[table.get()];
+                    table.chunk == node && i64::from(table.range.start) == addend
+                });
+                if let Some((candidate, block)) = candidate {
+                    self.targets.push(candidate);
+                    (2, block, addend)
+                } else if let Some(table) = table {
+                    (3, table, 0)
+                } else if let Some(constant) = self.reader.constant(node) {
+                    (4, constant, addend)
+                } else {
+                    (1, node.get(), addend)
+                }
+            }
+        };
+        self.number(kind);
+        self.number(number as u64);
+        self.number(addend as u64);
+    }
+}

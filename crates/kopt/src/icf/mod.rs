@@ -1,0 +1,105 @@
+/*!
+Pass `icf`: identical functions become one (duplicate procedures of Chanet et al. 2007, section 2.4).
+
+Two functions are identical if their blocks have the same bytes and end in the same way, and if all that they refer to,
+call and jump to is the same or again identical ([`classes`]). Of each class one function stays. What called or jumped to
+another one now calls or jumps to it, and it has the names of all.
+
+C compares the addresses of functions, so that a function whose address anything takes keeps one of its own. It may be
+the one that stays; else its code becomes a jump to that one, where this is shorter and the function did not run in the
+traces of the plan's section `coverage` (without that section, never). The linker LLD has the same rule as `--icf=safe`,
+with a table of the compiler's in place of the graph's edges.
+
+Not folded, because something besides the graph depends on where they are ([`candidates`]): functions that the function
+tracer, static keys or static calls patch, or that lists name; weak functions; and all code but `.text` and `.init.text`,
+because the kernel asks of an address whether it lies in the others.
+*/
+
+mod candidates;
+mod classes;
+mod contents;
+
+use std::cmp::Reverse;
+
+use kcfg::edges::Edges;
+use kcfg::graph::{Editor, Graph};
+use kcfg::index::NodeId;
+use kisa::{Branch, BranchKind};
+use kplan::Plan;
+
+use crate::ran::Ran;
+use crate::report::PassReport;
+use candidates::Candidate;
+
+/// Folds identical functions.
+pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
+    let mut report = PassReport::new("icf");
+    let edges = Edges::of(graph);
+    let candidates = candidates::find(graph, &edges);
+    let classes = classes::of(graph, &edges, &candidates);
+    let shortest = jump_length(graph);
+    let ran = Ran::of(graph, plan);
+    let mut gone: Vec<NodeId> = Vec::new();
+    let mut folds: Vec<Fold<'_>> = Vec::new();
+    for class in &classes {
+        let stays = *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
+        for &folded in class.iter().filter(|&&member| member.function != stays.function) {
+            let jumps = folded.is_address_taken;
+            if jumps
+                && (folded.size(graph) <= shortest || folded.blocks.iter().any(|&block| ran.may_have(block)))
+            {
+                report.count("identical functions left alone, as their addresses are taken", 1);
+                continue;
+            }
+            gone.extend(folded.blocks.iter().skip(usize::from(jumps)));
+            gone.extend(folded.blocks.iter().flat_map(|&block| candidates::entries(&edges, block)));
+            folds.push(Fold { folded, stays, jumps });
+        }
+    }
+    let aligns: Vec<(NodeId, u32)> = folds
+        .iter()
+        .filter(|fold| !fold.jumps)
+        .map(|fold| (fold.stays.entry(), graph.node(fold.folded.entry()).align))
+        .collect();
+    for fold in &folds {
+        report.count("functions made a jump to an identical one", u64::from(fold.jumps));
+        report.removed.functions += usize::from(!fold.jumps);
+    }
+    let mut editor = Editor::new(graph, "icf");
+    for Fold { folded, stays, jumps } in &folds {
+        let pairs = folded.blocks.iter().zip(&stays.blocks);
+        pairs.skip(usize::from(*jumps)).for_each(|(&of, &into)| editor.merge(of, into));
+        if *jumps {
+            editor.jump_instead(folded.entry(), stays.entry());
+        }
+    }
+    editor.finish();
+    for node in gone {
+        report.removed.remove(graph, node);
+    }
+    for (entry, align) in aligns {
+        let kept = &mut graph.nodes[entry.get()].align;
+        *kept = align.max(*kept);
+    }
+    report
+}
+
+/// Which member of a class stays: not the one that is freed after boot, and one whose address is taken, so that the others
+/// need none; of several the one that is aligned most.
+fn rank(graph: &Graph, member: &Candidate) -> (bool, bool, Reverse<u32>) {
+    (member.is_init, !member.is_address_taken, Reverse(graph.node(member.entry()).align))
+}
+
+/// The largest length in bytes of a jump.
+fn jump_length(graph: &Graph) -> u32 {
+    let forms = graph.isa().branch_forms(Branch { kind: BranchKind::Jump, condition: 0 });
+    forms.iter().map(|form| u32::from(form.len)).max().unwrap_or(0)
+}
+
+/// A function that becomes another one.
+struct Fold<'c> {
+    folded: &'c Candidate,
+    stays: &'c Candidate,
+    /// Its address is taken, so that it stays as a jump.
+    jumps: bool,
+}

@@ -1,0 +1,146 @@
+/*!
+What may be used after initialization.
+
+Initialization code is what lies in `.init.text`; nothing of it runs once it is freed. Initialization data lies in
+`.init.data` and `.init.rodata`, or in the tables of the functions that are called at boot (`.initcall*`, `.init.setup`,
+`.con_initcall.init`). Anything else that is alive may be used *late* if
+
+- it is a root, or lies in a section of which nothing is moved;
+- anything at all takes its address: code that computes it, data that holds it. Whoever has an address may keep it, so it
+  does not matter that only initialization takes it. The tables of functions that are called at boot are an exception;
+  nobody else reads them. To read or write a variable at a fixed place does not take its address,
+  and neither does to print a string;
+- something that may be used late calls it, goes to it, or reads or writes it.
+
+So what is left is called, read and written by initialization code alone, by direct calls and at fixed places.
+A function and its data, if a part of them is late, are so as a whole.
+*/
+
+use fixedbitset::FixedBitSet;
+use kcfg::edges::{Destination, Edges};
+use kcfg::graph::{Graph, Life, NodeKind, Role};
+use kcfg::index::NodeId;
+use kcfg::special::Rule;
+
+use super::units::Unit;
+use super::uses::Uses;
+
+/// The nodes that may be used after initialization, as a set of bits.
+pub fn find(graph: &Graph, units: &[Unit]) -> FixedBitSet {
+    let mut finder = Finder {
+        graph,
+        edges: Edges::of(graph),
+        uses: Uses::of(graph),
+        unit_of: vec![None; graph.nodes.len()],
+        units,
+        late: FixedBitSet::with_capacity(graph.nodes.len()),
+        worklist: Vec::new(),
+    };
+    for (number, unit) in units.iter().enumerate() {
+        unit.nodes.iter().for_each(|node| finder.unit_of[node.get()] = Some(number));
+    }
+    for root in &graph.roots {
+        finder.mark(root.node);
+    }
+    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+        if finder.stays(id) {
+            finder.mark(id);
+        }
+        finder.addresses(id);
+    }
+    finder.solve()
+}
+
+struct Finder<'g> {
+    graph: &'g Graph,
+    edges: Edges<'g>,
+    uses: Uses<'g>,
+    /// For each node, the number of its unit.
+    unit_of: Vec<Option<usize>>,
+    units: &'g [Unit],
+    late: FixedBitSet,
+    worklist: Vec<NodeId>,
+}
+
+impl Finder<'_> {
+    /// Whether a node stays where it is, and may be used late by itself. Entries of tables about code, and code that is
+    /// copied over other code, are used if that is.
+    fn stays(&self, id: NodeId) -> bool {
+        let section = self.graph.section_of(id);
+        let is_entry = self.graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);
+        let rule = self.graph.world.rule(&section.name, section.kind, section.flags);
+        self.unit_of[id.get()].is_none()
+            && !is_initialization(self.graph, id)
+            && !is_entry
+            && rule != Rule::Replacement
+    }
+
+    /// Marks what a node takes the address of.
+    fn addresses(&mut self, id: NodeId) {
+        let graph = self.graph;
+        if is_table_of_boot(&graph.section_of(id).name) {
+            return;
+        }
+        let is_block = graph.block(id).is_some();
+        let keeps_to_itself = if is_block { self.uses.of_block(id) } else { Vec::new() };
+        for (number, reference) in graph.refs_of(id).iter().enumerate() {
+            let Some(to) = graph.resolve_node(reference.target) else { continue };
+            let stays_here = keeps_to_itself.get(number).is_some_and(|&stays| stays);
+            // Keys and the like; code is gone to only if the site is late.
+            let of_entry = reference.role == Role::Address && !is_code(graph, to);
+            let is_entry = graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);
+            if graph.takes_address(id, reference) && !stays_here || is_entry && of_entry {
+                self.mark(to);
+                // The end of the node in front has the same address.
+                graph.node(to).glued_to.into_iter().for_each(|before| self.mark(before));
+            }
+        }
+    }
+
+    /// Marks a node, unless it is initialization code or data, which says itself when it is used. All of its unit with it.
+    fn mark(&mut self, id: NodeId) {
+        if !self.graph.node(id).live || is_initialization(self.graph, id) || self.late.put(id.get()) {
+            return;
+        }
+        self.worklist.push(id);
+        if let Some(unit) = self.unit_of[id.get()] {
+            for &node in &self.units[unit].nodes {
+                if !self.late.put(node.get()) {
+                    self.worklist.push(node);
+                }
+            }
+        }
+    }
+
+    fn solve(mut self) -> FixedBitSet {
+        while let Some(id) = self.worklist.pop() {
+            let mut next = Vec::new();
+            self.edges.for_each(id, |edge| {
+                if let Destination::Node(to) = edge.to {
+                    next.push(to);
+                }
+            });
+            next.into_iter().for_each(|to| self.mark(to));
+        }
+        self.late
+    }
+}
+
+fn is_code(graph: &Graph, id: NodeId) -> bool {
+    match &graph.node(id).kind {
+        NodeKind::Block(_) => true,
+        NodeKind::Chunk(chunk) => chunk.code,
+    }
+}
+
+/// Whether a node is initialization code or data by its section.
+fn is_initialization(graph: &Graph, id: NodeId) -> bool {
+    let name = &graph.section_of(id).name;
+    is_table_of_boot(name) || [".init.text", ".init.data", ".init.rodata"].contains(&graph.world.class(name))
+}
+
+/// Whether a section is a table of functions that are called at boot: `do_initcalls()`, `obsolete_checksetup()` and
+/// `do_early_param()` in init/main.c, `console_init()` in kernel/printk/printk.c.
+fn is_table_of_boot(name: &str) -> bool {
+    name.starts_with(".initcall") || matches!(name, ".init.setup" | ".con_initcall.init")
+}

@@ -1,0 +1,89 @@
+/*!
+Pass `initmotion`: what only initialization needs is freed with the code that is marked so (Chanet et al. 2007, section 3.4).
+
+The kernel frees the sections between `__init_begin` and `__init_end` once it has booted (`free_initmem()`). Functions and
+variables that nothing but the code there uses are moved to them ([`late`] says what that means). A function goes to
+`.init.text`, writable data to `.init.data` (zero-initialised data too, which then has bytes in the image), and read-only
+data to `.init.rodata`.
+
+Moved is compiler-made code of `.text`, and data of `.data`, `.data..read_mostly`, `.bss`,
+`.rodata` and `.rodata.str*`. The other
+sections have a meaning besides: code that runs while memory is freed lies in `.ref.text`, what stays writable until then
+in `.data..ro_after_init`, what each processor has a copy of in `.data..percpu`.
+*/
+
+mod late;
+mod units;
+mod uses;
+
+use goblin::elf::section_header::{
+    SHF_ALLOC, SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_WRITE, SHT_NOBITS, SHT_PROGBITS,
+};
+use indexmap::IndexMap;
+use kcfg::graph::{Contents, Editor, Graph, Section};
+use kcfg::index::NodeId;
+use kcfg::special::World;
+
+use crate::report::PassReport;
+use units::Place;
+
+/// Moves what only initialization needs.
+pub fn run(graph: &mut Graph) -> PassReport {
+    let mut report = PassReport::new("initmotion");
+    if !frees_init_memory(&graph.world) {
+        report.keep("all code and data", "the program has no memory that is freed after initialization");
+        return report;
+    }
+    let units = units::all(graph);
+    let late = late::find(graph, &units);
+    let moved = units::only_needed_early(graph, &units, &late);
+    for (place, what, bytes) in [
+        (Place::Text, "functions moved", "bytes of code moved"),
+        (Place::Data, "variables moved", "bytes of variables moved"),
+        (Place::Zeros, "zero-initialised variables moved", "bytes of zero-initialised variables moved"),
+        (Place::ReadOnly, "constants moved", "bytes of constants moved"),
+        (Place::String, "strings moved", "bytes of strings moved"),
+    ] {
+        let here = || moved.iter().filter(|unit| unit.place == place);
+        report.count(what, here().count() as u64);
+        report.count(bytes, here().map(|unit| unit.size(graph)).sum());
+    }
+    let mut editor = Editor::new(graph, "initmotion");
+    for unit in moved.iter().filter(|unit| unit.place == Place::Zeros) {
+        for &node in &unit.nodes {
+            let size = editor.graph().node(node).size as usize;
+            editor.set_bytes(node, Contents { bytes: vec![0; size], refs: Vec::new() });
+        }
+    }
+    let mut sections: IndexMap<(&str, u32, u64), Vec<NodeId>> = IndexMap::new();
+    for unit in &moved {
+        let nodes = &unit.nodes;
+        let string = editor.graph().section_of(nodes[0]);
+        let (name, flags, entsize) = match unit.place {
+            Place::Text => (".init.text", SHF_EXECINSTR, 0),
+            Place::Data | Place::Zeros => (".init.data", SHF_WRITE, 0),
+            Place::ReadOnly => (".init.rodata", 0, 0),
+            // The linker goes on merging them, among themselves.
+            Place::String => (".init.rodata", SHF_MERGE | SHF_STRINGS, string.entsize),
+        };
+        sections.entry((name, flags, entsize)).or_default().extend(nodes);
+    }
+    for ((name, flags, entsize), nodes) in sections {
+        let flags = u64::from(SHF_ALLOC | flags);
+        let section = editor.add_section(Section { flags, entsize, ..Section::writable(name, SHT_PROGBITS) });
+        editor.place(&nodes, section);
+    }
+    editor.finish();
+    report
+}
+
+/// Whether there is memory that is freed after initialization: the linker script bounds it.
+fn frees_init_memory(world: &World) -> bool {
+    let World::Kernel(kernel) = world else { return false };
+    ["__init_begin", "__init_end"].iter().all(|&bound| kernel.script.words().any(|word| word == bound))
+}
+
+/// Whether a section has no bytes in the file.
+fn is_zero_initialized(section: &Section) -> bool {
+    section.kind == SHT_NOBITS
+}

@@ -1,0 +1,138 @@
+//! What can be moved, piece by piece.
+
+use fixedbitset::FixedBitSet;
+use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_TLS, SHF_WRITE};
+use kcfg::graph::{Dest, Graph, Life, Section, Terminator};
+use kcfg::index::NodeId;
+use kcfg::special::Rule;
+use kelf::RelocClass;
+use rustc_hash::FxHashSet;
+
+use super::is_zero_initialized;
+use crate::layout;
+
+/// Width in bytes of a branch field that reaches all of a kernel.
+const FAR: u8 = 4;
+
+/// Where a piece of the program goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Code.
+    Text,
+    /// Data that is written to.
+    Data,
+    /// The same, without bytes in the file.
+    Zeros,
+    /// Data that is not.
+    ReadOnly,
+    /// A string that the linker merges with others.
+    String,
+}
+
+/// A piece of the program that can be moved: a function, or a variable.
+pub struct Unit {
+    /// Its nodes that are alive, in their order.
+    pub nodes: Vec<NodeId>,
+    /// Where it would go.
+    pub place: Place,
+}
+
+impl Unit {
+    /// Size in bytes: in the input, with branches, for what comes from there.
+    pub fn size(&self, graph: &Graph) -> u64 {
+        self.nodes.iter().map(|&node| u64::from(graph.node(node).size + graph.branch_len(node))).sum()
+    }
+}
+
+/// All of them. A node is part of one at most.
+pub fn all(graph: &Graph) -> Vec<Unit> {
+    let glued = glued(graph);
+    let is_fixed_in_place = |&node: &NodeId| glued.contains(node.get());
+    let mut units = Vec::new();
+    for function in &graph.functions {
+        let blocks = function.blocks.iter().copied().filter(|&block| graph.node(block).live);
+        let nodes: Vec<NodeId> = blocks.collect();
+        let is_movable = nodes.iter().all(|&block| {
+            place(graph, block) == Some(Place::Text) && !is_fixed_in_place(&block) && reaches(graph, block)
+        });
+        if is_movable && !nodes.is_empty() {
+            units.push(Unit { nodes, place: Place::Text });
+        }
+    }
+    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+        let is_variable = graph.chunk(id).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
+        if let Some(place) = place(graph, id).filter(|_| is_variable && !is_fixed_in_place(&id)) {
+            units.push(Unit { nodes: vec![id], place });
+        }
+    }
+    units
+}
+
+/// The units of which no part is late. Strings are left out that the linker merges with one that stays: they take no
+/// memory there.
+pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &FixedBitSet) -> Vec<&'u Unit> {
+    let is_late = |unit: &&Unit| unit.nodes.iter().any(|node| late.contains(node.get()));
+    let text = |unit: &Unit| graph.bytes_of(unit.nodes[0]);
+    let strings = units.iter().filter(|unit| unit.place == Place::String);
+    let staying: FxHashSet<&[u8]> = strings.filter(is_late).map(text).collect();
+    let stays = |unit: &&Unit| unit.place == Place::String && staying.contains(text(unit));
+    units.iter().filter(|unit| !is_late(unit) && !stays(unit)).collect()
+}
+
+/// Where a node would go by its section; `None` if nothing there is moved.
+fn place(graph: &Graph, id: NodeId) -> Option<Place> {
+    let section = graph.section_of(id);
+    let has = |flag: u32| section.flags & u64::from(flag) != 0;
+    let rule = graph.world.rule(&section.name, section.kind, section.flags);
+    let name = graph.world.output_name(&section.name);
+    let is_text = layout::class(&graph.world, &section.name) == ".text";
+    match rule {
+        _ if section.group.is_some() || has(SHF_TLS) => None,
+        Rule::Data if has(SHF_MERGE) && has(SHF_STRINGS) && name.starts_with(".rodata.str") => {
+            (!has(SHF_WRITE)).then_some(Place::String)
+        }
+        _ if has(SHF_MERGE) => None,
+        Rule::Code if has(SHF_EXECINSTR) && is_text => Some(Place::Text),
+        Rule::Data => data(section, name),
+        _ => None,
+    }
+}
+
+fn data(section: &Section, name: &str) -> Option<Place> {
+    let is_writable = section.flags & u64::from(SHF_WRITE) != 0;
+    match name {
+        ".bss" if is_zero_initialized(section) => Some(Place::Zeros),
+        ".data" | ".data..read_mostly" if is_writable && !is_zero_initialized(section) => Some(Place::Data),
+        _ if name == ".rodata" || name.starts_with(".rodata.") => (!is_writable).then_some(Place::ReadOnly),
+        _ => None,
+    }
+}
+
+/// The nodes that are glued to others, and those.
+fn glued(graph: &Graph) -> FixedBitSet {
+    let mut glued = FixedBitSet::with_capacity(graph.nodes.len());
+    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+        if let Some(before) = graph.node(id).glued_to {
+            glued.extend([id.get(), before.get()]);
+        }
+    }
+    glued
+}
+
+/// Whether all branches of a block reach other sections, or stay in its function.
+fn reaches(graph: &Graph, id: NodeId) -> bool {
+    let Some(block) = graph.block(id) else { return false };
+    let leaves = |to: Option<NodeId>| to.is_none_or(|to| graph.function_of(to) != Some(block.function));
+    let is_short = |dest: &Dest, forms: &[kisa::BranchForm]| {
+        leaves(graph.resolve_node(dest.target)) && forms.last().is_none_or(|form| form.field_width < FAR)
+    };
+    let is_branch_short = match &block.end {
+        Terminator::Branch { branch, taken, .. } => is_short(taken, graph.isa().branch_forms(*branch)),
+        _ => false,
+    };
+    let relative = |class| matches!(class, RelocClass::Relative | RelocClass::Branch);
+    let mut refs = graph.refs_of(id).iter();
+    !is_branch_short
+        && !graph.knows_own_address(id)
+        && !refs.any(|r| r.width < FAR && relative(r.class) && leaves(graph.resolve_node(r.target)))
+}

@@ -1,0 +1,139 @@
+//! Which references of code use an address and give it to nobody who keeps it.
+
+use goblin::elf::sym::STB_LOCAL;
+use kcfg::graph::{Graph, Ref, SymbolPlace, Terminator};
+use kcfg::index::NodeId;
+use kcfg::instructions::Instruction;
+use kisa::{Effect, Value};
+use rustc_hash::FxHashSet;
+
+/// Functions that format the strings that they are given, and have no use for them when they return: they copy the text
+/// (`vprintk_store()` in kernel/printk/printk.c; lib/vsprintf.c).
+const PRINTERS: &[&str] = &[
+    "_printk",
+    "_printk_deferred",
+    "__warn_printk",
+    "panic",
+    "early_printk",
+    "_dev_printk",
+    "_dev_emerg",
+    "_dev_alert",
+    "_dev_crit",
+    "_dev_err",
+    "_dev_warn",
+    "_dev_notice",
+    "_dev_info",
+    "sprintf",
+    "snprintf",
+    "scnprintf",
+    "kasprintf",
+];
+
+/// How many blocks one behind the other are followed from an argument to the call.
+const FOLLOWED: usize = 4;
+
+/// How a graph uses addresses.
+pub struct Uses<'g> {
+    graph: &'g Graph,
+    printers: FxHashSet<NodeId>,
+}
+
+impl<'g> Uses<'g> {
+    /// Finds the functions that print.
+    pub fn of(graph: &'g Graph) -> Uses<'g> {
+        let global = graph.symbols.iter().filter(|symbol| symbol.binding != STB_LOCAL);
+        let printers = global.filter(|symbol| PRINTERS.contains(&symbol.name.as_str()));
+        let places = printers.filter_map(|symbol| match symbol.place {
+            SymbolPlace::Node(node, 0) => Some(node),
+            _ => None,
+        });
+        Uses { graph, printers: places.collect() }
+    }
+
+    /// For each reference of a block, whether the address stays here: it is that of a memory operand, so that the
+    /// instruction computes with what lies there; or it is pushed as an argument of a function that prints.
+    pub fn of_block(&self, id: NodeId) -> Vec<bool> {
+        let graph = self.graph;
+        let refs = graph.refs_of(id);
+        let mut stays = vec![false; refs.len()];
+        if refs.is_empty() {
+            return stays;
+        }
+        let instructions = graph.instructions(id).unwrap_or_default();
+        let printed_from = self.printed_from(id, &instructions);
+        for (number, instruction) in instructions.iter().enumerate() {
+            let operand = graph.isa().memory_operand(instruction.bytes, 0);
+            let operand = operand.filter(|operand| operand.width > 0);
+            let displacement = operand.and_then(|operand| operand.displacement_offset);
+            for field in &instruction.fields {
+                let at = instruction.offset + u32::from(field.offset);
+                let Ok(reference) = refs.binary_search_by_key(&at, |reference| reference.offset) else {
+                    continue;
+                };
+                let is_access = displacement == Some(field.offset);
+                let is_printed = number >= printed_from && self.pushes_address(instruction);
+                stays[reference] = (is_access || is_printed) && lies_within(graph, &refs[reference]);
+            }
+        }
+        stays
+    }
+
+    /// From which instruction of a block on what is pushed is an argument of a function that prints: it is still there when
+    /// the block, or another one behind it, calls that function.
+    fn printed_from(&self, id: NodeId, instructions: &[Instruction<'_>]) -> usize {
+        let nothing = instructions.len();
+        let mut at = id;
+        for step in 0..FOLLOWED {
+            let Some(block) = self.graph.block(at) else { return nothing };
+            if step > 0 && self.graph.instructions(at).is_none_or(|all| all.iter().any(|i| self.pops(i))) {
+                return nothing;
+            }
+            at = match &block.end {
+                Terminator::Call { .. } if self.prints(at) => {
+                    return instructions.iter().rposition(|i| self.pops(i)).map_or(0, |last| last + 1);
+                }
+                Terminator::FallThrough(next) => *next,
+                Terminator::Jump(dest) if dest.offset == 0 => match self.graph.resolve(dest.target) {
+                    Some((to, 0)) => to,
+                    _ => return nothing,
+                },
+                _ => return nothing,
+            };
+        }
+        nothing
+    }
+
+    /// Whether a block calls a function that prints.
+    fn prints(&self, id: NodeId) -> bool {
+        let callee = self.graph.callee(id).filter(|callee| callee.addend == 0);
+        let callee = callee.and_then(|callee| self.graph.resolve(callee.target));
+        callee.is_some_and(|(to, inside)| inside == 0 && self.printers.contains(&to))
+    }
+
+    fn moves_stack(&self, instruction: &Instruction<'_>) -> bool {
+        let pointer = self.graph.isa().stack_pointer();
+        instruction.effects.iter().any(|effect| effect.registers_written() >> pointer.0 & 1 != 0)
+    }
+
+    /// Whether an instruction may take something off the stack, or put the stack elsewhere.
+    fn pops(&self, instruction: &Instruction<'_>) -> bool {
+        let stores = instruction.effects.iter().any(|effect| matches!(effect, Effect::Store { .. }));
+        self.moves_stack(instruction) && !stores
+    }
+
+    /// Whether an instruction pushes an address, and does nothing else with it.
+    fn pushes_address(&self, instruction: &Instruction<'_>) -> bool {
+        let is_address = |value: Value| matches!(value, Value::Symbol { .. });
+        let mut users = instruction.effects.iter().filter(|effect| effect.operands().any(is_address));
+        let stores = matches!(users.next(), Some(Effect::Store { value, .. }) if is_address(*value));
+        stores && users.next().is_none() && self.moves_stack(instruction)
+    }
+}
+
+/// Whether a reference is to a byte of the node that it refers to.
+fn lies_within(graph: &Graph, reference: &Ref) -> bool {
+    graph.resolve(reference.target).is_some_and(|(to, inside)| {
+        let at = i64::from(inside) + reference.addend;
+        (0..i64::from(graph.node(to).size)).contains(&at)
+    })
+}

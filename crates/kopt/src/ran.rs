@@ -1,0 +1,60 @@
+//! Which blocks ran, by the plan's section `coverage`.
+
+use fixedbitset::FixedBitSet;
+use kcfg::graph::{Graph, NodeKind};
+use kcfg::index::{FunctionId, NodeId};
+use kplan::Plan;
+
+use crate::names::CodeNames;
+
+/// The blocks of a graph that ran, or may have.
+pub struct Ran {
+    /// `None` if there are no traces, so that any block may have run.
+    nodes: Option<FixedBitSet>,
+}
+
+impl Ran {
+    /// Finds them.
+    pub fn of(graph: &Graph, plan: &Plan) -> Ran {
+        let Some(coverage) = &plan.coverage else { return Ran { nodes: None } };
+        let names = CodeNames::of(graph);
+        let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
+        for covered in &coverage.functions {
+            let Some(named) = names.find(&covered.function) else { continue };
+            nodes.insert(named.node.get());
+            let NodeKind::Block(block) = &graph.node(named.node).kind else { continue };
+            for (id, offset, size) in blocks_behind(graph, block.function, named.node, named.offset) {
+                let (start, end) = (u64::from(offset), u64::from(offset) + u64::from(size));
+                let ran = covered.ran.as_ref();
+                if ran.is_none_or(|ran| ran.iter().any(|r| r.offset < end && start < r.offset + r.size)) {
+                    nodes.insert(id.get());
+                }
+            }
+        }
+        // What a pass made has no place in the functions of a trace.
+        nodes.extend(graph.node_ids().filter(|&id| graph.node(id).origin().is_none()).map(NodeId::get));
+        Ran { nodes: Some(nodes) }
+    }
+
+    /// Whether a block ran, as far as is known.
+    pub fn may_have(&self, node: NodeId) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node.get()))
+    }
+}
+
+/// The blocks of a function from a symbol on that lies `inside` bytes into a node, each with its offset in bytes from the
+/// symbol and its size in bytes in the input: the terms of plans. If a pass put a block in front of the function, offsets
+/// count from the first original block.
+pub fn blocks_behind(
+    graph: &Graph,
+    function: FunctionId,
+    node: NodeId,
+    inside: u32,
+) -> impl Iterator<Item = (NodeId, u32, u32)> {
+    let origin = graph.node(node).origin().or_else(|| graph.start_of(function));
+    let start = origin.map(|origin| origin.offset + inside);
+    graph.function(function).blocks.iter().filter_map(move |&id| {
+        let origin = graph.node(id).origin()?;
+        Some((id, origin.offset.checked_sub(start?)?, origin.size))
+    })
+}
