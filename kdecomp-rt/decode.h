@@ -9,10 +9,16 @@
 #define KDECOMP_RT_DECODE_H
 
 #ifdef __KERNEL__
+#include <linux/init.h>
+#include <linux/limits.h>
+#include <linux/stddef.h>
 #include <linux/types.h>
+#define UINT32_MAX U32_MAX
 #else
 #include <stddef.h>
 #include <stdint.h>
+/* What the kernel frees after boot. */
+#define __init
 #endif
 
 /* What is wrong, as a return value. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Checks a packed file once, so that decoding a page need not. */
+/* Checks a packed file once, so that decoding a page need not. In a kernel, at boot: the code is freed afterwards. */
 #include "tables.h"
 
 #define HEADER 40
@@ -14,7 +14,7 @@ struct rest {
 };
 
 /* Takes `count` things of `each` bytes; NULL, and nothing is left, if there are not as many. */
-static const uint8_t *take(struct rest *rest, uint32_t count, uint32_t each)
+static const uint8_t __init *take(struct rest *rest, uint32_t count, uint32_t each)
 {
 	const uint8_t *taken = rest->at;
 	uint64_t size = (uint64_t)count * each;
@@ -29,7 +29,7 @@ static const uint8_t *take(struct rest *rest, uint32_t count, uint32_t each)
 }
 
 /* Checks the records of a distribution, and gives how many symbols they have; negative if they do not make sense. */
-static int check_records(const uint8_t *record, uint32_t count)
+static int __init check_records(const uint8_t *record, uint32_t count)
 {
 	uint32_t start = 0, symbols = 0, code = 1;
 
@@ -52,7 +52,7 @@ static int check_records(const uint8_t *record, uint32_t count)
 }
 
 /* Checks a distribution alone. */
-static int check_distribution(const struct frozen_tables *tables, uint32_t offset)
+static int __init check_distribution(const struct frozen_tables *tables, uint32_t offset)
 {
 	const uint8_t *node;
 	int symbols;
@@ -69,7 +69,7 @@ static int check_distribution(const struct frozen_tables *tables, uint32_t offse
 }
 
 /* Checks a distribution for a context of one value, and those below it. */
-static int check_child(const struct frozen_tables *tables, uint32_t offset)
+static int __init check_child(const struct frozen_tables *tables, uint32_t offset)
 {
 	const uint8_t *node;
 	uint32_t i;
@@ -88,7 +88,7 @@ static int check_child(const struct frozen_tables *tables, uint32_t offset)
 }
 
 /* Checks a root, and all below it. */
-static int check_root(const struct frozen_tables *tables, uint32_t offset)
+static int __init check_root(const struct frozen_tables *tables, uint32_t offset)
 {
 	const uint8_t *node;
 	uint32_t i;
@@ -106,7 +106,7 @@ static int check_root(const struct frozen_tables *tables, uint32_t offset)
 	return 0;
 }
 
-static int open_tables(struct frozen_tables *tables, struct rest *rest, const uint8_t *head, uint32_t fields)
+static int __init open_tables(struct frozen_tables *tables, struct rest *rest, const uint8_t *head, uint32_t fields)
 {
 	uint32_t i;
 
@@ -121,7 +121,7 @@ static int open_tables(struct frozen_tables *tables, struct rest *rest, const ui
 	return 0;
 }
 
-static int open_code(struct frozen *frozen, struct rest rest)
+static int __init open_code(struct frozen *frozen, struct rest rest)
 {
 	const uint8_t *head = take(&rest, 4, 4);
 	uint32_t i;
@@ -146,7 +146,7 @@ static int open_code(struct frozen *frozen, struct rest rest)
 	return frozen->branches ? 0 : FROZEN_DAMAGED;
 }
 
-static int open_data(struct frozen *frozen, struct rest rest)
+static int __init open_data(struct frozen *frozen, struct rest rest)
 {
 	const uint8_t *head = take(&rest, 2, 4);
 
@@ -157,7 +157,7 @@ static int open_data(struct frozen *frozen, struct rest rest)
 	return frozen->dictionary ? 0 : FROZEN_DAMAGED;
 }
 
-static int check_index(const struct frozen *frozen, uint32_t streams)
+static int __init check_index(const struct frozen *frozen, uint32_t streams)
 {
 	uint32_t page, last = 0, mask = (1u << INDEX_BITS) - 1;
 
@@ -173,7 +173,7 @@ static int check_index(const struct frozen *frozen, uint32_t streams)
 	return 0;
 }
 
-static int check_segments(const struct frozen *frozen)
+static int __init check_segments(const struct frozen *frozen)
 {
 	uint32_t i, next = 0;
 
@@ -190,7 +190,7 @@ static int check_segments(const struct frozen *frozen)
 	return next == frozen->page_count ? 0 : FROZEN_DAMAGED;
 }
 
-int frozen_open(struct frozen *frozen, const void *bytes, size_t size)
+int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 {
 	static const uint8_t magic[8] = "kfrozen\n";
 	struct rest rest = { bytes, size }, code, data;

@@ -152,6 +152,11 @@ impl KernelTest<'_> {
         self.scenario("parameters", None, &[])
     }
 
+    /// The web server, and then what the kernel says of its memory and of what thawed.
+    pub fn frozen(&mut self) -> Scenario {
+        self.scenario("frozen", None, &[])
+    }
+
     /// stress-ng.
     pub fn stress(&mut self) -> Scenario {
         self.scenario("stress", None, &[])
@@ -189,16 +194,17 @@ impl KernelTest<'_> {
         panic!("{outcome}\n{comparison}\nThe end of {}.log:\n{end}", kernel.name);
     }
 
-    /// Boots a kernel that must not pass, with more options for `fixtures/qemu/boot.sh`.
-    pub fn fails(&mut self, scenario: &Scenario, kernel: &Kernel, options: &[&str]) {
+    /// Boots a kernel that has to complain of something, and returns what was said of that.
+    pub fn complains(&mut self, scenario: &Scenario, kernel: &Kernel, options: &[&str]) -> Outcome {
         let (outcome, passed) = self.boot(scenario, &kernel.image, &kernel.name, options);
-        assert!(!passed, "{outcome}");
+        assert!(!passed, "the kernel has nothing to complain of: {outcome}");
+        outcome
     }
 
-    /// The console of a kernel's last boot.
+    /// What a kernel that was booted wrote on its console.
     pub fn console(&self, kernel: &Kernel) -> String {
         let log = self.chain.dir().join(format!("{}.log", kernel.name));
-        String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&fs::read(log).expect("a console's log")).replace('\r', "")
     }
 
     /// The outcome of a boot, and whether its verdict is PASS.

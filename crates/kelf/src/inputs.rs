@@ -21,6 +21,18 @@ pub struct InputFiles {
     pub(crate) files: Vec<InputFile>,
     /// Symbols that the link needs besides those that objects name.
     pub(crate) entries: Vec<String>,
+    pub(crate) wraps: Vec<Wrap>,
+}
+
+/// What `ld --wrap=NAME` does to undefined symbols.
+#[derive(Debug)]
+pub(crate) struct Wrap {
+    /// `NAME`, for which references get `wrapper`.
+    pub name: String,
+    /// `__wrap_NAME`.
+    pub wrapper: String,
+    /// `__real_NAME`, for which references get `NAME`.
+    pub real: String,
 }
 
 /// One object file.
@@ -109,15 +121,7 @@ impl InputFiles {
     /// Takes objects that are in memory already, each with a name for messages, in the order of the link.
     pub fn of_bytes(objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> InputFiles {
         let file = |(name, bytes)| InputFile { name, role: Role::Linked, source: None, bytes };
-        InputFiles { files: objects.into_iter().map(file).collect(), entries: Vec::new() }
-    }
-
-    /// The same, with one more object that is linked behind the others, given the path of its source and a name for
-    /// messages.
-    pub fn and_object(mut self, name: &str, source: &str, bytes: Vec<u8>) -> InputFiles {
-        let (name, source) = (name.to_owned(), Some(source.to_owned()));
-        self.files.push(InputFile { name, role: Role::Linked, source, bytes });
-        self
+        InputFiles { files: objects.into_iter().map(file).collect(), entries: Vec::new(), wraps: Vec::new() }
     }
 
     /// Number of object files, library members that may turn out not to be needed included.
@@ -137,13 +141,31 @@ impl InputFiles {
 
     fn read(jobs: Vec<Job>) -> Result<InputFiles> {
         let files = jobs.into_par_iter().map(Job::run).collect::<Result<_>>()?;
-        Ok(InputFiles { files, entries: Vec::new() })
+        Ok(InputFiles { files, entries: Vec::new(), wraps: Vec::new() })
     }
 
     /// The same, with symbols that something outside refers to (`ld --undefined`), as the start-up code
     /// does to `main`: they too take members from libraries.
     pub fn entered_by(mut self, entries: &[String]) -> InputFiles {
         self.entries.extend_from_slice(entries);
+        self
+    }
+
+    /// The same, with objects that are in memory, each with a name for messages; they are linked behind all others that
+    /// are no library members.
+    pub fn with_objects(mut self, objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> InputFiles {
+        self.files.extend(InputFiles::of_bytes(objects).files);
+        self
+    }
+
+    /// The same, with these symbols wrapped as `ld --wrap=NAME` wraps them: where an object refers to `NAME` and does not
+    /// define it, `__wrap_NAME` is meant, and `__real_NAME` means `NAME`.
+    pub fn wrapping(mut self, names: &[&str]) -> InputFiles {
+        self.wraps.extend(names.iter().map(|&name| Wrap {
+            name: name.to_owned(),
+            wrapper: format!("__wrap_{name}"),
+            real: format!("__real_{name}"),
+        }));
         self
     }
 }

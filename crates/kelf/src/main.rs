@@ -24,7 +24,8 @@ enum Command {
     /// `init data` lie between __init_begin and __init_end and are freed then. `image` is the
     /// content to load, `compressed image` the same through gzip -9, `boot image` the bzImage,
     /// zImage or Image.gz that was built beside it. `footprint` is text + data, and `init
-    /// footprint` adds the init sections.
+    /// footprint` adds the init sections. `frozen text` and `frozen data` take no memory until they
+    /// are used; their packed form, `packed`, is part of `data`.
     Size {
         /// The file that the others are compared with
         a: PathBuf,

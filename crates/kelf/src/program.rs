@@ -22,7 +22,7 @@ use goblin::elf::sym::STT_FILE;
 
 use crate::error::{Error, Result};
 use crate::index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
-use crate::inputs::{InputFiles, Role};
+use crate::inputs::{InputFiles, Role, Wrap};
 use crate::machine::Machine;
 use crate::object::{Object, Symbol};
 use crate::resolve::{Definer, Entered, Resolver};
@@ -119,11 +119,14 @@ impl<'a> Program<'a> {
     /// Whatever [`Object::read`] finds; [`Error::MixedMachines`], [`Error::DuplicateSymbol`],
     /// [`Error::NoInputs`].
     pub fn link(files: &'a InputFiles) -> Result<Program<'a>> {
-        let parsed: Vec<Object<'a>> = files
+        let mut parsed: Vec<Object<'a>> = files
             .files
             .par_iter()
             .map(|file| Object::read(&file.name, file.bytes()))
             .collect::<Result<_>>()?;
+        if !files.wraps.is_empty() {
+            parsed.iter_mut().for_each(|object| wrap(object, &files.wraps));
+        }
         let machine = common_machine(&parsed)?;
         let mut link = Link::default();
         files.entries.iter().for_each(|entry| link.resolver.need(entry));
@@ -211,6 +214,22 @@ impl<'a> Program<'a> {
     pub fn globals(&self) -> impl ExactSizeIterator<Item = (GlobalIndex, &'a str, &Global)> {
         let globals = self.globals.iter().enumerate();
         globals.map(|(index, (name, global))| (GlobalIndex::from(index), *name, global))
+    }
+}
+
+/// Renames the undefined symbols that are wrapped.
+fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
+    for symbol in object.symbols.iter_mut().filter(|symbol| symbol.is_undefined() && !symbol.name.is_empty())
+    {
+        for wrap in wraps {
+            if symbol.name == wrap.name {
+                symbol.name = &wrap.wrapper;
+                break;
+            } else if symbol.name == wrap.real {
+                symbol.name = &wrap.name;
+                break;
+            }
+        }
     }
 }
 

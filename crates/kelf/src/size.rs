@@ -20,6 +20,7 @@ use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHT_NOBITS,
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::frozen::FrozenSizes;
 use crate::headers::ElfFile;
 use crate::machine::Machine;
 use crate::segments::Segments;
@@ -33,6 +34,9 @@ pub struct SizeTable {
     pub text: u64,
     /// Other sections that stay after boot: read-only, writable and zero-initialised.
     pub data: u64,
+    /// What is frozen, in a kernel with frozen parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<FrozenSizes>,
     /// Executable sections that are freed after boot.
     pub init_text: u64,
     /// Other sections that are freed after boot.
@@ -66,6 +70,7 @@ impl SizeTable {
             path: path.into(),
             text: 0,
             data: 0,
+            frozen: FrozenSizes::of(&file)?,
             init_text: 0,
             init_data: 0,
             image: 0,
@@ -108,11 +113,15 @@ impl SizeTable {
         Ok(table)
     }
 
-    /// The columns in order with their names; the boot image is `None` where there is none.
-    pub fn columns(&self) -> [(&'static str, Option<u64>); 9] {
+    /// The columns in order with their names; the boot image is `None` where there is none, and what is frozen where
+    /// nothing is.
+    pub fn columns(&self) -> [(&'static str, Option<u64>); 12] {
         [
             ("text", Some(self.text)),
             ("data", Some(self.data)),
+            ("frozen text", self.frozen.map(|frozen| frozen.text)),
+            ("frozen data", self.frozen.map(|frozen| frozen.data)),
+            ("packed", self.frozen.map(|frozen| frozen.packed)),
             ("init text", Some(self.init_text)),
             ("init data", Some(self.init_data)),
             ("image", Some(self.image)),

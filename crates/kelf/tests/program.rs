@@ -220,3 +220,37 @@ fn nothing_to_link() {
     assert!(!missing.is_bad_input());
     assert!(missing.to_string().contains("missing.o"));
 }
+
+#[test]
+fn references_are_wrapped_as_by_ld() {
+    let dir = Dir::new();
+    let machine = Machine::I386;
+    let files = compile(&dir, machine, &["uses_back", "back", "wrapper"]);
+    // What ld makes of it: all that is still undefined, and where calls go.
+    dir.ld(machine, &["-r", "--wrap=back", "uses_back.o", "wrapper.o", "-o", "linked.o"]);
+    let by_ld = InputFiles::of_objects(&[dir.path("linked.o")]).unwrap();
+    let by_ld = Program::link(&by_ld).unwrap();
+    let undefined = |program: &Program<'_>| {
+        let open = program.globals().filter(|(_, _, global)| global.definition == Definition::Undefined);
+        open.map(|(_, name, _)| name.to_owned()).filter(|name| !name.starts_with('_')).collect::<Vec<_>>()
+    };
+    assert_eq!(undefined(&by_ld), ["back"]);
+
+    let wrapper = std::fs::read(&files[2]).unwrap();
+    let open = InputFiles::of_objects(&files[..1]).unwrap();
+    let open = open.with_objects([("wrapper.o".to_owned(), wrapper.clone())]).wrapping(&["back"]);
+    assert_eq!(undefined(&Program::link(&open).unwrap()), ["back"]);
+
+    let all = InputFiles::of_objects(&files[..2]).unwrap();
+    let all = all.with_objects([("wrapper.o".to_owned(), wrapper)]).wrapping(&["back"]);
+    let program = Program::link(&all).unwrap();
+    assert_eq!(definer(&program, "__wrap_back"), "wrapper.o");
+    assert_eq!(definer(&program, "back"), "back.o");
+    assert!(program.find("__real_back").is_none());
+    let names = |object: usize| {
+        let symbols = &program.objects[object].object.symbols;
+        symbols.iter().filter(|symbol| symbol.is_undefined()).map(|symbol| symbol.name).collect::<Vec<_>>()
+    };
+    assert!(names(0).contains(&"__wrap_back") && !names(0).contains(&"back"));
+    assert!(names(2).contains(&"back") && names(2).contains(&"__wrap_back"));
+}

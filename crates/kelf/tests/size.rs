@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::{Dir, fixture};
-use kelf::{Machine, SizeTable};
+use kelf::{FrozenSizes, Machine, SizeTable};
 
 /// Links the kernel in miniature.
 fn kernel(dir: &Dir, name: &str) -> PathBuf {
@@ -42,6 +42,39 @@ fn sections_are_counted_where_they_are_loaded() {
     assert_eq!(table.boot_image, None);
     assert_eq!(table.footprint, table.text + table.data);
     assert_eq!(table.init_footprint, table.footprint + table.init_text + table.init_data);
+}
+
+#[test]
+fn frozen_parts_are_columns_of_their_own() {
+    let dir = Dir::new();
+    let vmlinux = kernel(&dir, "vmlinux");
+    let plain = SizeTable::of(&vmlinux).unwrap();
+    assert_eq!(plain.frozen, None);
+    // Two pages of code and one of data.
+    let frozen = |end: &str| {
+        let source = dir.write(
+            "frozen.s",
+            format!(
+                ".globl kshrink_frozen_text, kshrink_frozen_data, kshrink_frozen_end, kshrink_packed\n\
+                 kshrink_frozen_text = 0xff3fe000\nkshrink_frozen_data = 0xff400000\nkshrink_frozen_end = {end}\n\
+                 .size kshrink_frozen_text, 7000\n.size kshrink_frozen_data, 300\n\
+                 .section .rodata\nkshrink_packed: .fill 2000\n.size kshrink_packed, 1990\n"
+            ),
+        );
+        dir.compile(Machine::X86_64, &source.display().to_string(), "frozen.o");
+        let script = fixture("size/kernel.lds").display().to_string();
+        let ld = ["--no-warn-rwx-segments", "-T", &script, "kernel.o", "frozen.o", "-o", "with"];
+        dir.ld(Machine::X86_64, &ld);
+        SizeTable::of(&dir.path("with"))
+    };
+    let table = frozen("0xff401000").unwrap();
+    let expected = FrozenSizes { text: 7000, data: 300, packed: 1990 };
+    assert_eq!(table.frozen, Some(expected));
+    assert_eq!(table.data, plain.data + 2000);
+    let output = text(&kelf(&[&vmlinux, &dir.path("with")]).stdout);
+    let line = output.lines().find(|line| line.starts_with("frozen text")).unwrap();
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["frozen", "text", "7,000"]);
+    assert!(frozen("0xff3ff000").is_err());
 }
 
 #[test]

@@ -1,24 +1,19 @@
 //! The map of the rewritten kernel: which address holds which block of the original.
 
-use std::path::Path;
-
 use kcfg::graph::{CodeName, Graph, Origin, Provenance};
 use kcfg::index::NodeId;
-use kcfg::lower::Lowered;
+use kcfg::lower::PlacedCode;
 use kcli::Failure;
 use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock};
 use rustc_hash::FxHashMap;
 
-use crate::rewrite::of_elf;
-
-/// Makes the map, given the kernel that was linked from the lowered object. Code in sections whose place
-/// cannot be told is left out.
-pub fn map(graph: &Graph, lowered: &Lowered<'_>, vmlinux: &Path) -> Result<BlockMap, Failure> {
-    let bases = kelf::section_bases(&lowered.object, vmlinux).map_err(of_elf)?;
+/// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without one is left
+/// out.
+pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<BlockMap, Failure> {
     let mut functions = OriginalFunctions::of(graph);
     let mut map = BlockMap::default();
     let mut nodes = Vec::new();
-    for placed in &lowered.code {
+    for placed in code {
         let Some(base) = bases[placed.section.get()] else { continue };
         let address = base + u64::from(placed.offset);
         if let Provenance::Made(pass) = graph.node(placed.node).provenance {

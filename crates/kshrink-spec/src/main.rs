@@ -3,14 +3,16 @@
 mod arguments;
 mod bisect;
 mod blocks;
+mod command_line;
+mod compiler;
 mod explain;
+mod freeze;
 mod modules;
 mod phases;
 mod relink;
 mod report;
 mod retained;
 mod rewrite;
-mod runtime;
 mod write;
 
 use std::path::Path;
@@ -38,7 +40,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
-        Some(vmlinux) => RewriteInput::kernel(vmlinux)?.with_runtime(&plan, &selected)?,
+        Some(vmlinux) => RewriteInput::kernel(vmlinux, &plan, &selected)?,
         None => RewriteInput::objects(&arguments.objects, &arguments.entry)?,
     };
     if let RewriteInput::Kernel { build, .. } = &input {

@@ -18,10 +18,21 @@ use tempfile::TempDir;
 /// The end of make's output that an error message quotes.
 const QUOTED_LINES: usize = 15;
 
-/// A relinked kernel in its copy of the build directory, which is removed when this is dropped.
-pub struct Staged {
+/// A copy of a build directory in which the kernel is linked anew; it is removed when this is dropped.
+pub struct Staged<'b> {
+    build: &'b KernelBuild,
+    variables: &'b [String],
     dir: TempDir,
     boot_image: PathBuf,
+}
+
+/// How far a link goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// `vmlinux` and `System.map`.
+    Vmlinux,
+    /// These and the boot image.
+    BootImage,
 }
 
 /// Checks that what is to be written is not part of the build directory.
@@ -48,36 +59,46 @@ pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
         .map_err(|error| Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind())))
 }
 
-/// Copies the build directory, puts the object in, and runs make.
-pub fn relink(
-    build: &KernelBuild,
-    object: &[u8],
-    variables: &[String],
-    out: &Path,
-) -> Result<Staged, Failure> {
-    let parent = existing_ancestor(out)?;
-    let dir = tempfile::Builder::new().prefix(".kshrink-relink-").tempdir_in(&parent).map_err(|error| {
-        Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind()))
-    })?;
-    copy(&build.dir, dir.path())?;
-    let archive = replace_archive(build, dir.path(), object)?;
-    let before = fs::read(&archive)?;
-    let image = image_name(build, dir.path(), variables)?;
-    make(build, dir.path(), variables, &["vmlinux", image_target(&image)])?;
-    if fs::read(&archive)? != before {
-        return Err(Failure::bad_input(format!(
-            "{}: the kernel's build compiled objects anew instead of linking those that are there; run `make` \
-             there until it has nothing to do, and pass the variables that you give to make with --make",
-            build.dir.display()
-        )));
+impl<'b> Staged<'b> {
+    /// Copies the build directory to where `out` will be. `variables` are for make.
+    pub fn copy(build: &'b KernelBuild, variables: &'b [String], out: &Path) -> Result<Staged<'b>, Failure> {
+        let parent = existing_ancestor(out)?;
+        let dir =
+            tempfile::Builder::new().prefix(".kshrink-relink-").tempdir_in(&parent).map_err(|error| {
+                Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind()))
+            })?;
+        copy(&build.dir, dir.path())?;
+        let boot_image = image_name(build, dir.path(), variables)?;
+        Ok(Staged { build, variables, dir, boot_image })
     }
-    Ok(Staged { boot_image: dir.path().join(image), dir })
-}
 
-impl Staged {
+    /// Puts an object in the place of all others, and runs make. It can be done again with another object.
+    pub fn link(&self, object: &[u8], goal: Goal) -> Result<(), Failure> {
+        let archive = replace_archive(self.build, self.dir.path(), object)?;
+        let before = fs::read(&archive)?;
+        let targets = match goal {
+            Goal::Vmlinux => vec!["vmlinux"],
+            Goal::BootImage => vec!["vmlinux", image_target(&self.boot_image)],
+        };
+        make(self.build, self.dir.path(), self.variables, &targets)?;
+        if fs::read(&archive)? != before {
+            return Err(Failure::bad_input(format!(
+                "{}: the kernel's build compiled objects anew instead of linking those that are there; run `make` \
+                 there until it has nothing to do, and pass the variables that you give to make with --make",
+                self.build.dir.display()
+            )));
+        }
+        Ok(())
+    }
+
     /// The relinked kernel; its boot image lies where the build puts it.
     pub fn vmlinux(&self) -> PathBuf {
         self.dir.path().join("vmlinux")
+    }
+
+    /// Its symbols by address, as `nm -n` prints them.
+    pub fn system_map(&self) -> PathBuf {
+        self.dir.path().join("System.map")
     }
 
     /// Moves the results to the output directory, each one complete or not at all.
@@ -86,8 +107,8 @@ impl Staged {
         let image = self.boot_image.file_name().expect("make named a file");
         let results = [
             (self.vmlinux(), "vmlinux".into()),
-            (self.dir.path().join("System.map"), "System.map".into()),
-            (self.boot_image.clone(), PathBuf::from(image)),
+            (self.system_map(), "System.map".into()),
+            (self.dir.path().join(&self.boot_image), PathBuf::from(image)),
         ];
         for (from, name) in results {
             let to = out.join(name);

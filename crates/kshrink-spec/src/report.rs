@@ -10,6 +10,7 @@ use kelf::SizeTable;
 use kopt::{Assumption, Kept, PassReport, assumptions};
 use serde::Serialize;
 
+use crate::freeze::Counts;
 use crate::phases::Phase;
 use crate::rewrite::{RewriteInput, of_elf};
 
@@ -26,6 +27,9 @@ pub struct Report {
     input: String,
     /// Sizes before and after, where the kernel was relinked.
     sizes: Option<Sizes>,
+    /// What is frozen, if something is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frozen: Option<Counts>,
     /// Passes, in order.
     passes: Vec<PassReport>,
     /// The assumptions of the removals: what they need to be true, and what the objects do not prove.
@@ -61,6 +65,7 @@ impl Report {
         passes: Vec<PassReport>,
         phases: Vec<Phase>,
         sizes: Option<Sizes>,
+        frozen: Option<Counts>,
     ) -> Report {
         let input = match input {
             RewriteInput::Kernel { build, .. } => build.vmlinux.display().to_string(),
@@ -72,6 +77,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             input,
             sizes,
+            frozen,
             assumptions: assumptions::of(graph, &passes),
             passes,
             opaque: opaque.map(|o| Kept { what: o.name.clone(), why: o.reason.to_owned() }).collect(),
@@ -93,8 +99,12 @@ impl fmt::Display for Report {
             let mut table = Table::new(["bytes", "before", "after", ""]);
             for ((name, before), (_, after)) in sizes.before.columns().into_iter().zip(sizes.after.columns())
             {
-                if let (Some(before), Some(after)) = (before, after) {
-                    table.row([name.to_owned(), human(before), human(after), percent(before, after)]);
+                match (before, after) {
+                    (Some(before), Some(after)) => {
+                        table.row([name.to_owned(), human(before), human(after), percent(before, after)]);
+                    }
+                    (None, Some(after)) => table.row([name.to_owned(), String::new(), human(after)]),
+                    (_, None) => {}
                 }
             }
             writeln!(f, "{table}")?;
@@ -121,6 +131,9 @@ impl fmt::Display for Report {
             ]);
         }
         writeln!(f, "{table}")?;
+        if let Some(frozen) = &self.frozen {
+            writeln!(f, "{frozen}")?;
+        }
         for pass in &self.passes {
             for (what, number) in &pass.counts {
                 writeln!(f, "{}: {} {what}", pass.pass, human(*number))?;

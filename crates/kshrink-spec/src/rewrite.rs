@@ -10,8 +10,10 @@ use kelf::{InputFiles, KernelBuild, Machine, Program};
 use kopt::{Options, Pass, PassReport, rounds};
 use kplan::Plan;
 
+use crate::command_line;
+use crate::freeze;
+use crate::freeze::runtime::Runtime;
 use crate::phases::Phases;
-use crate::runtime;
 
 /// What is rewritten.
 pub enum RewriteInput {
@@ -21,6 +23,8 @@ pub enum RewriteInput {
         build: KernelBuild,
         /// The files that its link takes.
         files: InputFiles,
+        /// If parts of it freeze, the address at which these have to end.
+        frozen_limit: Option<u32>,
     },
     /// A user program.
     Objects {
@@ -32,8 +36,8 @@ pub enum RewriteInput {
 }
 
 impl RewriteInput {
-    /// Finds and reads a kernel.
-    pub fn kernel(vmlinux: &Path) -> Result<RewriteInput, Failure> {
+    /// Finds and reads a kernel, with the code that these passes need in the rewritten one.
+    pub fn kernel(vmlinux: &Path, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(of_elf)?;
         if build.machine != Machine::I386 {
             return Err(Failure::bad_input(format!(
@@ -49,20 +53,25 @@ impl RewriteInput {
                 vmlinux.display()
             )));
         }
-        let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
-        Ok(RewriteInput::Kernel { build, files })
+        let mut files = InputFiles::of_kernel(&build).map_err(of_elf)?;
+        if let Some(params) = plan.params.as_ref().filter(|_| passes.contains(&Pass::Params)) {
+            files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
+        }
+        let mut frozen_limit = None;
+        if passes.contains(&Pass::Freeze) {
+            freeze::supported::check(&build)?;
+            let runtime = Runtime::compile(&build)?;
+            frozen_limit = Some(runtime.limit);
+            files = runtime.join(files);
+        }
+        Ok(RewriteInput::Kernel { build, files, frozen_limit })
     }
 
-    /// The same, with the code that these passes need in the rewritten kernel.
-    pub fn with_runtime(self, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
-        let params = plan.params.as_ref().filter(|_| passes.contains(&Pass::Params));
-        match (self, params) {
-            (RewriteInput::Kernel { build, files }, Some(params)) => {
-                let (source, object) = runtime::command_line_check(&build, params.on_mismatch)?;
-                let files = files.and_object("kshrink_cmdline.o", source, object);
-                Ok(RewriteInput::Kernel { build, files })
-            }
-            (input, _) => Ok(input),
+    /// If parts of a kernel freeze, the address at which these have to end.
+    pub fn frozen_limit(&self) -> Option<u32> {
+        match self {
+            RewriteInput::Kernel { frozen_limit, .. } => *frozen_limit,
+            RewriteInput::Objects { .. } => None,
         }
     }
 

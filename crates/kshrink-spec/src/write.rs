@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use kcfg::graph::Graph;
+use kcfg::lower::Lowered;
 use kcli::{Failure, Output};
 use kopt::{Pass, PassReport};
 
 use crate::phases::Phases;
+use crate::relink::{Goal, Staged};
 use crate::report::{Report, Sizes};
 use crate::rewrite::{self, RewriteInput};
-use crate::{blocks, relink};
+use crate::{blocks, freeze};
 
 /// Writes graphs of one program.
 pub struct Writer<'a> {
@@ -35,7 +37,7 @@ impl Writer<'_> {
         let mut output = Output::create(path)?;
         std::io::Write::write_all(&mut output, &object)?;
         output.commit()?;
-        Ok(Report::new(self.input, graph, reports, phases.finish(), None))
+        Ok(Report::new(self.input, graph, reports, phases.finish(), None, None))
     }
 
     /// Relinks a kernel, and leaves it and all that belongs to it in a directory.
@@ -50,13 +52,22 @@ impl Writer<'_> {
             return Err(Failure::bad_input("-o relinks a kernel; with --objects, use --emit-object"));
         };
         phases.next("emit");
-        let lowered = rewrite::lower(graph, self.passes)?;
-        let object = lowered.object.write().map_err(rewrite::of_elf)?;
+        let Lowered { object, code } = rewrite::lower(graph, self.passes)?;
         phases.next("relink");
-        let staged = relink::relink(build, &object, self.make, out)?;
+        let staged = Staged::copy(build, self.make, out)?;
+        let (bases, frozen) = match self.input.frozen_limit() {
+            Some(limit) => {
+                let frozen = freeze::link(&staged, object, limit, &mut phases)?;
+                (frozen.bases, Some(frozen.counts))
+            }
+            None => {
+                staged.link(&object.write().map_err(rewrite::of_elf)?, Goal::BootImage)?;
+                (kelf::section_bases(&object, &staged.vmlinux()).map_err(rewrite::of_elf)?, None)
+            }
+        };
         let sizes = Sizes::of(&build.vmlinux, &staged.vmlinux())?;
-        let report = Report::new(self.input, graph, reports, phases.finish(), Some(sizes));
-        let blocks = blocks::map(graph, &lowered, &staged.vmlinux())?;
+        let report = Report::new(self.input, graph, reports, phases.finish(), Some(sizes), frozen);
+        let blocks = blocks::map(graph, &code, &bases)?;
         staged.publish(out, &report.json()?, &blocks)?;
         Ok(report)
     }

@@ -5,6 +5,7 @@
 
 mod again;
 mod counters;
+mod frozen;
 mod parameters;
 
 use std::collections::BTreeMap;

@@ -224,7 +224,12 @@ impl Search<'_> {
         self.stops = STOPS.iter().flat_map(|stop| functions.named(stop.function)).collect();
         for mark in MARKS {
             let roots = self.roots(mark, &mut functions);
-            if roots.is_empty() && !mark.optional {
+            // A function that is there has to call what ends the root.
+            let is_there = match (mark.what, mark.reach) {
+                (What::Function(names), Reach::UpTo(_)) => !functions.named(names).is_empty(),
+                _ => false,
+            };
+            if roots.is_empty() && (!mark.optional || is_there) {
                 unmatched.push(mark.what.name());
             }
             for root in roots {
@@ -249,7 +254,6 @@ impl Search<'_> {
         let code = |id: &NodeId| is_code(graph, *id) && graph.node(*id).live;
         let entries = match mark.what {
             What::Function(names) => functions.named(names),
-            What::Prefix(prefix) => functions.beginning(prefix),
             What::Object(end) => {
                 let of_object =
                     |id: &NodeId| graph.input_of(*id).is_some_and(|input| is_object(&input.object, end));
@@ -289,6 +293,7 @@ impl Search<'_> {
         let is_callee = |target: Target| graph.resolve_node(target).is_some_and(|to| callees.contains(&to));
         let calls = |&id: &NodeId| match graph.block(id).map(|block| &block.end) {
             Some(Terminator::Call { .. }) => graph.callee(id).is_some_and(|callee| is_callee(callee.target)),
+            Some(Terminator::Jump(to)) => is_callee(to.target),
             Some(Terminator::IndirectCall { .. }) => graph.refs_of(id).iter().any(|slot| {
                 let Some((data, inside)) = graph.resolve(slot.target) else { return false };
                 let at = i64::from(inside) + slot.addend;
@@ -487,13 +492,5 @@ impl<'g> Functions<'g> {
     /// The functions of one of these names, which `|` separates.
     fn named(&self, names: &str) -> Vec<NodeId> {
         names.split('|').flat_map(|name| self.by_name.get(name).into_iter().flatten()).copied().collect()
-    }
-
-    /// The functions whose names begin so.
-    fn beginning(&self, prefix: &str) -> Vec<NodeId> {
-        let begins = self.by_name.iter().filter(|(name, _)| name.starts_with(prefix));
-        let mut found: Vec<NodeId> = begins.flat_map(|(_, nodes)| nodes).copied().collect();
-        found.sort_unstable();
-        found
     }
 }

@@ -23,8 +23,6 @@ pub enum What {
     /// Functions of these names, which `|` separates; also the copies and parts of them that compilers make
     /// (`NAME.isra.0`, `NAME.part.0`).
     Function(&'static str),
-    /// Functions whose names begin so.
-    Prefix(&'static str),
     /// The code of an object, given by the end of its path.
     Object(&'static str),
     /// The code of sections of this name.
@@ -46,7 +44,7 @@ impl What {
     /// What to call it in a message.
     pub fn name(self) -> &'static str {
         match self {
-            What::Function(name) | What::Prefix(name) | What::Object(name) | What::Section(name) => name,
+            What::Function(name) | What::Object(name) | What::Section(name) => name,
         }
     }
 }
@@ -69,14 +67,13 @@ const fn perhaps(reason: Reason, reach: Reach, what: What) -> Mark {
 
 use Reach::{Alone, Calls, UpTo};
 use Reason::{Allocator, Early, Exception, Power, Thaw};
-use What::{Function, Object, Prefix, Section};
+use What::{Function, Object, Section};
 
 /// The roots.
 pub const MARKS: &[Mark] = &[
-    // The runtime, with the functions that it puts in front of others (`ld --wrap`), and what it asks the kernel for. While
-    // one of these runs, a fault would begin the same thaw again.
-    perhaps(Thaw, Calls, Prefix("kshrink_")),
-    perhaps(Thaw, Calls, Prefix("__wrap_")),
+    // The fault handlers of the runtime (kdecomp-rt/kernel/runtime.c), and what they ask the kernel for. While one of these
+    // runs, a fault would begin the same thaw again.
+    perhaps(Thaw, Calls, Function("__wrap_exc_page_fault|__wrap_early_fixup_exception")),
     needed(Thaw, Calls, Function("local_clock|sched_clock")),
     perhaps(Thaw, Calls, Function("irq_work_queue")),
     perhaps(Thaw, Calls, Function("kvm_sched_clock_read|vmware_sched_clock|read_hv_sched_clock_tsc")),
@@ -116,11 +113,9 @@ pub const MARKS: &[Mark] = &[
     perhaps(Allocator, Calls, Function("zoneinfo_show_print")),
     // Before the page allocator is up, a thaw takes its page from memblock (mm/memblock.c), which may be at work.
     needed(Allocator, Alone, Object("mm/memblock.o")),
-    // What is frozen can come back from `native_pagetable_init` on (arch/x86/mm/init_32.c).
-    needed(Early, Calls, Function("i386_start_kernel")),
-    needed(Early, UpTo("setup_arch"), Function("start_kernel")),
-    needed(Early, UpTo("native_pagetable_init"), Function("setup_arch")),
-    needed(Early, Calls, Function("native_pagetable_init")),
+    // What is frozen can come back from `start_kernel` on, before which the runtime begins (arch/x86/kernel/head32.c).
+    needed(Early, UpTo("__wrap_start_kernel|start_kernel"), Function("i386_start_kernel")),
+    perhaps(Early, UpTo("start_kernel"), Function("__wrap_start_kernel")),
     perhaps(Early, Alone, Object("arch/x86/kernel/early_printk.o")),
     perhaps(Early, Alone, Object("drivers/tty/serial/8250/8250_early.o")),
     // Code of these sections does not freeze itself; what it reads must be there as well.
@@ -155,6 +150,10 @@ pub const MARKS: &[Mark] = &[
 
 /// Where the closure ends.
 pub const STOPS: &[Stop] = &[
+    Stop {
+        function: "exc_page_fault|early_fixup_exception",
+        why: "the kernel's own handlers come behind those of the runtime; the first is pinned alone, above",
+    },
     Stop {
         function: "try_to_free_pages|try_to_compact_pages|out_of_memory|wakeup_kswapd|throttle_direct_reclaim\
                    |__alloc_pages_direct_reclaim|__alloc_pages_direct_compact|__alloc_pages_may_oom\

@@ -1,0 +1,49 @@
+//! What of a linked kernel is frozen: the symbols that `kshrink-spec` puts around it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::headers::ElfFile;
+
+/// Names of the symbols of a kernel with frozen parts. Each has a size, in bytes, but for the last.
+pub const FROZEN_SYMBOLS: [&str; 4] =
+    ["kshrink_frozen_text", "kshrink_frozen_data", "kshrink_packed", "kshrink_frozen_end"];
+
+/// Sizes in bytes of what has addresses but no memory, and of what stands for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrozenSizes {
+    /// Frozen code.
+    pub text: u64,
+    /// Frozen read-only data.
+    pub data: u64,
+    /// Both in packed form, with all that decoding them takes but the decoder; part of the kernel's data.
+    pub packed: u64,
+}
+
+impl FrozenSizes {
+    /// Those of a kernel; `None` if nothing of it is frozen.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if its symbols do not make sense.
+    pub(crate) fn of(file: &ElfFile<'_>) -> Result<Option<FrozenSizes>> {
+        let symbols = match file.symbol_table()? {
+            Some(table) => file.symbols(table)?,
+            None => Vec::new(),
+        };
+        let found = FROZEN_SYMBOLS
+            .map(|name| symbols.iter().find(|(_, found)| *found == name).map(|(symbol, _)| symbol));
+        let [Some(text), Some(data), Some(packed), Some(end)] = found else { return Ok(None) };
+        let (start, end) = (text.st_value, end.st_value);
+        if start >= end
+            || !(start..=end).contains(&data.st_value)
+            || text.st_size + data.st_size > end - start
+        {
+            let problem = format!(
+                "frozen code at {start:#x}, data at {:#x} and their end at {end:#x} are not in order",
+                data.st_value
+            );
+            return Err(file.damaged("symbols", problem));
+        }
+        Ok(Some(FrozenSizes { text: text.st_size, data: data.st_size, packed: packed.st_size }))
+    }
+}

@@ -1,0 +1,85 @@
+//! Compiling C for a kernel as its own build compiles.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use kcli::Failure;
+use kelf::KernelBuild;
+
+use crate::relink::last_lines;
+
+/// The object whose recorded command is used: one of every kernel.
+const MODEL: &str = "init/main.o";
+
+/// The compiler of a kernel's build, and the flags that it was called with.
+pub struct KernelCompiler {
+    dir: PathBuf,
+    /// The compiler, then its flags, without those that name what it reads and writes.
+    words: Vec<String>,
+}
+
+impl KernelCompiler {
+    /// Finds how a build compiles. The build directory is only read.
+    ///
+    /// # Errors
+    /// Bad input if the build has not recorded how it called the compiler.
+    pub fn of(build: &KernelBuild) -> Result<KernelCompiler, Failure> {
+        let path = build.dir.join("init/.main.o.cmd");
+        let words = fs::read_to_string(&path).ok().and_then(|text| recorded_command(&text)).ok_or_else(|| {
+            Failure::bad_input(format!(
+                "{}: does not record how {MODEL} was compiled; build the kernel there again with `make vmlinux`",
+                path.display()
+            ))
+        })?;
+        Ok(KernelCompiler { dir: build.dir.clone(), words })
+    }
+
+    /// Compiles the source `NAME.c` in a directory, with flags besides those of the kernel. Returns the object.
+    ///
+    /// # Errors
+    /// A failed job if the compiler fails.
+    pub fn compile(&self, dir: &Path, name: &str, flags: &[&str]) -> Result<Vec<u8>, Failure> {
+        let (source, object) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.o")));
+        let mut command = Command::new(&self.words[0]);
+        command.current_dir(&self.dir).stdin(Stdio::null());
+        command.args(&self.words[1..]).args(flags).arg("-I").arg(dir);
+        command.arg("-c").arg("-o").arg(&object).arg(&source);
+        let what = format!("compiling {name}.c for the kernel");
+        let output = command.output().map_err(|error| {
+            Failure::job(format!("{what}: cannot run {}, which built it: {error}", self.words[0]))
+        })?;
+        if !output.status.success() {
+            return Err(Failure::job(format!(
+                "{what} with the flags of {MODEL} in {} failed ({}); its headers and the kernel's source have to be where \
+                 they were when it was built:{}",
+                self.dir.display(),
+                output.status,
+                last_lines(&output)
+            )));
+        }
+        Ok(fs::read(&object)?)
+    }
+}
+
+/// The compiler and its flags in what Kbuild records:
+/// `savedcmd_init/main.o := gcc -Wp,-MMD,init/.main.o.d … -c -o init/main.o …/init/main.c ; …`.
+fn recorded_command(text: &str) -> Option<Vec<String>> {
+    let line = text.lines().find(|line| line.starts_with("savedcmd_") || line.starts_with("cmd_"))?;
+    // `make` reads the record: a dollar sign is doubled. What follows the compiler looks at the object that it made.
+    let words = shlex::split(&line.split_once(":=")?.1.replace("$$", "$"))?;
+    let mut words = words.into_iter().take_while(|word| !matches!(word.as_str(), ";" | "&&" | "||" | "|"));
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-o" => drop(words.next()),
+            "-c" => {}
+            _ if word.starts_with("-Wp,-M") || word.ends_with("init/main.c") => {}
+            _ if word.starts_with("-DKBUILD_") || word.starts_with("-D__KBUILD_") => {
+                kept.push(word.replace("init/main", "main").replace("main", "kshrink"));
+            }
+            _ => kept.push(word),
+        }
+    }
+    (kept.len() > 1).then_some(kept)
+}

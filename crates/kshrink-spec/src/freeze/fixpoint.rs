@@ -1,0 +1,145 @@
+//! Links, packs and links again until the packed bytes fit their room (Chanet et al. 2007, section 4.7).
+//!
+//! The packed bytes hold addresses of the kernel, and these depend on how much room the packed bytes take.
+
+use std::fmt;
+
+use frozen_pack::format::Packed;
+use frozen_pack::pack::{Piece, pack};
+use kcli::{Failure, human};
+use kelf::Object;
+use serde::Serialize;
+
+use super::image::{self, Addresses};
+use super::layout::{Layout, PAGE};
+use super::split::{Split, split};
+use super::system_map;
+use crate::phases::Phases;
+use crate::relink::{Goal, Staged};
+use crate::rewrite::of_elf;
+
+/// After so many links, any room is taken that the packed bytes fit.
+const PATIENT_LINKS: usize = 4;
+/// After so many links it is given up.
+const MOST_LINKS: usize = 8;
+
+/// Room in bytes that may stay empty: other addresses change the size by less.
+const SLACK: usize = 256;
+
+/// What has been frozen.
+pub struct Frozen {
+    /// The addresses of the sections of the object, where they are known.
+    pub bases: Vec<Option<u64>>,
+    /// Its sizes.
+    pub counts: Counts,
+}
+
+/// Sizes of what is frozen, in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Counts {
+    /// Code.
+    pub code: u32,
+    /// Read-only data.
+    pub data: u32,
+    /// All of it in packed form, with tables and an index.
+    pub packed: usize,
+    /// What of that is tables and index.
+    pub tables: usize,
+    /// Pages of memory that it takes when all is thawed.
+    pub pages: u32,
+    /// Where it begins.
+    pub address: u32,
+    /// How often the kernel was linked.
+    pub links: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = u64::from(self.code) + u64::from(self.data);
+        write!(
+            f,
+            "frozen: {} bytes of code and {} of data in {} pages, packed into {} bytes ({:.4}; {} are tables), {} links",
+            human(self.code.into()),
+            human(self.data.into()),
+            self.pages,
+            human(self.packed as u64),
+            self.packed as f64 / size as f64,
+            human(self.tables as u64),
+            self.links
+        )
+    }
+}
+
+/// Links a kernel whose frozen sections end at `limit`, up to the boot image.
+///
+/// # Errors
+/// If it cannot be linked or packed, or the packed bytes never fit.
+pub fn link(
+    staged: &Staged<'_>,
+    object: Object<'_>,
+    limit: u32,
+    phases: &mut Phases,
+) -> Result<Frozen, Failure> {
+    let layout = Layout::of(&object, limit)?;
+    let mut split = split(object, &layout)?;
+    let size = layout.code.len() + layout.data.len();
+    let mut room = size / 2;
+    for links in 1..=MOST_LINKS {
+        staged.link(&split.write(&[], room)?, Goal::Vmlinux)?;
+        phases.next("pack");
+        let addresses = Addresses::read(&staged.vmlinux(), &split)?;
+        let pieces = image::pieces(&split, &layout, &addresses);
+        let packed = pack(&pieces, PAGE).map_err(Failure::job)?;
+        let bytes = packed.write().map_err(Failure::job)?;
+        phases.next("relink");
+        let empty = room.checked_sub(bytes.len());
+        if empty.is_none_or(|empty| empty > SLACK && links < PATIENT_LINKS) {
+            room = (bytes.len() + SLACK / 2).next_multiple_of(4);
+            continue;
+        }
+        staged.link(&split.write(&bytes, room)?, Goal::BootImage)?;
+        if Addresses::read(&staged.vmlinux(), &split)? != addresses {
+            return Err(Failure::job(
+                "two links of the same object gave other addresses; nothing was frozen",
+            ));
+        }
+        check(&bytes, &pieces)?;
+        system_map::complete(&staged.system_map(), split.names(&layout))?;
+        let sizes = packed.sizes();
+        let counts = Counts {
+            code: layout.code.len() as u32,
+            data: layout.data.len() as u32,
+            packed: bytes.len(),
+            tables: sizes.total() - sizes.streams,
+            pages: layout.pages(),
+            address: layout.code.start,
+            links: links + 1,
+        };
+        return Ok(Frozen { bases: bases(&split, &layout, staged)?, counts });
+    }
+    Err(Failure::job(format!(
+        "after {MOST_LINKS} links, what is packed still does not fit its room of {room} bytes"
+    )))
+}
+
+/// Checks that what is in the kernel decodes to what was packed.
+fn check(bytes: &[u8], pieces: &[Piece]) -> Result<(), Failure> {
+    let packed = Packed::read(bytes).map_err(Failure::job)?;
+    for (segment, piece) in packed.segments.iter().zip(pieces.iter().filter(|piece| !piece.bytes.is_empty()))
+    {
+        let unpacked = packed.unpack(segment);
+        if segment.address != piece.address || unpacked.as_ref() != Ok(&piece.bytes) {
+            return Err(Failure::job(format!("{} does not come back from its packed form", piece.name)));
+        }
+    }
+    Ok(())
+}
+
+/// The addresses of the object's sections.
+fn bases(split: &Split<'_>, layout: &Layout, staged: &Staged<'_>) -> Result<Vec<Option<u64>>, Failure> {
+    let mut bases = kelf::section_bases(split.object(), &staged.vmlinux()).map_err(of_elf)?;
+    for &(section, address) in &layout.sections {
+        bases[section.get()] = Some(address.into());
+    }
+    Ok(bases)
+}

@@ -1,0 +1,178 @@
+//! The frozen sections as they are when they run.
+
+use std::path::Path;
+
+use frozen_pack::pack::Piece;
+use goblin::elf::Elf;
+use kcli::Failure;
+
+use super::layout::Layout;
+use super::split::{ADDRESSES, Split, Value};
+
+/// What of a linked kernel the frozen sections depend on: the words of [`ADDRESSES`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses(Vec<u32>);
+
+impl Addresses {
+    /// Reads them from a linked kernel.
+    ///
+    /// # Errors
+    /// If the kernel was not linked from the split object.
+    pub fn read(vmlinux: &Path, split: &Split<'_>) -> Result<Addresses, Failure> {
+        let bytes = std::fs::read(vmlinux)?;
+        let bad = |problem: String| Failure::job(format!("{}: {problem}", vmlinux.display()));
+        let elf = Elf::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+        let is_it = |name: usize| elf.shdr_strtab.get_at(name) == Some(ADDRESSES);
+        let header = elf.section_headers.iter().find(|header| is_it(header.sh_name));
+        let content = header.and_then(|header| header.file_range()).and_then(|range| bytes.get(range));
+        let words = content.map_or(&[][..], |content| content).chunks_exact(4);
+        let words: Vec<u32> =
+            words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
+        if words.len() != split.linked {
+            let problem = format!("has {} words in {ADDRESSES}; expected {}", words.len(), split.linked);
+            return Err(bad(problem));
+        }
+        Ok(Addresses(words))
+    }
+}
+
+/// Code and data, relocated.
+pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Vec<Piece> {
+    let piece = |name: &str, range: &std::ops::Range<u32>, is_code: bool| Piece {
+        name: name.to_owned(),
+        address: range.start,
+        bytes: vec![if is_code { 0xcc } else { 0 }; range.len()],
+        is_code,
+    };
+    let mut code = piece("frozen code", &layout.code, true);
+    let mut data = piece("frozen data", &layout.data, false);
+    for section in &split.frozen {
+        let piece = if layout.code.contains(&section.address) { &mut code } else { &mut data };
+        let start = (section.address - piece.address) as usize;
+        let bytes = &mut piece.bytes[start..start + section.bytes.len()];
+        bytes.copy_from_slice(&section.bytes);
+        for field in &section.fields {
+            let at = field.offset as usize;
+            let value = match field.value {
+                Value::Known(value) => value,
+                Value::Linked(entry) => addresses.0[entry],
+            };
+            let own = if field.relative { section.address + field.offset } else { 0 };
+            bytes[at..at + 4].copy_from_slice(&value.wrapping_sub(own).to_le_bytes());
+        }
+    }
+    vec![code, data]
+}
+
+#[cfg(test)]
+mod tests {
+    use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_PROGBITS};
+    use goblin::elf::sym::{STB_GLOBAL, STT_SECTION};
+    use kelf::{
+        Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, Symbol, SymbolIndex, reloc,
+    };
+
+    use super::super::layout::Layout;
+    use super::super::split::split;
+    use super::{Addresses, pieces};
+
+    const LIMIT: u32 = 0xff7f_e000;
+
+    fn section(name: &'static str, flags: u32, size: usize, relocs: Vec<Reloc>) -> Section<'static> {
+        let (flags, data) = (u64::from(SHF_ALLOC | flags), vec![0x90; size].into());
+        let size = size as u64;
+        Section { name, kind: SHT_PROGBITS, flags, align: 4, size, data, relocs, ..Section::null() }
+    }
+
+    fn field(offset: u64, relative: bool, symbol: u32, addend: i64) -> Reloc {
+        let (r_type, class) = match relative {
+            true => (reloc::relative_32(Machine::I386), RelocClass::Relative),
+            false => (reloc::absolute_word(Machine::I386), RelocClass::Absolute),
+        };
+        Reloc { offset, r_type, class, width: 4, symbol: SymbolIndex(symbol), addend }
+    }
+
+    /// A function in the kernel that calls a frozen one; that refers to frozen data, calls the first one, and reads a variable
+    /// twice.
+    fn object() -> Object<'static> {
+        let frozen = vec![
+            field(1, false, 3, 8),
+            field(6, true, 1, -4),
+            field(12, false, 4, 2),
+            field(20, false, 4, 2),
+        ];
+        let place = |section: u32| Place::Section(SectionIndex(section));
+        let of_section = |number: u32| Symbol { kind: STT_SECTION, place: place(number), ..Symbol::null() };
+        let global = |name, place| Symbol { name, binding: STB_GLOBAL, place, ..Symbol::null() };
+        let undefined = |name| global(name, Place::Undefined);
+        Object {
+            name: "test.o".to_owned(),
+            machine: Machine::I386,
+            flags: 0,
+            sections: vec![
+                Section::null(),
+                section(".text", SHF_EXECINSTR, 8, vec![field(1, true, 2, -4)]),
+                section(".kshrink.frozen.text", SHF_EXECINSTR, 5000, frozen),
+                section(".kshrink.frozen.rodata", 0, 100, Vec::new()),
+            ],
+            symbols: vec![
+                Symbol::null(),
+                of_section(1),
+                global("cold", place(2)),
+                of_section(3),
+                undefined("variable"),
+                undefined("kshrink_frozen_text"),
+                undefined("kshrink_frozen_data"),
+                undefined("kshrink_frozen_end"),
+                undefined("kshrink_packed"),
+                undefined("kshrink_page_tables"),
+            ],
+            groups: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn frozen_sections_are_relocated_to_their_addresses() {
+        let layout = Layout::of(&object(), LIMIT).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        // Two pages of code, one of data.
+        let start = LIMIT - 3 * 4096;
+        assert_eq!(
+            (layout.code.clone(), layout.data.clone()),
+            (start..start + 5000, LIMIT - 4096..LIMIT - 3996)
+        );
+        assert_eq!((layout.pages(), layout.page_tables()), (3, 1));
+        let split = split(object(), &layout).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        // The function in the kernel by its section, and the variable once.
+        assert_eq!(split.linked, 2);
+        let addresses = Addresses(vec![0xc100_0ffc, 0xc120_0002]);
+        let pieces = pieces(&split, &layout, &addresses);
+        let word = |at: usize| u32::from_le_bytes(*pieces[0].bytes[at..].first_chunk().expect("four bytes"));
+        assert_eq!(word(1), layout.data.start + 8);
+        assert_eq!(word(6), 0xc100_0ffc_u32.wrapping_sub(start + 6));
+        assert_eq!((word(12), word(20)), (0xc120_0002, 0xc120_0002));
+        assert_eq!((pieces[0].is_code, pieces[1].is_code, pieces[1].bytes.len()), (true, false, 100));
+        // What the kernel's link gets: no bytes of these, and symbols that are numbers.
+        let cold = split.object().symbols.iter().find(|symbol| symbol.name == "cold").expect("the symbol");
+        assert_eq!((cold.place, cold.value), (Place::Absolute, u64::from(start)));
+        assert!(split.object().sections.iter().all(|section| !section.name.starts_with(".kshrink.frozen")));
+        assert!(split.names(&layout).contains(&(start, 'T', "cold")));
+    }
+
+    #[test]
+    fn what_cannot_be_frozen_is_an_error() {
+        let refuses = |change: &dyn Fn(&mut Object<'_>), limit: u32, expected: &str| {
+            let mut object = object();
+            change(&mut object);
+            let result = Layout::of(&object, limit).and_then(|layout| split(object, &layout).map(drop));
+            let message = result.expect_err("an error").message();
+            assert!(message.contains(expected), "{message}");
+        };
+        refuses(&|object| object.sections.truncate(2), LIMIT, "nothing is frozen");
+        refuses(&|object| object.sections[2].flags |= u64::from(SHF_WRITE), LIMIT, "not plain read-only");
+        refuses(&|object| object.sections[3].align = 8192, LIMIT, "needs a larger alignment");
+        refuses(&|object| object.sections[2].size = 65 << 20, LIMIT, "too large");
+        refuses(&|object| object.sections[2].relocs[0].class = RelocClass::Got, LIMIT, "cannot be applied");
+        refuses(&|object| object.symbols.truncate(8), LIMIT, "does not refer to kshrink_packed");
+        refuses(&|_| (), LIMIT + 1, "the start of a page");
+    }
+}

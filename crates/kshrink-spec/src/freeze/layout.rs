@@ -1,0 +1,112 @@
+//! The addresses of the frozen sections.
+
+use std::ops::Range;
+
+use goblin::elf::section_header::{SHF_MERGE, SHF_TLS, SHF_WRITE, SHT_NOBITS};
+use kcli::Failure;
+use kelf::{Object, SectionIndex};
+
+/// The size of a page in bytes.
+pub const PAGE: u32 = 4096;
+
+/// The size in bytes of what one page table maps (without physical address extension).
+const MAPPED: u32 = 4 << 20;
+
+/// Sections whose names begin so are frozen as code, which is executable where it lies.
+const CODE: &str = ".kshrink.frozen.text";
+/// Sections whose names begin so are frozen as data.
+const DATA: &str = ".kshrink.frozen.rodata";
+
+/// The largest frozen range in bytes: half of the vmalloc area of a kernel with as much memory as it can map.
+const LARGEST: u32 = 64 << 20;
+
+/// Where what is frozen lies: code, then data, each from the start of a page on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The addresses of code, up to its last byte.
+    pub code: Range<u32>,
+    /// The addresses of data, up to its last byte.
+    pub data: Range<u32>,
+    /// The end of the last page.
+    pub end: u32,
+    /// The frozen sections of the object with their addresses.
+    pub sections: Vec<(SectionIndex, u32)>,
+}
+
+impl Layout {
+    /// Lays out the frozen sections of an object so that they end at `limit`, the start of a page.
+    ///
+    /// # Errors
+    /// If there are none, or one cannot be frozen.
+    pub fn of(object: &Object<'_>, limit: u32) -> Result<Layout, Failure> {
+        let code = place(object, CODE)?;
+        let data = place(object, DATA)?;
+        let size = code.size.next_multiple_of(PAGE) + data.size.next_multiple_of(PAGE);
+        if size == 0 {
+            return Err(Failure::bad_input(
+                "nothing is frozen: what the plan lists is gone or must not freeze; see report.json of --passes freeze",
+            ));
+        }
+        if size > LARGEST || limit % PAGE != 0 {
+            return Err(Failure::bad_input(format!(
+                "{size} bytes are to be frozen below {limit:#x}; expected at most {LARGEST} below the start of a page"
+            )));
+        }
+        let code_start = limit - size;
+        let data_start = code_start + code.size.next_multiple_of(PAGE);
+        let at = |placed: &Placed, start: u32| -> Vec<(SectionIndex, u32)> {
+            placed.sections.iter().map(|(section, offset)| (*section, start + offset)).collect()
+        };
+        Ok(Layout {
+            code: code_start..code_start + code.size,
+            data: data_start..data_start + data.size,
+            end: limit,
+            sections: [at(&code, code_start), at(&data, data_start)].concat(),
+        })
+    }
+
+    /// The address of a section; `None` if it is not frozen.
+    pub fn address(&self, section: SectionIndex) -> Option<u32> {
+        self.sections.iter().find(|(frozen, _)| *frozen == section).map(|(_, address)| *address)
+    }
+
+    /// How many page tables its addresses take.
+    pub fn page_tables(&self) -> u32 {
+        self.end.div_ceil(MAPPED) - self.code.start / MAPPED
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> u32 {
+        (self.end - self.code.start) / PAGE
+    }
+}
+
+/// Sections one behind the other.
+struct Placed {
+    sections: Vec<(SectionIndex, u32)>,
+    size: u32,
+}
+
+fn place(object: &Object<'_>, prefix: &str) -> Result<Placed, Failure> {
+    let mut placed = Placed { sections: Vec::new(), size: 0 };
+    for (i, section) in object.sections.iter().enumerate().filter(|(_, s)| s.name.starts_with(prefix)) {
+        let fail = |problem: &str| Err(Failure::job(format!("section {} {problem}", section.name)));
+        let index = SectionIndex::from(i);
+        if section.flags & u64::from(SHF_WRITE | SHF_TLS | SHF_MERGE) != 0 || section.kind == SHT_NOBITS {
+            return fail("is not plain read-only code or data, and cannot be frozen");
+        }
+        if object.groups.iter().any(|group| group.members.contains(&index)) {
+            return fail("is part of a section group, and cannot be frozen");
+        }
+        let (Ok(align), Ok(size)) = (u32::try_from(section.align), u32::try_from(section.size)) else {
+            return fail("is too large to be frozen");
+        };
+        if align > PAGE || size > LARGEST || placed.size > LARGEST {
+            return fail("is too large, or needs a larger alignment than a page has, to be frozen");
+        }
+        let offset = placed.size.next_multiple_of(align);
+        placed.sections.push((index, offset));
+        placed.size = offset + size;
+    }
+    Ok(placed)
+}

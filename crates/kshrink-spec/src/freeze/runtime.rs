@@ -1,0 +1,92 @@
+//! The runtime: fault handler and decoder, compiled as the kernel's own build compiles.
+
+use std::fs;
+
+use kcli::Failure;
+use kelf::{InputFiles, KernelBuild, Object, Place};
+
+use crate::compiler::KernelCompiler;
+use crate::rewrite::of_elf;
+
+/// A source file: name and text.
+type Source = (&'static str, &'static str);
+
+macro_rules! source {
+    ($name:literal, $path:literal) => {
+        ($name, include_str!(concat!("../../../../kdecomp-rt/", $path)))
+    };
+}
+
+const HEADERS: [Source; 3] =
+    [source!("decode.h", "decode.h"), source!("symbols.h", "symbols.h"), source!("tables.h", "tables.h")];
+
+/// What is compiled, with flags besides those of the kernel: decoding is worth the bytes that speed takes.
+const UNITS: [(Source, &[&str]); 3] = [
+    (source!("decode.c", "decode.c"), &["-O2"]),
+    (source!("open.c", "open.c"), &[]),
+    (source!("runtime.c", "kernel/runtime.c"), &[]),
+];
+
+/// The kernel's functions that the runtime wraps, as `ld --wrap` does.
+const WRAPPED: [&str; 9] = [
+    "start_kernel",
+    "early_fixup_exception",
+    "exc_page_fault",
+    "vmalloc_init",
+    "kernel_text_address",
+    "__kernel_text_address",
+    "func_ptr_is_kernel_text",
+    "kfree_const",
+    "kstrdup_const",
+];
+
+/// The variable of the runtime that holds the end of the addresses that can be frozen.
+const LIMIT: &str = "kshrink_range_limit";
+
+/// The compiled runtime.
+pub struct Runtime {
+    objects: Vec<(String, Vec<u8>)>,
+    /// The address at which the frozen range has to end.
+    pub limit: u32,
+}
+
+impl Runtime {
+    /// Compiles it for a kernel. The build directory is only read.
+    ///
+    /// # Errors
+    /// If the build does not say how it compiles, or its headers do not fit.
+    pub fn compile(build: &KernelBuild) -> Result<Runtime, Failure> {
+        let compiler = KernelCompiler::of(build)?;
+        let dir = tempfile::tempdir()?;
+        for (name, text) in HEADERS.iter().chain(UNITS.iter().map(|(source, _)| source)) {
+            fs::write(dir.path().join(name), text)?;
+        }
+        let mut objects = Vec::new();
+        for ((source, _), flags) in UNITS {
+            let name = source.trim_end_matches(".c");
+            objects.push((format!("kshrink/{name}.o"), compiler.compile(dir.path(), name, flags)?));
+        }
+        let limit = limit(&objects)?;
+        Ok(Runtime { objects, limit })
+    }
+
+    /// Adds the runtime to a kernel's objects.
+    pub fn join(self, files: InputFiles) -> InputFiles {
+        files.with_objects(self.objects).wrapping(&WRAPPED)
+    }
+}
+
+/// The value of [`LIMIT`].
+fn limit(objects: &[(String, Vec<u8>)]) -> Result<u32, Failure> {
+    for (name, bytes) in objects {
+        let object = Object::read(name, bytes).map_err(of_elf)?;
+        let Some(symbol) = object.symbols.iter().find(|symbol| symbol.name == LIMIT) else { continue };
+        if let Place::Section(section) = symbol.place
+            && let Some(value) = object.section(section).data.get(symbol.value as usize..)
+            && let Some(value) = value.first_chunk()
+        {
+            return Ok(u32::from_le_bytes(*value));
+        }
+    }
+    Err(Failure::job(format!("the compiled runtime has no variable {LIMIT} with a value")))
+}

@@ -1,0 +1,52 @@
+//! Which kernels can be frozen by page.
+
+use kcli::Failure;
+use kelf::{KernelBuild, Machine};
+
+/// An option of the kernel that rules freezing out.
+struct Obstacle {
+    option: &'static str,
+    why: &'static str,
+}
+
+const OBSTACLES: &[Obstacle] = &[
+    Obstacle {
+        option: "CONFIG_RANDOMIZE_BASE",
+        why: "the kernel moves at boot, and what is packed holds its addresses",
+    },
+    Obstacle {
+        option: "CONFIG_RELOCATABLE",
+        why: "the kernel can be loaded elsewhere, and what is packed holds its addresses",
+    },
+    Obstacle {
+        option: "CONFIG_X86_PAE",
+        why: "the page tables of kernels with physical address extension are not handled yet",
+    },
+    Obstacle {
+        option: "CONFIG_KVM_GUEST",
+        why: "KVM tells its guests of other events by page faults whose addresses can look like those of frozen code",
+    },
+];
+
+/// Refuses kernels that cannot be frozen, before any work is done.
+///
+/// Kprobes are no obstacle: `register_kprobe` refuses addresses that `core_kernel_text` does not know, and it does not
+/// know frozen ones.
+///
+/// # Errors
+/// Bad input that names the option to change.
+pub fn check(build: &KernelBuild) -> Result<(), Failure> {
+    let file = build.vmlinux.display();
+    if build.machine != Machine::I386 {
+        return Err(Failure::bad_input(format!(
+            "{file}: cannot freeze a kernel for {} yet, only for i386; leave out --passes freeze",
+            build.machine
+        )));
+    }
+    match OBSTACLES.iter().find(|obstacle| build.is_enabled(obstacle.option)) {
+        None => Ok(()),
+        Some(Obstacle { option, why }) => Err(Failure::bad_input(format!(
+            "{file}: cannot freeze a kernel with {option}: {why}; build it without, or leave out --passes freeze"
+        ))),
+    }
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Thaws pages of a frozen kernel when something touches them (docs/freezing.md).
+ *
+ * Frozen code and data have addresses at the top of the vmalloc area and no memory. The first access to a page faults;
+ * the handler below decodes the page into memory of its own, which it writes through the linear mapping, and then maps
+ * it, read-only, at its address. It stays from then on.
+ *
+ * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
+ * as well: each decodes into a page of its own, and one compare-and-exchange of the page-table entry decides whose page
+ * it is. What the handler calls is never frozen.
+ *
+ * The names __wrap_X and __real_X are those of `ld --wrap=X`: what refers to X in the kernel gets __wrap_X, and __real_X
+ * is the kernel's own X.
+ */
+#include <linux/init.h>
+#include <linux/irq_work.h>
+#include <linux/kernel.h>
+#include <linux/memblock.h>
+#include <linux/mm.h>
+#include <linux/pgtable.h>
+#include <linux/proc_fs.h>
+#include <linux/sched.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/task.h>
+#include <linux/seq_file.h>
+#include <linux/set_memory.h>
+#include <linux/string.h>
+#include <linux/vmalloc.h>
+#include <linux/workqueue.h>
+
+#include <asm/setup.h>
+#include <asm/text-patching.h>
+#include <asm/tlbflush.h>
+#include <asm/trap_pf.h>
+#include <asm/trapnr.h>
+
+#include "decode.h"
+
+/* From the link: where frozen code begins, where frozen data does, and where that ends, each the start of a page. */
+extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_end[];
+
+/* From the link: the page tables of these addresses, one behind the other. */
+extern pte_t kshrink_page_tables[];
+
+/*
+ * From the link: the packed file (docs/frozen-format.md) behind its size. The size is no symbol, because frozen code refers
+ * to it, and it is not known before that is packed.
+ */
+extern const struct {
+	u32 size;
+	u8 file[];
+} kshrink_packed;
+
+/*
+ * For the link, which reads it from the object: the end of the vmalloc area, if nothing is reserved above it at boot
+ * (as mem_init() in arch/x86/mm/init_32.c computes it).
+ */
+#define __FIXADDR_TOP (-PAGE_SIZE)
+__section(".discard.kshrink") __used const unsigned long kshrink_range_limit = VMALLOC_END;
+#undef __FIXADDR_TOP
+
+void __real_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
+void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
+void __real_early_fixup_exception(struct pt_regs *regs, int trap);
+void __wrap_early_fixup_exception(struct pt_regs *regs, int trap);
+asmlinkage void __noreturn __real_start_kernel(void);
+asmlinkage void __noreturn __wrap_start_kernel(void);
+void __real_vmalloc_init(void);
+void __wrap_vmalloc_init(void);
+int __real_kernel_text_address(unsigned long address);
+int __wrap_kernel_text_address(unsigned long address);
+int __real___kernel_text_address(unsigned long address);
+int __wrap___kernel_text_address(unsigned long address);
+int __real_func_ptr_is_kernel_text(void *pointer);
+int __wrap_func_ptr_is_kernel_text(void *pointer);
+void __real_kfree_const(const void *pointer);
+void __wrap_kfree_const(const void *pointer);
+const char *__real_kstrdup_const(const char *string, gfp_t flags);
+const char *__wrap_kstrdup_const(const char *string, gfp_t flags);
+
+/* What the boot parameter kshrink.thaw says. */
+enum mode {
+	LOG,	/* thaw, and remember each thaw for /proc/kshrink */
+	COUNT,	/* thaw, and count */
+	REFUSE,	/* do not thaw for tasks of user space, for which it is fatal then; thaw and remember for all else */
+};
+
+static enum mode mode __ro_after_init = LOG;
+static struct frozen frozen __ro_after_init;
+
+/* One thaw. */
+struct thaw {
+	u64 when;	/* nanoseconds of local_clock() */
+	u32 took;	/* nanoseconds */
+	u32 page;	/* its number, counted from the beginning of frozen code */
+	unsigned long ip;
+	pid_t pid;
+	char context;
+	char comm[TASK_COMM_LEN];
+};
+
+/* Thaws are remembered in pages that are allocated when they are needed. */
+#define THAWS_PER_SHEET (PAGE_SIZE / sizeof(struct thaw))
+#define SHEETS 16
+
+static struct thaw *sheets[SHEETS];
+static atomic_t thawed, refused;
+
+/* Pages for non-maskable interrupts, and for when there is no other memory. */
+static void *reserve[2];
+
+/* The first page of the room behind the kernel. */
+static void *first_page __initdata;
+
+static bool is_frozen(unsigned long address)
+{
+	return address - (unsigned long)kshrink_frozen_text < (unsigned long)(kshrink_frozen_end - kshrink_frozen_text);
+}
+
+static u32 page_of(unsigned long address)
+{
+	return (address - (unsigned long)kshrink_frozen_text) >> PAGE_SHIFT;
+}
+
+static pte_t *pte_of(unsigned long address)
+{
+	return kshrink_page_tables + ((address - ((unsigned long)kshrink_frozen_text & PMD_MASK)) >> PAGE_SHIFT);
+}
+
+/* Room behind the kernel for pages that are thawed before memblock knows any memory; what is not used is free then. */
+RESERVE_BRK(kshrink, 128 * PAGE_SIZE);
+
+/*
+ * Until there are pages to allocate, on one processor and with interrupts off. reserve_brk() in setup_arch() ends the use
+ * of the room behind the kernel by reserving what was taken of it, and that is a page at least.
+ */
+static void __ref *early_page(void)
+{
+	if (memblock_phys_mem_size())
+		return memblock_alloc(PAGE_SIZE, PAGE_SIZE);
+	return memblock_is_reserved(__pa(first_page)) ? NULL : extend_brk(PAGE_SIZE, PAGE_SIZE);
+}
+
+/* Takes pages that others must leave alone, but neither waits for nor wakes anybody. */
+static void *buddy_page(void)
+{
+	struct page *page = alloc_pages(__GFP_HIGH | __GFP_MEMALLOC | __GFP_NOWARN, 0);
+
+	return page ? page_address(page) : NULL;
+}
+
+static void *take_page(void)
+{
+	void *page = NULL;
+	u32 i;
+
+	if (unlikely(!after_bootmem))
+		page = early_page();
+	else if (!in_nmi())
+		page = buddy_page();
+	for (i = 0; !page && i < ARRAY_SIZE(reserve); i++)
+		page = xchg(&reserve[i], NULL);
+	return page;
+}
+
+static void give_back(void *page)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(reserve); i++)
+		if (!cmpxchg(&reserve[i], NULL, page))
+			return;
+	/* In a non-maskable interrupt the page came from the reserve; that it is full again by now is not worth a list. */
+	if (after_bootmem && !in_nmi())
+		free_page((unsigned long)page);
+}
+
+static void refill(void)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(reserve); i++) {
+		void *page = reserve[i] ? NULL : buddy_page();
+
+		if (page)
+			give_back(page);
+	}
+}
+
+/* In which context the processor was. */
+static char context(void)
+{
+	if (in_nmi())
+		return 'N';
+	if (in_hardirq())
+		return 'I';
+	return in_task() ? 'T' : 'S';
+}
+
+static void remember(struct pt_regs *regs, u32 page, u64 since)
+{
+	u32 number = atomic_inc_return(&thawed) - 1, sheet = number / THAWS_PER_SHEET;
+	struct thaw *thaw;
+
+	if (mode == COUNT || sheet >= SHEETS)
+		return;
+	thaw = READ_ONCE(sheets[sheet]);
+	if (!thaw) {
+		void *fresh = in_nmi() ? NULL : take_page();
+
+		if (!fresh)
+			return;
+		memset(fresh, 0, PAGE_SIZE);
+		thaw = cmpxchg(&sheets[sheet], NULL, fresh);
+		if (thaw)
+			give_back(fresh);
+		else
+			thaw = fresh;
+	}
+	thaw += number % THAWS_PER_SHEET;
+	thaw->when = since;
+	thaw->took = local_clock() - since;
+	thaw->page = page;
+	thaw->pid = current->pid;
+	thaw->context = context();
+	memcpy(thaw->comm, current->comm, sizeof(thaw->comm) - 1);
+	/* Last: a reader takes an entry without it for one that is being written. */
+	smp_store_release(&thaw->ip, regs->ip);
+}
+
+/*
+ * With kshrink.thaw=refuse, whether the task must not have the page. What a refused task then runs, to report that and to
+ * end, may be frozen as well.
+ */
+static bool is_refused(void)
+{
+	static struct task_struct *ending[4];
+	static atomic_t next;
+	u32 i;
+
+	if (likely(mode != REFUSE) || system_state != SYSTEM_RUNNING || !in_task() || current->flags & PF_KTHREAD ||
+	    is_global_init(current))
+		return false;
+	for (i = 0; i < ARRAY_SIZE(ending); i++)
+		if (READ_ONCE(ending[i]) == current)
+			return false;
+	WRITE_ONCE(ending[atomic_inc_return(&next) % ARRAY_SIZE(ending)], current);
+	atomic_inc(&refused);
+	return true;
+}
+
+#ifdef CONFIG_STRICT_KERNEL_RWX
+/*
+ * The linear mapping of a thawed page is writable. Making it read-only may split a large page, which takes locks and
+ * memory, so that a worker does it, when the kernel has protected its own text.
+ */
+static void protect(struct work_struct *unused);
+static DECLARE_DELAYED_WORK(protection, protect);
+
+static void protect(struct work_struct *unused)
+{
+	unsigned long address;
+
+	if (system_state != SYSTEM_RUNNING) {
+		schedule_delayed_work(&protection, HZ);
+		return;
+	}
+	for (address = (unsigned long)kshrink_frozen_text; is_frozen(address); address += PAGE_SIZE) {
+		pte_t pte = READ_ONCE(*pte_of(address)), *linear;
+		unsigned long page;
+		u32 level;
+
+		if (!pte_present(pte))
+			continue;
+		page = (unsigned long)page_address(pte_page(pte));
+		linear = lookup_address(page, &level);
+		if (linear && pte_write(*linear) && set_memory_ro(page, 1))
+			pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
+	}
+}
+
+static void request_protection(struct irq_work *unused)
+{
+	schedule_delayed_work(&protection, 0);
+}
+
+static void protect_later(void)
+{
+	static struct irq_work request = IRQ_WORK_INIT(request_protection);
+
+	if (rodata_enabled && system_state == SYSTEM_RUNNING)
+		irq_work_queue(&request);
+}
+
+static void protect_after_boot(void)
+{
+	if (rodata_enabled)
+		schedule_delayed_work(&protection, HZ);
+}
+#else
+static void protect_later(void) {}
+static void protect_after_boot(void) {}
+#endif
+
+/* Decodes a page and maps it. Returns whether it is there now. */
+static bool thaw(struct pt_regs *regs, unsigned long address)
+{
+	u32 number = page_of(address);
+	u64 since = local_clock();
+	pte_t *entry = pte_of(address), empty = __pte(0), full;
+	bool is_there = false;
+	void *page = take_page();
+	int size;
+
+	if (!page)
+		return false;
+	size = frozen_page(&frozen, number, page);
+	if (size < 0) {
+		give_back(page);
+		return false;
+	}
+	memset(page + size, 0, PAGE_SIZE - size);
+	full = pfn_pte(__pa(page) >> PAGE_SHIFT,
+		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
+	/* The processor keeps no entries that are not present, so that there is nothing to flush. */
+#ifdef CONFIG_X86_PAE
+	is_there = cmpxchg64(&entry->pte, empty.pte, full.pte) == empty.pte;
+#else
+	is_there = cmpxchg(&entry->pte, empty.pte, full.pte) == empty.pte;
+#endif
+	if (is_there) {
+		remember(regs, number, since);
+		protect_later();
+	} else {
+		give_back(page);
+	}
+	if (after_bootmem && !in_nmi())
+		refill();
+	return true;
+}
+
+/* Whose fault it is says the address alone: an instruction that begins on one page may end on a frozen one. */
+static bool is_handled(struct pt_regs *regs, unsigned long error_code, unsigned long address)
+{
+	bool enabled = regs->flags & X86_EFLAGS_IF, is_there;
+
+	if (likely(!is_frozen(address)) || error_code & ~X86_PF_INSTR)
+		return false;
+	if (pte_present(READ_ONCE(*pte_of(address))))
+		return true;
+	if (is_refused())
+		return false;
+	/* As in the interrupted context: it takes a while. */
+	if (enabled)
+		raw_local_irq_enable();
+	is_there = thaw(regs, address);
+	raw_local_irq_disable();
+	if (!is_there)
+		write_cr2(address);
+	return is_there;
+}
+
+/* Instead of exc_page_fault() (arch/x86/mm/fault.c), with interrupts off. */
+__visible noinstr void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code)
+{
+	if (!is_handled(regs, error_code, read_cr2()))
+		__real_exc_page_fault(regs, error_code);
+}
+
+/* Instead of early_fixup_exception() (arch/x86/mm/extable.c), which handles exceptions until setup_arch() changes that. */
+void __init __wrap_early_fixup_exception(struct pt_regs *regs, int trap)
+{
+	if (trap != X86_TRAP_PF || !is_handled(regs, regs->orig_ax, read_cr2()))
+		__real_early_fixup_exception(regs, trap);
+}
+
+int __wrap_kernel_text_address(unsigned long address)
+{
+	return is_frozen(address) || __real_kernel_text_address(address);
+}
+
+int __wrap___kernel_text_address(unsigned long address)
+{
+	return is_frozen(address) || __real___kernel_text_address(address);
+}
+
+int __wrap_func_ptr_is_kernel_text(void *pointer)
+{
+	return is_frozen((unsigned long)pointer) || __real_func_ptr_is_kernel_text(pointer);
+}
+
+/* Strings of read-only data are not copied and not freed. */
+void __wrap_kfree_const(const void *pointer)
+{
+	if (!is_frozen((unsigned long)pointer))
+		__real_kfree_const(pointer);
+}
+
+const char *__wrap_kstrdup_const(const char *string, gfp_t flags)
+{
+	return is_frozen((unsigned long)string) ? string : __real_kstrdup_const(string, flags);
+}
+
+static int __init set_mode(char *value)
+{
+	if (!value)
+		return -EINVAL;
+	if (!strcmp(value, "log"))
+		mode = LOG;
+	else if (!strcmp(value, "count"))
+		mode = COUNT;
+	else if (!strcmp(value, "refuse"))
+		mode = REFUSE;
+	else
+		pr_warn("kshrink.thaw=%s: expected log, count or refuse; log is used\n", value);
+	return 0;
+}
+early_param("kshrink.thaw", set_mode);
+
+/* Instead of start_kernel() (init/main.c), before anything else: from here on, what is frozen can come back. */
+asmlinkage __visible void __init __noreturn __wrap_start_kernel(void)
+{
+	unsigned long address = (unsigned long)kshrink_frozen_text & PMD_MASK;
+	pte_t *table = kshrink_page_tables;
+	u32 i;
+
+	/* setup_arch() copies these entries to the page directory that all others are copied from. */
+	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE)
+		initial_page_table[pgd_index(address)] = __pgd(__pa(table) | _KERNPG_TABLE);
+	for (i = 0; i < ARRAY_SIZE(reserve); i++)
+		reserve[i] = extend_brk(PAGE_SIZE, PAGE_SIZE);
+	first_page = reserve[0];
+	if (frozen_open(&frozen, kshrink_packed.file, kshrink_packed.size))
+		panic("kshrink: the packed code and data of this kernel are damaged");
+	__real_start_kernel();
+}
+
+/* Instead of vmalloc_init() (mm/vmalloc.c): takes the addresses out of its area. */
+void __init __wrap_vmalloc_init(void)
+{
+	static struct vm_struct area;
+	unsigned long first = (unsigned long)kshrink_frozen_text, end = (unsigned long)kshrink_frozen_end;
+
+	if (first < VMALLOC_START || end > VMALLOC_END)
+		panic("kshrink: frozen code at %lx-%lx is not within the vmalloc area %lx-%lx; boot without vmalloc= and reservetop=",
+		      first, end, VMALLOC_START, VMALLOC_END);
+	area.addr = (void *)first;
+	area.size = end - first;
+	area.flags = VM_MAP | VM_NO_GUARD;
+	vm_area_add_early(&area);
+	__real_vmalloc_init();
+}
+
+static int show(struct seq_file *file, void *unused)
+{
+	static const char *const modes[] = { "log", "count", "refuse" };
+	u32 count = atomic_read(&thawed), i;
+
+	seq_printf(file, "mode %s\nfrozen_text_pages %u\nfrozen_data_pages %u\npacked_bytes %u\nthawed %u\nrefused %u\n",
+		   modes[mode], page_of((unsigned long)kshrink_frozen_data),
+		   page_of((unsigned long)kshrink_frozen_end) - page_of((unsigned long)kshrink_frozen_data),
+		   kshrink_packed.size, count, (u32)atomic_read(&refused));
+	seq_puts(file, "# ns took_ns page context pid command ip\n");
+	for (i = 0; i < count && i < SHEETS * THAWS_PER_SHEET; i++) {
+		const struct thaw *sheet = READ_ONCE(sheets[i / THAWS_PER_SHEET]), *thaw = sheet + i % THAWS_PER_SHEET;
+
+		if (sheet && smp_load_acquire(&thaw->ip))
+			seq_printf(file, "%llu %u %08lx %c %d %s %pS\n", thaw->when, thaw->took,
+				   (unsigned long)kshrink_frozen_text + thaw->page * PAGE_SIZE, thaw->context,
+				   thaw->pid, thaw->comm, (void *)thaw->ip);
+	}
+	return 0;
+}
+
+static int __init start(void)
+{
+	protect_after_boot();
+	if (!proc_create_single("kshrink", 0400, NULL, show))
+		pr_warn("kshrink: /proc/kshrink is not there: no memory\n");
+	return 0;
+}
+device_initcall(start);
