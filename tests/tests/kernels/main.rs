@@ -83,6 +83,9 @@ fn the_web_kernel_shrinks_and_still_serves() {
         assert!(folded >= 600, "only {folded} functions have the address of another one");
         assert!(before == listing(&kernel.build), "the build directory changed");
         // What is constant folded, and every kind of edit, everywhere.
+        let merged = ["--passes", "syscalls,reach,icf,initmotion,merge", "--merge", "all"];
+        let merged = test.rewritten(&kernel, "merged", &plan, &merged);
+        test.passes(&scenario, &merged.kernel, &[]);
         let edited = test.rewritten(&kernel, "edited", &plan, &["--passes", "syscalls,reach,fold,exercise"]);
         test.passes(&scenario, &edited.kernel, &[]);
         for name in ["bugs-are-fatal", "plan-is-complete", "init-code-is-done-when-it-is-freed"] {

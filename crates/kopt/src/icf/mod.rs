@@ -2,7 +2,7 @@
 Pass `icf`: identical functions become one (duplicate procedures of Chanet et al. 2007, section 2.4).
 
 Two functions are identical if their blocks have the same bytes and end in the same way, and if all that they refer to,
-call and jump to is the same or again identical ([`crate::identical`]). Of each class one function stays. What called or jumped to
+call and jump to is the same or again identical (`identical`). Of each class one function stays. What called or jumped to
 another one now calls or jumps to it, and it has the names of all.
 
 C compares the addresses of functions, so that a function whose address anything takes keeps one of its own. It may be
@@ -10,7 +10,7 @@ the one that stays; else its code becomes a jump to that one, where this is shor
 traces of the plan's section `coverage` (without that section, never). The linker LLD has the same rule as `--icf=safe`,
 with a table of the compiler's in place of the graph's edges.
 
-Not folded, because something besides the graph depends on where they are ([`candidates`]): functions that the function
+Not folded, because something besides the graph depends on where they are (`candidates`): functions that the function
 tracer, static keys or static calls patch, or that lists name; weak functions; and all code but `.text` and `.init.text`,
 because the kernel asks of an address whether it lies in the others.
 */

@@ -2,7 +2,7 @@
 Pass `initmotion`: what only initialization needs is freed with the code that is marked so (Chanet et al. 2007, section 3.4).
 
 The kernel frees the sections between `__init_begin` and `__init_end` once it has booted (`free_initmem()`). Functions and
-variables that nothing but the code there uses are moved to them ([`late`] says what that means). A function goes to
+variables that nothing but the code there uses are moved to them (`late` says what that means). A function goes to
 `.init.text`, writable data to `.init.data` (zero-initialised data too, which then has bytes in the image), and read-only
 data to `.init.rodata`.
 
