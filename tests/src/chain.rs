@@ -31,6 +31,10 @@ pub const EXERCISED: &str = "reach,exercise,layout";
 /// Constants propagated through all of the program, and code in a random order.
 pub const PROPAGATED: &str = "reach,fold,layout";
 
+/// Random functions and parts of functions, and all constants, in the sections of what is frozen; and the rest in a random
+/// order.
+pub const FROZEN: &str = "reach,freeze,layout";
+
 /// The commands of a failed test, as a script that runs them again.
 const SCRIPT: &str = "repeat.sh";
 
@@ -142,14 +146,16 @@ impl Chain {
         Ok(warnings.map(bare).collect())
     }
 
-    /// Rewrites the objects of a program into one, whatever the rewriter says. The pass `layout` gets a random order.
+    /// Rewrites the objects of a program into one, whatever the rewriter says. Where `layout` is the last pass, it gets a
+    /// random order, and `freeze` random code.
     pub fn attempt_rewrite(&mut self, output: &str, objects: &[&str], entry: &str, passes: &str) -> Outcome {
         let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
         let mut run =
             run.args(["--passes", passes, "--merge", "all", "--emit-object", output]).limit(REWRITE_LIMIT);
         if passes.ends_with(",layout") {
             let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
-            let plan = order::random(paths.iter().map(PathBuf::as_path), objects.len() as u64);
+            let named = objects.iter().copied().zip(paths.iter().map(PathBuf::as_path));
+            let plan = order::random(named, objects.len() as u64);
             self.write("order.json", plan);
             run = run.args(["--plan", "order.json"]);
         }

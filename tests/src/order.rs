@@ -1,4 +1,4 @@
-//! Orders of code that no trace would give: random functions in random order, with random parts of them hot.
+//! Plans that no trace would give: random functions in random order, with random parts of them hot, and others frozen.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +12,27 @@ use crate::random::Random;
 
 /// The largest size in bytes of a random part of a function.
 const PART: u32 = 24;
+/// The same of one that freezes, which has to hold whole blocks.
+const FROZEN_PART: u32 = 400;
 
-/// A plan with a random order by block for the functions of some objects; what is no object is left out.
-pub fn random<'p>(objects: impl IntoIterator<Item = &'p Path>, seed: u64) -> String {
+/// A plan for some objects, each with the name by which the rewriter is given it: with a random order by block, with other
+/// random functions and parts of functions frozen, and with all constant data frozen. What is no object is left out.
+pub fn random<'p>(objects: impl IntoIterator<Item = (&'p str, &'p Path)>, seed: u64) -> String {
     let mut random = Random::new(seed);
-    let mut functions: Vec<Value> = Vec::new();
+    let (mut ordered, mut frozen, mut data): (Vec<Value>, Vec<Value>, Vec<Value>) = Default::default();
     let mut counts: BTreeMap<(String, Option<String>), u32> = BTreeMap::new();
-    for path in objects {
+    for (object, path) in objects {
         let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let Ok(elf) = Elf::parse(&bytes) else { continue };
+        let mut nth: BTreeMap<&str, u32> = BTreeMap::new();
+        for section in &elf.section_headers {
+            let name = elf.shdr_strtab.get_at(section.sh_name).unwrap_or_default();
+            if name.starts_with(".rodata") {
+                let nth = nth.entry(name).or_default();
+                data.push(json!({ "object": object, "section": name, "nth": *nth }));
+                *nth += 1;
+            }
+        }
         let mut file = None;
         for symbol in elf.syms.iter() {
             let name = elf.strtab.get_at(symbol.st_name).unwrap_or_default().to_owned();
@@ -33,30 +45,41 @@ pub fn random<'p>(objects: impl IntoIterator<Item = &'p Path>, seed: u64) -> Str
             }
             let file = file.clone().filter(|_| symbol.st_bind() == STB_LOCAL);
             let nth = counts.entry((name.clone(), file.clone())).or_default();
-            if !random.once_in(3) {
-                let mut function =
-                    json!({ "name": name, "nth": *nth, "ranges": parts(&mut random, symbol.st_size) });
-                if let Some(file) = file {
-                    function["file"] = file.into();
+            let function = |ranges: Vec<Value>| {
+                let mut function = json!({ "name": name, "nth": *nth, "ranges": ranges });
+                if let Some(file) = &file {
+                    function["file"] = file.as_str().into();
                 }
-                let place = random.range(0, functions.len() as u32) as usize;
-                functions.insert(place, function);
+                function
+            };
+            if !random.once_in(3) {
+                let place = random.range(0, ordered.len() as u32) as usize;
+                ordered.insert(place, function(parts(&mut random, symbol.st_size, PART)));
+            }
+            match random.range(0, 3) {
+                0 => frozen.push(function(Vec::new())),
+                1 => {
+                    let parts = parts(&mut random, symbol.st_size, FROZEN_PART);
+                    frozen.extend((!parts.is_empty()).then(|| function(parts)));
+                }
+                _ => {}
             }
             *nth += 1;
         }
     }
-    let order = json!({ "granularity": "block", "algorithm": "random", "functions": functions });
-    json!({ "schema": "kshrink/1", "order": order }).to_string()
+    let order = json!({ "granularity": "block", "algorithm": "random", "functions": ordered });
+    let frozen = json!({ "mechanism": "page", "code": frozen, "data": data });
+    json!({ "schema": "kshrink/1", "order": order, "frozen": frozen }).to_string()
 }
 
-/// Random parts of a function of some bytes, by rising offset; none for one that is hot as a whole.
-fn parts(random: &mut Random, size: u64) -> Vec<Value> {
+/// Random parts of a function of some bytes, by rising offset; none stands for all of it.
+fn parts(random: &mut Random, size: u64, longest: u32) -> Vec<Value> {
     let mut parts = Vec::new();
     let mut at = u64::from(random.range(0, PART));
     while at < size {
-        let part = u64::from(random.range(1, PART)).min(size - at);
+        let part = u64::from(random.range(1, longest)).min(size - at);
         parts.push(json!({ "offset": at, "size": part }));
-        at += part + u64::from(random.range(1, PART));
+        at += part + u64::from(random.range(1, longest));
     }
     parts
 }

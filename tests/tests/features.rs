@@ -12,11 +12,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kshrink_tests::{
-    Chain, EXERCISED, FOLDED, INSTRUMENTED, PROPAGATED, Run, SHUFFLED, fixture, parallel, recipe,
+    Chain, EXERCISED, FOLDED, FROZEN, INSTRUMENTED, PROPAGATED, Run, SHUFFLED, fixture, parallel, recipe,
 };
 
 const LEVELS: [&str; 3] = ["-O0", "-Os", "-O2"];
-const PASSES: [&str; 7] = ["none", "reach", FOLDED, PROPAGATED, SHUFFLED, INSTRUMENTED, EXERCISED];
+const PASSES: [&str; 8] = ["none", "reach", FOLDED, PROPAGATED, SHUFFLED, INSTRUMENTED, EXERCISED, FROZEN];
 
 /// Flags for the compiler, and for the linker.
 const WAYS: &[(&[&str], &[&str])] = &[

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{
-    Chain, EXERCISED, FOLDED, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, fixture, parallel, recipe,
+    Chain, EXERCISED, FOLDED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, fixture, parallel,
+    recipe,
 };
 
 /// BusyBox's test suite takes 40 s on a quiet machine, the others less.
@@ -24,7 +25,7 @@ const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
 /// A directory for each: what the linker is given, and what `--passes` is given.
-const VARIANTS: [&str; 7] = [ORIGINAL, "none", "reach", FOLDED, PROPAGATED, INSTRUMENTED, EXERCISED];
+const VARIANTS: [&str; 8] = [ORIGINAL, "none", "reach", FOLDED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN];
 
 #[test]
 fn zlib() {
@@ -115,6 +116,7 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     rewrite(INSTRUMENTED)?;
     rewrite(EXERCISED)?;
     rewrite(PROPAGATED)?;
+    rewrite(FROZEN)?;
     for (passes, once) in [("none", &rewritten), ("reach", &reached), (FOLDED, &once)] {
         chain.rewrites_to_itself(&format!("{program}-{passes}.o"), entry.trim(), passes, once)?;
     }

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{
-    Chain, EXERCISED, FOLDED, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, SHUFFLED, fixture, parallel,
-    recipe,
+    Chain, EXERCISED, FOLDED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, SHUFFLED, fixture,
+    parallel, recipe,
 };
 use serde_json::Value;
 
@@ -247,8 +247,11 @@ fn rewrite_all(
         serde_json::from_slice(&chain.step(summary)?.stdout).map_err(|error| error.to_string())?;
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
     let is_pie = variant.link.contains(&"-static-pie");
-    let shuffled: &[&str] =
-        if is_pie { &[FOLDED, PROPAGATED, SHUFFLED] } else { &[FOLDED, PROPAGATED, INSTRUMENTED, EXERCISED] };
+    let shuffled: &[&str] = if is_pie {
+        &[FOLDED, PROPAGATED, SHUFFLED, FROZEN]
+    } else {
+        &[FOLDED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN]
+    };
     for &passes in ["none", "reach"].iter().chain(shuffled) {
         let object = format!("{passes}{level}.o");
         let rewritten = chain.rewrite(&object, &paths, entry, passes)?;

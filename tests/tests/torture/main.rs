@@ -22,14 +22,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kshrink_tests::{
-    Chain, EXERCISED, INSTRUMENTED, Outcome, PROPAGATED, Random, Run, SHUFFLED, parallel, recipe,
+    Chain, EXERCISED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Random, Run, SHUFFLED, parallel, recipe,
 };
 
 use cases::Case;
 use table::Table;
 
 const LEVELS: [&[&str]; 3] = [&["-Os"], &["-O2"], &["-O3", "-msse2"]];
-const PASSES: [&str; 6] = ["none", "reach", SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED];
+const PASSES: [&str; 7] = ["none", "reach", SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED, FROZEN];
 /// With the shared C library of the cross compiler: linking takes half the time that it takes with `-static`, and is most of
 /// what there is to do. Where the program starts is fixed, which the stores of [`INSTRUMENTED`] need.
 const LINK: &[&str] = &[

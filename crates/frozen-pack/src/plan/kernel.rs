@@ -9,10 +9,7 @@ use kelf::{InputFiles, KernelBuild, Machine, Program};
 use kopt::{Options, Pass, rounds};
 use kplan::Plan;
 
-/// The passes that `kshrink-spec` runs where nothing else is said, and that remove.
-const PASSES: &[Pass] = &[Pass::Syscalls, Pass::Reach];
-
-/// Reads the kernel that was built where `vmlinux` lies, removes what the plan and reachability allow to, and calls `use_it`
+/// Reads the kernel that was built where `vmlinux` lies, runs the passes that come before `freeze`, and calls `use_it`
 /// with the graph.
 ///
 /// # Errors
@@ -31,8 +28,11 @@ pub fn with_graph<T>(
     let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
     let program = Program::link(&files).map_err(of_elf)?;
     let lifter = Lifter::of_kernel(&build, &program).map_err(Failure::bad_input)?;
+    // What `kshrink-spec` runs before it freezes, where nothing else is said.
+    let before = Pass::ALL.iter().copied().take_while(|&pass| pass != Pass::Freeze);
+    let passes: Vec<Pass> = before.filter(|pass| pass.runs_by_default(plan)).collect();
     let (graph, _) =
-        rounds::run(lifter, plan, PASSES, Options::default(), |_| ()).map_err(Failure::bad_input)?;
+        rounds::run(lifter, plan, &passes, Options::default(), |_| ()).map_err(Failure::bad_input)?;
     use_it(&graph)
 }
 
