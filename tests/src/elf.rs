@@ -37,6 +37,14 @@ impl Contents {
     }
 }
 
+/// Bytes of executable sections of an object or program of any machine.
+pub fn code_bytes(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let code = elf.section_headers.iter().filter(|section| is_code(section.sh_flags));
+    code.map(|section| section.sh_size).sum()
+}
+
 fn is_code(flags: u64) -> bool {
     let wanted = u64::from(SHF_ALLOC | SHF_EXECINSTR);
     flags & wanted == wanted

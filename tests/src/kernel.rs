@@ -86,7 +86,7 @@ impl KernelTest<'_> {
         Kernel {
             name: "original".to_owned(),
             vmlinux: build.join("vmlinux"),
-            image: build.join("arch/x86/boot/bzImage"),
+            image: boot_image(&build),
             build,
         }
     }
@@ -126,7 +126,7 @@ impl KernelTest<'_> {
         let kernel = Kernel {
             name: name.to_owned(),
             vmlinux: dir.join("vmlinux"),
-            image: dir.join("bzImage"),
+            image: dir.join(boot_image(&kernel.build).file_name().expect("an image has a name")),
             build: kernel.build.clone(),
         };
         RewrittenKernel { kernel, dir, report }
@@ -135,6 +135,15 @@ impl KernelTest<'_> {
     /// The web server.
     pub fn web(&mut self) -> Scenario {
         self.scenario("web", None, &[])
+    }
+
+    /// The web server on 32-bit ARM.
+    pub fn web_on_arm(&mut self) -> Scenario {
+        let initramfs = "web-armhf.cpio.gz".to_owned();
+        let run = Run::new(fixture("scenarios/make-initramfs.sh")).args(["web", &initramfs]);
+        let run = run.env("ARCH", "armhf").limit(RELINK_LIMIT);
+        self.spend(Work::Boot, |chain| chain.succeed(run));
+        Scenario { name: "web", initramfs, machine: &["--machine", "virt32"] }
     }
 
     /// Two processors, modules of a kernel, and code that is patched.
@@ -182,7 +191,7 @@ impl KernelTest<'_> {
         if passed {
             return;
         }
-        let original = kernel.build.join("arch/x86/boot/bzImage");
+        let original = boot_image(&kernel.build);
         let comparison = match original == kernel.image {
             true => "",
             false if self.boot(scenario, &original, "original", options).1 => "The original kernel passes.",
@@ -247,6 +256,12 @@ impl RewrittenKernel {
         let (before, after) = (self.size("before", column) as f64, self.size("after", column) as f64);
         100.0 * (before - after) / before
     }
+}
+
+/// The boot image of a build.
+fn boot_image(build: &Path) -> PathBuf {
+    let images = ["arch/arm/boot/zImage", "arch/x86/boot/bzImage"].map(|image| build.join(image));
+    images.iter().find(|image| image.is_file()).unwrap_or(&images[1]).clone()
 }
 
 /// The time in seconds of a phase, from a report of kshrink-spec.

@@ -123,12 +123,15 @@ impl<'g> Edges<'g> {
                 }
             }
             Terminator::IndirectJump => f(Edge { kind: EdgeKind::Jump, to: Destination::Unknown }),
-            Terminator::Trap { next: Some(behind) } | Terminator::Patched { next: Some(behind) } => {
+            Terminator::Trap { next: Some(behind) }
+            | Terminator::Patched { next: Some(behind) }
+            | Terminator::Conditional { next: Some(behind) } => {
                 f(next(EdgeKind::FallThrough, *behind));
             }
             Terminator::Return
             | Terminator::Trap { next: None }
             | Terminator::Patched { next: None }
+            | Terminator::Conditional { next: None }
             | Terminator::Unreachable => {}
         }
     }
@@ -265,7 +268,8 @@ pub(crate) fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl Fn
         Terminator::Call { next }
         | Terminator::IndirectCall { next }
         | Terminator::Trap { next }
-        | Terminator::Patched { next } => next.iter().copied().for_each(f),
+        | Terminator::Patched { next }
+        | Terminator::Conditional { next } => next.iter().copied().for_each(f),
         Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {}
     }
 }

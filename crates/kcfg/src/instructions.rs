@@ -5,10 +5,11 @@ The value of a relocated field is not a number but a [`Symbol`] plus the addend 
 the same symbol if their targets are at a known distance from one another.
 */
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use kelf::RelocClass;
-use kisa::{Effect, Reg, RelocatedField, Symbol, Value};
+use kisa::{Effect, Insn, Reg, RelocatedField, Symbol, Value};
 use smallvec::SmallVec;
 
 use crate::graph::{Graph, Ref, Target};
@@ -27,6 +28,8 @@ pub struct Instruction<'g> {
     pub offset: u32,
     /// Its bytes. Those of relocated fields are not defined.
     pub bytes: &'g [u8],
+    /// Its offset as an address by which the instruction set is told how it is encoded, and on which condition it happens.
+    pub address: u64,
     /// Its relocated fields.
     pub fields: SmallVec<[RelocatedField; 2]>,
     /// What it computes.
@@ -40,9 +43,9 @@ impl Graph {
         let first = self.node(id).refs.start as usize;
         let mut refs = self.refs_of(id).iter().enumerate().peekable();
         let mut all = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let len = usize::from(isa.decode(&bytes[at..], at as u64)?.len);
+        for step in self.decode(id) {
+            let (at, address, insn) = step?;
+            let (at, len) = (at as usize, usize::from(insn.len));
             let mut fields = SmallVec::new();
             while let Some((number, reference)) =
                 refs.next_if(|(_, reference)| (reference.offset as usize) < at + len)
@@ -53,11 +56,39 @@ impl Graph {
                 fields.push(RelocatedField { offset, width: reference.width, symbol, addend });
             }
             let mut effects = Vec::new();
-            isa.relocated_effects(&bytes[at..], &fields, &mut effects);
-            all.push(Instruction { offset: at as u32, bytes: &bytes[at..at + len], fields, effects });
-            at += len;
+            isa.relocated_effects(&bytes[at..], address, &fields, &mut effects);
+            all.push(Instruction {
+                offset: at as u32,
+                bytes: &bytes[at..at + len],
+                address,
+                fields,
+                effects,
+            });
         }
         Some(all)
+    }
+
+    /// The instructions of a node one by one: where each begins in it, the same as an address by which the instruction set
+    /// is told how it is encoded and on which condition it happens, and what it is. `None` where there is none; nothing
+    /// follows that.
+    pub fn decode(&self, id: NodeId) -> impl Iterator<Item = Option<(u32, u64, Insn)>> + use<'_> {
+        let (isa, bytes, encoding) = (self.isa(), self.bytes_of(id), self.encoding(id));
+        let mut conditions: VecDeque<u8> = VecDeque::new();
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+            let address = encoding.address(at as u64);
+            let condition = conditions.pop_front();
+            let address = condition.map_or(address, |condition| kisa::arm::predicated(address, condition));
+            let Some(insn) = isa.decode(rest, address) else {
+                at = bytes.len();
+                return Some(None);
+            };
+            conditions.extend(insn.predicates.conditions());
+            let start = at as u32;
+            at += usize::from(insn.len);
+            Some(Some((start, address, insn)))
+        })
     }
 
     /// The symbol and the addend of a reference, which is the `number`th of all.

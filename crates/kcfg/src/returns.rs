@@ -14,7 +14,7 @@ return, all blocks of its function may.
 use fixedbitset::FixedBitSet;
 
 use crate::edges::{SiteIndex, for_each_successor};
-use crate::graph::{Graph, NodeKind, Role, Target, Terminator};
+use crate::graph::{Graph, NodeKind, Ref, Role, Target, Terminator};
 use crate::index::{FunctionId, NodeId};
 
 /// The blocks from which control may return to the caller.
@@ -74,7 +74,7 @@ impl<'g> Solver<'g> {
     fn start(&mut self, node: NodeId, end: &Terminator, sites: &SiteIndex) {
         let outside = |target: Target| self.graph.resolve_node(target).is_none();
         let leaves = match end {
-            Terminator::Return | Terminator::IndirectJump => true,
+            Terminator::Return | Terminator::IndirectJump | Terminator::Conditional { .. } => true,
             Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } => outside(dest.target),
             // The patched instruction may be a jump to any of its references.
             Terminator::Patched { .. } => {
@@ -178,20 +178,21 @@ impl<'g> Solver<'g> {
     }
 }
 
-/// The labels whose address a block takes, each with its own function and with the function that takes the address, to
+/// The labels whose address code takes, each with its own function and with the function that takes the address, to
 /// which a label in a cold part belongs. (If data or another function takes the address of a label, its function is
 /// opaque: `lift/pointers.rs`.)
 fn labels(graph: &Graph) -> Vec<(NodeId, FunctionId)> {
     let mut labels = Vec::new();
     for node in graph.node_ids() {
-        let Some(taker) = graph.block(node) else { continue };
-        for reference in graph.refs_of(node).iter().filter(|reference| reference.role != Role::Callee) {
+        let Some(taker) = graph.owner(node) else { continue };
+        let takes = |reference: &&Ref| !matches!(reference.role, Role::Callee | Role::Slot(_));
+        for reference in graph.refs_of(node).iter().filter(takes) {
             let Some(label) = graph.resolve_node(reference.target) else { continue };
             let Some(block) = graph.block(label) else { continue };
             let function = graph.function(block.function);
             // A cold part has no callers: its first block is a label like the others.
             if function.entry() != label || function.name.contains(".cold") {
-                labels.extend([(label, block.function), (label, taker.function)]);
+                labels.extend([(label, block.function), (label, taker)]);
             }
         }
     }

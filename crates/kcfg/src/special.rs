@@ -125,6 +125,9 @@ impl World {
         match name {
             // Unwind tables of user programs: their ranges and steps would be wrong after rewriting.
             ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" => return Rule::Dropped,
+            _ if matches!(self, World::Program) && sections::is_unwind_table_of_arm(name) => {
+                return Rule::Dropped;
+            }
             ".init" | ".fini" => return Rule::Root(RootReason::LinkerTable),
             _ if kind == SHT_NOTE || sections::is_program_table(name) => {
                 return Rule::Root(RootReason::LinkerTable);

@@ -114,13 +114,8 @@ impl Summary {
 /// How many instructions a block has, the branch that ends it included.
 pub(crate) fn count_instructions(graph: &Graph, id: NodeId) -> usize {
     let ends_apart = |end: &Terminator| matches!(end, Terminator::Jump(_) | Terminator::Branch { .. });
-    let mut count = usize::from(graph.block(id).is_some_and(|block| ends_apart(&block.end)));
-    let mut bytes = graph.bytes_of(id);
-    while let Some(insn) = graph.isa().decode(bytes, 0) {
-        count += 1;
-        bytes = &bytes[usize::from(insn.len)..];
-    }
-    count
+    let apart = usize::from(graph.block(id).is_some_and(|block| ends_apart(&block.end)));
+    apart + graph.decode(id).flatten().count()
 }
 
 impl Summary {

@@ -18,8 +18,11 @@ pub(crate) fn get(machine: Machine, r_type: u32, field: &[u8]) -> i64 {
     if bits == 0 { 0 } else { sign_extend(number(field), bits) }
 }
 
-/// Writes `addend` into `field`, or says which values would have fitted.
-pub(crate) fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Result<(), String> {
+/// Writes `addend` into `field`, in the coding of relocation `r_type`.
+///
+/// # Errors
+/// Says why it does not fit, in a few words; the field is then unchanged.
+pub fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Result<(), String> {
     if let Some(coding) = Coding::of(machine, r_type) {
         let mut changed = [0; 4];
         let changed = &mut changed[..field.len()];

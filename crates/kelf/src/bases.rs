@@ -44,7 +44,8 @@ pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u6
         // The linker puts the strings and constants of these where it likes, one by one.
         Place::Section(section) if object.section(section).flags & u64::from(SHF_MERGE) != 0 => None,
         Place::Section(section) if is_place(symbol.kind) => {
-            Some(((symbol.name, symbol.binding == STB_LOCAL), (section, symbol.value)))
+            let value = symbol.value | u64::from(symbol.thumb);
+            Some(((symbol.name, symbol.binding == STB_LOCAL), (section, value)))
         }
         _ => None,
     }));

@@ -32,6 +32,7 @@ pub mod size;
 pub mod write;
 
 mod addend;
+mod attributes;
 mod bases;
 mod error;
 mod frozen;
@@ -39,6 +40,8 @@ mod headers;
 mod resolve;
 mod segments;
 
+pub use addend::put as put_field;
+pub use attributes::{ATTRIBUTES, merge as merge_attributes};
 pub use bases::section_bases;
 pub use build_dir::{KernelBuild, KernelVersion};
 pub use error::{Error, Result};

@@ -69,6 +69,9 @@ pub struct Symbol<'a> {
     /// Offset in bytes within the section, the value of an absolute symbol, or the alignment of a
     /// common one.
     pub value: u64,
+    /// Whether it is a function in Thumb code, of which a file has bit 0 of the value set (IHI 0044,
+    /// 5.5.3). A relocation against it sets that bit in an address.
+    pub thumb: bool,
     /// Size in bytes, 0 where unknown.
     pub size: u64,
     /// `STB_*`.
@@ -169,6 +172,7 @@ impl Symbol<'_> {
         Symbol {
             name: "",
             value: 0,
+            thumb: false,
             size: 0,
             binding: STB_LOCAL,
             kind: STT_NOTYPE,

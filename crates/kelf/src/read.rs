@@ -15,11 +15,13 @@ use goblin::elf::section_header::{
     SHF_ALLOC, SHF_COMPRESSED, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE, SHN_LORESERVE, SHN_UNDEF,
     SHN_XINDEX, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC};
 use scroll::{LE, Pread};
 
 use crate::error::{Error, Result};
 use crate::headers::{ElfFile, range, type_name};
 use crate::index::{SectionIndex, SymbolIndex};
+use crate::machine::Machine;
 use crate::object::{Group, Object, Place, SHT_LLVM_ADDRSIG, Section, Symbol};
 use crate::reloc::{Reloc, describe};
 use crate::{addend, reloc};
@@ -233,7 +235,12 @@ fn symbols<'a>(
             }
             number => Place::Section(SectionIndex(number)),
         };
-        let value = symbol.st_value;
+        let is_function = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC);
+        let thumb = file.machine == Machine::Arm
+            && is_function
+            && matches!(place, Place::Section(_))
+            && symbol.st_value & 1 != 0;
+        let value = symbol.st_value & !u64::from(thumb);
         let problem = match place {
             Place::Section(number) => match sections.get(number.get()) {
                 None => Some(format!("is in section {} of {}", number.get(), sections.len())),
@@ -256,7 +263,8 @@ fn symbols<'a>(
         }
         symbols.push(Symbol {
             name,
-            value: symbol.st_value,
+            value,
+            thumb,
             size: symbol.st_size,
             binding: symbol.st_bind(),
             kind: symbol.st_type(),

@@ -48,6 +48,9 @@ pub enum RelocClass {
     Tls,
     /// A field inside an instruction in the machine's own coding (ARM immediates, AArch64 pages).
     Instruction,
+    /// The distance of an instruction from a place near by, in the machine's coding, that the assembler resolves
+    /// (literals of ARM). It never is in a file.
+    Literal,
     /// Nothing to compute (`R_*_NONE`).
     None,
 }
@@ -86,7 +89,7 @@ pub fn relative_32(machine: Machine) -> u32 {
     }
 }
 
-/// The relocation of an unconditional jump to a symbol: `jmp rel32` on x86, `b` on ARM and AArch64.
+/// The relocation of an unconditional jump to a symbol: `jmp rel32` on x86, `b` of A32 and AArch64.
 ///
 /// On i386 this is `R_386_PC32` and not `R_386_PLT32`: there the kernel has no procedure linkage
 /// table, and gas makes the same choice for code that is not position-independent.
@@ -96,6 +99,16 @@ pub fn branch(machine: Machine) -> u32 {
         Machine::X86_64 => R_X86_64_PLT32,
         Machine::Arm => R_ARM_JUMP24,
         Machine::Aarch64 => R_AARCH64_JUMP26,
+    }
+}
+
+/// Bytes from a field of class [`RelocClass::Branch`] to where the processor counts from, if that depends on the
+/// relocation alone (ARM: the program counter is two instructions ahead).
+pub fn branch_bias(machine: Machine, r_type: u32) -> Option<u8> {
+    match (machine, r_type) {
+        (Machine::Arm, R_ARM_PC24 | R_ARM_PLT32 | R_ARM_CALL | R_ARM_JUMP24) => Some(8),
+        (Machine::Arm, _) => Some(4),
+        _ => None,
     }
 }
 

@@ -97,25 +97,33 @@ pub trait Rewritable: Isa {
     /// The branch that is taken when this one is not; `None` if there is no such branch.
     fn inverse(&self, branch: Branch) -> Option<Branch>;
 
+    /// The unconditional jump of an encoding.
+    fn jump(&self, encoding: Encoding) -> Branch;
+
+    /// The relocation of a branch in its longest form, if its target is left to the linker.
+    fn branch_relocation(&self, branch: Branch) -> BranchRelocation;
+
     /// Appends `size` bytes of padding that may be executed.
-    fn encode_nops(&self, size: usize, out: &mut Vec<u8>);
+    fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>);
 
     /// Appends an instruction that stores 1 to a byte, whose address is left to a relocation, and that changes
-    /// neither registers nor flags.
-    fn encode_store_one(&self, out: &mut Vec<u8>) -> AddressField;
+    /// neither registers nor flags; `None` if it is not known how.
+    fn encode_store_one(&self, out: &mut Vec<u8>) -> Option<AddressField>;
 
-    /// Appends an instruction that gives a register other contents, and changes nothing else.
-    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>);
+    /// Appends an instruction that gives a register other contents, and changes nothing else. Returns whether it is known
+    /// how.
+    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) -> bool;
 
     /// Appends the shortest instruction that puts a number, zero-extended from 4 bytes, into a register, and changes
-    /// nothing else but the flags, if those may change.
-    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>);
+    /// nothing else but the flags, if those may change. Returns whether it is known how.
+    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) -> bool;
 
-    /// Appends an instruction that gives the flags other contents, and changes nothing else.
-    fn encode_overwrite_flags(&self, out: &mut Vec<u8>);
+    /// Appends an instruction that gives the flags other contents, and changes nothing else. Returns whether it is known
+    /// how.
+    fn encode_overwrite_flags(&self, out: &mut Vec<u8>) -> bool;
 
     /// The length of the instruction at the start of `bytes` if it is one that assemblers pad with.
-    fn padding_len(&self, bytes: &[u8]) -> Option<usize>;
+    fn padding_len(&self, bytes: &[u8], address: u64) -> Option<usize>;
 
     /// The condition of a conditional branch, in terms of the last comparison.
     fn condition(&self, branch: Branch) -> Condition;
@@ -123,11 +131,41 @@ pub trait Rewritable: Isa {
     /// Whether the instruction at the start of `bytes` can be moved: it does the same at another address once its direct
     /// target is encoded again, and [`Insn`] describes its control flow completely. That is not so for branches that
     /// compilers do not emit (loop instructions, transactions, branches with prefixes).
-    fn can_move(&self, bytes: &[u8]) -> bool;
+    fn can_move(&self, bytes: &[u8], address: u64) -> bool;
 
-    /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes` are one of its constants: a
-    /// displacement or an immediate, which can be any number without making it another instruction.
-    fn is_constant(&self, bytes: &[u8], offset: u8, width: u8) -> bool;
+    /// The place near by that the instruction at the start of `bytes` reads, or whose address it computes, by its
+    /// distance from the instruction (`ldr r0, [pc, #8]`, `adr` of ARM). No relocation need tell of it.
+    fn literal(&self, bytes: &[u8], address: u64) -> Option<Literal> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// The length of the instruction at the start of `bytes`, also of one that [`Isa::decode`] does not know; `None` if the
+    /// machine does not tell. On such machines, every branch is known.
+    fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Makes the instruction at the start of `bytes`, for which there is [`Rewritable::literal`], refer to `target`.
+    /// Returns whether it reaches; if not, the bytes are unchanged.
+    fn set_literal(&self, bytes: &mut [u8], address: u64, target: u64) -> bool {
+        let _ = (bytes, address, target);
+        false
+    }
+
+    /// The width in bytes of the slots of the table behind the instruction at the start of `bytes`, if that jumps by
+    /// such a table: each slot is the distance in halfwords from the start of the table to a target (`tbb [pc, r0]` of
+    /// Thumb code).
+    fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes`, which a relocation of this
+    /// class fills, are one of its constants: a displacement or an immediate, which can be any number without making it
+    /// another instruction.
+    fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool;
 
     /// The registers through which the instruction at the start of `bytes` implicitly accesses memory (string
     /// instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
@@ -135,20 +173,20 @@ pub trait Rewritable: Isa {
 
     /// Appends to `out` what the instruction at the start of `bytes` computes, where some of its fields are left to the
     /// linker. An address that counts from the instruction itself, and that nothing relocates, is unknown.
-    fn relocated_effects(&self, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>);
+    fn relocated_effects(&self, bytes: &[u8], address: u64, fields: &[RelocatedField], out: &mut Vec<Effect>);
 
     /// Whether the instruction at the start of `bytes` does nothing but to compute: it reads registers, flags and its
     /// memory operand, writes registers and the flags that conditions ask for, and would do nothing else, however often
     /// it ran. `false` also of what is not known.
-    fn only_computes(&self, bytes: &[u8]) -> bool;
+    fn only_computes(&self, bytes: &[u8], address: u64) -> bool;
 
     /// Whether the instruction at the start of `bytes` writes its memory operand, and flags, and does nothing else. What it
     /// writes may be computed from what was there. `false` also of what is not known.
-    fn only_stores(&self, bytes: &[u8]) -> bool;
+    fn only_stores(&self, bytes: &[u8], address: u64) -> bool;
 
     /// Whether the instruction at the start of `bytes` reads one of the flags that conditions are about. True for bytes that
     /// are no instruction.
-    fn reads_flags(&self, bytes: &[u8]) -> bool;
+    fn reads_flags(&self, bytes: &[u8], address: u64) -> bool;
 
     /// The registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
@@ -179,7 +217,25 @@ pub fn rewritable(machine: Machine) -> Option<&'static dyn Rewritable> {
     match machine {
         Machine::I386 => Some(&x86::I386),
         Machine::X86_64 => Some(&x86::X86_64),
-        Machine::Arm | Machine::Aarch64 => None,
+        Machine::Arm => Some(&arm::Arm),
+        Machine::Aarch64 => None,
+    }
+}
+
+/// Which of the encodings of its machine a piece of code is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Encoding {
+    /// The only one, or on 32-bit ARM, A32 (ARM code).
+    #[default]
+    Main,
+    /// T32 of 32-bit ARM (Thumb code).
+    Thumb,
+}
+
+impl Encoding {
+    /// The address by which an [`Isa`] is told of an instruction in this encoding at an offset.
+    pub fn address(self, offset: u64) -> u64 {
+        offset | u64::from(self == Encoding::Thumb)
     }
 }
 
@@ -342,14 +398,33 @@ pub struct BranchForm {
     pub len: u8,
     /// Where in it the displacement is, in bytes from its start.
     pub field_offset: u8,
-    /// Width of the displacement in bytes.
+    /// Width of the displacement in bytes; on ARM, of the instruction that holds it.
     pub field_width: u8,
+    /// The least and the greatest displacement that it spans, in bytes from the end of the branch.
+    pub reach: (i64, i64),
 }
 
 impl BranchForm {
     /// Whether this form spans `displacement` bytes, counted from the end of the branch.
     pub fn reaches(self, displacement: i64) -> bool {
-        let bits = 8 * u32::from(self.field_width);
-        bits >= 64 || (-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&displacement)
+        (self.reach.0..=self.reach.1).contains(&displacement)
     }
+}
+
+/// The relocation of a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BranchRelocation {
+    /// The machine's relocation number.
+    pub r_type: u32,
+    /// Bytes from the field to where the processor counts from.
+    pub bias: u8,
+}
+
+/// What [`Rewritable::literal`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Literal {
+    /// The place, in the terms of the address that was given, without the bit that says Thumb.
+    pub target: u64,
+    /// How many bytes are read there; `None` if the address is computed.
+    pub read: Option<u8>,
 }

@@ -109,13 +109,15 @@ fn add_blocks(graph: &mut Graph, moving: &[FunctionId], staying: &[FunctionId]) 
     let mut editor = Editor::new(graph, "exercise");
     for &id in staying {
         let mut bytes = Vec::new();
-        isa.encode_nops(NOPS, &mut bytes);
+        let entry = editor.graph().function(id).entry();
+        isa.encode_nops(editor.graph().encoding(entry), NOPS, &mut bytes);
         add_block(&mut editor, id, Contents { bytes, refs: Vec::new() });
     }
     for &id in moving {
         let section = editor.add_section(Section::writable(".data", SHT_PROGBITS));
         let byte = editor.add_data(section, Contents { bytes: vec![0], refs: Vec::new() }, 1);
-        add_block(&mut editor, id, Contents::store_one(isa, Target::Node(byte), 0));
+        let store = Contents::store_one(isa, Target::Node(byte), 0);
+        store.into_iter().for_each(|store| add_block(&mut editor, id, store));
     }
     editor.finish();
 }

@@ -67,10 +67,15 @@ pub fn run(graph: &mut Graph) -> PassReport {
         return report;
     }
     let isa = graph.isa();
+    if isa.encode_store_one(&mut Vec::new()).is_none() {
+        report.keep("every block", format!("not instrumented: not known how on {}", graph.machine));
+        return report;
+    }
     let mut editor = Editor::new(graph, "instrument");
     let symbol = add_counters(&mut editor, blocks.len() as u32);
     for (number, &node) in blocks.iter().enumerate() {
-        editor.prepend(node, Contents::store_one(isa, Target::Symbol(symbol), number as i64));
+        let store = Contents::store_one(isa, Target::Symbol(symbol), number as i64);
+        store.into_iter().for_each(|store| editor.prepend(node, store));
     }
     editor.finish();
     graph.counters = Some(Counters { symbol, blocks });
@@ -141,6 +146,7 @@ fn add_counters(editor: &mut Editor<'_>, size: u32) -> SymbolId {
         kind: STT_OBJECT,
         other: 0,
         size: u64::from(size),
+        thumb: false,
         place: SymbolPlace::Node(node, 0),
         overridden: false,
     })

@@ -55,6 +55,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         _ => None,
     };
     let program = input.link()?;
+    rewrite::check_passes(program.machine, &selected)?;
     if let Some(modules) = modules {
         plan.exports = Some(modules.exports(&program)?);
     }

@@ -39,13 +39,7 @@ impl RewriteInput {
     /// Finds and reads a kernel, with the code that these passes need in the rewritten one.
     pub fn kernel(vmlinux: &Path, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(of_elf)?;
-        if build.machine != Machine::I386 {
-            return Err(Failure::bad_input(format!(
-                "{}: cannot rewrite a kernel for {} yet, only for i386; kcfg reads it",
-                vmlinux.display(),
-                build.machine
-            )));
-        }
+        check_machine(build.machine, &vmlinux.display().to_string())?;
         if build.links_vmlinux_o() {
             return Err(Failure::bad_input(format!(
                 "{}: this kernel links vmlinux.o, which cannot be taken apart yet; build it without \
@@ -90,12 +84,7 @@ impl RewriteInput {
     /// Resolves symbols.
     pub fn link(&self) -> Result<Program<'_>, Failure> {
         let program = Program::link(self.files()).map_err(of_elf)?;
-        if program.machine != Machine::I386 {
-            return Err(Failure::bad_input(format!(
-                "cannot rewrite objects for {} yet, only for i386; kcfg reads them",
-                program.machine
-            )));
-        }
+        check_machine(program.machine, &program.objects[0].object.name)?;
         Ok(program)
     }
 
@@ -106,6 +95,27 @@ impl RewriteInput {
             RewriteInput::Objects { entries, .. } => Lifter::of_objects(program, entries),
         };
         lifter.map_err(of_lift)
+    }
+}
+
+/// Checks that programs for a machine can be rewritten; `name` is that of the input.
+fn check_machine(machine: Machine, name: &str) -> Result<(), Failure> {
+    match machine {
+        Machine::I386 | Machine::Arm => Ok(()),
+        other => Err(Failure::bad_input(format!(
+            "{name}: cannot rewrite code for {other} yet, only for i386 and 32-bit ARM; kcfg reads x86_64"
+        ))),
+    }
+}
+
+/// Checks that passes know code of a machine.
+pub fn check_passes(machine: Machine, passes: &[Pass]) -> Result<(), Failure> {
+    let known = |pass: &Pass| machine == Machine::I386 || matches!(pass, Pass::Syscalls | Pass::Reach);
+    match passes.iter().find(|pass| !known(pass)) {
+        None => Ok(()),
+        Some(pass) => Err(Failure::bad_input(format!(
+            "pass {pass} does not know code for {machine} yet; choose among none, syscalls and reach with --passes"
+        ))),
     }
 }
 

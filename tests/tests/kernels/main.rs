@@ -4,6 +4,7 @@
 //! core each. The build of a kernel takes all, and a test that wants the same kernel waits for it.
 
 mod again;
+mod arm;
 mod counters;
 mod frozen;
 mod parameters;

@@ -42,13 +42,15 @@ impl Decoded {
         };
         for instruction in instructions {
             let (bytes, effects) = (instruction.bytes, instruction.effects);
-            let has_memory = isa.memory_operand(bytes, 0).is_some_and(|operand| operand.width > 0)
-                || isa.string_registers(bytes) != 0;
+            let has_memory =
+                isa.memory_operand(bytes, instruction.address).is_some_and(|operand| operand.width > 0)
+                    || isa.string_registers(bytes) != 0;
             let says_so =
                 |effect: &Effect| effect.memory_read().next().is_some() || effect.memory_written().is_some();
             let calls = effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }));
-            let flags = if isa.reads_flags(bytes) { FLAGS } else { 0 };
-            let reads = if calls { EVERYTHING } else { isa.registers_read(bytes, 0) | flags };
+            let flags = if isa.reads_flags(bytes, instruction.address) { FLAGS } else { 0 };
+            let reads =
+                if calls { EVERYTHING } else { isa.registers_read(bytes, instruction.address) | flags };
             let reads_unseen = has_memory && !effects.iter().any(says_so);
             self.instructions.push(One { effects: self.effects.len() as u32, reads, reads_unseen });
             self.effects.extend(effects);

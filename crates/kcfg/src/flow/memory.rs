@@ -108,7 +108,7 @@ fn note(
 
 /// Whether a field of an instruction is the address of what it loads, and of nothing else.
 fn only_loads(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
-    let operand = graph.isa().memory_operand(instruction.bytes, 0);
+    let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
     let Some(operand) = operand.filter(|operand| operand.displacement_offset == Some(field)) else {
         return false;
     };
@@ -127,9 +127,9 @@ fn only_loads(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
 
 /// Whether a field of an instruction is the address of what it stores to, and the instruction does nothing else.
 fn only_stores(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
-    let operand = graph.isa().memory_operand(instruction.bytes, 0);
+    let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
     let is_operand = operand.is_some_and(|operand| operand.displacement_offset == Some(field));
-    is_operand && graph.isa().only_stores(instruction.bytes)
+    is_operand && graph.isa().only_stores(instruction.bytes, instruction.address)
 }
 
 fn is_writable(graph: &Graph, node: NodeId) -> bool {

@@ -240,7 +240,8 @@ impl<'g> GraphProgram<'g> {
                     TableKind::Bug
                     | TableKind::LockPrefix
                     | TableKind::FunctionList
-                    | TableKind::ErrorInjection,
+                    | TableKind::ErrorInjection
+                    | TableKind::UnwindIndex,
                 )) => false,
                 _ => true,
             };
@@ -320,7 +321,9 @@ impl<'g> GraphProgram<'g> {
                 smallvec![Way { condition: None, callee: None, then }]
             }
             Terminator::Unreachable => SmallVec::new(),
-            Terminator::IndirectJump | Terminator::Patched { .. } => smallvec![anywhere],
+            Terminator::IndirectJump | Terminator::Patched { .. } | Terminator::Conditional { .. } => {
+                smallvec![anywhere]
+            }
         }
     }
 

@@ -32,9 +32,10 @@ pub struct Contents {
 
 impl Contents {
     /// An instruction that stores 1 to a byte, given by a target and an offset in bytes from it.
-    pub fn store_one(isa: &dyn Rewritable, target: Target, addend: i64) -> Contents {
+    /// `None` if it is not known how.
+    pub fn store_one(isa: &dyn Rewritable, target: Target, addend: i64) -> Option<Contents> {
         let mut bytes = Vec::new();
-        let field = isa.encode_store_one(&mut bytes);
+        let field = isa.encode_store_one(&mut bytes)?;
         let store = Ref {
             offset: u32::from(field.offset),
             r_type: field.r_type,
@@ -45,7 +46,7 @@ impl Contents {
             addend,
             role: Role::Address,
         };
-        Contents { bytes, refs: vec![store] }
+        Some(Contents { bytes, refs: vec![store] })
     }
 }
 
@@ -319,7 +320,7 @@ impl<'g> Editor<'g> {
     }
 
     fn add_chunk(&mut self, section: SectionId, size: u32, align: u32) -> NodeId {
-        let kind = NodeKind::Chunk(Chunk { code: false, life: Life::Referenced });
+        let kind = NodeKind::Chunk(Chunk { code: false, life: Life::Referenced, function: None });
         let id = self.push(self.made(section, size, align, kind));
         self.graph.sections[section.get()].nodes.push(id);
         id
@@ -427,6 +428,7 @@ impl<'g> Editor<'g> {
             Terminator::IndirectCall { next: behind } => Terminator::IndirectCall { next: behind.map(next) },
             Terminator::Trap { next: behind } => Terminator::Trap { next: behind.map(next) },
             Terminator::Patched { next: behind } => Terminator::Patched { next: behind.map(next) },
+            Terminator::Conditional { next: behind } => Terminator::Conditional { next: behind.map(next) },
             Terminator::Switch(table) => Terminator::Switch(table),
             Terminator::IndirectJump => Terminator::IndirectJump,
             Terminator::Return => Terminator::Return,

@@ -21,10 +21,11 @@ use std::ops::Range;
 use goblin::elf::reloc::R_386_GOTPC;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use kelf::{Machine, RelocClass};
-use kisa::Rewritable;
+use kisa::{Encoding, Rewritable};
 use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, TableId};
+use crate::lift::mapping::content_behind;
 use crate::special::World;
 
 pub use edit::{Contents, Editor};
@@ -62,6 +63,10 @@ pub struct Graph {
     pub opaque: Vec<Opaque>,
     /// Whether the objects ask for an executable stack.
     pub stack: StackNote,
+    /// `e_flags` of the objects, all bits that any of them has set.
+    pub flags: u32,
+    /// The content of the section of the merged attributes of the objects, on ARM.
+    pub attributes: Option<Vec<u8>>,
     /// Bytes of all nodes.
     pub(crate) bytes: Vec<u8>,
     /// References of all nodes.
@@ -235,6 +240,19 @@ impl Graph {
         reference.role == Role::Address && !(holds_code && is_branch)
     }
 
+    /// The encoding of a block's instructions; of other nodes, the machine's first one.
+    pub fn encoding(&self, id: NodeId) -> Encoding {
+        self.function_of(id).map_or(Encoding::Main, |function| self.function(function).encoding)
+    }
+
+    /// The function that a block is part of, or that data among its instructions belongs to.
+    pub fn owner(&self, id: NodeId) -> Option<FunctionId> {
+        match &self.node(id).kind {
+            NodeKind::Block(block) => Some(block.function),
+            NodeKind::Chunk(chunk) => chunk.function,
+        }
+    }
+
     /// The instruction set.
     pub fn isa(&self) -> &'static dyn Rewritable {
         kisa::rewritable(self.machine).expect("lifting needed it already")
@@ -245,7 +263,9 @@ impl Graph {
         let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
         self.symbols.iter().filter_map(move |symbol| {
             let SymbolPlace::Node(node, offset) = symbol.place else { return None };
-            if self.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0 {
+            if self.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0
+                || content_behind(self.machine, &symbol.name).is_some()
+            {
                 return None;
             }
             let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
@@ -257,7 +277,10 @@ impl Graph {
 
     /// The symbols that lie in a node.
     pub fn names_in(&self, id: NodeId) -> impl Iterator<Item = &str> {
-        let inside = move |symbol: &&Symbol| matches!(symbol.place, SymbolPlace::Node(node, _) if node == id);
+        let inside = move |symbol: &&Symbol| {
+            matches!(symbol.place, SymbolPlace::Node(node, _) if node == id)
+                && content_behind(self.machine, &symbol.name).is_none()
+        };
         self.symbols.iter().filter(inside).map(|symbol| symbol.name.as_str())
     }
 

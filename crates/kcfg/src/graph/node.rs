@@ -129,6 +129,13 @@ pub enum Terminator {
     IndirectJump,
     /// Back to the caller.
     Return,
+    /// An instruction that transfers control on a condition, other than a direct branch: a return, a call or a computed
+    /// jump of ARM. It goes to any code that references of the block refer to, back to the caller, or to the unknown node;
+    /// or it falls through.
+    Conditional {
+        /// The block behind it; `None` if control never comes there.
+        next: Option<NodeId>,
+    },
     /// `ud2`: falls through, because a trap handler or a signal handler may resume behind it, unless the kernel's
     /// `__bug_table` says that it does not (`BUG`).
     Trap {
@@ -152,6 +159,8 @@ pub struct Chunk {
     pub code: bool,
     /// What keeps it alive.
     pub life: Life,
+    /// The function among whose instructions it lies, if it is data that these read by its distance.
+    pub function: Option<FunctionId>,
 }
 
 /// What keeps a chunk alive.

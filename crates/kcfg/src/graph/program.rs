@@ -4,9 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE};
+use goblin::elf::sym::{STB_LOCAL, STT_NOTYPE};
 use kelf::ObjectIndex;
+use kisa::Encoding;
 
-use crate::index::{NodeId, SymbolId};
+use crate::index::{NodeId, SectionId, SymbolId};
 use crate::special::RootReason;
 
 /// An input section: what nodes come from.
@@ -39,6 +41,8 @@ pub struct Section {
     pub group: Option<SymbolId>,
     /// Whether it is data that is not cut at its variables: hand-written, or with a label of `asm`.
     pub whole: bool,
+    /// The section by which the linker orders this one (`SHF_LINK_ORDER`).
+    pub order: Option<SectionId>,
     /// Its nodes in their order.
     pub nodes: Vec<NodeId>,
 }
@@ -54,6 +58,7 @@ impl Section {
             entsize: 0,
             group: None,
             whole: false,
+            order: None,
             nodes: Vec::new(),
         }
     }
@@ -64,6 +69,8 @@ impl Section {
 pub struct Function {
     /// Name, of the symbol that defines it, or `section+offset` where there is none.
     pub name: String,
+    /// How its instructions are encoded.
+    pub encoding: Encoding,
     /// Its blocks, in the order of the input; the first is the entry.
     pub blocks: Vec<NodeId>,
 }
@@ -99,10 +106,29 @@ pub struct Symbol {
     pub other: u8,
     /// Size in bytes in the input.
     pub size: u64,
+    /// Whether it is a function in Thumb code.
+    pub thumb: bool,
     /// Where it is.
     pub place: SymbolPlace,
     /// A weak definition that another one overrides: it is known here by its name, and in the link by none.
     pub overridden: bool,
+}
+
+impl Symbol {
+    /// A local symbol without name, type and size, which lies nowhere.
+    pub fn unnamed() -> Symbol {
+        Symbol {
+            name: String::new(),
+            file: None,
+            binding: STB_LOCAL,
+            kind: STT_NOTYPE,
+            other: 0,
+            size: 0,
+            thumb: false,
+            place: SymbolPlace::Undefined,
+            overridden: false,
+        }
+    }
 }
 
 /// A symbol of code. Name, file and number say which function it is in every link of the same objects.

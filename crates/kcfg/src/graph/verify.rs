@@ -192,6 +192,7 @@ impl Verifier<'_> {
             | Terminator::Jump(_)
             | Terminator::Branch { .. }
             | Terminator::Unreachable => matches!(last, Some(None | Some(Flow::Next))),
+            Terminator::Conditional { .. } => !matches!(last, None | Some(None | Some(Flow::Next))),
             Terminator::Patched { .. } => true,
         };
         self.check(id, fits, || format!("ends with {last:?}, which is not {:?}", block.end))
@@ -264,13 +265,11 @@ impl Verifier<'_> {
 /// The offsets in bytes of the instructions of a block, and the control flow of the last; `None` if they cannot be
 /// decoded.
 fn instruction_starts(graph: &Graph, id: NodeId) -> Option<(Vec<u32>, Option<Flow>)> {
-    let (isa, bytes) = (graph.isa(), graph.bytes_of(id));
-    let (mut starts, mut last, mut at) = (Vec::new(), None, 0);
-    while at < bytes.len() {
-        let insn = isa.decode(&bytes[at..], at as u64)?;
-        starts.push(at as u32);
+    let (mut starts, mut last) = (Vec::new(), None);
+    for step in graph.decode(id) {
+        let (at, _, insn) = step?;
+        starts.push(at);
         last = Some(insn.flow);
-        at += usize::from(insn.len);
     }
     Some((starts, last))
 }

@@ -2,21 +2,25 @@
 //! where blocks have to begin.
 
 use std::cmp::Reverse;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
-use kelf::{Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
+use kelf::{Machine, Object, Place, Reloc, RelocClass, SectionIndex, Symbol};
 
 use super::alignment;
+use super::instructions::{DataKind, DataPart, Decoded, Reader, slot_value};
+use super::mapping::{Mapping, content_behind};
 use super::names::SectionNames;
 use crate::carried::{Carried, NO_FUNCTION};
 use crate::special::is_retpoline;
-use kisa::{BranchKind, Effect, Flow, Insn, Rewritable};
+use kisa::{BranchKind, Effect, Encoding, Flow, Insn, Rewritable};
 
 /// A code section, cut into functions and instructions.
 pub(super) struct CodeSection {
     /// Instructions of all functions, in order.
     pub insns: Vec<PlacedInsn>,
+    /// Data within functions, in order.
+    pub data: Vec<DataPart>,
     /// Functions and other runs of code, in order, without the padding between them.
     pub spans: Vec<Span>,
     /// Offsets at which a block has to begin.
@@ -29,6 +33,10 @@ pub(super) struct CodeSection {
     pub referred_by_offset: Vec<u32>,
     /// Whether the object lists the code that was carried whole.
     pub lists_carried: bool,
+    /// Instructions that refer to a place near by, and these places, by offset.
+    literals: Vec<(u32, u32)>,
+    /// Those of these places whose content is only passed on to other functions, in order.
+    passed_on: Vec<u32>,
     /// Offsets of computed jumps that are not indirect jump instructions: jumps to retpolines, and returns to an
     /// address that was put on the stack.
     computed_jumps: Vec<u32>,
@@ -44,11 +52,35 @@ pub(super) struct CodeSection {
 pub(super) struct PlacedInsn {
     pub offset: u32,
     pub insn: Insn,
+    pub encoding: Encoding,
+    /// The offset as an address that says how it is encoded, and on which condition it happens.
+    pub address: u64,
 }
 
 impl PlacedInsn {
     pub fn end(&self) -> u32 {
         self.offset + u32::from(self.insn.len)
+    }
+
+    /// Whether another instruction puts a condition on it.
+    pub fn is_predicated(&self) -> bool {
+        self.address >> 32 != 0
+    }
+
+    /// Whether control may go on behind it although it goes elsewhere, too, other than by coming back.
+    pub fn is_conditional(&self) -> bool {
+        let branch =
+            matches!(self.insn.flow, Flow::Direct { branch, .. } if branch.kind == BranchKind::Conditional);
+        branch || self.insn.conditional
+    }
+
+    /// Where a direct branch goes, as an offset in the section.
+    pub fn target(&self) -> Option<u32> {
+        match self.insn.flow {
+            // In Thumb code, the bit says how the code there is encoded.
+            Flow::Direct { target, .. } => Some(target as u32 & !u32::from(self.encoding == Encoding::Thumb)),
+            _ => None,
+        }
     }
 }
 
@@ -58,6 +90,7 @@ pub(super) struct Span {
     pub end: u32,
     /// Alignment in bytes.
     pub align: u32,
+    pub encoding: Encoding,
     /// Why it has to stay whole, if it has to.
     pub opaque: Option<&'static str>,
     /// The object lists it as carried whole. It is then not decoded, and has a relocation for every reference that leaves
@@ -73,38 +106,45 @@ impl CodeSection {
         names: &SectionNames<'_>,
         index: SectionIndex,
         carried: Option<&[Carried]>,
+        sites: &[u32],
     ) -> CodeSection {
         let section = object.section(index);
+        let mapping = Mapping::of(object, names, index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
-            spans: spans(isa, section, names.symbols(index), carried.unwrap_or_default()),
+            data: Vec::new(),
+            spans: spans(isa, section, &mapping, names.symbols(index), carried.unwrap_or_default()),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             refers_to_itself: Vec::new(),
             referred_by_offset: Vec::new(),
             lists_carried: carried.is_some(),
+            literals: Vec::new(),
+            passed_on: Vec::new(),
             computed_jumps: Vec::new(),
             // The kernel patches a jump into each of these at run time.
             trampolines: section.name == ".static_call.text",
             opaque: None,
         };
+        let reader = Reader { isa, data: &section.data, mapping: &mapping, sites };
         for span in code.spans.iter_mut().filter(|span| !span.carried) {
             if code.trampolines {
                 span.opaque = Some("a trampoline that is patched at run time");
             }
-            match decode_span(isa, &section.data, span, &mut code.insns) {
+            match reader.read(span, &mut code.insns, &mut code.data) {
                 Decoded::Plain => {}
-                Decoded::Odd => span.opaque = span.opaque.or(Some("a branch that compilers do not make")),
+                Decoded::Odd(reason) => span.opaque = span.opaque.or(Some(reason)),
                 // Code behind these bytes is not decoded, and may branch to other functions without a relocation.
                 Decoded::Not => code.opaque = Some("bytes that are no instructions"),
             }
         }
         code.check_fields(isa, section);
+        code.collect_literals(isa, section);
         code.collect_branches(&section.relocs);
         code.collect_computed_jumps(isa, object, section);
         for symbol in names.symbols(index).filter(|symbol| !symbol.name.is_empty()) {
             code.add_reference(symbol.value as u32);
-            code.add_label(symbol);
+            code.add_label(object.machine, symbol);
         }
         code
     }
@@ -112,8 +152,8 @@ impl CodeSection {
     /// Makes code opaque that has a label of `asm`. Compilers give functions a type; a label without one is from inline
     /// `asm`, or, where a function begins, from `asm` at the top level of the file, which may compute distances between
     /// labels.
-    fn add_label(&mut self, symbol: &Symbol<'_>) {
-        if self.trampolines || !is_assembler_label(symbol) {
+    fn add_label(&mut self, machine: Machine, symbol: &Symbol<'_>) {
+        if self.trampolines || !is_assembler_label(machine, symbol) {
             return;
         }
         match self.span_containing(symbol.value as u32) {
@@ -144,6 +184,17 @@ impl CodeSection {
         }
     }
 
+    /// The data in a function that contains the byte at `offset`.
+    pub fn data_containing(&self, offset: u32) -> Option<&DataPart> {
+        let after = self.data.partition_point(|part| part.start <= offset);
+        self.data[..after].last().filter(|part| offset < part.end)
+    }
+
+    /// The data in a function in front of which the code, or its padding, ends at `offset`.
+    pub fn data_behind(&self, offset: u32) -> Option<usize> {
+        self.data.binary_search_by_key(&offset, |part| part.padding).ok()
+    }
+
     /// The span that contains the byte at `offset`.
     pub fn span_containing(&self, offset: u32) -> Option<usize> {
         let after = self.spans.partition_point(|span| span.start <= offset);
@@ -170,7 +221,10 @@ impl CodeSection {
             self.add_reference_to_padding(offset);
             return;
         };
-        if self.insn_containing(offset).is_some_and(|placed| placed.offset == offset) {
+        if self
+            .insn_containing(offset)
+            .is_some_and(|placed| placed.offset == offset && !placed.is_predicated())
+        {
             self.leaders.push(offset);
         } else {
             self.make_opaque(span, "a reference into the middle of an instruction");
@@ -247,11 +301,23 @@ impl CodeSection {
         let from = self.insns.partition_point(|placed| placed.offset < start);
         let inside = self.insns[from..].iter().take_while(move |placed| placed.offset < end);
         inside.filter_map(move |placed| match placed.insn.flow {
-            Flow::Direct { target, field_width, .. } if field_width < 4 => {
-                Some(target as u32).filter(|target| !(start..end).contains(target))
+            Flow::Direct { field_width, .. } if field_width < 4 => {
+                placed.target().filter(|target| !(start..end).contains(target))
             }
             _ => None,
         })
+    }
+
+    /// The instructions in a range of offsets that refer to a place near by, and these places.
+    pub fn literals_in(&self, range: Range<u32>) -> impl Iterator<Item = &(u32, u32)> {
+        let from = self.literals.partition_point(|&(at, _)| at < range.start);
+        self.literals[from..].iter().take_while(move |&&(at, _)| at < range.end)
+    }
+
+    /// The places outside of `start..end` that its literals are at.
+    fn far_literals(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
+        let targets = self.literals_in(start..end).map(|&(_, target)| target);
+        targets.filter(move |target| !(start..end).contains(target))
     }
 
     /// Makes a span opaque, for the first reason that is given.
@@ -262,6 +328,8 @@ impl CodeSection {
     /// Sorts the leaders, and merges opaque spans with those that they are inseparable from.
     pub fn settle(&mut self) {
         let mut fields = std::mem::take(&mut self.refers_to_itself);
+        // `_THIS_IP_` of the kernel: no distance is added to it here.
+        fields.retain(|field| self.passed_on.binary_search(field).is_err());
         fields.dedup_by_key(|offset| self.span_containing(*offset));
         for offset in fields {
             let Some(span) = self.span_containing(offset) else { continue };
@@ -292,7 +360,8 @@ impl CodeSection {
     /// lead to, and the one that it falls through into. `None` if it can be moved by itself.
     fn inseparable_from(&self, index: usize) -> Option<RangeInclusive<usize>> {
         let span = self.spans.get(index).filter(|span| span.opaque.is_some())?;
-        let exits = self.short_exits(span.start, span.end).filter_map(|target| self.span_containing(target));
+        let exits = self.short_exits(span.start, span.end).chain(self.far_literals(span.start, span.end));
+        let exits = exits.filter_map(|target| self.span_containing(target));
         let (mut first, mut last) =
             exits.fold((index, index), |(first, last), to| (first.min(to), last.max(to)));
         if let Some(behind) = self.spans.get(index + 1)
@@ -312,7 +381,11 @@ impl CodeSection {
     }
 
     fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
-        let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump;
+        let by_table = |placed: &PlacedInsn| {
+            self.data_behind(placed.end())
+                .is_some_and(|part| matches!(self.data[part].kind, DataKind::Distances { .. }))
+        };
+        let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump && !by_table(placed);
         let from = self.computed_jumps.partition_point(|&offset| offset < span.start);
         let computed = self.computed_jumps.get(from).is_some_and(|&offset| offset < span.end);
         computed || self.insns_of(span).iter().any(jumps)
@@ -321,10 +394,11 @@ impl CodeSection {
     fn collect_branches(&mut self, relocs: &[Reloc]) {
         let mut branches = Vec::new();
         for placed in &self.insns {
-            if let Flow::Direct { target, field_offset, branch, .. } = placed.insn.flow
+            if let Flow::Direct { field_offset, branch, .. } = placed.insn.flow
+                && let Some(target) = placed.target()
                 && reloc_at(relocs, placed.offset + u32::from(field_offset)).is_none()
             {
-                branches.push((placed.offset, branch.kind, target as u32));
+                branches.push((placed.offset, branch.kind, target));
             }
         }
         for (offset, kind, target) in branches {
@@ -341,6 +415,47 @@ impl CodeSection {
         self.branch_targets.sort_unstable();
     }
 
+    /// Collects what the instructions refer to near by. A literal outside of its function keeps both in place, and so does
+    /// a table of distances if a slot of it leads out of its function.
+    fn collect_literals(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+        for placed in &self.insns {
+            let bytes = &section.data[placed.offset as usize..placed.end() as usize];
+            if let Some(literal) = isa.literal(bytes, placed.address) {
+                self.literals.push((placed.offset, literal.target as u32));
+            }
+        }
+        self.passed_on = self.addresses_passed_on(isa, section);
+        for (at, target) in self.literals.clone() {
+            let Some(span) = self.span_containing(at) else { continue };
+            if self.span_containing(target) != Some(span) {
+                self.make_opaque(span, "a literal outside of the function");
+            }
+        }
+        let mut targets = Vec::new();
+        for part in &self.data {
+            let DataKind::Distances { slots, width } = part.kind else { continue };
+            let end = part.start + slots * u32::from(width);
+            let slots = section.data[part.start as usize..end as usize].chunks(width.into());
+            targets.extend(slots.map(|slot| part.start + 2 * slot_value(slot)));
+        }
+        for target in targets {
+            self.branch_targets.push(target);
+            self.add_reference(target);
+        }
+    }
+
+    /// The literals whose value is only passed on to other functions, in order.
+    fn addresses_passed_on(&self, isa: &dyn Rewritable, section: &kelf::Section<'_>) -> Vec<u32> {
+        let mut passed: Vec<(u32, bool)> = Vec::with_capacity(self.literals.len());
+        for &(at, target) in &self.literals {
+            let load = self.insns.partition_point(|placed| placed.offset < at);
+            passed.push((target, is_only_passed_on(isa, section, &self.insns[load..])));
+        }
+        passed.sort_unstable();
+        let literals = passed.chunk_by(|one, other| one.0 == other.0);
+        literals.filter(|loads| loads.iter().all(|load| load.1)).map(|loads| loads[0].0).collect()
+    }
+
     /// Makes a function opaque if the field of a relocation is not an immediate or a displacement of one instruction:
     /// the linker then changes the instructions that are decoded here.
     fn check_fields(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
@@ -349,9 +464,13 @@ impl CodeSection {
             let Some(span) = self.span_containing(offset) else { continue };
             let constant = self.insn_containing(offset).is_some_and(|placed| {
                 let bytes = &section.data[placed.offset as usize..placed.end() as usize];
-                isa.is_constant(bytes, (offset - placed.offset) as u8, reloc.width)
+                let at = (offset - placed.offset) as u8;
+                isa.is_constant(bytes, placed.address, at, reloc.width, reloc.class)
             });
-            if !constant {
+            let literal = self.data_containing(offset).is_some_and(|part| {
+                matches!(part.kind, DataKind::Literals(_)) && reloc.class != RelocClass::Branch
+            });
+            if !constant && !literal {
                 self.make_opaque(span, "a relocation that is no operand of an instruction");
             }
         }
@@ -382,6 +501,45 @@ impl CodeSection {
     }
 }
 
+/// Whether the value that the first instruction loads goes nowhere but into a call, as an argument.
+fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &[PlacedInsn]) -> bool {
+    let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
+    let mut effects = Vec::new();
+    let mut written = |placed: &PlacedInsn| {
+        effects.clear();
+        isa.effects(bytes(placed), placed.address, &mut effects);
+        effects.iter().fold(0, |set, effect| set | effect.registers_written())
+    };
+    let Some(load) = insns.first().filter(|load| !load.is_predicated() && !load.insn.conditional) else {
+        return false;
+    };
+    let value = written(load);
+    if !(0..4).filter_map(|number| isa.argument(number)).any(|reg| value == 1 << reg.0) {
+        return false;
+    }
+    for pair in insns.windows(2) {
+        let next = &pair[1];
+        if pair[0].end() != next.offset || next.is_conditional() {
+            return false;
+        }
+        if isa.registers_read(bytes(next), next.address) & value != 0 {
+            return false;
+        }
+        match next.insn.flow {
+            Flow::Next if next.is_predicated() => {}
+            Flow::Next if written(next) & value != 0 => return true,
+            Flow::Next => {}
+            Flow::Direct { field_offset, branch, .. } => {
+                let away = reloc_at(&section.relocs, next.offset + u32::from(field_offset)).is_some();
+                return branch.kind == BranchKind::Call || away;
+            }
+            Flow::IndirectCall | Flow::IndirectJump => return true,
+            Flow::Return | Flow::Trap => return false,
+        }
+    }
+    false
+}
+
 /// Whether the instructions in front of the last, a return, store its target on the stack. Compilers never do that: they
 /// pop what they have pushed before they return.
 fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) -> bool {
@@ -392,7 +550,7 @@ fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) 
             return false;
         }
         effects.clear();
-        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], 0, &mut effects);
+        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], pair[0].address, &mut effects);
         let moves = effects.iter().any(|effect| effect.registers_written() >> stack.0 & 1 != 0);
         let top = if moves { -i64::from(isa.machine().word_size()) } else { 0 };
         let puts = |effect: &Effect| match effect {
@@ -414,8 +572,9 @@ pub(super) const LABELS: &str = "labels of top-level asm";
 
 /// Whether a symbol is a label of `asm`: it has no type. The only labels without a type that compilers put into the symbol
 /// table are `.L` labels that a relocation refers to.
-pub(super) fn is_assembler_label(symbol: &Symbol<'_>) -> bool {
+pub(super) fn is_assembler_label(machine: Machine, symbol: &Symbol<'_>) -> bool {
     symbol.kind == STT_NOTYPE
+        && content_behind(machine, symbol.name).is_none()
         && !symbol.name.is_empty()
         && !symbol.name.starts_with(".L")
         && matches!(symbol.place, Place::Section(_))
@@ -443,36 +602,11 @@ pub(super) fn reloc_at(relocs: &[Reloc], offset: u32) -> Option<&Reloc> {
         .find(|reloc| reloc.class != RelocClass::None)
 }
 
-/// The result of decoding a span.
-enum Decoded {
-    /// All of it is instructions that can be moved.
-    Plain,
-    /// All of it is instructions, some of which cannot be moved.
-    Odd,
-    /// Some of it is not instructions.
-    Not,
-}
-
-fn decode_span(isa: &dyn Rewritable, data: &[u8], span: &Span, insns: &mut Vec<PlacedInsn>) -> Decoded {
-    let end = span.end as usize;
-    let mut offset = span.start as usize;
-    let mut decoded = Decoded::Plain;
-    while offset < end {
-        let bytes = &data[offset..end];
-        let Some(insn) = isa.decode(bytes, offset as u64) else { return Decoded::Not };
-        if !isa.can_move(bytes) {
-            decoded = Decoded::Odd;
-        }
-        insns.push(PlacedInsn { offset: offset as u32, insn });
-        offset += usize::from(insn.len);
-    }
-    decoded
-}
-
 /// Cuts a section at its function symbols and at the parts that were carried whole.
 fn spans<'o>(
     isa: &dyn Rewritable,
     section: &kelf::Section<'_>,
+    mapping: &Mapping,
     symbols: impl Iterator<Item = &'o Symbol<'o>>,
     carried: &[Carried],
 ) -> Vec<Span> {
@@ -497,32 +631,41 @@ fn spans<'o>(
             }
             continue;
         }
-        push_gap(isa, section, at, start, &mut spans);
+        push_gap(isa, section, mapping, at, start, &mut spans);
         let align = alignment(section.align, start);
-        spans.push(Span { start, end, align, opaque: reason, carried: reason.is_some() });
+        let encoding = mapping.encoding(start);
+        spans.push(Span { start, end, align, encoding, opaque: reason, carried: reason.is_some() });
         at = end;
     }
-    push_gap(isa, section, at, size, &mut spans);
+    push_gap(isa, section, mapping, at, size, &mut spans);
     spans
 }
 
 /// Adds what lies between two functions, unless it is padding.
-fn push_gap(isa: &dyn Rewritable, section: &kelf::Section<'_>, start: u32, end: u32, spans: &mut Vec<Span>) {
+fn push_gap(
+    isa: &dyn Rewritable,
+    section: &kelf::Section<'_>,
+    mapping: &Mapping,
+    start: u32,
+    end: u32,
+    spans: &mut Vec<Span>,
+) {
     let bytes = &section.data[start as usize..end as usize];
     let first = section.relocs.partition_point(|reloc| reloc.offset < u64::from(start));
     let relocated = section.relocs.get(first).is_some_and(|reloc| reloc.offset < u64::from(end));
-    if bytes.is_empty() || !relocated && is_padding(isa, bytes) {
+    let encoding = mapping.encoding(start);
+    if bytes.is_empty() || !relocated && is_padding(isa, encoding, bytes) {
         return;
     }
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
     // ordinary code.
     let opaque = (section.name != ".altinstr_aux").then_some(NO_FUNCTION);
-    spans.push(Span { start, end, align: alignment(section.align, start), opaque, carried: false });
+    spans.push(Span { start, end, align: alignment(section.align, start), encoding, opaque, carried: false });
 }
 
-fn is_padding(isa: &dyn Rewritable, mut bytes: &[u8]) -> bool {
+fn is_padding(isa: &dyn Rewritable, encoding: Encoding, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
-        match isa.padding_len(bytes) {
+        match isa.padding_len(bytes, encoding.address(0)) {
             Some(len) => bytes = &bytes[len..],
             _ => return false,
         }

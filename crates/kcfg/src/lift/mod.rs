@@ -17,6 +17,8 @@ What is not understood is carried whole and listed in [`Graph::opaque`].
 
 mod bounds;
 mod decode;
+mod instructions;
+pub(crate) mod mapping;
 mod names;
 mod nodes;
 mod plan;
@@ -30,7 +32,7 @@ mod variables;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use kelf::{KernelBuild, KernelVersion, Program};
+use kelf::{KernelBuild, KernelVersion, Machine, Program};
 use rustc_hash::FxHashSet;
 
 use crate::graph::{Graph, Life, Root};
@@ -56,7 +58,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no decoder for the machine.
-    #[error("cannot lift {0} code yet; kshrink decodes i386 and x86_64")]
+    #[error("cannot lift {0} code yet; kshrink decodes i386, x86_64 and 32-bit ARM")]
     Machine(kelf::Machine),
     /// A weak table whose size or relocations fit no known layout.
     #[error("{object}: section {section}: {problem}; expected the layout of Linux 6.1 to 6.12")]
@@ -77,6 +79,14 @@ pub enum Error {
         object: String,
         /// What is wrong.
         problem: String,
+    },
+    /// The attributes of an ARM object are damaged.
+    #[error("{object}: {problem}; the object is damaged, or made by a compiler that kshrink does not know")]
+    Attributes {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        problem: &'static str,
     },
     /// The linker script cannot be read.
     #[error("{path}: cannot read the linker script: {source}", path = path.display())]
@@ -153,6 +163,8 @@ pub struct Lifter<'p> {
     program: &'p Program<'p>,
     world: World,
     plans: Plans,
+    /// The merged attributes of the objects.
+    attributes: Option<Vec<u8>>,
     roots: Roots,
     /// What is a root because the caller keeps it.
     kept: Vec<Part>,
@@ -229,10 +241,14 @@ impl<'p> Lifter<'p> {
     pub fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
         let isa = kisa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
         let plans = plan::plan(isa, program, &options)?;
+        let objects: Vec<_> = program.objects.iter().map(|input| &input.object).collect();
+        let attributes = kelf::merge_attributes(&objects)
+            .map_err(|(object, problem)| Error::Attributes { object, problem })?;
         Ok(Lifter {
             program,
             world: options.world,
             plans,
+            attributes,
             roots,
             kept: Vec::new(),
             whole: FxHashSet::default(),
@@ -269,6 +285,7 @@ impl<'p> Lifter<'p> {
             let whole = pointers::into_functions(&lifted.graph);
             if whole.is_empty() {
                 self.roots.add_to(&mut lifted.graph)?;
+                lifted.graph.attributes.clone_from(&self.attributes);
                 for part in &self.kept {
                     keep_alive(&mut lifted.graph, part);
                 }
@@ -299,6 +316,10 @@ impl<'p> Lifter<'p> {
     /// Step 5: cuts the data of a graph of this lifter at its variables, where the references that are alive allow it.
     /// Returns whether that changed the graph.
     pub fn refine(&self, graph: &mut Graph) -> bool {
+        // On ARM, code reaches variables by literals and by anchors that several share, which is not followed.
+        if self.program.machine == Machine::Arm {
+            return false;
+        }
         let mut cuts = variables::cuts(graph);
         cuts.retain(|section, _| !self.whole.contains(section));
         variables::apply(graph, &cuts)

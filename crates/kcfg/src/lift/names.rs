@@ -1,10 +1,13 @@
 //! The symbols in each section of an object, and the sections that are referred to.
 
 use fixedbitset::FixedBitSet;
-use kelf::{Object, Place, SectionIndex, Symbol};
+use kelf::{Machine, Object, Place, SectionIndex, Symbol};
+
+use super::mapping::content_behind;
 
 /// The symbols of an object by the section that they lie in.
 pub(super) struct SectionNames<'o> {
+    machine: Machine,
     symbols: &'o [Symbol<'o>],
     /// Numbers of symbols, section by section, each in the order of the object.
     numbers: Vec<u32>,
@@ -41,11 +44,25 @@ impl<'o> SectionNames<'o> {
                 referenced.insert(section.get());
             }
         }
-        SectionNames { symbols, numbers, starts, referenced }
+        SectionNames { machine: object.machine, symbols, numbers, starts, referenced }
     }
 
-    /// The symbols in a section, in the order of the object.
+    /// The symbols in a section, in the order of the object, except for mapping symbols.
     pub fn symbols(&self, section: SectionIndex) -> impl Iterator<Item = &'o Symbol<'o>> + use<'o, '_> {
+        let machine = self.machine;
+        self.all(section).filter(move |symbol| content_behind(machine, symbol.name).is_none())
+    }
+
+    /// The mapping symbols in a section, in the order of the object.
+    pub fn mapping_symbols(
+        &self,
+        section: SectionIndex,
+    ) -> impl Iterator<Item = &'o Symbol<'o>> + use<'o, '_> {
+        let machine = self.machine;
+        self.all(section).filter(move |symbol| content_behind(machine, symbol.name).is_some())
+    }
+
+    fn all(&self, section: SectionIndex) -> impl Iterator<Item = &'o Symbol<'o>> + use<'o, '_> {
         let (start, end) = (self.starts[section.get()], self.starts[section.get() + 1]);
         let symbols = self.symbols;
         self.numbers[start as usize..end as usize].iter().map(move |&number| &symbols[number as usize])

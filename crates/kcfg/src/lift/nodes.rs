@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHT_NOBITS};
-use kelf::{ObjectIndex, Program, SectionIndex};
+use kelf::{Machine, ObjectIndex, Program, SectionIndex};
 
 use rustc_hash::FxHashSet;
 
 use super::decode::{CodeSection, PlacedInsn, Span, may_fall_through};
+use super::instructions::{DataKind, DataPart};
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
 use crate::graph::{
@@ -17,7 +18,10 @@ use crate::graph::{
 };
 use crate::index::{FunctionId, InputId, NodeId, SectionId};
 use crate::special::World;
-use kisa::{BranchKind, Flow};
+use kisa::{BranchKind, Encoding, Flow};
+
+/// Alignment in bytes of literals.
+const LITERAL_ALIGN: u32 = 4;
 
 /// A graph under construction, with what adding the references needs.
 pub(super) struct Lifted<'p> {
@@ -32,6 +36,19 @@ pub(super) struct Lifted<'p> {
     pub ends: Vec<(NodeId, BlockEnd)>,
     /// The `jmp`s that the kernel patches to `nop`s and back for static keys, by section and offset.
     pub static_jumps: FxHashSet<(SectionId, u32)>,
+    /// The tables of distances by which blocks jump: the block, the table behind it, and how many slots of how many bytes
+    /// that has.
+    pub distances: Vec<Distances>,
+    /// Functions that are carried whole, and the encoding of their first instructions.
+    pub encodings: Vec<(NodeId, Encoding)>,
+}
+
+/// A table of distances behind a block that jumps by it.
+pub(super) struct Distances {
+    pub block: NodeId,
+    pub table: NodeId,
+    pub slots: u32,
+    pub width: u8,
 }
 
 /// How a block ends, before its targets are known.
@@ -86,6 +103,8 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
             .map(|input| stack_note(&input.object))
             .max()
             .unwrap_or(StackNote::Missing),
+        flags: program.objects.iter().fold(0, |flags, input| flags | input.object.flags),
+        attributes: None,
         bytes: Vec::new(),
         refs: Vec::new(),
     };
@@ -96,6 +115,8 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
         code: Vec::new(),
         ends: Vec::new(),
         static_jumps: FxHashSet::default(),
+        distances: Vec::new(),
+        encodings: Vec::new(),
     };
     for (i, (input, object_plans)) in program.objects.iter().zip(plans).enumerate() {
         let object = &input.object;
@@ -121,6 +142,7 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
                 align: section.align as u32,
                 entsize: section.entsize,
                 group: None,
+                order: None,
                 whole: matches!(plan, SectionPlan::Chunks { code: false, opaque: Some(_), .. }),
                 nodes: Vec::new(),
             });
@@ -130,6 +152,12 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
             lifted.code.push(code);
             lifted.origins.push((ObjectIndex::from(i), SectionIndex::from(j)));
             ids.push(Some(id));
+        }
+        for (section, id) in object.sections.iter().zip(&ids) {
+            let order = section.link_order.and_then(|order| ids[order.get()]);
+            if let (Some(id), Some(order)) = (id, order) {
+                lifted.graph.sections[id.get()].order = Some(order);
+            }
         }
         lifted.section_ids.push(ids);
     }
@@ -158,7 +186,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 for (i, &start) in starts.iter().enumerate() {
                     let end = starts.get(i + 1).map_or(self.section.size as u32, |&next| next);
                     let align = if i == 0 || self.section.entsize > 0 { self.section.align } else { 1 };
-                    let node = self.chunk(start..end, align as u32, Chunk { code, life });
+                    let node = self.chunk(start..end, align as u32, Chunk { code, life, function: None });
                     let range = 0..end - start;
                     self.lifted.graph.roots.extend(root.map(|reason| Root { node, range, reason }));
                     if let Some(reason) = opaque.filter(|_| code) {
@@ -215,8 +243,12 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     fn span(&mut self, code: &CodeSection, index: usize, regions: &[FixedRegion], fatal_traps: &[u32]) {
         let span = &code.spans[index];
         if let Some(reason) = span.opaque {
-            let chunk = Chunk { code: true, life: Life::Referenced };
-            let node = self.chunk(span.start..span.end, span.align, chunk);
+            let chunk = Chunk { code: true, life: Life::Referenced, function: None };
+            // Literals in it have to stay at multiples of their size.
+            let literals = self.lifted.graph.machine == Machine::Arm;
+            let align = if literals { span.align.max(LITERAL_ALIGN) } else { span.align };
+            let node = self.chunk(span.start..span.end, align, chunk);
+            self.lifted.encodings.push((node, span.encoding));
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
             self.lifted.graph.opaque.push(Opaque { node, name, reason });
             return;
@@ -232,18 +264,34 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             let region = region_containing(regions, placed.offset);
             let inside = region.is_some_and(|region| end < region.end);
             let leads = code.leaders.binary_search(&end).is_ok();
-            let ends = leads || ends_block(placed.insn.flow) && !inside;
+            let ends = leads || ends_block(placed.insn.flow) && !inside || code.data_behind(end).is_some();
             if !ends && i + 1 < to {
                 continue;
             }
             let static_jump = region.is_some_and(|region| region.static_jump);
             self.block(span, function, start..end, placed, region.is_some() && !static_jump, fatal_traps);
             start = end;
+            let mut behind = code.data_behind(end);
+            if behind.is_some()
+                && let Some((_, end)) = self.lifted.ends.last_mut()
+            {
+                end.next = None;
+            }
+            while let Some(part) =
+                behind.and_then(|behind| code.data.get(behind)).filter(|part| part.padding == start)
+            {
+                self.data(function, part);
+                start = part.end;
+                behind = behind.map(|behind| behind + 1);
+            }
         }
-        let blocks: Vec<NodeId> = (first..self.lifted.graph.nodes.len()).map(NodeId::from).collect();
+        let is_block = |&node: &NodeId| self.lifted.graph.block(node).is_some();
+        let nodes = (first..self.lifted.graph.nodes.len()).map(NodeId::from);
+        let blocks: Vec<NodeId> = nodes.filter(is_block).collect();
         if !blocks.is_empty() {
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
-            self.lifted.graph.functions.push(Function { name, blocks });
+            let encoding = span.encoding;
+            self.lifted.graph.functions.push(Function { name, encoding, blocks });
             self.finish_span(code, index);
         }
     }
@@ -266,6 +314,30 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         let fatal = fatal_traps.binary_search(&last.offset).is_ok();
         let next = Some(NodeId(node.0 + 1));
         self.lifted.ends.push((node, BlockEnd { last, patched, fatal, next }));
+    }
+
+    /// Makes the chunks of data in a function.
+    fn data(&mut self, function: FunctionId, part: &DataPart) {
+        let in_front = self.lifted.graph.sections[self.id.get()].nodes.last().copied();
+        let first = NodeId::from(self.lifted.graph.nodes.len());
+        let padding = self.bytes(part.padding..part.start);
+        let chunk = || Chunk { code: false, life: Life::Referenced, function: Some(function) };
+        match &part.kind {
+            DataKind::Literals(starts) => {
+                for (i, &start) in starts.iter().enumerate() {
+                    let end = starts.get(i + 1).map_or(part.end, |&next| next);
+                    self.chunk(start..end, LITERAL_ALIGN, chunk());
+                }
+            }
+            &DataKind::Distances { slots, width } => {
+                let table = self.chunk(part.start..part.end, width.into(), chunk());
+                self.lifted.graph.nodes[table.get()].glued_to = in_front;
+                if let Some(block) = in_front {
+                    self.lifted.distances.push(Distances { block, table, slots, width });
+                }
+            }
+        }
+        self.lifted.graph.nodes[first.get()].padding = padding;
     }
 
     /// Clears the fall-through of the last block of a function if it has none.

@@ -6,9 +6,9 @@ use goblin::elf::section_header::{
     SHF_MERGE, SHF_STRINGS, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
     SHT_SYMTAB_SHNDX,
 };
-use goblin::elf::sym::STT_SECTION;
+use goblin::elf::sym::{STT_FUNC, STT_SECTION};
 use kelf::{
-    Definition, Input, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section,
+    Definition, Input, Machine, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, Section,
     SectionIndex,
 };
 
@@ -138,6 +138,7 @@ fn plan_section(
                 names,
                 index,
                 whole.lists.then(|| whole.carried(index)),
+                &sites.offsets(index),
             )),
             regions: Vec::new(),
             fatal_traps: Vec::new(),
@@ -162,7 +163,7 @@ struct Whole {
 impl Whole {
     fn of(input: &Input<'_>, carried: Option<Vec<Carried>>, world: &World) -> Whole {
         let object = &input.object;
-        let labels = object.symbols.iter().filter(|symbol| is_assembler_label(symbol));
+        let labels = object.symbols.iter().filter(|symbol| is_assembler_label(object.machine, symbol));
         let data = labels.filter_map(|symbol| match symbol.place {
             Place::Section(index) => {
                 let section = object.section(index);
@@ -316,7 +317,8 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
                 (Some(offset), User::Code | User::Data) => {
                     code.add_reference(offset);
                     code.add_numbers(offset, &place.numbers);
-                    if !place.by_name {
+                    // On ARM, the address of a function is always by its symbol.
+                    if !place.by_name && program.machine != Machine::Arm {
                         code.referred_by_offset.push(offset);
                     }
                 }
@@ -342,7 +344,7 @@ fn reference(
     let from = reloc.offset as u32;
     let code = match plan {
         SectionPlan::Skip => return None,
-        SectionPlan::Code { code, .. } => Some(code),
+        SectionPlan::Code { code, .. } => Some(&**code),
         // The reference of a weak table's entry to its site is no way for control to get there. Its other references, to
         // fixups and targets, are.
         SectionPlan::Chunks { starts, life: Life::Site(_), .. } if starts.binary_search(&from).is_ok() => {
@@ -352,12 +354,10 @@ fn reference(
     };
     let relative = matches!(reloc.class, RelocClass::Relative | RelocClass::Branch);
     let replacement = world.rule(section.name, section.kind, section.flags) == Rule::Replacement;
-    let bias = match code {
-        Some(code) if relative => code.bias(from, reloc.width),
-        None if relative && (replacement || is_code(section)) => reloc.width,
-        _ => 0,
-    };
-    let addend = reloc.addend + i64::from(bias);
+    let in_code = replacement || is_code(section);
+    let bias = if relative { bias(program.machine, reloc, code, in_code) } else { 0 };
+    // What an instruction of ARM makes of the addend depends on the relocation: the place is that of the symbol.
+    let addend = if reloc.class == RelocClass::Instruction { 0 } else { reloc.addend + i64::from(bias) };
     let resolved = program.resolve(object, reloc.symbol);
     let (object, symbol) = match resolved {
         Resolved::Local(object, symbol) => (object, symbol),
@@ -380,7 +380,27 @@ fn reference(
     let by_name = matches!(resolved, Resolved::Global(_)) || symbol.kind != STT_SECTION && addend == 0;
     let own = matches!(plan, SectionPlan::Chunks { code: false, root: Some(_), .. });
     let numbers = if own && !by_name { numbers_beside(from_section, from, reloc.width) } else { Vec::new() };
-    Some(Reference { object, section, offset: symbol.value as i64 + addend, by_name, user, numbers })
+    let offset = symbol.value as i64 + addend;
+    // The address of a label in Thumb code has bit 0 set.
+    let label =
+        program.machine == Machine::Arm && symbol.kind != STT_FUNC && reloc.class == RelocClass::Absolute;
+    let target = &program.objects[object.get()].object.section(section);
+    let offset = if label && is_code(target) { offset & !1 } else { offset };
+    Some(Reference { object, section, offset, by_name, user, numbers })
+}
+
+/// Bytes from a relative field to where the processor counts from, if it lies in code; `code` if that is decoded.
+pub(super) fn bias(machine: Machine, reloc: &Reloc, code: Option<&CodeSection>, in_code: bool) -> u8 {
+    match (machine, code) {
+        (Machine::Arm, _) if reloc.class == RelocClass::Branch => {
+            kelf::reloc::branch_bias(machine, reloc.r_type).unwrap_or(0)
+        }
+        // In code, these are literals.
+        (Machine::Arm, _) => 0,
+        (_, Some(code)) => code.bias(reloc.offset as u32, reloc.width),
+        (_, None) if in_code => reloc.width,
+        (_, None) => 0,
+    }
 }
 
 /// The words that are not 0 and have no relocation, among the two in front of an address and the two behind it.

@@ -44,11 +44,14 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
             NodeKind::Block(block) => (true, Some(block.function)),
             // Weak tables refer to places where the kernel goes or resumes.
             NodeKind::Chunk(chunk) if matches!(chunk.life, Life::Site(_)) => continue,
-            NodeKind::Chunk(chunk) => (chunk.code, None),
+            // Code computes the addresses among its literals.
+            NodeKind::Chunk(chunk) => (chunk.code || chunk.function.is_some(), chunk.function),
         };
         for (index, reference) in graph.node(node).refs.clone().zip(graph.refs_of(node)) {
             // A branch can only be to the place itself, and of a reference by symbol the function is certain.
-            let branch = code && matches!(reference.class, RelocClass::Relative | RelocClass::Branch);
+            let literal = function.is_some() && graph.block(node).is_none();
+            let branch =
+                code && !literal && matches!(reference.class, RelocClass::Relative | RelocClass::Branch);
             let Target::Node(to) = reference.target else { continue };
             let Some(block) = graph.block(to).filter(|_| !branch && !slots.contains(index as usize)) else {
                 continue;

@@ -7,29 +7,39 @@ use goblin::elf::sym::{
     STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
 };
 use kelf::{
-    Definition, GlobalIndex, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex,
-    SymbolIndex,
+    Definition, GlobalIndex, Machine, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved,
+    SectionIndex, SymbolIndex,
 };
 use rustc_hash::FxHashMap;
 
 use super::Error;
 use super::decode::{CodeSection, reloc_at};
-use super::nodes::{BlockEnd, Lifted};
+use super::instructions::slot_value;
+use super::mapping::{Content, content_behind, symbol_in_front};
+use super::nodes::{BlockEnd, Distances, Lifted};
+use super::plan;
 use crate::carried::HAND_WRITTEN;
-use crate::graph::{Dest, Life, NodeKind, Ref, Role, Symbol, SymbolPlace, Target, Terminator};
-use crate::index::{NodeId, SectionId, SymbolId};
-use kisa::{BranchKind, Flow};
+use crate::graph::{Dest, JumpTable, Life, NodeKind, Ref, Role, Symbol, SymbolPlace, Target, Terminator};
+use crate::index::{NodeId, SectionId, SymbolId, TableId};
+use crate::lower::OWN;
+use kisa::{BranchKind, BranchRelocation, Flow, Rewritable};
 
 /// Fills in references, terminators and symbols.
 pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> Result<(), Error> {
     let mut connector = Connector {
+        isa: lifted.graph.isa(),
         program,
         lifted,
         globals: FxHashMap::default(),
-        indirect: FxHashMap::default(),
+        by_symbol: FxHashMap::default(),
         absolutes: FxHashMap::default(),
+        places: FxHashMap::default(),
+        tables: FxHashMap::default(),
+        switches: FxHashMap::default(),
     };
     connector.define_symbols();
+    connector.mark_encodings();
+    connector.add_tables();
     connector.groups();
     for i in 0..connector.lifted.origins.len() {
         connector.section_references(SectionId::from(i))?;
@@ -40,12 +50,20 @@ pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> 
 }
 
 struct Connector<'c, 'p> {
+    isa: &'static dyn Rewritable,
     program: &'p Program<'p>,
     lifted: &'c mut Lifted<'p>,
     globals: FxHashMap<GlobalIndex, SymbolId>,
-    /// Local indirect functions (`STT_GNU_IFUNC`): references to them have to stay references to the symbol.
-    indirect: FxHashMap<(ObjectIndex, SymbolIndex), SymbolId>,
+    /// Local symbols by which references have to stay, because the linker looks at the symbol: indirect functions
+    /// (`STT_GNU_IFUNC`), and functions on ARM, of which it says how they are encoded.
+    by_symbol: FxHashMap<(ObjectIndex, SymbolIndex), SymbolId>,
     absolutes: FxHashMap<u64, SymbolId>,
+    /// Symbols for places that have none of their own, which an instruction of ARM refers to.
+    places: FxHashMap<(NodeId, u32), SymbolId>,
+    /// For each table of distances, how many slots of how many bytes it has.
+    tables: FxHashMap<NodeId, (u32, u8)>,
+    /// The tables of distances by the blocks that jump by them.
+    switches: FxHashMap<NodeId, TableId>,
 }
 
 impl<'p> Connector<'_, 'p> {
@@ -72,12 +90,18 @@ impl<'p> Connector<'_, 'p> {
                         let Some((node, offset)) = self.lifted.locate(id, symbol.value as i64) else {
                             continue;
                         };
+                        // Lowering makes mapping symbols anew, except for code that is carried whole.
+                        let whole = self.lifted.graph.chunk(node).is_some_and(|chunk| chunk.code);
+                        if content_behind(self.program.machine, symbol.name).is_some() && !whole {
+                            continue;
+                        }
                         SymbolPlace::Node(node, offset as u32)
                     }
                 };
                 let id = SymbolId::from(self.lifted.graph.symbols.len());
-                if symbol.kind == STT_GNU_IFUNC && symbol.is_local() {
-                    self.indirect.insert((object_index, SymbolIndex::from(j)), id);
+                let says_encoding = self.program.machine == Machine::Arm && symbol.kind == STT_FUNC;
+                if (symbol.kind == STT_GNU_IFUNC || says_encoding) && symbol.is_local() {
+                    self.by_symbol.insert((object_index, SymbolIndex::from(j)), id);
                 }
                 let (mut binding, mut overridden) = (symbol.binding, false);
                 if binding != STB_LOCAL {
@@ -99,6 +123,7 @@ impl<'p> Connector<'_, 'p> {
                     kind: symbol.kind,
                     other: symbol.other,
                     size: symbol.size,
+                    thumb: symbol.thumb,
                     place,
                     overridden,
                 });
@@ -187,11 +212,9 @@ impl<'p> Connector<'_, 'p> {
                 if reloc.offset + u64::from(reloc.width) > u64::from(start + size) {
                     return Err(self.straddling(id, reloc));
                 }
-                let bias = match code {
-                    _ if !is_relative(reloc.class) => 0,
-                    Some(code) => code.bias(reloc.offset as u32, reloc.width),
-                    None if executable => reloc.width,
-                    None => 0,
+                let bias = match is_relative(reloc.class) {
+                    true => plan::bias(self.program.machine, reloc, code, executable),
+                    false => 0,
                 };
                 let (target, addend) = self.target(id, reloc, bias)?;
                 self.lifted.graph.refs.push(Ref {
@@ -207,6 +230,8 @@ impl<'p> Connector<'_, 'p> {
             }
             if let Some(code) = code {
                 self.local_branches(id, node, code, relocs, first);
+                self.literals(id, node, code, first);
+                self.slots(id, node);
             }
             let site = self.lifted.graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
             if let Some(first) = self.lifted.graph.refs.get_mut(first as usize)
@@ -238,22 +263,31 @@ impl<'p> Connector<'_, 'p> {
         let from = code.insns.partition_point(|placed| placed.offset < start);
         let mut added = false;
         for placed in code.insns[from..].iter().take_while(|placed| placed.offset < end) {
-            let Flow::Direct { target, field_offset, field_width, branch } = placed.insn.flow else {
+            let (Flow::Direct { field_offset, field_width, branch, .. }, Some(target)) =
+                (placed.insn.flow, placed.target())
+            else {
                 continue;
             };
             let field = placed.offset + u32::from(field_offset);
-            let leaves = !(start..end).contains(&(target as u32));
+            let leaves = !(start..end).contains(&target);
             let calls = branch.kind == BranchKind::Call && self.lifted.graph.block(node).is_some();
             if !leaves && !calls || reloc_at(relocs, field).is_some() {
                 continue;
             }
-            let Some((target, addend)) = self.lifted.locate(id, i64::from(target as u32)) else { continue };
+            let Some((target, addend)) = self.lifted.locate(id, i64::from(target)) else { continue };
+            let (r_type, class, bias) = if self.program.machine == Machine::Arm {
+                let BranchRelocation { r_type, bias } = self.isa.branch_relocation(branch);
+                (r_type, RelocClass::Branch, bias)
+            } else {
+                let r_type = kelf::reloc::relative_32(self.program.machine);
+                (r_type, RelocClass::Relative, (placed.end() - field) as u8)
+            };
             self.lifted.graph.refs.push(Ref {
                 offset: field - start,
-                r_type: kelf::reloc::relative_32(self.program.machine),
-                class: RelocClass::Relative,
+                r_type,
+                class,
                 width: field_width,
-                bias: (placed.end() - field) as u8,
+                bias,
                 target: Target::Node(target),
                 addend,
                 role: Role::Address,
@@ -262,6 +296,81 @@ impl<'p> Connector<'_, 'p> {
         }
         if added {
             self.lifted.graph.refs[first as usize..].sort_by_key(|reference| reference.offset);
+        }
+    }
+
+    /// Makes references of the literals that the instructions of a block read.
+    fn literals(&mut self, id: SectionId, node: NodeId, code: &CodeSection, first: u32) {
+        if self.lifted.graph.block(node).is_none() {
+            return;
+        }
+        let start = self.lifted.origin(node).offset;
+        let end = start + self.lifted.graph.node(node).size;
+        for &(at, to) in code.literals_in(start..end) {
+            let (Some((target, addend)), Some(insn)) =
+                (self.lifted.locate(id, i64::from(to)), code.insn_containing(at))
+            else {
+                continue;
+            };
+            self.lifted.graph.refs.push(Ref {
+                offset: at - start,
+                r_type: 0,
+                class: RelocClass::Literal,
+                width: insn.insn.len,
+                bias: 0,
+                target: Target::Node(target),
+                addend,
+                role: Role::Address,
+            });
+        }
+        self.lifted.graph.refs[first as usize..].sort_by_key(|reference| reference.offset);
+    }
+
+    /// Makes references of the slots of a table of distances.
+    fn slots(&mut self, id: SectionId, node: NodeId) {
+        let Some(&(slots, width)) = self.tables.get(&node) else { return };
+        let start = self.lifted.origin(node).offset;
+        for number in 0..slots {
+            let offset = number * u32::from(width);
+            let bytes = self.lifted.graph.bytes_of(node);
+            let distance = slot_value(&bytes[offset as usize..(offset + u32::from(width)) as usize]);
+            let target = i64::from(start + 2 * distance);
+            let (target, addend) = self.lifted.locate(id, target).expect("planning saw every slot");
+            self.lifted.graph.refs.push(Ref {
+                offset,
+                r_type: 0,
+                class: RelocClass::Literal,
+                width,
+                bias: 0,
+                target: Target::Node(target),
+                addend,
+                role: Role::Address,
+            });
+        }
+    }
+
+    /// Adds the tables of distances to the graph.
+    fn add_tables(&mut self) {
+        for Distances { block, table, slots, width } in std::mem::take(&mut self.lifted.distances) {
+            let id = TableId::from(self.lifted.graph.tables.len());
+            let range = 0..slots * u32::from(width);
+            self.lifted.graph.tables.push(JumpTable { chunk: table, range });
+            self.tables.insert(table, (slots, width));
+            self.switches.insert(block, id);
+        }
+    }
+
+    /// Adds a mapping symbol to each function that is carried whole and does not begin with one.
+    fn mark_encodings(&mut self) {
+        if self.program.machine != Machine::Arm {
+            return;
+        }
+        for (node, encoding) in std::mem::take(&mut self.lifted.encodings) {
+            let name = symbol_in_front(Content::Code(encoding)).to_owned();
+            let input = &self.lifted.graph.inputs[self.lifted.origin(node).section.get()];
+            let file = Some(Arc::clone(&input.object));
+            let place = SymbolPlace::Node(node, 0);
+            self.add_symbol(Symbol { name, file, place, ..Symbol::unnamed() });
         }
     }
 
@@ -285,6 +394,12 @@ impl<'p> Connector<'_, 'p> {
         let next = end.next;
         if end.patched {
             return Ok(Terminator::Patched { next });
+        }
+        if end.last.insn.conditional {
+            return Ok(Terminator::Conditional { next });
+        }
+        if let Some(&table) = self.switches.get(&node) {
+            return Ok(Terminator::Switch(table));
         }
         Ok(match end.last.insn.flow {
             Flow::Next => next.map_or(Terminator::Unreachable, Terminator::FallThrough),
@@ -313,13 +428,16 @@ impl<'p> Connector<'_, 'p> {
 
     fn destination(&mut self, node: NodeId, end: &BlockEnd) -> Result<Dest, Error> {
         let id = self.lifted.graph.node(node).section;
-        let Flow::Direct { target, field_offset, field_width, .. } = end.last.insn.flow else {
+        let (Flow::Direct { field_offset, field_width, .. }, Some(target)) =
+            (end.last.insn.flow, end.last.target())
+        else {
             unreachable!("only direct branches have a destination");
         };
         let field = end.last.offset + u32::from(field_offset);
         let (target, offset) = match reloc_at(self.relocs(id), field) {
             Some(reloc) => {
-                let bias = (end.last.end() - field) as u8;
+                let own = kelf::reloc::branch_bias(self.program.machine, reloc.r_type);
+                let bias = own.unwrap_or((end.last.end() - field) as u8);
                 if reloc.width != field_width {
                     return Err(self.straddling(id, reloc));
                 }
@@ -327,7 +445,7 @@ impl<'p> Connector<'_, 'p> {
             }
             None => {
                 let (target, offset) =
-                    self.lifted.locate(id, i64::from(target as u32)).expect("planning saw every target");
+                    self.lifted.locate(id, i64::from(target)).expect("planning saw every target");
                 (Target::Node(target), offset)
             }
         };
@@ -345,8 +463,9 @@ impl<'p> Connector<'_, 'p> {
             }
             Resolved::Local(object_index, symbol) => (object_index, symbol),
         };
-        if let Some(&id) = self.indirect.get(&(object_index, symbol)) {
-            return Ok((Target::Symbol(id), addend));
+        if let Some(&symbol) = self.by_symbol.get(&(object_index, symbol)) {
+            let block = self.block_at(symbol, addend).filter(|_| self.program.machine == Machine::Arm);
+            return Ok(block.unwrap_or((Target::Symbol(symbol), addend)));
         }
         let object = &self.program.objects[object_index.get()].object;
         let symbol = &object.symbols[symbol.get()];
@@ -356,6 +475,13 @@ impl<'p> Connector<'_, 'p> {
         let Some(section_id) = self.lifted.section(object_index, section) else {
             return Err(self.discarded(id, reloc, object, section));
         };
+        if reloc.class == RelocClass::Instruction {
+            // What the linker makes of the addend depends on the relocation, and the field may hold 16 bits of it only.
+            let Some((node, offset)) = self.lifted.locate(section_id, symbol.value as i64) else {
+                return Err(self.discarded(id, reloc, object, section));
+            };
+            return Ok((Target::Symbol(self.place_symbol(node, offset as u32)), reloc.addend));
+        }
         // In a mergeable section, a reference by the symbol of a string is to that string, whatever the addend; one by the
         // symbol of the section is to the string at the offset.
         let merged = self.lifted.graph.sections[section_id.get()].flags & u64::from(SHF_MERGE) != 0;
@@ -430,6 +556,7 @@ impl<'p> Connector<'_, 'p> {
             kind,
             other: info.visibility,
             size,
+            thumb: false,
             place,
             overridden: false,
         });
@@ -448,10 +575,22 @@ impl<'p> Connector<'_, 'p> {
             kind: STT_NOTYPE,
             other: 0,
             size: 0,
+            thumb: false,
             place: SymbolPlace::Absolute(value),
             overridden: false,
         });
         self.absolutes.insert(value, id);
+        id
+    }
+
+    /// A symbol for a place.
+    fn place_symbol(&mut self, node: NodeId, offset: u32) -> SymbolId {
+        if let Some(&id) = self.places.get(&(node, offset)) {
+            return id;
+        }
+        let place = SymbolPlace::Node(node, offset);
+        let id = self.add_symbol(Symbol { name: OWN.to_owned(), place, ..Symbol::unnamed() });
+        self.places.insert((node, offset), id);
         id
     }
 

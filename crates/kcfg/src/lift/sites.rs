@@ -45,6 +45,13 @@ impl Sites {
         &self.sites[first..behind]
     }
 
+    /// The offsets of the sites in a section, in order.
+    pub fn offsets(&self, section: SectionIndex) -> Vec<u32> {
+        let mut offsets: Vec<u32> = self.of_section(section).iter().map(|site| site.offset).collect();
+        offsets.sort_unstable();
+        offsets
+    }
+
     /// Where a section of replacements is cut: at 0, and in front of each group of replacements that overlap.
     pub fn replacement_starts(&self, section: SectionIndex) -> Vec<u32> {
         let (mut starts, mut end) = (vec![0], 0);
@@ -91,7 +98,7 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
                 }
                 return Err((index, format!("the site of the entry at {start:#x} is not in this object")));
             };
-            let byte = |offset: u32| section.data[(start + offset) as usize];
+            let byte = |offset: u32| section.data.get((start + offset) as usize).copied().unwrap_or(0);
             let mut site = Site { about, section: site_section, offset, len: 0, fatal: false, pads: false };
             match layout.detail {
                 Detail::None => {}
@@ -161,6 +168,10 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRe
             code.make_opaque(span, "a site in code that could not be decoded");
             continue;
         };
+        if insn.is_predicated() {
+            code.make_opaque(span, "a site on the condition of another instruction");
+            continue;
+        }
         code.leaders.push(insn.offset);
         if !site.about.fixes_code() {
             continue;

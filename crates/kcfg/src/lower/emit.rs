@@ -5,7 +5,9 @@ use goblin::elf::section_header::{
     SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHF_MERGE, SHT_NOBITS, SHT_PROGBITS,
 };
 use indexmap::IndexMap;
-use kelf::{Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
+use kelf::{
+    ATTRIBUTES, Group, Machine, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc,
+};
 use rustc_hash::FxHashMap;
 
 use super::pack;
@@ -15,7 +17,11 @@ use super::{Error, Lowered, PlacedCode};
 use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
 use crate::graph::{Block, Graph, JumpTable, NodeKind, Ref, Role, StackNote, Target, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId, TableId};
-use kisa::Rewritable;
+use crate::lift::mapping::Content;
+use kisa::{BranchRelocation, Rewritable};
+
+/// `SHT_ARM_ATTRIBUTES` (IHI 0044, 5.4.1).
+const SHT_ARM_ATTRIBUTES: u32 = 0x7000_0003;
 
 /// An object under construction.
 pub(super) struct Emitter<'g> {
@@ -28,6 +34,8 @@ pub(super) struct Emitter<'g> {
     ends: Vec<u32>,
     part_ends: Vec<u32>,
     symbols: SymbolTable<'g>,
+    /// For each section of the graph, its first output section.
+    outputs: Vec<Option<SectionIndex>>,
     /// For each output section, its symbol.
     section_symbols: Vec<SymbolIndex>,
 }
@@ -45,6 +53,7 @@ impl<'g> Emitter<'g> {
             ends: vec![0; graph.nodes.len()],
             part_ends: vec![0; graph.nodes.len()],
             symbols: SymbolTable::new(graph),
+            outputs: vec![None; graph.sections.len()],
             section_symbols: vec![SymbolIndex(0)],
         };
         for (i, section) in graph.sections.iter().enumerate() {
@@ -67,6 +76,7 @@ impl<'g> Emitter<'g> {
         let placed = std::mem::take(&mut emitter.placed);
         for (i, placed) in placed.iter().enumerate() {
             let index = SectionIndex::from(i + 1);
+            emitter.outputs[placed.section.get()].get_or_insert(index);
             for node in &placed.nodes {
                 emitter.sections[node.node.get()] = Some(index);
                 emitter.ends[node.node.get()] = node.offset
@@ -80,6 +90,7 @@ impl<'g> Emitter<'g> {
         let (places, symbols) = emitter.places();
         symbols.add_defined(&places);
         emitter.name_parts();
+        emitter.map_contents();
         let (_, symbols) = emitter.places();
         symbols.add_undefined();
         Ok(emitter)
@@ -88,8 +99,7 @@ impl<'g> Emitter<'g> {
     /// Finds the ends of the parts of functions in an output section: runs of nodes of one function.
     fn find_parts(&mut self, nodes: &[PlacedNode]) {
         let graph = self.graph;
-        let function = |node: NodeId| graph.block(node).map(|block| block.function);
-        for part in nodes.chunk_by(|one, other| function(one.node) == function(other.node)) {
+        for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {
             let end = part.last().map_or(0, |last| self.ends[last.node.get()]);
             part.iter().for_each(|placed| self.part_ends[placed.node.get()] = end);
         }
@@ -100,21 +110,44 @@ impl<'g> Emitter<'g> {
     fn name_parts(&mut self) {
         let named = self.symbols.functions();
         let graph = self.graph;
-        let function = |node: NodeId| graph.block(node).map(|block| block.function);
         let placed = std::mem::take(&mut self.placed);
         for nodes in placed.iter().map(|placed| &placed.nodes) {
-            for part in nodes.chunk_by(|one, other| function(one.node) == function(other.node)) {
+            for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {
                 let (first, end) = (part[0].node, self.part_ends[part[0].node.get()]);
                 let section = self.sections[first.get()];
                 let size = u64::from(end - part[0].offset);
                 if let Some(section) = section.filter(|_| graph.block(first).is_some() && size > 0)
                     && !named.contains(&(section, part[0].offset))
                 {
-                    self.symbols.add_part(section, part[0].offset, size);
+                    self.symbols.add_part(section, part[0].offset, size, graph.encoding(first));
                 }
             }
         }
         self.placed = placed;
+    }
+
+    /// Adds the mapping symbols of ARM, except within code that is carried whole, which has its own.
+    fn map_contents(&mut self) {
+        let graph = self.graph;
+        if graph.machine != Machine::Arm {
+            return;
+        }
+        for (i, placed) in self.placed.iter().enumerate() {
+            if graph.sections[placed.section.get()].flags & u64::from(SHF_EXECINSTR) == 0 {
+                continue;
+            }
+            let mut before = None;
+            for &PlacedNode { node, offset, .. } in &placed.nodes {
+                let content = match &graph.node(node).kind {
+                    NodeKind::Block(_) => Some(Content::Code(graph.encoding(node))),
+                    NodeKind::Chunk(chunk) => (!chunk.code).then_some(Content::Data),
+                };
+                if let Some(content) = content.filter(|&content| before != Some(content)) {
+                    self.symbols.add_mapping(SectionIndex::from(i + 1), offset, content);
+                }
+                before = content;
+            }
+        }
     }
 
     fn places(&mut self) -> (Places<'_>, &mut SymbolTable<'g>) {
@@ -155,6 +188,15 @@ impl<'g> Emitter<'g> {
         }
         let groups = self.groups();
         sections.push(carried);
+        if let Some(attributes) = &self.graph.attributes {
+            sections.push(Section {
+                name: ATTRIBUTES,
+                kind: SHT_ARM_ATTRIBUTES,
+                size: attributes.len() as u64,
+                data: attributes.as_slice().into(),
+                ..Section::null()
+            });
+        }
         if self.graph.stack != StackNote::Missing {
             let executable = self.graph.stack == StackNote::Executable;
             let flags = if executable { u64::from(SHF_EXECINSTR) } else { 0 };
@@ -163,7 +205,7 @@ impl<'g> Emitter<'g> {
         Ok(Object {
             name: "kshrink.o".to_owned(),
             machine: self.graph.machine,
-            flags: 0,
+            flags: self.graph.flags,
             sections,
             symbols: self.symbols.symbols,
             groups,
@@ -225,16 +267,19 @@ impl<'g> Emitter<'g> {
                 self.node(input.flags, node, &mut data, &mut relocs)?;
             }
         }
+        // In an order of nothing, the linker has no place for it.
+        let link_order = input.order.and_then(|order| self.outputs[order.get()]);
+        let dropped = if link_order.is_some() { SHF_GROUP } else { SHF_GROUP | SHF_LINK_ORDER };
         Ok(Section {
             name: graph.world.output_name(&input.name),
             kind: input.kind,
-            flags: input.flags & !u64::from(SHF_GROUP | SHF_LINK_ORDER),
+            flags: input.flags & !u64::from(dropped),
             align: u64::from(placed.align),
             entsize: input.entsize,
             size: u64::from(placed.size),
             data: data.into(),
             relocs,
-            link_order: None,
+            link_order,
         })
     }
 
@@ -245,7 +290,7 @@ impl<'g> Emitter<'g> {
         if padding.len() == to - data.len() {
             data.extend_from_slice(&self.graph.bytes[padding.start as usize..padding.end as usize]);
         } else if flags & u64::from(SHF_EXECINSTR) != 0 {
-            self.isa.encode_nops(to - data.len(), data);
+            self.isa.encode_nops(self.graph.encoding(placed.node), to - data.len(), data);
         } else {
             data.resize(to, 0);
         }
@@ -268,15 +313,15 @@ impl<'g> Emitter<'g> {
             at += u32::from(branch.form.len);
             let displacement = if branch.symbolic {
                 let field = at - u32::from(branch.form.len) + u32::from(branch.form.field_offset);
-                let bias = i64::from(at - field);
+                let BranchRelocation { r_type, bias } = self.isa.branch_relocation(branch.branch);
                 let (symbol, addend) = self.named(placed.node, branch.dest.target, branch.dest.offset)?;
                 relocs.push(Reloc {
                     offset: u64::from(field),
-                    r_type: reloc::branch(graph.machine),
+                    r_type,
                     class: RelocClass::Branch,
                     width: branch.form.field_width,
                     symbol,
-                    addend: addend - bias,
+                    addend: addend - i64::from(bias),
                 });
                 0
             } else {
@@ -304,6 +349,9 @@ impl<'g> Emitter<'g> {
             // A slot of a jump table whose jump was removed.
             data[field].fill(0);
             return Ok(());
+        }
+        if reference.class == RelocClass::Literal {
+            return self.near(placed, reference, &mut data[field]);
         }
         // Opaque code keeps its relocations, because it is not decoded when the object is read again.
         if let Target::Node(to) = reference.target
@@ -336,6 +384,37 @@ impl<'g> Emitter<'g> {
             addend: addend - i64::from(reference.bias),
         });
         Ok(())
+    }
+
+    /// Fills in a distance that no relocation tells: of an instruction from what it reads, or the slot of a table.
+    fn near(&self, placed: &PlacedNode, reference: &Ref, field: &mut [u8]) -> Result<(), Error> {
+        let graph = self.graph;
+        let target = graph.resolve(reference.target).filter(|(to, _)| {
+            self.sections[to.get()].is_some() && self.sections[to.get()] == self.sections[placed.node.get()]
+        });
+        let (to, inside) = target.ok_or_else(|| Error::Dangling {
+            from: graph.name_of(placed.node),
+            to: graph.resolve_node(reference.target).map_or_else(String::new, |to| graph.name_of(to)),
+        })?;
+        let target = i64::from(self.offsets[to.get()]) + i64::from(inside) + reference.addend;
+        let place = i64::from(placed.offset + reference.offset);
+        let reaches = match reference.role {
+            Role::Slot(table) => {
+                let start = i64::from(placed.offset + graph.tables[table.get()].range.start);
+                let slot = (target - start) / 2;
+                let fits = slot >= 0 && slot < 1 << (8 * field.len());
+                field.copy_from_slice(&slot.to_le_bytes()[..field.len()]);
+                fits
+            }
+            _ => {
+                let address = graph.encoding(placed.node).address(place as u64);
+                self.isa.set_literal(field, address, target as u64)
+            }
+        };
+        if reaches {
+            return Ok(());
+        }
+        Err(Error::TooFar { from: graph.name_of(placed.node), displacement: target - place })
     }
 
     /// A symbol of the node's own, where a reference by the section symbol would be resolved differently: the linker makes a

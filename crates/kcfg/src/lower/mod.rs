@@ -20,6 +20,7 @@ use crate::graph::Graph;
 use crate::index::NodeId;
 
 pub use relax::Relax;
+pub(crate) use symbols::OWN;
 
 /// Why a graph cannot be lowered. Each of these is a defect of the pass that ran before.
 #[derive(Debug, thiserror::Error)]

@@ -1,10 +1,10 @@
 //! Placing the nodes of one section: which branches the layout needs, and their shortest encodings.
 
-use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
+use goblin::elf::sym::{STB_WEAK, STT_FUNC, STT_GNU_IFUNC};
 
-use crate::graph::{Dest, Graph, Node, NodeKind, SymbolPlace, Target, Terminator};
+use crate::graph::{Dest, Graph, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
-use kisa::{Branch, BranchForm, BranchKind, Rewritable};
+use kisa::{Branch, BranchForm, Encoding, Rewritable};
 
 /// Whether branches to global symbols in the same section are encoded like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,9 +176,8 @@ impl BranchMaker<'_> {
     /// The branches that end a block, given the node that is placed behind it.
     fn branches(&self, node: NodeId, behind: Option<NodeId>) -> Vec<PlacedBranch> {
         let graph = self.graph;
-        let from = graph.node(node);
-        let NodeKind::Block(block) = &from.kind else { return Vec::new() };
-        let jump = Branch { kind: BranchKind::Jump, condition: 0 };
+        let NodeKind::Block(block) = &graph.node(node).kind else { return Vec::new() };
+        let jump = self.isa.jump(graph.encoding(node));
         let run_on = |next: NodeId| {
             let dest = Dest { target: Target::Node(next), offset: 0 };
             (Some(next) != behind && graph.node(next).live).then(|| self.branch(node, jump, dest))
@@ -193,7 +192,7 @@ impl BranchMaker<'_> {
                 let redundant = to.is_some_and(|to| {
                     Some(to) == behind
                         && self.relax == Relax::Shortest
-                        && self.is_local(from, dest)
+                        && self.is_local(node, dest)
                         && !graph.are_neighbours_in_input(node, to)
                 });
                 if redundant { Vec::new() } else { vec![self.branch(node, jump, *dest)] }
@@ -206,7 +205,8 @@ impl BranchMaker<'_> {
             Terminator::Call { next }
             | Terminator::IndirectCall { next }
             | Terminator::Trap { next }
-            | Terminator::Patched { next } => next.and_then(run_on).into_iter().collect(),
+            | Terminator::Patched { next }
+            | Terminator::Conditional { next } => next.and_then(run_on).into_iter().collect(),
             Terminator::Switch(_)
             | Terminator::IndirectJump
             | Terminator::Return
@@ -217,7 +217,7 @@ impl BranchMaker<'_> {
     /// A branch in its initial form. As assembled, that is its form in the input: GNU as never shortens a branch again, even
     /// if the growth of other branches has reduced the padding in between.
     fn branch(&self, from: NodeId, branch: Branch, dest: Dest) -> PlacedBranch {
-        let symbolic = !self.is_local(self.graph.node(from), &dest);
+        let symbolic = !self.is_local(from, &dest);
         let forms = self.isa.branch_forms(branch);
         let len = self.graph.branch_len(from);
         let assembled =
@@ -227,9 +227,9 @@ impl BranchMaker<'_> {
     }
 
     /// Whether the destination is in the same section and cannot be changed by the linker.
-    fn is_local(&self, from: &Node, dest: &Dest) -> bool {
+    fn is_local(&self, from: NodeId, dest: &Dest) -> bool {
         let Some(to) = self.graph.resolve_node(dest.target) else { return false };
-        if from.section != self.graph.node(to).section {
+        if self.graph.node(from).section != self.graph.node(to).section {
             return false;
         }
         match dest.target {
@@ -238,7 +238,10 @@ impl BranchMaker<'_> {
             // is the result of calling it.
             Target::Symbol(symbol) => {
                 let symbol = &self.graph.symbols[symbol.get()];
+                // A jump cannot change the encoding; the linker sees to that.
+                let thumb = self.graph.encoding(from) == Encoding::Thumb;
                 self.relax == Relax::Shortest
+                    && (symbol.thumb == thumb || symbol.kind != STT_FUNC)
                     && symbol.binding != STB_WEAK
                     && symbol.kind != STT_GNU_IFUNC
                     && matches!(symbol.place, SymbolPlace::Node(..))

@@ -1,17 +1,19 @@
 //! The symbol table of the lowered object.
 
 use goblin::elf::section_header::SHF_TLS;
-use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
+use goblin::elf::sym::{STB_GLOBAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
 use indexmap::IndexMap;
 use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Graph, NodeKind, SymbolPlace};
 use crate::index::{NodeId, SymbolId};
+use crate::lift::mapping::{Content, symbol_in_front};
+use kisa::Encoding;
 
 /// The name of symbols that lowering adds. It begins as that of compilers' labels, which the kernel's symbol table leaves
 /// out (scripts/mksysmap).
-const OWN: &str = ".Lkshrink";
+pub(crate) const OWN: &str = ".Lkshrink";
 
 /// Symbols under construction.
 pub(super) struct SymbolTable<'g> {
@@ -47,15 +49,7 @@ impl<'g> SymbolTable<'g> {
 
     /// Adds the symbol of a section.
     pub fn add_section(&mut self, section: SectionIndex) -> SymbolIndex {
-        self.push(Symbol {
-            name: "",
-            value: 0,
-            size: 0,
-            binding: STB_LOCAL,
-            kind: STT_SECTION,
-            other: 0,
-            place: Place::Section(section),
-        })
+        self.push(Symbol { kind: STT_SECTION, place: Place::Section(section), ..Symbol::null() })
     }
 
     /// Adds every symbol of a live node, except overridden ones: the local ones of each object behind the symbol of its
@@ -102,6 +96,7 @@ impl<'g> SymbolTable<'g> {
         let index = self.push(Symbol {
             name: &symbol.name,
             value: u64::from(value),
+            thumb: symbol.thumb,
             size,
             binding: symbol.binding,
             kind: symbol.kind,
@@ -122,9 +117,15 @@ impl<'g> SymbolTable<'g> {
     }
 
     /// Adds a symbol for a part of a function that has none.
-    pub fn add_part(&mut self, section: SectionIndex, offset: u32, size: u64) {
-        let place = Place::Section(section);
-        self.push(Symbol { name: OWN, value: offset.into(), size, kind: STT_FUNC, place, ..Symbol::null() });
+    pub fn add_part(&mut self, section: SectionIndex, offset: u32, size: u64, encoding: Encoding) {
+        let (value, thumb, place) = (offset.into(), encoding == Encoding::Thumb, Place::Section(section));
+        self.push(Symbol { name: OWN, value, thumb, size, kind: STT_FUNC, place, ..Symbol::null() });
+    }
+
+    /// Adds a mapping symbol: such content begins there.
+    pub fn add_mapping(&mut self, section: SectionIndex, offset: u32, content: Content) {
+        let (name, value, place) = (symbol_in_front(content), offset.into(), Place::Section(section));
+        self.push(Symbol { name, value, place, ..Symbol::null() });
     }
 
     /// Adds every undefined global symbol of the objects, whether the references to it are alive or not: for each, the
@@ -156,6 +157,7 @@ impl<'g> SymbolTable<'g> {
         let index = self.push(Symbol {
             name: &symbol.name,
             value,
+            thumb: false,
             size: symbol.size,
             binding: symbol.binding,
             kind: symbol.kind,
@@ -177,11 +179,9 @@ impl<'g> SymbolTable<'g> {
         let index = self.push(Symbol {
             name: OWN,
             value: u64::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?,
-            size: 0,
-            binding: STB_LOCAL,
             kind: if tls { STT_TLS } else { STT_NOTYPE },
-            other: 0,
             place: Place::Section(section),
+            ..Symbol::null()
         });
         self.own.insert((node, offset), index);
         Some(index)

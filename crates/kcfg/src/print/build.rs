@@ -194,6 +194,7 @@ fn end_name(end: &Terminator) -> &'static str {
         Terminator::Return => "return",
         Terminator::Trap { .. } => "trap",
         Terminator::Patched { .. } => "patched",
+        Terminator::Conditional { .. } => "conditional",
         Terminator::Unreachable => "unreachable",
     }
 }

@@ -82,7 +82,7 @@ impl Printer<'_> {
         let mut notes: Vec<String> =
             self.symbols_in(id).filter_map(|(offset, symbol)| note(symbol, offset, &label)).collect();
         notes.extend(self.roots_of(id).iter().map(|reason| format!("root: {reason}")));
-        if let Some(Chunk { code, life }) = graph.chunk(id) {
+        if let Some(Chunk { code, life, .. }) = graph.chunk(id) {
             if let Life::Site(kind) = life {
                 let about = graph.site(id).map(|site| self.name_of_target(site.target, site.addend));
                 notes.push(format!("{} of {}", spelling(kind), about.as_deref().unwrap_or("nothing")));
@@ -136,7 +136,8 @@ impl Printer<'_> {
             Terminator::Call { next }
             | Terminator::IndirectCall { next }
             | Terminator::Trap { next }
-            | Terminator::Patched { next } => next,
+            | Terminator::Patched { next }
+            | Terminator::Conditional { next } => next,
             Terminator::Jump(_)
             | Terminator::Switch(_)
             | Terminator::IndirectJump

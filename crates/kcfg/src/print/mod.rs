@@ -24,8 +24,9 @@ use serde::Serialize;
 use crate::edges::Edges;
 use crate::graph::{Graph, Opaque, Provenance, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SymbolId};
+use crate::lift::mapping::content_behind;
 use crate::special::RootReason;
-use kisa::{Branch, BranchForm, BranchKind};
+use kisa::BranchForm;
 
 pub use select::{Error, Selection};
 
@@ -46,6 +47,7 @@ impl<'g> Printer<'g> {
             .symbols
             .iter()
             .enumerate()
+            .filter(|(_, symbol)| content_behind(graph.machine, &symbol.name).is_none())
             .filter_map(|(i, symbol)| match symbol.place {
                 SymbolPlace::Node(node, offset) => Some((node, offset, SymbolId::from(i))),
                 _ => None,
@@ -123,7 +125,7 @@ impl<'g> Printer<'g> {
     fn length_of_branch(&self, id: NodeId) -> u32 {
         let node = self.graph.node(id);
         let (branch, dest) = match self.graph.block(id).map(|block| &block.end) {
-            Some(Terminator::Jump(dest)) => (Branch { kind: BranchKind::Jump, condition: 0 }, dest),
+            Some(Terminator::Jump(dest)) => (self.graph.isa().jump(self.graph.encoding(id)), dest),
             Some(Terminator::Branch { branch, taken, .. }) => (*branch, taken),
             _ => return 0,
         };

@@ -7,7 +7,7 @@
 use super::Printer;
 use crate::graph::{Dest, NodeKind, Terminator};
 use crate::index::NodeId;
-use kisa::{Branch, BranchKind, Flow};
+use kisa::{Branch, Flow};
 
 impl Printer<'_> {
     /// The instructions of a node, the branch that ends a block included. Empty for data. Bytes that are
@@ -20,15 +20,14 @@ impl Printer<'_> {
         let (isa, bytes) = (self.graph.isa(), self.graph.bytes_of(id));
         let mut refs = self.graph.refs_of(id);
         let mut lines = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let address = u64::from(self.place_of(id).offset) + at as u64;
-            let Some(insn) = isa.decode(&bytes[at..], address) else {
+        for step in self.graph.decode(id) {
+            let Some((start, address, insn)) = step else {
                 lines.push("(bad)".to_owned());
                 break;
             };
-            let mut line = isa.format(&bytes[at..], address);
-            at += usize::from(insn.len);
+            let address = address.wrapping_add(self.place_of(id).offset.into());
+            let mut line = isa.format(&bytes[start as usize..], address);
+            let at = start as usize + usize::from(insn.len);
             let inside = refs.partition_point(|reference| (reference.offset as usize) < at);
             let (own, others) = refs.split_at(inside);
             refs = others;
@@ -50,9 +49,7 @@ impl Printer<'_> {
 
     fn last_branch(&self, id: NodeId) -> Option<String> {
         match &self.graph.block(id)?.end {
-            Terminator::Jump(dest) => {
-                Some(self.branch(Branch { kind: BranchKind::Jump, condition: 0 }, dest))
-            }
+            Terminator::Jump(dest) => Some(self.branch(self.graph.isa().jump(self.graph.encoding(id)), dest)),
             Terminator::Branch { branch, taken, .. } => Some(self.branch(*branch, taken)),
             _ => None,
         }

@@ -56,6 +56,10 @@ pub struct EntryLayout {
     pub size: u32,
     /// Offsets in bytes of the fields that relocations fill. The first is that of the site, and is 0.
     pub relocated: &'static [u32],
+    /// Offsets in bytes of further fields, which relocations fill in some entries.
+    pub optional: &'static [u32],
+    /// How many bytes the last entry of a section may lack; they are 0 where the linker aligns what follows.
+    pub cut: u32,
     /// What else is read of an entry.
     pub detail: Detail,
 }
@@ -74,10 +78,21 @@ pub enum Versions {
 impl EntryLayout {
     /// Whether a section of `size` bytes with relocations at `relocs`, in ascending order, is made of such entries.
     pub fn fits(&self, size: u64, relocs: impl Iterator<Item = u64>) -> bool {
+        let mut relocs = relocs.peekable();
         let starts = (0..size).step_by(self.size as usize);
-        let expected =
-            starts.flat_map(|start| self.relocated.iter().map(move |&field| start + u64::from(field)));
-        size % u64::from(self.size) == 0 && relocs.eq(expected)
+        let filled = starts.flat_map(|start| {
+            let mut fields: Vec<u32> = self.relocated.iter().chain(self.optional).copied().collect();
+            fields.sort_unstable();
+            fields.into_iter().map(move |field| (field, start + u64::from(field)))
+        });
+        let mut complete = true;
+        for (field, at) in filled {
+            let found = relocs.next_if_eq(&at).is_some();
+            complete &= found || self.optional.contains(&field);
+        }
+        let rest = size % u64::from(self.size);
+        let whole = rest == 0 || self.cut > 0 && rest == u64::from(self.size - self.cut);
+        whole && complete && relocs.next().is_none()
     }
 }
 

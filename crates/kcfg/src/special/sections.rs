@@ -72,6 +72,11 @@ pub(super) fn is_program_table(name: &str) -> bool {
     family(PROGRAM_TABLES, name).is_some()
 }
 
+/// Whether a section holds unwind tables of ARM (IHI 0038).
+pub(super) fn is_unwind_table_of_arm(name: &str) -> bool {
+    family(&[".ARM.exidx", ".ARM.extab"], name).is_some()
+}
+
 /// The class ([`World::class`](super::World::class)) of a section of a user program, by the linker's default script.
 pub(super) fn program_class(name: &str) -> Option<&'static str> {
     [PROGRAM_APART, PROGRAM_CODE, PROGRAM_DATA].iter().find_map(|families| family(families, name))
@@ -118,6 +123,8 @@ const SPECIAL: &[Special] = &[
     // The tests of CPU features that `static_cpu_has` moves out of line (arch/x86/include/asm/cpufeature.h).
     Special { names: &[Family(".altinstr_aux")], machines: X86, rule: Rule::Code },
     Special { names: DATA, machines: ALL, rule: Rule::Data },
+    // What entries of `.ARM.exidx` refer to.
+    Special { names: &[Family(".ARM.extab")], machines: ARM, rule: Rule::Data },
 ];
 
 const CODE: &[Name] = &[

@@ -3,11 +3,11 @@
 //! [`TABLES`] is the one place that describes them. A table that is not there is carried whole and keeps alive what it
 //! refers to.
 
-use kelf::{KernelVersion, Machine, Section};
+use kelf::{KernelVersion, Machine, RelocClass, Section};
 use serde::Serialize;
 
 use super::layout::{About, Detail, EntryLayout, Versions};
-use super::sections::{ALL, ARM, Name, X86};
+use super::sections::{ARM, Name, X86};
 use Name::{Family, Is};
 
 /// The tables whose entries describe code without keeping it alive.
@@ -40,6 +40,8 @@ pub enum TableKind {
     ErrorInjection,
     /// `.pv_table`: instructions whose immediate is the distance of virtual from physical addresses.
     PhysicalOffset,
+    /// `.ARM.exidx`: how to unwind functions, by their first byte.
+    UnwindIndex,
 }
 
 /// A weak table.
@@ -68,7 +70,7 @@ const fn layout(
     relocated: &'static [u32],
     detail: Detail,
 ) -> EntryLayout {
-    EntryLayout { machines, versions: Versions::All, size, relocated, detail }
+    EntryLayout { machines, versions: Versions::All, size, relocated, optional: &[], cut: 0, detail }
 }
 
 /// A layout of some versions.
@@ -196,10 +198,12 @@ const TABLES: &[Table] = &[
         names: &[Is("__bug_table")],
         about: About::Instruction,
         // include/asm-generic/bug.h, without and with the name of the source file (`CONFIG_DEBUG_BUGVERBOSE`). On 32-bit
-        // ARM there is none without (arch/arm/include/asm/bug.h).
+        // ARM there is none without (arch/arm/include/asm/bug.h), and entries of assembly have no flags
+        // (arch/arm/include/asm/assembler.h).
         layouts: &[
             layout(X86_AND_AARCH64, 8, &[0], Detail::BugFlags(4)),
-            layout(ALL, 12, &[0, 4], Detail::BugFlags(10)),
+            layout(X86_AND_AARCH64, 12, &[0, 4], Detail::BugFlags(10)),
+            cut(2, layout(ARM, 12, &[0, 4], Detail::BugFlags(10))),
         ],
     },
     Table {
@@ -223,7 +227,24 @@ const TABLES: &[Table] = &[
         // arch/arm/include/asm/memory.h; read in arch/arm/kernel/phys2virt.S, which patches one instruction an entry.
         layouts: &[layout(ARM, 4, &[0], Detail::None)],
     },
+    Table {
+        kind: TableKind::UnwindIndex,
+        names: &[Family(".ARM.exidx")],
+        about: About::Function,
+        // IHI 0038, section 5: a function, and either what to do, or where in `.ARM.extab` that is.
+        layouts: &[with_optional(&[4], layout(ARM, 8, &[0], Detail::None))],
+    },
 ];
+
+/// A layout with a field that is filled in some entries only.
+const fn with_optional(optional: &'static [u32], layout: EntryLayout) -> EntryLayout {
+    EntryLayout { optional, ..layout }
+}
+
+/// A layout whose last entry may lack so many bytes.
+const fn cut(cut: u32, layout: EntryLayout) -> EntryLayout {
+    EntryLayout { cut, ..layout }
+}
 
 /// The table that a section of this name is on a machine.
 pub(super) fn named(name: &str, machine: Machine) -> Option<TableKind> {
@@ -261,7 +282,8 @@ impl TableKind {
         section: &Section<'_>,
     ) -> Result<&'static EntryLayout, String> {
         let layouts = || self.table().layouts_on(machine);
-        let offsets = || section.relocs.iter().map(|reloc| reloc.offset);
+        let fields = || section.relocs.iter().filter(|reloc| reloc.class != RelocClass::None);
+        let offsets = || fields().map(|reloc| reloc.offset);
         let Some(found) = layouts().find(|layout| layout.fits(section.size, offsets())) else {
             let known: Vec<String> = layouts().map(EntryLayout::to_string).collect();
             let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
@@ -282,6 +304,7 @@ impl TableKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::special::sections::ALL;
 
     #[test]
     fn every_layout_can_be_told_from_the_others_of_its_machine() {

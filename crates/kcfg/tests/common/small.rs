@@ -99,6 +99,7 @@ pub fn symbol(name: &str, node: NodeId, offset: u32) -> Symbol {
         binding: STB_GLOBAL,
         kind: STT_NOTYPE,
         other: 0,
+        thumb: false,
         size: 0,
         place: SymbolPlace::Node(node, offset),
         overridden: false,
@@ -125,6 +126,7 @@ pub fn empty_section(name: &str, kind: u32, flags: u32) -> Section {
         align: 1,
         entsize: 0,
         group: None,
+        order: None,
         whole: false,
         nodes: Vec::new(),
     }

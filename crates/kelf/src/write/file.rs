@@ -254,7 +254,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
                 Place::Common => SHN_COMMON,
                 Place::Undefined | Place::Section(_) => 0,
             },
-            st_value: symbol.value,
+            st_value: symbol.value | u64::from(symbol.thumb),
             st_size: symbol.size,
         });
         Ok(())

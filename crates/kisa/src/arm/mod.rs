@@ -10,13 +10,16 @@ An instruction that is not distinguished within its class clobbers every registe
 */
 
 mod a32;
+mod branch;
+mod literal;
 mod op;
+mod rewrite;
 mod semantics;
 mod t32;
 
 use kelf::Machine;
 
-use super::{Effect, Explained, Insn, Isa, MemoryOperand, PlainReader, Reader, Reg};
+use super::{Effect, Encoding, Explained, Insn, Isa, MemoryOperand, PlainReader, Reader, Reg};
 use op::Decoded;
 pub(super) use semantics::condition;
 
@@ -45,6 +48,11 @@ pub fn predicated(address: u64, condition: u8) -> u64 {
     address | (u64::from(condition) + 1) << 32
 }
 
+/// The encoding that an address says.
+fn encoding(address: u64) -> Encoding {
+    if address & 1 == 0 { Encoding::Main } else { Encoding::Thumb }
+}
+
 fn decode(bytes: &[u8], address: u64) -> Option<Decoded> {
     let predicate = (address >> 32).checked_sub(1).map(|condition| condition as u8);
     let at = address as u32;
@@ -60,7 +68,7 @@ impl Isa for Arm {
     }
 
     fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn> {
-        decode(bytes, address).map(|decoded| semantics::instruction(&decoded))
+        decode(bytes, address).map(|decoded| semantics::instruction(&decoded, encoding(address)))
     }
 
     fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
@@ -81,7 +89,7 @@ impl Isa for Arm {
         let decoded = decode(bytes, address)?;
         semantics::effects(&decoded, address as u32, out);
         let operand = semantics::memory_operand(&decoded, address as u32);
-        Some(Explained { insn: semantics::instruction(&decoded), operand })
+        Some(Explained { insn: semantics::instruction(&decoded, encoding(address)), operand })
     }
 
     fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {

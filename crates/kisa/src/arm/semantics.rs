@@ -1,9 +1,10 @@
 //! What operations compute, in the language of [`crate::semantics`], and where control goes.
 
+use super::branch;
 use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Shift, Source};
 use super::registers::R0;
 use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
-use crate::{Branch, BranchKind, Flow, Insn, MemoryOperand, Predicates};
+use crate::{Branch, BranchKind, Encoding, Flow, Insn, MemoryOperand, Predicates};
 
 const ONES: u64 = 0xffff_ffff;
 
@@ -25,10 +26,11 @@ pub(crate) fn condition(number: u8) -> Condition {
 }
 
 /// Length and flow of control.
-pub(super) fn instruction(decoded: &Decoded) -> Insn {
+pub(super) fn instruction(decoded: &Decoded, encoding: Encoding) -> Insn {
     let is_conditional = decoded.condition < ALWAYS;
+    let condition = branch::number(decoded, encoding);
     let direct = |kind, target: u32| Flow::Direct {
-        branch: Branch { kind, condition: if is_conditional { decoded.condition } else { 0 } },
+        branch: Branch { kind, condition },
         target: target.into(),
         field_offset: 0,
         field_width: decoded.len,

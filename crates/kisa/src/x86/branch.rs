@@ -30,9 +30,13 @@ pub(super) const LOOPE: u8 = 0xe1;
 pub(super) const LOOP: u8 = 0xe2;
 pub(super) const ECXZ: u8 = 0xe3;
 
-const SHORT: BranchForm = BranchForm { len: 2, field_offset: 1, field_width: 1 };
-const NEAR: BranchForm = BranchForm { len: 5, field_offset: 1, field_width: 4 };
-const NEAR_CONDITIONAL: BranchForm = BranchForm { len: 6, field_offset: 2, field_width: 4 };
+/// The reach of a displacement of one byte, and of four.
+const BYTE: (i64, i64) = (-0x80, 0x7f);
+const WORD: (i64, i64) = (-0x8000_0000, 0x7fff_ffff);
+
+const SHORT: BranchForm = BranchForm { len: 2, field_offset: 1, field_width: 1, reach: BYTE };
+const NEAR: BranchForm = BranchForm { len: 5, field_offset: 1, field_width: 4, reach: WORD };
+const NEAR_CONDITIONAL: BranchForm = BranchForm { len: 6, field_offset: 2, field_width: 4, reach: WORD };
 
 /// See [`crate::Rewritable::branch_forms`].
 pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {

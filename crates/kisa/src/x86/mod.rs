@@ -1,10 +1,10 @@
 //! i386 and x86-64, decoded and encoded by iced-x86.
 
-use kelf::Machine;
+use kelf::{Machine, RelocClass};
 
 use super::{
-    AddressField, Branch, BranchForm, BranchKind, Condition, Effect, Explained, Insn, Isa, MemoryOperand,
-    Reader, Reg, RelocatedField, Rewritable,
+    AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Effect, Encoding, Explained,
+    Insn, Isa, MemoryOperand, Reader, Reg, RelocatedField, Rewritable,
 };
 
 mod branch;
@@ -80,27 +80,38 @@ impl Rewritable for X86 {
         branch::inverse(branch)
     }
 
-    fn encode_nops(&self, size: usize, out: &mut Vec<u8>) {
+    fn jump(&self, _encoding: Encoding) -> Branch {
+        Branch { kind: BranchKind::Jump, condition: 0 }
+    }
+
+    fn branch_relocation(&self, _branch: Branch) -> BranchRelocation {
+        BranchRelocation { r_type: kelf::reloc::branch(self.machine()), bias: 4 }
+    }
+
+    fn encode_nops(&self, _encoding: Encoding, size: usize, out: &mut Vec<u8>) {
         branch::nops(size, out)
     }
 
-    fn encode_store_one(&self, out: &mut Vec<u8>) -> AddressField {
-        store::store_one(self.bits, out)
+    fn encode_store_one(&self, out: &mut Vec<u8>) -> Option<AddressField> {
+        Some(store::store_one(self.bits, out))
     }
 
-    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) {
-        overwrite::overwrite(self.bits, reg, out)
+    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) -> bool {
+        overwrite::overwrite(self.bits, reg, out);
+        true
     }
 
-    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) {
-        overwrite::number(self.bits, reg, number as u32, flags_may_change, out)
+    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) -> bool {
+        overwrite::number(self.bits, reg, number as u32, flags_may_change, out);
+        true
     }
 
-    fn encode_overwrite_flags(&self, out: &mut Vec<u8>) {
-        overwrite::overwrite_flags(out)
+    fn encode_overwrite_flags(&self, out: &mut Vec<u8>) -> bool {
+        overwrite::overwrite_flags(out);
+        true
     }
 
-    fn padding_len(&self, bytes: &[u8]) -> Option<usize> {
+    fn padding_len(&self, bytes: &[u8], _address: u64) -> Option<usize> {
         decode::padding_len(self.bits, bytes)
     }
 
@@ -111,11 +122,11 @@ impl Rewritable for X86 {
             .map_or(Condition::Other, |&code| semantics::condition(code))
     }
 
-    fn can_move(&self, bytes: &[u8]) -> bool {
+    fn can_move(&self, bytes: &[u8], _address: u64) -> bool {
         decode::can_move(self.bits, bytes)
     }
 
-    fn is_constant(&self, bytes: &[u8], offset: u8, width: u8) -> bool {
+    fn is_constant(&self, bytes: &[u8], _address: u64, offset: u8, width: u8, _class: RelocClass) -> bool {
         decode::is_constant(self.bits, bytes, offset, width)
     }
 
@@ -123,19 +134,25 @@ impl Rewritable for X86 {
         operands::string_registers(self.bits, bytes)
     }
 
-    fn relocated_effects(&self, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>) {
+    fn relocated_effects(
+        &self,
+        bytes: &[u8],
+        _address: u64,
+        fields: &[RelocatedField],
+        out: &mut Vec<Effect>,
+    ) {
         semantics::relocated_effects(self.bits, bytes, fields, out)
     }
 
-    fn only_computes(&self, bytes: &[u8]) -> bool {
+    fn only_computes(&self, bytes: &[u8], _address: u64) -> bool {
         computes::only_computes(self.bits, bytes)
     }
 
-    fn only_stores(&self, bytes: &[u8]) -> bool {
+    fn only_stores(&self, bytes: &[u8], _address: u64) -> bool {
         computes::only_stores(self.bits, bytes)
     }
 
-    fn reads_flags(&self, bytes: &[u8]) -> bool {
+    fn reads_flags(&self, bytes: &[u8], _address: u64) -> bool {
         operands::reads_flags(self.bits, bytes)
     }
 

@@ -173,13 +173,14 @@ impl Folder<'_> {
                     Some(all) => all,
                     none => none.insert(graph.instructions(node)?),
                 };
-                let bytes = all.get(at).filter(|_| all.len() == uses.len())?.bytes;
-                if in_vain && graph.isa().only_stores(bytes) {
+                let instruction = all.get(at).filter(|_| all.len() == uses.len())?;
+                let (bytes, address) = (instruction.bytes, instruction.address);
+                if in_vain && graph.isa().only_stores(bytes, address) {
                     fates[at] = Fate::Goes;
                     report.count("stores removed", 1);
                     continue;
                 }
-                if graph.isa().only_computes(bytes) {
+                if graph.isa().only_computes(bytes, address) {
                     if dead {
                         fates[at] = Fate::Goes;
                         report.count("instructions removed", 1);
@@ -214,7 +215,9 @@ impl Folder<'_> {
         }
         let mut bytes = Vec::new();
         u32::try_from(number).ok()?;
-        self.graph.isa().encode_number(reg, number, live & FLAGS == 0, &mut bytes);
+        if !self.graph.isa().encode_number(reg, number, live & FLAGS == 0, &mut bytes) {
+            return None;
+        }
         let loads = instruction.effects.iter().flat_map(kisa::Effect::operands);
         let uses = one.reads != 0 || { loads }.any(|value| matches!(value, Value::Load { .. }));
         let limit = instruction.bytes.len() + usize::from(uses);

@@ -96,6 +96,7 @@ fn move_to(graph: &mut Graph, name: &str, flags: u64, nodes: &[NodeId]) {
         entsize: 0,
         group: None,
         whole: false,
+        order: None,
         nodes: Vec::new(),
     });
     editor.place(nodes, section);

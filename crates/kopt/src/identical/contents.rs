@@ -143,6 +143,7 @@ impl Writer<'_, '_> {
             Terminator::IndirectJump => self.end(8, None),
             Terminator::Return => self.end(9, None),
             Terminator::Unreachable => self.end(10, None),
+            Terminator::Conditional { next } => self.end(11, *next),
         }
         let entries: Vec<NodeId> =
             entries(self.reader.edges, id).into_iter().filter(|&entry| graph.node(entry).live).collect();

@@ -50,7 +50,8 @@ fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
             Terminator::Call { next }
             | Terminator::IndirectCall { next }
             | Terminator::Trap { next }
-            | Terminator::Patched { next },
+            | Terminator::Patched { next }
+            | Terminator::Conditional { next },
         ) => [*next, None],
         _ => [None, None],
     }

@@ -145,6 +145,7 @@ pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
             kind: STT_FUNC,
             other: 0,
             size: 0,
+            thumb: graph.encoding(part.first) == kisa::Encoding::Thumb,
             place: SymbolPlace::Node(part.first, 0),
             overridden: false,
         });

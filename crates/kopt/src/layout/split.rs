@@ -155,7 +155,7 @@ pub(crate) fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<
     let isa = graph.isa();
     let leaves = |node: NodeId| nodes[run.clone()].contains(&node);
     let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(leaves);
-    let jump = kisa::Branch { kind: kisa::BranchKind::Jump, condition: 0 };
+    let jump = isa.jump(graph.encoding(nodes[0]));
     let growth = |branch, node: NodeId| {
         let forms = isa.branch_forms(branch);
         let short = u32::from(forms[0].len);
@@ -172,6 +172,7 @@ pub(crate) fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<
         | Terminator::IndirectCall { next: Some(next) }
         | Terminator::Trap { next: Some(next) }
         | Terminator::Patched { next: Some(next) }
+        | Terminator::Conditional { next: Some(next) }
             if leaves(*next) =>
         {
             far_jump

@@ -214,8 +214,8 @@ impl Walker<'_> {
         let compares =
             |effect: &Effect| effect.flags() != Flags::Kept || matches!(effect, Effect::Transfer(_));
         let is_jump = effects.iter().any(|effect| matches!(effect, Effect::Transfer(_)));
-        let only_compares =
-            effects.iter().all(compares) && (is_jump || self.isa.only_computes(instruction.bytes));
+        let only_compares = effects.iter().all(compares)
+            && (is_jump || self.isa.only_computes(instruction.bytes, instruction.address));
         if !only_compares {
             self.history.push((instruction.bytes.to_vec(), instruction.fields.to_vec()));
         }

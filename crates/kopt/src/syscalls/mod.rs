@@ -27,24 +27,26 @@ const NUMBERS: u32 = 1024;
 /// The dispatchers of one ABI of a kernel.
 struct Dispatchers {
     abi: Abi,
-    /// The function with the `switch`.
-    function: &'static str,
+    /// The function with the `switch`, if there can be one.
+    function: Option<&'static str>,
     /// The table of handlers.
     table: &'static str,
 }
 
-/// The dispatchers of the system calls of a machine (arch/x86/entry/syscall_*.c).
+/// The dispatchers of the system calls of a machine (arch/x86/entry/syscall_*.c, arch/arm/kernel/entry-common.S).
 fn dispatchers(machine: Machine) -> &'static [Dispatchers] {
     const I386: Dispatchers =
-        Dispatchers { abi: Abi::I386, function: "ia32_sys_call", table: "sys_call_table" };
+        Dispatchers { abi: Abi::I386, function: Some("ia32_sys_call"), table: "sys_call_table" };
     const COMPAT: Dispatchers =
-        Dispatchers { abi: Abi::I386, function: "ia32_sys_call", table: "ia32_sys_call_table" };
+        Dispatchers { abi: Abi::I386, function: Some("ia32_sys_call"), table: "ia32_sys_call_table" };
     const X86_64: Dispatchers =
-        Dispatchers { abi: Abi::X86_64, function: "x64_sys_call", table: "sys_call_table" };
+        Dispatchers { abi: Abi::X86_64, function: Some("x64_sys_call"), table: "sys_call_table" };
+    const ARM: Dispatchers = Dispatchers { abi: Abi::Arm, function: None, table: "sys_call_table" };
     match machine {
         Machine::I386 => &[I386],
         Machine::X86_64 => &[X86_64, COMPAT],
-        Machine::Arm | Machine::Aarch64 => &[],
+        Machine::Arm => &[ARM],
+        Machine::Aarch64 => &[],
     }
 }
 
@@ -80,18 +82,19 @@ fn redirect_switch(
     used: &FxHashSet<u32>,
     report: &mut PassReport,
 ) {
-    let Some(entry) = defined(graph, dispatchers.function) else { return };
+    let Some(function) = dispatchers.function else { return };
+    let Some(entry) = defined(graph, function) else { return };
     match dispatch::redirect_unused(graph, entry, used) {
         Ok(outcome) => {
             report.redirected += outcome.redirected;
             for nr in outcome.stuck {
                 report.keep(
                     format!("the handler of unused system call {nr}"),
-                    format!("{} shares its way to it with a used one", dispatchers.function),
+                    format!("{function} shares its way to it with a used one"),
                 );
             }
         }
-        Err(why) => report.keep(format!("every handler that {} calls", dispatchers.function), why),
+        Err(why) => report.keep(format!("every handler that {function} calls"), why),
     }
 }
 

@@ -32,6 +32,9 @@ impl Verifier<'_> {
             if let Some(symbol) = section.group {
                 self.id(&owner, "group of symbol", symbol.get(), graph.symbols.len())?;
             }
+            if let Some(order) = section.order {
+                self.id(&owner, "ordered by section", order.get(), graph.sections.len())?;
+            }
         }
         for function in &graph.functions {
             for &node in &function.blocks {
@@ -80,6 +83,11 @@ impl Verifier<'_> {
         if let Some(before) = node.glued_to {
             self.node_id(&owner, "glued to node", before)?;
         }
+        if let NodeKind::Chunk(chunk) = &node.kind
+            && let Some(function) = chunk.function
+        {
+            self.id(&owner, "among the instructions of function", function.get(), graph.functions.len())?;
+        }
         if let NodeKind::Block(block) = &node.kind {
             self.id(&owner, "of function", block.function.get(), graph.functions.len())?;
             self.ids_of_terminator(&owner, &block.end)?;
@@ -106,7 +114,8 @@ impl Verifier<'_> {
             Terminator::Call { next: behind }
             | Terminator::IndirectCall { next: behind }
             | Terminator::Trap { next: behind }
-            | Terminator::Patched { next: behind } => behind.map_or(Ok(()), next),
+            | Terminator::Patched { next: behind }
+            | Terminator::Conditional { next: behind } => behind.map_or(Ok(()), next),
             Terminator::Switch(table) => self.table(owner, *table),
             Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => Ok(()),
         }

@@ -150,7 +150,7 @@ impl Search<'_> {
             Terminator::IndirectJump if kept != 0 || graph.table_index(node).is_some() => return None,
             Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {}
             // Code that is patched may do anything.
-            Terminator::Patched { .. } => return None,
+            Terminator::Patched { .. } | Terminator::Conditional { .. } => return None,
         }
         Some(())
     }

@@ -1,0 +1,331 @@
+/*!
+Reading the instructions of a function, and telling them from data among them.
+
+On ARM, functions hold data: literals, which instructions read by their distance, and tables of distances behind a jump.
+Mapping symbols tell code from data ([`super::mapping`]), except that instructions written as data in inline `asm` look
+like data (`BUG()` of the kernel is a `.short`). Such a place is code if control gets there: from the instruction in
+front of it, by a branch, or because a table about code is about it.
+*/
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::decode::{PlacedInsn, Span};
+use super::mapping::{Content, Mapping};
+use kisa::{BranchKind, Encoding, Flow, Literal, Rewritable};
+
+/// Data within a function.
+pub(super) struct DataPart {
+    /// Where the padding in front of it begins.
+    pub padding: u32,
+    /// Where it begins and ends.
+    pub start: u32,
+    pub end: u32,
+    pub kind: DataKind,
+}
+
+/// What data within a function is.
+pub(super) enum DataKind {
+    /// Literals that begin at these offsets, each up to the next one.
+    Literals(Vec<u32>),
+    /// A table of distances behind the jump by it: so many slots of so many bytes, each the distance in halfwords from the
+    /// start of the table.
+    Distances { slots: u32, width: u8 },
+}
+
+/// What was found out about the instructions of a function.
+pub(super) enum Decoded {
+    /// All of it is instructions that can be moved.
+    Plain,
+    /// Some instructions cannot be moved, or it is not known what they are, for this reason.
+    Odd(&'static str),
+    /// Some of it is not instructions.
+    Not,
+}
+
+/// Reads instructions.
+pub(super) struct Reader<'r> {
+    pub isa: &'r dyn Rewritable,
+    /// The content of the section.
+    pub data: &'r [u8],
+    pub mapping: &'r Mapping,
+    /// Offsets of the code that tables are about, in order.
+    pub sites: &'r [u32],
+}
+
+impl Reader<'_> {
+    /// Appends the instructions of a span, and the data in it.
+    pub fn read(&self, span: &Span, insns: &mut Vec<PlacedInsn>, data: &mut Vec<DataPart>) -> Decoded {
+        let first = insns.len();
+        let mut decoded = Decoded::Plain;
+        let mut pieces_of_data = Vec::new();
+        let encoding = self.mapping.encoding(span.start);
+        for (piece, content) in self.mapping.pieces(span.start..span.end) {
+            match content {
+                Content::Code(other) => {
+                    if other != encoding {
+                        decoded = Decoded::Odd("code in two encodings");
+                    }
+                    match self.read_piece(piece.start, piece.end, other, insns) {
+                        Decoded::Plain => {}
+                        Decoded::Not => return Decoded::Not,
+                        odd => decoded = odd,
+                    }
+                }
+                Content::Data => pieces_of_data.push(piece),
+            }
+        }
+        let mut inside = Inside::of(self, &insns[first..]);
+        if pieces_of_data.is_empty() && inside.literals.is_empty() {
+            return decoded;
+        }
+        let mut rests: Vec<Range<u32>> = Vec::new();
+        for piece in pieces_of_data {
+            let mut at = piece.start;
+            while at < piece.end {
+                if let Some(width) = self.table_at(at, &insns[first..]) {
+                    let slots = self.slots(at..piece.end, width, &inside);
+                    let table_end = at + (slots.len() * usize::from(width)) as u32;
+                    let padding = table_end % 2;
+                    inside.targets.extend(slots.iter().map(|slot| at + 2 * slot));
+                    let kind = DataKind::Distances { slots: slots.len() as u32, width };
+                    let end = (table_end + padding).min(piece.end);
+                    data.push(DataPart { padding: at, start: at, end, kind });
+                    let leaves = |&slot: &u32| !(span.start..span.end).contains(&(at + 2 * slot));
+                    if slots.is_empty() || slots.iter().any(leaves) {
+                        decoded = Decoded::Odd("a table of distances that is not understood");
+                        break;
+                    }
+                    at = end;
+                    continue;
+                }
+                if !self.is_code(at, &inside, &insns[first..]) {
+                    break;
+                }
+                let before = insns.len();
+                let end =
+                    self.isa.length(&self.data[at as usize..piece.end as usize], encoding.address(at.into()));
+                let end = end.map_or(piece.end, |len| at + len as u32);
+                match self.read_piece(at, end, encoding, insns) {
+                    Decoded::Plain => {}
+                    Decoded::Not => return Decoded::Not,
+                    odd => decoded = odd,
+                }
+                inside.add(self, &insns[before..]);
+                insns[first..].sort_unstable_by_key(|placed| placed.offset);
+                at = end;
+            }
+            if at < piece.end {
+                rests.push(at..piece.end);
+            }
+        }
+        for rest in rests {
+            if let Err(reason) = self.classify(rest, &inside, first, insns, data) {
+                decoded = Decoded::Odd(reason);
+            }
+        }
+        let placed = &insns[first..];
+        let leads = |&target: &u32| placed.binary_search_by_key(&target, |placed| placed.offset).is_ok();
+        if !inside.targets.iter().filter(|&&target| span.start <= target && target < span.end).all(leads) {
+            decoded = Decoded::Odd("a branch to what is no instruction");
+        }
+        data.sort_by_key(|part| part.start);
+        for part in data.iter().filter(|part| (span.start..span.end).contains(&part.start)) {
+            if ending_at(placed, part.padding).is_none() && !is_data_end(data, part.padding) {
+                decoded = Decoded::Odd("data in front of code");
+            } else if runs_into(placed, part.padding) {
+                decoded = Decoded::Odd("control runs into data");
+            }
+        }
+        if inside.literals.iter().any(|&(_, literal)| !is_in_data(data, literal)) {
+            decoded = Decoded::Odd("an address near by that is none of a literal");
+        }
+        decoded
+    }
+
+    /// Appends the instructions from one offset to another, all of which are code in an encoding.
+    fn read_piece(&self, start: u32, end: u32, encoding: Encoding, insns: &mut Vec<PlacedInsn>) -> Decoded {
+        let mut decoded = Decoded::Plain;
+        let mut conditions: VecDeque<u8> = VecDeque::new();
+        let mut at = start;
+        while at < end {
+            let bytes = &self.data[at as usize..end as usize];
+            let address = encoding.address(at.into());
+            let predicated = conditions.pop_front();
+            let address = predicated.map_or(address, |condition| kisa::arm::predicated(address, condition));
+            let Some(insn) = self.isa.decode(bytes, address) else {
+                let Some(len) = self.isa.length(bytes, address) else { return Decoded::Not };
+                decoded = Decoded::Odd("an instruction that kshrink does not know");
+                at += len as u32;
+                continue;
+            };
+            conditions.extend(insn.predicates.conditions());
+            let jumps = matches!(insn.flow, Flow::Direct { branch, .. } if branch.kind != BranchKind::Call);
+            if !self.isa.can_move(bytes, address) {
+                decoded = Decoded::Odd("a branch or an address that compilers do not make");
+            } else if predicated.is_some() && (jumps || insn.flow != Flow::Next && !conditions.is_empty()) {
+                decoded = Decoded::Odd("a jump on the condition of another instruction");
+            }
+            insns.push(PlacedInsn { offset: at, insn, encoding, address });
+            at += u32::from(insn.len);
+        }
+        if !conditions.is_empty() {
+            decoded = Decoded::Odd("a condition on what is no instruction");
+        }
+        decoded
+    }
+
+    /// Whether control gets to a place that is marked as data.
+    fn is_code(&self, at: u32, inside: &Inside, insns: &[PlacedInsn]) -> bool {
+        if inside.literals.iter().any(|&(_, literal)| literal.target == u64::from(at)) {
+            return false;
+        }
+        let from_above = ending_at(insns, at)
+            .is_some_and(|before| before.insn.flow == Flow::Next || before.is_conditional());
+        from_above || inside.targets.contains(&at) || self.sites.binary_search(&at).is_ok()
+    }
+
+    /// Finds out what data is. The `nop`s in front of literals are padding.
+    fn classify(
+        &self,
+        Range { start: at, end }: Range<u32>,
+        inside: &Inside,
+        first: usize,
+        insns: &mut Vec<PlacedInsn>,
+        data: &mut Vec<DataPart>,
+    ) -> Result<(), &'static str> {
+        let mut targets: Vec<(u32, Option<u8>)> = inside
+            .literals
+            .iter()
+            .filter(|(_, literal)| (u64::from(at)..u64::from(end)).contains(&literal.target))
+            .map(|(_, literal)| (literal.target as u32, literal.read))
+            .collect();
+        targets.sort_unstable();
+        let start = at;
+        let bytes_of = |placed: PlacedInsn| &self.data[placed.offset as usize..placed.end() as usize];
+        let Some(&(named, _)) = targets.first() else { return Err("data in code that nothing reads") };
+        let mut padding = start;
+        if named - start > 3 || self.data[start as usize..named as usize].iter().any(|&byte| byte != 0) {
+            return Err("data in code that nothing reads");
+        }
+        if !is_data_end(data, start) {
+            let is_padding = |placed: &PlacedInsn| {
+                let nop = self.isa.padding_len(bytes_of(*placed), placed.address);
+                nop == Some(usize::from(placed.insn.len)) && !inside.targets.contains(&placed.offset)
+            };
+            let mut first_nop = start;
+            while let Some(nop) = ending_at(&insns[first..], first_nop).filter(|placed| is_padding(placed)) {
+                first_nop = nop.offset;
+            }
+            if !runs_into(&insns[first..], first_nop) {
+                padding = first_nop;
+                let inside = padding..start;
+                let kept =
+                    insns.split_off(first).into_iter().filter(|placed| !inside.contains(&placed.offset));
+                insns.extend(kept);
+            }
+        }
+        // From a place whose address is computed on, it is not known what is read.
+        let known = targets.iter().position(|(_, read)| read.is_none()).map_or(targets.len(), |i| i + 1);
+        let mut starts: Vec<u32> = targets[..known].iter().map(|&(target, _)| target).collect();
+        starts.dedup();
+        let overlap = targets.windows(2).any(|pair| {
+            let read = u32::from(pair[0].1.unwrap_or(0));
+            pair[0].0 != pair[1].0 && pair[0].0 + read > pair[1].0
+        });
+        if overlap {
+            starts.truncate(1);
+        }
+        data.push(DataPart { padding, start: named, end, kind: DataKind::Literals(starts) });
+        Ok(())
+    }
+
+    /// The width in bytes of the slots of the table of distances at an offset, if the instruction in front jumps by one.
+    fn table_at(&self, at: u32, insns: &[PlacedInsn]) -> Option<u8> {
+        let jump = ending_at(insns, at)?;
+        self.isa.distance_table(&self.data[jump.offset as usize..jump.end() as usize], jump.address)
+    }
+
+    /// The slots of a table of distances that begins with `range`. It ends where a slot leads, or where a literal is, and
+    /// behind it there may be zeros as padding.
+    fn slots(&self, range: Range<u32>, width: u8, inside: &Inside) -> Vec<u32> {
+        let literals = inside.literals.iter().map(|(_, literal)| literal.target as u32);
+        let literal = literals.filter(|&target| target > range.start && target < range.end).min();
+        let mut end = literal.unwrap_or(range.end);
+        let mut slots = Vec::new();
+        let mut at = range.start;
+        while at + u32::from(width) <= end {
+            let distance = slot_value(&self.data[at as usize..(at + u32::from(width)) as usize]);
+            at += u32::from(width);
+            slots.push(distance);
+            if distance > 0 {
+                end = end.min((range.start + 2 * distance).max(at));
+            }
+        }
+        while slots.last() == Some(&0) {
+            slots.pop();
+        }
+        slots
+    }
+}
+
+/// The number in a slot.
+pub(super) fn slot_value(slot: &[u8]) -> u32 {
+    slot.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte))
+}
+
+/// Places that the instructions of a span refer to.
+struct Inside {
+    /// Targets of direct branches.
+    targets: Vec<u32>,
+    literals: Vec<(u32, Literal)>,
+}
+
+impl Inside {
+    fn of(reader: &Reader<'_>, insns: &[PlacedInsn]) -> Inside {
+        let mut inside = Inside { targets: Vec::new(), literals: Vec::new() };
+        inside.add(reader, insns);
+        inside
+    }
+
+    fn add(&mut self, reader: &Reader<'_>, insns: &[PlacedInsn]) {
+        for placed in insns {
+            if let Some(target) = placed.target() {
+                self.targets.push(target);
+            }
+            let bytes = &reader.data[placed.offset as usize..placed.end() as usize];
+            if let Some(literal) = reader.isa.literal(bytes, placed.address) {
+                self.literals.push((placed.offset, literal));
+            }
+        }
+    }
+}
+
+/// The instruction that ends at an offset.
+fn ending_at(insns: &[PlacedInsn], end: u32) -> Option<&PlacedInsn> {
+    let after = insns.partition_point(|placed| placed.offset < end);
+    insns[..after].last().filter(|placed| placed.end() == end)
+}
+
+/// Whether control may run from an instruction into what lies behind it at an offset. A call there does not come back,
+/// because compilers put no data in its way.
+fn runs_into(insns: &[PlacedInsn], offset: u32) -> bool {
+    ending_at(insns, offset).is_some_and(|before| before.insn.flow == Flow::Next || before.is_conditional())
+}
+
+/// Whether other data ends at an offset.
+fn is_data_end(data: &[DataPart], offset: u32) -> bool {
+    data.iter().rev().any(|part| part.end == offset)
+}
+
+fn is_in_data(data: &[DataPart], literal: Literal) -> bool {
+    let target = literal.target as u32;
+    let after = data.partition_point(|part| part.start <= target);
+    data[..after].last().is_some_and(|part| {
+        target < part.end
+            && match &part.kind {
+                DataKind::Literals(starts) => target >= starts[0],
+                DataKind::Distances { .. } => target == part.start,
+            }
+    })
+}

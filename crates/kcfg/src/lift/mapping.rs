@@ -1,0 +1,94 @@
+//! Where the code sections of ARM objects hold which encoding, and where data, by their mapping symbols (IHI 0044, 5.5.5).
+
+use std::ops::Range;
+
+use kelf::{Machine, Object, SectionIndex};
+
+use super::names::SectionNames;
+use kisa::Encoding;
+
+/// What lies at a place of a code section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Instructions.
+    Code(Encoding),
+    /// Data, or instructions that were written as data.
+    Data,
+}
+
+/// What a mapping symbol says is behind it; `None` for every other symbol.
+pub(crate) fn content_behind(machine: Machine, name: &str) -> Option<Content> {
+    if machine != Machine::Arm {
+        return None;
+    }
+    let (kind, rest) = (name.get(..2)?, name.get(2..)?);
+    let content = match kind {
+        "$a" => Content::Code(Encoding::Main),
+        "$t" => Content::Code(Encoding::Thumb),
+        "$d" => Content::Data,
+        _ => return None,
+    };
+    (rest.is_empty() || rest.starts_with('.')).then_some(content)
+}
+
+/// The name of the symbol behind which there is such content.
+pub(crate) fn symbol_in_front(content: Content) -> &'static str {
+    match content {
+        Content::Code(Encoding::Main) => "$a",
+        Content::Code(Encoding::Thumb) => "$t",
+        Content::Data => "$d",
+    }
+}
+
+/// What a code section holds where.
+pub(super) struct Mapping {
+    /// Where something else begins, in ascending order; the first is 0.
+    starts: Vec<(u32, Content)>,
+}
+
+impl Mapping {
+    /// Reads it from the symbols of a section. Machines without mapping symbols have one encoding and no data in code.
+    pub fn of(object: &Object<'_>, names: &SectionNames<'_>, section: SectionIndex) -> Mapping {
+        let mut starts = vec![(0, Content::Code(Encoding::Main))];
+        let symbols = names.mapping_symbols(section);
+        let mut found: Vec<(u32, Content)> = symbols
+            .filter_map(|symbol| Some((symbol.value as u32, content_behind(object.machine, symbol.name)?)))
+            .collect();
+        found.sort_by_key(|&(offset, _)| offset);
+        for (offset, content) in found {
+            // GNU as (2.40) marks an instruction that is written as data at the beginning of a function by the symbol's
+            // address with the bit for Thumb code.
+            let code_ends = matches!(starts.last(), Some((_, Content::Code(Encoding::Thumb))));
+            let offset = if code_ends { offset & !1 } else { offset };
+            // Of several at one place, the last one is meant.
+            if starts.last().is_some_and(|&(last, _)| last == offset) {
+                starts.pop();
+            }
+            if starts.last().is_none_or(|&(_, last)| last != content) {
+                starts.push((offset, content));
+            }
+        }
+        Mapping { starts }
+    }
+
+    /// What lies in a range of offsets, piece by piece.
+    pub fn pieces(&self, range: Range<u32>) -> impl Iterator<Item = (Range<u32>, Content)> {
+        let first = self.starts.partition_point(|&(start, _)| start <= range.start).saturating_sub(1);
+        let end_of = move |i: usize| self.starts.get(i + 1).map_or(u32::MAX, |&(start, _)| start);
+        let pieces = self.starts[first..].iter().enumerate();
+        pieces.map_while(move |(i, &(start, content))| {
+            let piece = start.max(range.start)..end_of(first + i).min(range.end);
+            (piece.start < piece.end).then_some((piece, content))
+        })
+    }
+
+    /// The encoding of the code at an offset, or in front of the data there.
+    pub fn encoding(&self, offset: u32) -> Encoding {
+        let behind = self.starts.partition_point(|&(start, _)| start <= offset);
+        let codes = self.starts[..behind].iter().rev().filter_map(|&(_, content)| match content {
+            Content::Code(encoding) => Some(encoding),
+            Content::Data => None,
+        });
+        codes.into_iter().next().unwrap_or_default()
+    }
+}

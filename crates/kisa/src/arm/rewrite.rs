@@ -1,0 +1,229 @@
+//! What rewriting needs to know of ARM code.
+
+use kelf::RelocClass;
+
+use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
+use super::{Arm, branch, decode, encoding, literal};
+use crate::semantics::{Address, Effect, Reg, Value};
+use crate::{
+    AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Isa, Literal, RelocatedField,
+    Rewritable,
+};
+
+impl Rewritable for Arm {
+    fn branch_forms(&self, branch: Branch) -> &'static [BranchForm] {
+        branch::forms(branch)
+    }
+
+    fn encode_branch(&self, branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>) {
+        branch::encode(branch, form, displacement, out)
+    }
+
+    fn inverse(&self, branch: Branch) -> Option<Branch> {
+        branch::inverse(branch)
+    }
+
+    fn jump(&self, encoding: Encoding) -> Branch {
+        branch::jump(encoding)
+    }
+
+    fn branch_relocation(&self, branch: Branch) -> BranchRelocation {
+        branch::relocation(branch)
+    }
+
+    fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>) {
+        branch::nops(encoding, size, out)
+    }
+
+    fn padding_len(&self, bytes: &[u8], address: u64) -> Option<usize> {
+        branch::padding_len(encoding(address), bytes)
+    }
+
+    fn condition(&self, branch: Branch) -> Condition {
+        branch::condition(branch)
+    }
+
+    fn can_move(&self, bytes: &[u8], address: u64) -> bool {
+        self.literal(bytes, address).is_some()
+            || decode(bytes, address).is_some_and(|decoded| !uses_own_address(&decoded, address))
+    }
+
+    fn literal(&self, bytes: &[u8], address: u64) -> Option<Literal> {
+        if self.distance_table(bytes, address).is_some() {
+            return Some(Literal { target: behind(bytes, address), read: None });
+        }
+        literal::literal(bytes, encoding(address), address)
+    }
+
+    fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
+        let len = match encoding(address) {
+            Encoding::Thumb if *bytes.get(1)? < 0xe8 => 2,
+            _ => 4,
+        };
+        (len <= bytes.len()).then_some(len)
+    }
+
+    fn set_literal(&self, bytes: &mut [u8], address: u64, target: u64) -> bool {
+        if self.distance_table(bytes, address).is_some() {
+            return target == behind(bytes, address);
+        }
+        literal::set(bytes, encoding(address), address, target)
+    }
+
+    fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
+        match decode(bytes, address)?.op {
+            Op::Table { base: PC, width, .. } => Some(width),
+            _ => None,
+        }
+    }
+
+    fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool {
+        let Some(decoded) = decode(bytes, address) else { return false };
+        let right = match class {
+            RelocClass::Branch => matches!(decoded.op, Op::Branch { .. }),
+            RelocClass::Instruction => matches!(
+                decoded.op,
+                Op::MoveTop { .. } | Op::Data { data: Data::Move, right: Source::Number(_), .. }
+            ),
+            _ => false,
+        };
+        right && offset == 0 && width == decoded.len
+    }
+
+    fn string_registers(&self, _bytes: &[u8]) -> u64 {
+        0
+    }
+
+    fn relocated_effects(
+        &self,
+        bytes: &[u8],
+        address: u64,
+        fields: &[RelocatedField],
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(decoded) = decode(bytes, address) else { return };
+        let own = self.literal(bytes, address).is_some() || uses_own_address(&decoded, address);
+        let mut effects = Vec::new();
+        self.effects(bytes, address, &mut effects);
+        let links = matches!(decoded.op, Op::Branch { link: true, .. } | Op::BranchTo { link: true, .. });
+        if own || links || !fields.is_empty() || matches!(decoded.op, Op::Table { base: PC, .. }) {
+            effects.iter_mut().for_each(forget);
+        }
+        out.extend(effects);
+    }
+
+    fn only_computes(&self, bytes: &[u8], address: u64) -> bool {
+        decode(bytes, address).is_some_and(|decoded| match decoded.op {
+            Op::MoveTop { .. } | Op::Field { .. } => true,
+            Op::Data { dst, right, .. } => dst != Some(PC) && !matches!(right, Source::Unknown { .. }),
+            // Loads may be exclusive, and what does nothing may be a barrier.
+            _ => false,
+        })
+    }
+
+    fn only_stores(&self, bytes: &[u8], address: u64) -> bool {
+        decode(bytes, address).is_some_and(|decoded| {
+            matches!(decoded.op, Op::Store { to: Place { mode: Mode::Offset, .. }, .. })
+        })
+    }
+
+    fn reads_flags(&self, bytes: &[u8], address: u64) -> bool {
+        decode(bytes, address).is_none_or(|decoded| {
+            let reads = match decoded.op {
+                // What is not told apart may be a conditional selection, or read the flags (`mrs`).
+                Op::Other { .. } | Op::Foreign { .. } => true,
+                Op::Data { data: Data::WithCarry, .. }
+                | Op::Data { right: Source::Unknown { .. }, .. }
+                | Op::SystemCall { .. }
+                | Op::Trap => true,
+                _ => false,
+            };
+            reads || decoded.condition < ALWAYS
+        })
+    }
+
+    fn call_clobbered(&self) -> u64 {
+        // r0 to r3, ip and lr (IHI 0042, 6.1.1).
+        0b0101_0000_0000_1111
+    }
+
+    fn results(&self) -> [Reg; 2] {
+        // IHI 0042, 6.4.
+        [Reg(0), Reg(1)]
+    }
+
+    fn argument(&self, number: usize) -> Option<Reg> {
+        (number < 4).then_some(Reg(number as u8))
+    }
+
+    fn encode_store_one(&self, _out: &mut Vec<u8>) -> Option<AddressField> {
+        None
+    }
+
+    fn encode_overwrite(&self, _reg: Reg, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn encode_number(&self, _reg: Reg, _number: u64, _flags_may_change: bool, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn encode_overwrite_flags(&self, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn format(&self, bytes: &[u8], address: u64) -> String {
+        let len = decode(bytes, address).map_or(bytes.len(), |decoded| usize::from(decoded.len));
+        let word =
+            bytes[..len.min(bytes.len())].iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
+        format!(".inst {word:#x}")
+    }
+}
+
+/// Where an instruction ends.
+fn behind(bytes: &[u8], address: u64) -> u64 {
+    let len = decode(bytes, address).map_or(0, |decoded| decoded.len);
+    (address & 0xffff_fffe) + u64::from(len)
+}
+
+/// Whether an instruction computes with its own address, other than for [`Rewritable::literal`], to jump by the table
+/// behind it, or to branch.
+fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
+    let reads = |source: Source| match source {
+        Source::Reg(PC) | Source::Shifted { src: PC, .. } => true,
+        Source::Unknown { reads } => reads >> PC & 1 != 0,
+        _ => false,
+    };
+    let near = |place: Place| {
+        place.base == PC || matches!(place.offset, Offset::Reg { src: PC, .. } | Offset::Unknown { src: PC })
+    };
+    match decoded.op {
+        // To code in the other encoding.
+        Op::Branch { target, .. } => encoding(target.into()) != encoding(address),
+        Op::Data { data: Data::Move | Data::Not, right, .. } => reads(right),
+        Op::Data { left, right, .. } => reads(left) || reads(right),
+        Op::Load { from, .. } => near(from),
+        Op::Store { src, to, .. } => near(to) || src.contains(&Some(PC)),
+        Op::Multiple { loads: false, list, .. } => list >> PC & 1 != 0,
+        Op::StoreExclusive { to, .. } => near(to),
+        Op::Vector { place, .. } => near(place),
+        Op::BranchTo { src: PC, .. } => true,
+        // By a table elsewhere.
+        Op::Table { .. } => true,
+        _ => false,
+    }
+}
+
+/// Forgets the values that an effect computes.
+fn forget(effect: &mut Effect) {
+    *effect = match *effect {
+        Effect::Set { dst, .. }
+        | Effect::MaybeSet { dst, .. }
+        | Effect::SetSigned { dst, .. }
+        | Effect::Binary { dst, .. } => Effect::Clobber(dst),
+        Effect::Compare { .. } | Effect::CompareZero { .. } => Effect::ClobberFlags,
+        Effect::Store { .. } => Effect::ClobberRange(Address::default()),
+        Effect::Transfer(_) => Effect::Transfer(Value::Unknown),
+        other => other,
+    };
+}

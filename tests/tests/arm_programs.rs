@@ -1,0 +1,134 @@
+/*!
+32-bit ARM programs, in Thumb code and in ARM code: those small ones of `fixtures/programs/features/` that are not about
+x86 instructions, and random ones. Each has to do the same after `--passes none` and `--passes reach`, and `none` keeps
+the size of its code.
+*/
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kshrink_tests::{Chain, Outcome, Run, elf, fixture, parallel, recipe};
+
+const GCC: &str = "arm-linux-gnueabihf-gcc";
+const ENCODINGS: [&str; 2] = ["-mthumb", "-marm"];
+const LEVELS: [&str; 2] = ["-Os", "-O2"];
+
+/// Programs with x86 instructions in their sources, or that the C library for ARM does not link.
+const NOT_FOR_ARM: &[&str] = &[
+    "assembler_distance",
+    "call_at_end",
+    "call_pop",
+    "comdat",
+    "distance_beside_entry",
+    "distance_from_entry",
+    "inline_retpolines",
+    "list_entry_of_large_head",
+    "patchable_entries",
+    "resumed_trap",
+    "return_to_computed_place",
+    "tagged_short_function",
+    "zeros_in_text",
+];
+
+/// Seeds of random programs that end within a second.
+const SEEDS: std::ops::Range<u64> = 3..13;
+const RUN_LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn features_survive() {
+    recipe("install.sh", &["cross"]);
+    let dir = fixture("programs/features");
+    let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut programs: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    programs.retain(|program| !NOT_FOR_ARM.iter().any(|name| program.ends_with(name)));
+    programs.sort_unstable();
+    assert!(programs.len() > 20, "{} programs", programs.len());
+    survive(&programs.iter().map(|program| sources(program)).collect::<Vec<_>>());
+}
+
+#[test]
+fn random_programs_survive() {
+    recipe("install.sh", &["cross", "programs"]);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let programs: Vec<Vec<PathBuf>> = SEEDS
+        .map(|seed| {
+            let source = dir.path().join(format!("{seed}.c"));
+            let run = Run::new("csmith").args(["--seed", &seed.to_string(), "--max-funcs", "6", "-o"]);
+            run.arg(&source).succeed();
+            vec![source]
+        })
+        .collect();
+    survive(&programs);
+}
+
+/// The C files in a directory.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let files = entries.map(|entry| entry.expect("an entry").path());
+    let mut sources: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "c")).collect();
+    sources.sort_unstable();
+    sources
+}
+
+fn survive(programs: &[Vec<PathBuf>]) {
+    let ways: Vec<(&[PathBuf], &str, &str)> = programs
+        .iter()
+        .flat_map(|program| ENCODINGS.into_iter().map(move |encoding| (program.as_slice(), encoding)))
+        .flat_map(|(program, encoding)| LEVELS.map(|level| (program, encoding, level)))
+        .collect();
+    let failures: Vec<String> = parallel(ways.len(), |i| {
+        let (program, encoding, level) = ways[i];
+        let name = program[0].parent()?.file_name()?.to_string_lossy().into_owned();
+        let what = format!("arm {name} {} {encoding} {level}", program[0].file_stem()?.to_string_lossy());
+        let mut chain = Chain::new(&what);
+        let why = check(&mut chain, program, encoding, level).err()?;
+        Some(chain.failed(&what, &why))
+    })
+    .into_iter()
+    .flatten()
+    .collect();
+    assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), ways.len(), failures.join("\n\n"));
+}
+
+fn check(chain: &mut Chain, program: &[PathBuf], encoding: &str, level: &str) -> Result<(), String> {
+    let mut objects = Vec::new();
+    for (i, source) in program.iter().enumerate() {
+        let object = format!("{i}.o");
+        let run =
+            Run::new(GCC).args(["-w", "-fcommon", "-fno-pie", "-I/usr/include/csmith", encoding, level]);
+        chain.step(run.arg("-c").arg(source).args(["-o", &object]))?;
+        objects.push(object);
+    }
+    let link = |chain: &mut Chain, output: &str, objects: &[&str]| {
+        let run = Run::new(GCC).args(["-static", "-no-pie", encoding, "-o", output, "-Wl,--start-group"]);
+        chain.step(run.args(objects).arg("-Wl,--end-group"))
+    };
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    link(chain, "original", &objects)?;
+    let run = |chain: &mut Chain, program: &str| -> Outcome {
+        chain.attempt(Run::new("qemu-arm").arg(format!("./{program}")).limit(RUN_LIMIT))
+    };
+    let original = run(chain, "original");
+    if original.stdout.is_empty() || original.status.is_none_or(|status| status > 128) {
+        return Err(format!("the original does nothing: {original}"));
+    }
+    for passes in ["none", "reach"] {
+        let object = format!("{passes}.o");
+        let rewrite = Run::kshrink("kshrink-spec").arg("--objects").args(&objects).args(["--entry", "main"]);
+        chain.step(rewrite.args(["--passes", passes, "--verify", "--emit-object", &object]))?;
+        link(chain, passes, &[&object])?;
+        let outcome = run(chain, passes);
+        if !outcome.equals(&original) {
+            let difference = original.difference(&outcome);
+            return Err(format!("--passes {passes} changed what it does: {difference}\n  after: {outcome}"));
+        }
+    }
+    let code = |name: &str| elf::code_bytes(&chain.dir().join(name));
+    let before: u64 = objects.iter().map(|object| code(object)).sum();
+    if code("none.o") != before {
+        return Err(format!("--passes none: {} bytes of code, {before} before", code("none.o")));
+    }
+    Ok(())
+}
