@@ -75,8 +75,8 @@ impl Program for Test {
         let mut bytes = self.blocks[block.get()].code;
         while !bytes.is_empty() {
             let mut effects = Vec::new();
-            I386.relocated_effects(bytes, &[], &mut effects);
-            let flags = if I386.reads_flags(bytes) { FLAGS } else { 0 };
+            I386.relocated_effects(bytes, 0, &[], &mut effects);
+            let flags = if I386.reads_flags(bytes, 0) { FLAGS } else { 0 };
             let unseen = I386.memory_operand(bytes, 0).is_some_and(|operand| operand.width > 0)
                 && !effects.iter().any(|effect: &Effect| {
                     effect.memory_read().next().is_some() || effect.memory_written().is_some()

@@ -31,7 +31,7 @@ impl Machine {
 
     fn run_one(&mut self, bytes: &[u8], fields: &[RelocatedField]) -> &mut Machine {
         let mut effects = Vec::new();
-        I386.relocated_effects(bytes, fields, &mut effects);
+        I386.relocated_effects(bytes, 0, fields, &mut effects);
         self.number += 1;
         self.state.apply(&mut self.names, Site { block: 0, number: self.number }, &effects);
         self
@@ -182,7 +182,7 @@ fn what_is_made_anew_is_another_unknown() {
     let mut machine = Machine::new(false);
     let at = Site { block: 1, number: 0 };
     let mut effects = Vec::new();
-    I386.relocated_effects(b"\x8b\x06", &[], &mut effects); // mov (%esi),%eax
+    I386.relocated_effects(b"\x8b\x06", 0, &[], &mut effects); // mov (%esi),%eax
     machine.state.apply(&mut machine.names, at, &effects);
     // mov %eax,%ecx; cmp $3,%eax; then memory changes, and the load runs once more.
     machine.run(b"\x89\xc1\x83\xf8\x03").assume(Condition::Below).run(b"\x89\x0b");
