@@ -224,7 +224,7 @@ impl Pass {
                 "freeze",
                 "puts code and data that the plan has under `frozen` into sections of their own",
                 false,
-                Runs::IfNamed,
+                Runs::WithPlan(|plan| plan.frozen.is_some()),
             ),
             Pass::Layout => facts(
                 "layout",
