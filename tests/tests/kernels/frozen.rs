@@ -1,6 +1,7 @@
 //! Kernels of which parts are frozen: what runs thaws, and the memory that it saves is there.
 
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run};
+use serde_json::json;
 
 use super::busybox_plan;
 
@@ -49,11 +50,10 @@ fn all_that_may_freeze_thaws() {
     });
 }
 
-/// A kernel of which one function is frozen.
-fn one_function(test: &mut KernelTest<'_>, kernel: &Kernel, name: &str) -> RewrittenKernel {
-    let plan = format!(
-        r#"{{"schema": "kshrink/1", "frozen": {{"mechanism": "page", "code": [{{"name": "{name}"}}], "data": []}}}}"#
-    );
+/// A kernel of which one function is frozen, given its name and file.
+fn one_function(test: &mut KernelTest<'_>, kernel: &Kernel, name: &str, file: &str) -> RewrittenKernel {
+    let frozen = json!({"mechanism": "page", "code": [{"name": name, "file": file}], "data": []});
+    let plan = json!({"schema": "kshrink/1", "frozen": frozen}).to_string();
     test.rewritten(kernel, "one", &plan, &["--passes", "reach,freeze"])
 }
 
@@ -62,7 +62,7 @@ fn cold_code_can_be_refused() {
     KernelTest::check("cold_code_can_be_refused", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.frozen();
-        let frozen = one_function(test, &kernel, "version_proc_show");
+        let frozen = one_function(test, &kernel, "version_proc_show", "version.c");
         test.passes(&scenario, &frozen.kernel, &[]);
         assert_eq!(number(&test.console(&frozen.kernel), "kshrink", "thawed"), 0);
         // The task is killed and the kernel says so, for which boot.sh blames it; all else goes on.
