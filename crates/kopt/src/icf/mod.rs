@@ -41,6 +41,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let ran = Ran::of(graph, plan);
     let mut gone: Vec<NodeId> = Vec::new();
     let mut folds: Vec<Fold<'_>> = Vec::new();
+    let mut left_alone = 0;
     for class in &classes {
         let class: Vec<&Candidate> = class.iter().map(|&member| &candidates[member]).collect();
         let stays = *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
@@ -49,13 +50,16 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
             if jumps
                 && (folded.size(graph) <= shortest || folded.blocks.iter().any(|&block| ran.may_have(block)))
             {
-                report.count("identical functions left alone, as their addresses are taken", 1);
+                left_alone += 1;
                 continue;
             }
             gone.extend(folded.blocks.iter().skip(usize::from(jumps)));
             gone.extend(folded.blocks.iter().flat_map(|&block| entries(&edges, block)));
             folds.push(Fold { folded, stays, jumps });
         }
+    }
+    if left_alone > 0 {
+        report.keep(format!("{left_alone} identical functions"), "their addresses are taken");
     }
     let aligns: Vec<(NodeId, u32)> = folds
         .iter()
