@@ -45,7 +45,7 @@ check: lint
 	cargo test $(CHECKED_PACKAGES:%=--package %) $(CHECKED:%=--test %)
 
 test: lint build
-	fixtures/install.sh kernel boot browser programs cross scan
+	fixtures/install.sh kernel boot browser programs cross scan arm
 	cargo test --release --workspace
 
 fresh:

@@ -286,7 +286,8 @@ fn check_forced(wishes: &Wishes<'_>, params: &Params) -> Result<(), Failure> {
             let parameter = fixed.parameter.as_ref().map(|word| &word.name);
             fixed.variable == **name || local.as_ref() == Some(name) || parameter == Some(name)
         };
-        params.fixed.iter().any(own) || params.kept.iter().any(|kept| kept.name == **name)
+        let is_named = |one: &NamedParameter| one.parameters.iter().any(|parameter| parameter.name == **name);
+        params.fixed.iter().any(own) || params.named.iter().any(is_named)
     };
     match wishes.force.iter().find(|name| !is_used(name)) {
         None => Ok(()),

@@ -495,7 +495,9 @@ impl Model<'_> {
     fn forget_registers(&mut self) {
         let mut factory = InstructionInfoFactory::new();
         for used in factory.info(self.instruction).used_registers() {
-            if let (Some(reg), true) = (general(used.register()), writes(used.access())) {
+            // `syscall` is said to write r11, in 32-bit code too.
+            let exists = |reg: &Reg| self.bits == 64 || reg.0 < REGISTERS_32;
+            if let (Some(reg), true) = (general(used.register()).filter(exists), writes(used.access())) {
                 self.out.push(Effect::Clobber(reg));
             }
         }
@@ -547,6 +549,9 @@ fn is_whole(field: &RelocatedField) -> bool {
 fn writes(access: OpAccess) -> bool {
     matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
+
+/// How many general registers there are in 32-bit code.
+pub(super) const REGISTERS_32: u8 = 8;
 
 /// The general register that this is (a part of), by its encoding number.
 pub(super) fn general(register: Register) -> Option<Reg> {
