@@ -156,6 +156,7 @@ impl Model<'_> {
             Cmp => self.compare(),
             Test => self.test(),
             Int if self.instruction.immediate8() == 0x80 => self.system_call(&[]),
+            Syscall if self.bits == 32 => self.system_call(&[ECX]),
             Syscall => self.system_call(&[ECX, R11]),
             Sysenter => self.system_call(&[ECX, EDX]),
             _ if self.instruction.is_jcc_short_or_near() => {
