@@ -33,6 +33,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use kcfg::graph::Graph;
+use kelf::Machine;
 use kplan::Plan;
 
 pub use assumptions::Assumption;
@@ -150,7 +151,12 @@ impl Pass {
         self.facts().removes
     }
 
-    /// Whether it runs if nobody says which passes to run.
+    /// Whether it knows code of a machine.
+    pub fn knows(self, machine: Machine) -> bool {
+        machine == Machine::I386 || matches!(self, Pass::Syscalls | Pass::Reach)
+    }
+
+    /// Whether it runs if nobody says which passes to run, and it knows the machine.
     pub fn runs_by_default(self, plan: &Plan) -> bool {
         match self.facts().runs {
             Runs::Always => true,

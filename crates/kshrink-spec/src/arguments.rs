@@ -151,7 +151,12 @@ impl Arguments {
         }
     }
 
-    /// The passes to run.
+    /// Whether the user says which passes to run.
+    pub fn names_passes(&self) -> bool {
+        self.passes.is_some()
+    }
+
+    /// The passes to run. Those that are not named by the user may not know the machine.
     ///
     /// # Errors
     /// Bad input if modules are named that no pass asks for.

@@ -37,7 +37,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plan_path = named_or_piped(arguments.plan.as_deref());
     // An empty pipe, which a command that failed leaves, is bad input.
     let mut plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
-    let selected = arguments.passes(&plan)?;
+    let mut selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
         Some(vmlinux) => RewriteInput::kernel(vmlinux, &plan, &selected)?,
@@ -55,7 +55,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         _ => None,
     };
     let program = input.link()?;
-    rewrite::check_passes(program.machine, &selected)?;
+    if arguments.names_passes() {
+        rewrite::check_passes(program.machine, &selected)?;
+    } else {
+        selected.retain(|pass| pass.knows(program.machine));
+    }
     if let Some(modules) = modules {
         plan.exports = Some(modules.exports(&program)?);
     }

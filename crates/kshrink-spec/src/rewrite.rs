@@ -48,11 +48,12 @@ impl RewriteInput {
             )));
         }
         let mut files = InputFiles::of_kernel(&build).map_err(of_elf)?;
-        if let Some(params) = plan.params.as_ref().filter(|_| passes.contains(&Pass::Params)) {
+        let runs = |pass: Pass| passes.contains(&pass) && pass.knows(build.machine);
+        if let Some(params) = plan.params.as_ref().filter(|_| runs(Pass::Params)) {
             files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
         }
         let mut frozen_limit = None;
-        if passes.contains(&Pass::Freeze) {
+        if runs(Pass::Freeze) {
             freeze::supported::check(&build)?;
             let runtime = Runtime::compile(&build)?;
             frozen_limit = Some(runtime.limit);
@@ -110,8 +111,7 @@ fn check_machine(machine: Machine, name: &str) -> Result<(), Failure> {
 
 /// Checks that passes know code of a machine.
 pub fn check_passes(machine: Machine, passes: &[Pass]) -> Result<(), Failure> {
-    let known = |pass: &Pass| machine == Machine::I386 || matches!(pass, Pass::Syscalls | Pass::Reach);
-    match passes.iter().find(|pass| !known(pass)) {
+    match passes.iter().find(|pass| !pass.knows(machine)) {
         None => Ok(()),
         Some(pass) => Err(Failure::bad_input(format!(
             "pass {pass} does not know code for {machine} yet; choose among none, syscalls and reach with --passes"
