@@ -127,7 +127,9 @@ fn check(chain: &mut Chain, program: &[PathBuf], encoding: &str, level: &str) ->
     }
     let code = |name: &str| elf::code_bytes(&chain.dir().join(name));
     let before: u64 = objects.iter().map(|object| code(object)).sum();
-    if code("none.o") != before {
+    // What aligns the end of a section to four bytes is not emitted again: `.text` and `.text.startup` of each object.
+    let padding = 2 * 2 * objects.len() as u64;
+    if !(before - padding..=before).contains(&code("none.o")) {
         return Err(format!("--passes none: {} bytes of code, {before} before", code("none.o")));
     }
     Ok(())
