@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kisa::Reg;
+use kisa::{Effect, Reg, Value};
 
 use crate::facts::{Entry, Facts, Recorder};
 use crate::program::{Callee, FunctionCfg, Instruction, Program, Then, Way};
@@ -84,6 +84,10 @@ impl<'p, P: Program> Walk<'p, P> {
             see(&instruction, state, names);
             // The first numbers are those of joins.
             number += 1;
+            // It may be the address of the frame that the instruction stores.
+            let hidden =
+                instruction.effects.iter().fold(0, |set, effect| set | hidden(effect, instruction.reads));
+            state.expose(hidden, names);
             state.apply(names, Site { block: block.0, number }, instruction.effects);
         });
     }
@@ -142,5 +146,19 @@ impl<'p, P: Program> Walk<'p, P> {
             }
         }
         Some(state)
+    }
+}
+
+/// The registers, of those that an instruction reads, of which an effect of it does not say what becomes of their values, as a
+/// set of bits by [`Reg`].
+fn hidden(effect: &Effect, reads: u64) -> u64 {
+    match effect {
+        Effect::Clobber(_) | Effect::ClobberMemory => reads,
+        // What is in the address alone is not stored: that of the return address, for a call.
+        Effect::Store { to, value: Value::Unknown, .. } => {
+            let parts = [to.base, to.index.map(|(index, _)| index)];
+            reads & !parts.into_iter().flatten().fold(0, |set, reg| set | 1 << reg.0)
+        }
+        _ => 0,
     }
 }

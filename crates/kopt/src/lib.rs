@@ -194,7 +194,7 @@ impl Pass {
                 "fold",
                 "decides branches on constants of the whole program, and removes instructions whose results nobody needs",
                 true,
-                Runs::Always,
+                Runs::IfNamed,
             ),
             Pass::Icf => facts(
                 "icf",

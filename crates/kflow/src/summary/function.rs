@@ -13,7 +13,7 @@ use crate::{BlockIndex, Cfg};
 /// What a function does and returns, as far as is known of those that it calls.
 pub(super) fn summarise(program: &impl Program, summaries: &Summaries, function: FunctionIndex) -> Found {
     let cfg = FunctionCfg::of(program, function);
-    let lost = Found { summary: summaries.lost(), results: Some(Results::default()), facts: None };
+    let lost = Found { summary: summaries.conventional(), results: Some(Results::default()), facts: None };
     if !summaries.can_follow(program, function, &cfg) {
         return lost;
     }

@@ -145,7 +145,7 @@ impl Summaries {
         while let Some((_, function)) = pending.pop_first() {
             let known = summaries.functions[function.get()];
             let is_known = summaries.results[function.get()] == Some(Results::default());
-            if known == summaries.lost() && is_known {
+            if known == summaries.conventional() && is_known {
                 // They may not be true any more, and nothing else can change.
                 summaries.facts[function.get()] = None;
                 continue;
@@ -174,13 +174,8 @@ impl Summaries {
         }
     }
 
-    /// That of a function that cannot be followed. The registers that it gives back, it uses for nothing else.
-    fn lost(&self) -> Summary {
-        let by = |convention: Convention| Summary::by(convention, convention.changed | self.always_live);
-        self.machine.convention.map_or(Summary::UNKNOWN, by)
-    }
-
-    /// That of a function that is called by its address. Such calls are also made by `asm`, with arguments in any registers.
+    /// That of a function that is called by its address, or cannot be followed. `asm` also makes such calls, and such functions,
+    /// with arguments in any registers.
     fn conventional(&self) -> Summary {
         let by = |convention| Summary::by(convention, EVERYTHING & !FLAGS);
         self.machine.convention.map_or(Summary::UNKNOWN, by)
@@ -198,7 +193,7 @@ impl Summaries {
     /// Whether it is known what a function does, by its code.
     pub fn is_known(&self, function: FunctionIndex) -> bool {
         let summary = self.functions[function.get()];
-        summary != Summary::UNKNOWN && summary != self.lost()
+        summary != Summary::UNKNOWN && summary != self.conventional()
     }
 
     /// Whether a function may come back to its caller.

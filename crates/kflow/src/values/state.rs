@@ -70,6 +70,14 @@ impl State {
         value.is_any() || value.terms().iter().any(may)
     }
 
+    /// Something may give away what the registers of a set (bits by [`Reg`]) hold: if that is an address in the frame, others
+    /// may change what lies there from now on.
+    pub fn expose(&mut self, registers: u64, names: &Names) {
+        let read = self.registers.iter().enumerate().filter(|&(number, _)| registers >> number & 1 != 0);
+        let mut terms = read.flat_map(|(_, value)| value.terms());
+        self.memory.is_exposed |= terms.any(|term| names.is_frame(term.name));
+    }
+
     /// Applies the effects of an instruction.
     pub fn apply(&mut self, names: &mut Names, at: Site, effects: &[Effect]) {
         // Nothing may still have a name under which the instruction is about to make something else.

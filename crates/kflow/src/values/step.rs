@@ -348,7 +348,11 @@ impl Transfer for Step<'_> {
                     self.state.memory.write_anywhere(self.names);
                 }
             }
-            None => self.state.memory.write_anywhere(self.names),
+            // In the frame, too.
+            None => {
+                self.state.memory.is_exposed = true;
+                self.state.memory.write_anywhere(self.names);
+            }
         }
     }
 

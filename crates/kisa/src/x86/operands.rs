@@ -59,12 +59,24 @@ pub(super) fn reads_flags(bits: u32, bytes: &[u8]) -> bool {
     instruction.rflags_read() & ASKED_FOR != 0
 }
 
-/// Whether it goes to a handler, to a hypervisor or to another program, which may read any register.
+/// Whether it goes to a handler, to a hypervisor, to a device behind which there may be one (`in` and `out` of VMware, and of
+/// system management), or to another program, which may read any register.
 fn goes_elsewhere(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
         instruction.mnemonic(),
-        Int | Syscall
+        Int | Int1
+            | Int3
+            | Into
+            | In
+            | Insb
+            | Insd
+            | Insw
+            | Out
+            | Outsb
+            | Outsd
+            | Outsw
+            | Syscall
             | Sysenter
             | Sysexit
             | Sysexitq
