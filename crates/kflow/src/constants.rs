@@ -5,7 +5,7 @@ use kisa::{Symbol, low_bytes};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::values::{Names, Term, Value};
+use crate::values::{Element, Names, Term, TermSet};
 
 /// How many constants a value is one of, as far as other functions are told.
 const MAX_CONSTANTS: usize = 8;
@@ -38,9 +38,9 @@ impl ConstantSet {
     }
 
     /// What of a value is known to every function.
-    pub fn of_value(value: &Value, names: &Names) -> ConstantSet {
+    pub fn of_value(value: &TermSet, names: &Names) -> ConstantSet {
         let constants: Option<SmallVec<[Constant; 1]>> =
-            value.terms().iter().map(|&term| names.as_constant(term)).collect();
+            value.elements().iter().map(|&term| names.as_constant(term)).collect();
         constants.map_or(ConstantSet::any(), ConstantSet::of)
     }
 
@@ -64,12 +64,12 @@ impl ConstantSet {
     }
 
     /// The same as a value of a function.
-    pub fn value(&self, names: &mut Names) -> Value {
+    pub fn value(&self, names: &mut Names) -> TermSet {
         let terms = self.0.iter().map(|constant| match constant.symbol {
             Some(symbol) => names.symbol(symbol, constant.number as i64),
             None => Term::number(constant.number),
         });
-        Value::of(terms.collect())
+        TermSet::of_few(terms.collect())
     }
 }
 

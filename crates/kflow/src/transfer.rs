@@ -3,33 +3,27 @@
 //! [`apply`] is the one place where effects are told apart for evaluation, so that a new one has to be given a meaning
 //! in every analysis before anything compiles.
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
-/// A state that effects are applied to. What an analysis knows of a number is its [`Transfer::Value`].
+/// A state that effects are applied to. What an analysis knows of a number is its [`Transfer::Known`].
 pub trait Transfer {
     /// What is known of a number.
-    type Value;
+    type Known;
 
     /// What an operand is.
-    fn operand(&mut self, operand: Operand) -> Self::Value;
+    fn operand(&mut self, operand: Value) -> Self::Known;
 
     /// The low `from` bytes of a value, sign-extended to `width` bytes.
-    fn sign_extended(&mut self, value: Self::Value, from: u8, width: u8) -> Self::Value;
-
-    /// What an operation of `width` bytes makes of two values. `dst` is the register that the result is for.
-    fn computed(
-        &mut self,
-        op: BinaryOp,
-        dst: Reg,
-        operands: (Self::Value, Self::Value),
-        width: u8,
-    ) -> Self::Value;
+    fn sign_extended(&mut self, value: Self::Known, from: u8, width: u8) -> Self::Known;
 
     /// The low `width` bytes of a register become this.
-    fn write(&mut self, dst: Reg, value: Self::Value, width: u8);
+    fn write(&mut self, dst: Reg, value: Self::Known, width: u8);
 
     /// They become this, or stay as they are.
-    fn write_maybe(&mut self, dst: Reg, value: Self::Value, width: u8);
+    fn write_maybe(&mut self, dst: Reg, value: Self::Known, width: u8);
+
+    /// The low `width` bytes of a register become the result of an operation.
+    fn binary(&mut self, op: BinaryOp, dst: Reg, operands: (Value, Value), width: u8);
 
     /// A register becomes something else.
     fn clobber(&mut self, reg: Reg);
@@ -38,14 +32,14 @@ pub trait Transfer {
     fn swap(&mut self, a: Reg, b: Reg);
 
     /// The low `width` bytes of a value go to memory.
-    fn store(&mut self, to: &Address, value: Self::Value, width: u8);
+    fn store(&mut self, to: &Address, value: Self::Known, width: u8);
 
     /// Memory changes: an unknown number of bytes from an address on, or somewhere.
     fn clobber_memory(&mut self, from: Option<&Address>);
 
     /// The flags become those of a comparison. If it is one for `equality`, they tell no more than whether the two are
     /// equal.
-    fn compare(&mut self, left: Operand, right: Operand, width: u8, equality: bool);
+    fn compare(&mut self, left: Value, right: Value, width: u8, equality: bool);
 
     /// The flags become something else.
     fn clobber_flags(&mut self);
@@ -54,29 +48,21 @@ pub trait Transfer {
     fn system_call(&mut self, compat: bool, number: Option<u32>);
 
     /// The instruction is a computed branch to this.
-    fn transfer(&mut self, target: Operand);
+    fn transfer(&mut self, target: Value);
 
     /// The instruction is a branch that is taken if this holds of the last comparison.
     fn branch(&mut self, condition: Condition);
 
     /// The instruction is a branch that is taken if this holds of two operands.
-    fn branch_compared(&mut self, left: Operand, right: Operand, width: u8, condition: Condition);
+    fn branch_compared(&mut self, left: Value, right: Value, width: u8, condition: Condition);
 
     /// All that follows in the instruction happens only if this holds of the last comparison.
     fn only_if(&mut self, condition: Condition);
 
     /// A register becomes an operand. For who has to look at the operand itself.
-    fn set(&mut self, dst: Reg, operand: Operand, width: u8) {
+    fn set(&mut self, dst: Reg, operand: Value, width: u8) {
         let value = self.operand(operand);
         self.write(dst, value, width);
-    }
-
-    /// A register becomes the result of an operation. For who has to look at the operands themselves.
-    fn binary(&mut self, op: BinaryOp, dst: Reg, operands: (Operand, Operand), width: u8) {
-        let left = self.operand(operands.0);
-        let right = self.operand(operands.1);
-        let result = self.computed(op, dst, (left, right), width);
-        self.write(dst, result, width);
     }
 }
 
@@ -99,7 +85,7 @@ pub fn apply<T: Transfer + ?Sized>(state: &mut T, effect: &Effect) {
             state.store(&to, value, width);
         }
         Effect::Compare { left, right, width } => state.compare(left, right, width, false),
-        Effect::CompareZero { value, width } => state.compare(value, Operand::Const(0), width, true),
+        Effect::CompareZero { value, width } => state.compare(value, Value::Const(0), width, true),
         Effect::ClobberFlags => state.clobber_flags(),
         Effect::Clobber(reg) => state.clobber(reg),
         Effect::ClobberMemory => state.clobber_memory(None),

@@ -11,6 +11,7 @@
 //! own memory values that anybody could use, even if they are known: another build has others, and a register
 //! that a call of this kind has no use for may hold one by chance.
 
+use kflow::values::Element;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -189,7 +190,7 @@ impl SiteSearch<'_, '_, '_> {
         let atoms = match &way.words[word] {
             ValueSet::Any if self.lenient => return Ok(()),
             ValueSet::Any => return Err(Reason::Computed(way.at).into()),
-            value => value.atoms().to_vec(),
+            value => value.elements().to_vec(),
         };
         for atom in atoms {
             let mut way = way.clone();
@@ -275,7 +276,7 @@ impl SiteSearch<'_, '_, '_> {
     /// What a value is to a caller, `state` being the caller's when the function begins.
     fn in_caller(&mut self, way: &CallPath, value: &ValueSet, state: &State, at: Addr) -> ValueSet {
         let parts: Vec<ValueSet> = value
-            .atoms()
+            .elements()
             .iter()
             .map(|&atom| match self.resolver.range(&way.state, atom) {
                 Some(numbers) => ValueSet::of(numbers.map(Atom::number).collect()),

@@ -5,6 +5,7 @@
 //! into the terms of its callers, and so on, until only numbers are left. A function whose address is taken
 //! has callers that are not known, and its arguments can be anything.
 
+use kflow::values::Element;
 use std::collections::BTreeSet;
 
 use kisa::{Value, low_mask, sign_extend};
@@ -195,7 +196,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             return self.if_known(Err(Reason::Computed(at)));
         }
         let mut all = BTreeSet::new();
-        for &atom in value.atoms() {
+        for &atom in value.elements() {
             match self.range(state, atom) {
                 Some(numbers) => all.extend(numbers),
                 None => {
@@ -303,7 +304,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             return None;
         }
         let value = self.translate(atom, &state, self.flows.code.exit(call).at);
-        value.is_numbers().then(|| value.atoms().iter().map(|atom| atom.offset).collect())
+        value.is_numbers().then(|| value.elements().iter().map(|atom| atom.offset).collect())
     }
 
     /// Whether an origin is what a register held, or a part of that.
@@ -360,7 +361,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 return Err(Reason::Computed(place));
             }
             // A null pointer is not read through.
-            for &pointer in value.atoms().iter().filter(|p| **p != Atom::number(0)) {
+            for &pointer in value.elements().iter().filter(|p| **p != Atom::number(0)) {
                 let at = self.flows.domain.plus(pointer, offset);
                 all.extend(self.of_memory(function, at, width, by)?);
             }
@@ -485,7 +486,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             Origin::Register(reg) => state.register(reg).clone(),
             Origin::Memory { at, width, when } => {
                 let addresses = self.translate(at, state, here);
-                let loaded = addresses.atoms().iter();
+                let loaded = addresses.elements().iter();
                 let loaded = loaded.map(|&address| self.load(address, width, when, state, here));
                 loaded.reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
             }

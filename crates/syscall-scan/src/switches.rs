@@ -140,7 +140,7 @@ pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Target
 /// given it, has read it from memory, or got it from a callee. What is the sum of something and of a distance, as
 /// tables of jumps have it, leads to a place in the function.
 fn may_be_function(flows: &mut Flows, flow: &FunctionStates, target: &ValueSet) -> bool {
-    target.atoms().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
+    target.elements().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
         Origin::Made { at, .. } => !adds_distance(flows, flow, at),
         Origin::Element { table, stride, width, signed: false, .. } if atom.offset == 0 => {
             let image = flows.code.image;
@@ -187,7 +187,7 @@ fn adds_distance(flows: &mut Flows, flow: &FunctionStates, at: Addr) -> bool {
         }
         _ => false,
     };
-    parts.iter().any(|&part| state.register(part).atoms().iter().any(|atom| is_distance(atom.origin)))
+    parts.iter().any(|&part| state.register(part).elements().iter().any(|atom| is_distance(atom.origin)))
 }
 
 /// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and
@@ -196,7 +196,7 @@ fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) ->
     let image = flows.code.image;
     let mut targets = Vec::new();
     let mut exact = true;
-    for atom in target.atoms() {
+    for atom in target.elements() {
         match flows.domain.origins.get(atom.origin) {
             Origin::Number if image.is_code(Addr(atom.offset)) => targets.push(Addr(atom.offset)),
             Origin::Number => {}

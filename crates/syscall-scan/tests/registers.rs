@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Machine, busybox};
+use kflow::values::Element;
 use syscall_scan::flow::Flows;
 use syscall_scan::image::{Addr, Image, Object, Process};
 use syscall_scan::reach::reach;
@@ -24,7 +25,7 @@ fn numbers_agree_with_the_flow_of_values() {
                 for (register, number) in flows.numbers_at(entry, block.start) {
                     let value = state.register(register);
                     let place = format!("{machine:?} {}: {register:?} {number:#x} {value:?}", block.start);
-                    let is_among = value.atoms().iter().any(|atom| atom.as_number() == Some(number));
+                    let is_among = value.elements().iter().any(|atom| atom.as_number() == Some(number));
                     assert!(is_among || !value.is_numbers(), "{place}");
                     numbers += 1;
                     confirmed += usize::from(value.as_number() == Some(number));

@@ -1,6 +1,6 @@
 //! One function being summarised.
 
-use kisa::{Effect, Value as Operand};
+use kisa::{Effect, Value};
 
 use super::touched::Touched;
 use super::{Machine, Results, Summaries, Summary};
@@ -157,7 +157,7 @@ fn used(instruction: &Instruction, state: &mut State, names: &mut Names, word: u
     for effect in instruction.effects {
         match *effect {
             // The one operand of the instruction that is this register, and nothing else reads it.
-            Effect::Store { to, value: Operand::Reg { reg, width }, .. } if width == word => {
+            Effect::Store { to, value: Value::Reg { reg, width }, .. } if width == word => {
                 let elsewhere = instruction.effects.iter().filter(|other| *other != effect);
                 let others =
                     elsewhere.flat_map(Effect::operands).fold(0, |set, value| set | value.registers());
@@ -168,7 +168,7 @@ fn used(instruction: &Instruction, state: &mut State, names: &mut Names, word: u
             _ => {}
         }
         for operand in effect.operands() {
-            let Operand::Load { from, width } = operand else { continue };
+            let Value::Load { from, width } = operand else { continue };
             let loaded = state.entries_at(&from, width, names);
             let restored = match *effect {
                 Effect::Set { dst, width, .. } if width == word => bit(dst),

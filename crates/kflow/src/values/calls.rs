@@ -1,11 +1,11 @@
 //! What states say of a function and its caller: what registers held on entry, and where the frame is.
 
-use kisa::{Address, Effect, Memory as Written, Reg, Value as Operand};
+use kisa::{Address, Effect, Memory as Written, Reg, Value};
 use smallvec::smallvec;
 
 use super::memory::Place;
 use super::step::Step;
-use super::{Name, NameId, Names, Site, State, Term, Value};
+use super::{Name, NameId, Names, Site, State, Term, TermSet};
 use crate::Transfer;
 use crate::constants::Constant;
 
@@ -31,30 +31,30 @@ impl State {
     pub fn enter(names: &mut Names) -> State {
         let mut state = State::begin(names, true);
         let (place, word) = (return_place(names), names.word);
-        let value = Value::one(Term::of(return_name(names)));
+        let value = TermSet::One(Term::of(return_name(names)));
         state.memory.note(place, word, value, names);
         state
     }
 
     /// What is known of the word so many bytes behind where the stack pointer points.
-    pub fn stack_word(&self, offset: u64, names: &Names) -> Value {
-        let Some(top) = self.register(names.stack_pointer).single() else { return Value::any() };
+    pub fn stack_word(&self, offset: u64, names: &Names) -> TermSet {
+        let Some(top) = self.register(names.stack_pointer).single() else { return TermSet::Any };
         let top = names.plus(top, offset);
         let place = Place { parts: smallvec![(top.name, 1)], displacement: top.offset, segment: None };
-        self.memory.load(&place, names.word, names).map_or(Value::any(), |(value, width)| {
-            if width == names.word { value.clone() } else { Value::any() }
+        self.memory.load(&place, names.word, names).map_or(TermSet::Any, |(value, width)| {
+            if width == names.word { value.clone() } else { TermSet::Any }
         })
     }
 
     /// Sets what the word so many bytes behind the return address is where a function is entered.
-    pub fn set_stack_word(&mut self, offset: u64, value: Value, names: &mut Names) {
+    pub fn set_stack_word(&mut self, offset: u64, value: TermSet, names: &mut Names) {
         let place = Place { displacement: offset, ..return_place(names) };
         let word = names.word;
         self.memory.note(place, word, value, names);
     }
 
     /// The constant that an operand is in front of an instruction, if every function has it under the same name.
-    pub fn constant_of(&mut self, operand: Operand, names: &mut Names) -> Option<Constant> {
+    pub fn constant_of(&mut self, operand: Value, names: &mut Names) -> Option<Constant> {
         let value = Step::new(self, names, Site::default()).operand(operand);
         names.as_constant(value.single()?)
     }
@@ -63,7 +63,7 @@ impl State {
     /// pointer right behind it.
     pub fn is_back_at_caller(&self, names: &mut Names) -> bool {
         let (place, word) = (return_place(names), names.word);
-        let value = Value::one(Term::of(return_name(names)));
+        let value = TermSet::One(Term::of(return_name(names)));
         let entry = names.entry(names.stack_pointer);
         let behind = names.plus(entry, word.into());
         self.register(names.stack_pointer).single() == Some(behind)
@@ -78,14 +78,14 @@ impl State {
     /// A function is called, and comes back: it may read and change these registers, and perhaps the frame of its
     /// caller. It takes the return address off the stack, unless it changes the stack pointer in other ways.
     pub fn call(&mut self, reads: u64, changes: u64, writes_frame: bool, names: &Names) {
-        let framed = |value: &Value| value.terms().iter().any(|term| names.is_frame(term.name));
+        let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
         let stack_pointer = names.stack_pointer;
         let given = bits(reads).filter(|&reg| reg != stack_pointer && usize::from(reg.0) < names.registers);
         self.memory.is_exposed |= { given }.any(|reg| framed(self.register(reg)));
         let top = self.register(stack_pointer).map(|term| Some(names.plus(term, names.word.into())));
         self.set_register(stack_pointer, top);
         for reg in bits(changes).filter(|reg| usize::from(reg.0) < names.registers) {
-            self.set_register(reg, Value::any());
+            self.set_register(reg, TermSet::Any);
         }
         self.memory.write_anywhere(names);
         if writes_frame {
@@ -140,8 +140,8 @@ impl State {
     }
 }
 
-fn entries(value: &Value, names: &Names) -> u64 {
-    let terms = value.terms().iter().map(|term| names.root(term.name));
+fn entries(value: &TermSet, names: &Names) -> u64 {
+    let terms = value.elements().iter().map(|term| names.root(term.name));
     terms.fold(0, |set, name| match names.get(name) {
         Name::Entry(reg) if reg != names.stack_pointer => set | 1 << reg.0,
         _ => set,

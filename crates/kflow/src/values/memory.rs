@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kisa::Segment;
 use smallvec::SmallVec;
 
-use super::{NameId, Names, Value};
+use super::{NameId, Names, TermSet};
 
 /// How many cells are kept; the oldest are forgotten first, those in the frame last.
 const MAX_CELLS: usize = 32;
@@ -36,7 +36,7 @@ impl Place {
 struct Cell {
     place: Place,
     width: u8,
-    value: Value,
+    value: TermSet,
 }
 
 /// The memory that is known at one point.
@@ -54,7 +54,7 @@ impl Memory {
     }
 
     /// What is known to be there, and of how many bytes: as many as asked for, or more that begin there.
-    pub(super) fn load(&self, place: &Place, width: u8, names: &Names) -> Option<(&Value, u8)> {
+    pub(super) fn load(&self, place: &Place, width: u8, names: &Names) -> Option<(&TermSet, u8)> {
         let there = self.cells.iter().filter(|cell| {
             cell.width >= width && cell.place == *place && self.is_own(&cell.place, &cell.value, names)
         });
@@ -62,12 +62,12 @@ impl Memory {
     }
 
     /// Whether what is there stays until it is written here.
-    fn is_own(&self, place: &Place, value: &Value, names: &Names) -> bool {
+    fn is_own(&self, place: &Place, value: &TermSet, names: &Names) -> bool {
         names.shared.is_none() || place.is_framed(names) && (!self.is_exposed || names.is_saved(value))
     }
 
     /// Notes what is there.
-    pub(super) fn note(&mut self, place: Place, width: u8, value: Value, names: &Names) {
+    pub(super) fn note(&mut self, place: Place, width: u8, value: TermSet, names: &Names) {
         if !self.is_own(&place, &value, names) {
             return;
         }
@@ -116,7 +116,7 @@ impl Memory {
         place: &'m Place,
         width: u8,
         names: &'m Names,
-    ) -> impl Iterator<Item = &'m Value> {
+    ) -> impl Iterator<Item = &'m TermSet> {
         let touched = move |cell: &&Cell| {
             !are_apart(&cell.place, cell.width, place, Some(width), self.is_exposed, names)
                 && (cell.place.parts == place.parts || !names.is_saved(&cell.value))
@@ -143,7 +143,7 @@ impl Memory {
     pub(super) fn forget(&mut self, is_stale: impl Fn(NameId) -> bool) {
         self.retain(|cell| {
             let mut names = cell.place.parts.iter().map(|&(name, _)| name);
-            !names.any(&is_stale) && !cell.value.terms().iter().any(|term| is_stale(term.name))
+            !names.any(&is_stale) && !cell.value.elements().iter().any(|term| is_stale(term.name))
         });
     }
 }

@@ -10,22 +10,20 @@ under its old names; whatever still has the old ones is forgotten before ([`Stat
 mod calls;
 mod memory;
 mod ranges;
+mod set;
 mod state;
 mod step;
 
-pub use ranges::Range;
+pub use ranges::{Comparison, Ranges, Span, Unknowns};
+pub use set::{Element, ValueSet};
 pub use state::State;
 
 use std::rc::Rc;
 
 use kisa::{Reg, Symbol, low_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::{SmallVec, smallvec};
 
 use crate::constants::{Constant, ConstantMemory};
-
-/// How many terms a value may be one of; a value with more is unknown.
-const MAX_TERMS: usize = 16;
 
 /// An instruction: which block it is in, and which one there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -70,97 +68,32 @@ pub struct Term {
 }
 
 impl Term {
-    /// A number.
-    pub fn number(number: u64) -> Term {
-        Term { name: NameId::NUMBER, offset: number }
-    }
-
     fn of(name: NameId) -> Term {
         Term { name, offset: 0 }
     }
+}
 
-    /// The number, if this is one.
-    pub fn as_number(self) -> Option<u64> {
+impl Element for Term {
+    const MAX_NUMBERS: usize = 16;
+    const MAX_OTHERS: usize = 16;
+    const MAX_PAIRS: usize = 256;
+    const MAX_RANGES: usize = 24;
+
+    fn number(number: u64) -> Term {
+        Term { name: NameId::NUMBER, offset: number }
+    }
+
+    fn as_number(self) -> Option<u64> {
         (self.name == NameId::NUMBER).then_some(self.offset)
+    }
+
+    fn parts(self) -> (Term, u64) {
+        (Term::of(self.name), self.offset)
     }
 }
 
 /// One of a few terms, or anything.
-#[derive(PartialEq, Eq, Debug, Default)]
-pub struct Value(SmallVec<[Term; 1]>);
-
-impl Clone for Value {
-    fn clone(&self) -> Value {
-        // Faster than to copy one term after the other.
-        Value(SmallVec::from_slice(&self.0))
-    }
-}
-
-impl Value {
-    /// Anything.
-    pub fn any() -> Value {
-        Value::default()
-    }
-
-    /// This term.
-    pub fn one(term: Term) -> Value {
-        Value(smallvec![term])
-    }
-
-    /// This number.
-    pub fn number(number: u64) -> Value {
-        Value::one(Term::number(number))
-    }
-
-    pub(crate) fn of(mut terms: SmallVec<[Term; 1]>) -> Value {
-        terms.sort_unstable();
-        terms.dedup();
-        if terms.len() > MAX_TERMS { Value::any() } else { Value(terms) }
-    }
-
-    /// Whether nothing is known of it.
-    pub fn is_any(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The terms, in order; none if it may be anything.
-    pub fn terms(&self) -> &[Term] {
-        &self.0
-    }
-
-    /// The only term.
-    pub fn single(&self) -> Option<Term> {
-        match self.0[..] {
-            [term] => Some(term),
-            _ => None,
-        }
-    }
-
-    /// The only term, if it is a number.
-    pub fn as_number(&self) -> Option<u64> {
-        self.single()?.as_number()
-    }
-
-    fn join(&self, other: &Value) -> Value {
-        if self.is_any() || other.is_any() {
-            return Value::any();
-        }
-        Value::of(self.0.iter().chain(&other.0).copied().collect())
-    }
-
-    /// Every term made into another one; anything if one of them is.
-    fn map(&self, f: impl FnMut(Term) -> Option<Term>) -> Value {
-        let terms: Option<SmallVec<[Term; 1]>> = self.0.iter().copied().map(f).collect();
-        terms.map_or(Value::any(), Value::of)
-    }
-
-    /// Every pair of terms made into another one; anything if one pair is.
-    fn zip(&self, other: &Value, mut f: impl FnMut(Term, Term) -> Option<Term>) -> Value {
-        let pairs = self.0.iter().flat_map(|&left| other.0.iter().map(move |&right| (left, right)));
-        let terms: Option<SmallVec<[Term; 1]>> = pairs.map(|(left, right)| f(left, right)).collect();
-        terms.map_or(Value::any(), Value::of)
-    }
-}
+pub type TermSet = ValueSet<Term>;
 
 /// The names of one analysis, and the machine's arithmetic.
 pub struct Names {
@@ -223,7 +156,7 @@ impl Names {
     }
 
     /// Whether this is what the function has to give back to its caller: it stays where it is saved.
-    fn is_saved(&self, value: &Value) -> bool {
+    fn is_saved(&self, value: &TermSet) -> bool {
         let Some(term) = value.single().filter(|term| term.offset == 0 && self.saved != 0) else {
             return false;
         };
@@ -302,6 +235,19 @@ impl Names {
 
     fn plus(&self, term: Term, number: u64) -> Term {
         Term { offset: term.offset.wrapping_add(number) & self.mask, ..term }
+    }
+}
+
+impl Unknowns<Term> for Names {
+    fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    fn fits(&self, unknown: Term) -> Option<(u8, Option<Term>)> {
+        match self.get(unknown.name) {
+            Name::Low { of, width } => Some((width, Some(of))),
+            Name::Zero | Name::Symbol(_) | Name::Entry(_) | Name::Made { .. } | Name::Frame { .. } => None,
+        }
     }
 }
 

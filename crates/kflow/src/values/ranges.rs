@@ -1,106 +1,206 @@
-//! The ranges that unknown values are known to lie in.
+//! The ranges that unknown values are known to lie in, learnt from comparisons. They bound the index of a jump table.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use kisa::{Condition, low_mask};
 
-use super::{Name, NameId, Names, Term, Value};
+use super::{Element, ValueSet};
 
-/// How many ranges are kept at one point; the oldest are forgotten first.
-const MAX_RANGES: usize = 24;
-
-/// Unsigned numbers from `low` to `high`.
+/// Unsigned numbers from `low` to `high`, both included, `step` apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub struct Span {
     /// The least.
     pub low: u64,
     /// The greatest.
     pub high: u64,
+    /// From one to the next; 1 unless more is known.
+    pub step: u64,
 }
 
-impl Range {
-    fn meet(self, other: Range) -> Option<Range> {
-        let (low, high) = (self.low.max(other.low), self.high.min(other.high));
-        (low <= high).then_some(Range { low, high })
+impl Span {
+    /// One number after the other.
+    pub fn new(low: u64, high: u64) -> Span {
+        Span { low, high, step: 1 }
     }
 
-    fn join(self, other: Range) -> Range {
-        Range { low: self.low.min(other.low), high: self.high.max(other.high) }
+    /// How many steps there are from the least to the greatest.
+    pub fn steps(self) -> u64 {
+        (self.high - self.low) / self.step
+    }
+
+    /// The numbers.
+    pub fn iter(self) -> impl Iterator<Item = u64> {
+        (0..=self.steps()).map(move |index| self.low + index * self.step)
+    }
+
+    /// The least power of two of bytes that all of them fit into.
+    pub fn width(self) -> u8 {
+        [1, 2, 4].into_iter().find(|&width| self.high <= low_mask(width)).unwrap_or(8)
+    }
+
+    /// Each plus a number, in words with this mask; `None` where they wrap around.
+    fn plus(self, number: u64, mask: u64) -> Option<Span> {
+        let [low, high] = [self.low, self.high].map(|bound| bound.wrapping_add(number) & mask);
+        (low <= high && high - low == self.high - self.low).then_some(Span { low, high, ..self })
+    }
+
+    /// The numbers that are in both; `None` if there are none.
+    fn meet(self, other: Span) -> Option<Span> {
+        if self.step == 1 && other.step == 1 {
+            let (low, high) = (self.low.max(other.low), self.high.min(other.high));
+            return (low <= high).then_some(Span::new(low, high));
+        }
+        let (coarse, fine) = if self.step >= other.step { (self, other) } else { (other, self) };
+        // Steps are powers of two: every other number of the coarse one is in the fine one, or none that
+        // this can tell.
+        let low = match coarse.low >= fine.low {
+            true => coarse.low,
+            false => coarse.low + (fine.low - coarse.low).next_multiple_of(coarse.step),
+        };
+        let high = coarse.high.min(fine.high);
+        let high = high.checked_sub(low)? / coarse.step * coarse.step + low;
+        Some(Span { low, high, step: coarse.step })
+    }
+
+    /// The numbers that are in either, and perhaps more.
+    fn join(self, other: Span) -> Span {
+        let step = self.step.min(other.step);
+        let aligned = self.low.abs_diff(other.low) % step == 0;
+        Span {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+            step: if aligned { step } else { 1 },
+        }
+    }
+}
+
+/// What is known of unknowns wherever they are, by where they come from.
+pub trait Unknowns<T> {
+    /// All ones in the machine's word.
+    fn mask(&self) -> u64;
+
+    /// How many bytes an unknown fits into; and the value whose low bytes it is, if it is that.
+    fn fits(&self, unknown: T) -> Option<(u8, Option<T>)>;
+
+    /// Whether all copies of an unknown in one state are equal, so that what is learnt of one holds of the others.
+    fn are_copies_equal(&self, _unknown: T) -> bool {
+        true
     }
 }
 
 /// What the flags compare.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Compared {
-    pub(super) left: Value,
-    pub(super) right: Value,
-    pub(super) width: u8,
+pub struct Comparison<T> {
+    /// The left operand.
+    pub left: ValueSet<T>,
+    /// The right operand.
+    pub right: ValueSet<T>,
+    /// How many bytes of them.
+    pub width: u8,
     /// Whether the flags tell no more than whether the two are equal.
-    pub(super) equality: bool,
+    pub equality: bool,
 }
 
-/// The ranges that are known at one point.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Ranges(Rc<Vec<(Term, Range)>>);
+impl<T: Element> Comparison<T> {
+    /// Whether the flags tell if a condition holds.
+    pub fn tells(&self, condition: Condition) -> bool {
+        !self.equality || matches!(condition, Condition::Equal | Condition::NotEqual)
+    }
 
-impl Ranges {
-    /// The numbers that a term can be.
-    pub(super) fn get(&self, term: Term, names: &Names) -> Range {
-        if let Some(number) = term.as_number() {
-            return Range { low: number, high: number };
+    /// Whether a condition may hold, given whether it may of an unknown beside a number.
+    pub fn may_hold(&self, condition: Condition, mut may_hold_of: impl FnMut(T, u64) -> bool) -> bool {
+        let Comparison { left, right, width, .. } = self;
+        if !self.tells(condition) || left.is_any() || right.is_any() {
+            return true;
         }
-        let mut known = Range { low: 0, high: names.mask };
-        let mut learn = |of: Term, range: Range| {
-            let shift = term.offset.wrapping_sub(of.offset);
-            let (low, high) = (range.low.wrapping_add(shift), range.high.wrapping_add(shift));
-            let (low, high) = (low & names.mask, high & names.mask);
-            // A range that wraps around is none.
-            if low <= high && high - low == range.high - range.low {
-                known = known.meet(Range { low, high }).unwrap_or(known);
+        let mut pairs = left.elements().iter().flat_map(|&a| right.elements().iter().map(move |&b| (a, b)));
+        pairs.any(|(a, b)| match (a.as_number(), b.as_number()) {
+            (Some(a), Some(b)) => condition.holds(a, b, *width) != Some(false),
+            (None, Some(number)) => may_hold_of(a, number),
+            (_, None) => true,
+        })
+    }
+}
+
+/// The ranges that are known at one point. States that know the same share them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ranges<T>(Arc<Vec<(T, Span)>>);
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Ranges<T> {
+        Ranges(Arc::default())
+    }
+}
+
+impl<T: Element> Ranges<T> {
+    /// The numbers that an element can be.
+    pub fn get(&self, element: T, unknowns: &impl Unknowns<T>) -> Span {
+        if let Some(number) = element.as_number() {
+            return Span::new(number, number);
+        }
+        let mask = unknowns.mask();
+        let (unknown, offset) = element.parts();
+        let mut known = Span::new(0, mask);
+        if let Some((width, of)) = unknowns.fits(unknown) {
+            let all = Span::new(0, low_mask(width) & mask);
+            let whole = of.map(|of| self.get(of, unknowns)).filter(|whole| whole.high <= all.high);
+            known = whole.unwrap_or(all).plus(offset, mask).unwrap_or(known);
+        }
+        for &(of, span) in self.0.iter() {
+            let (other, from) = of.parts();
+            if other == unknown {
+                let span = span.plus(offset.wrapping_sub(from), mask);
+                known = span.and_then(|span| known.meet(span)).unwrap_or(known);
             }
-        };
-        if let Name::Low { of, width } = names.get(term.name) {
-            let whole = self.get(of, names);
-            let all = Range { low: 0, high: low_mask(width) & names.mask };
-            learn(Term::of(term.name), if whole.high <= all.high { whole } else { all });
         }
-        self.0.iter().filter(|(of, _)| of.name == term.name).for_each(|&(of, range)| learn(of, range));
         known
     }
 
-    /// Learns that a term is one of these numbers. Returns whether that is possible.
-    pub(super) fn limit(&mut self, term: Term, range: Range, names: &Names) -> bool {
-        let known = self.get(term, names);
-        let Some(range) = known.meet(range) else { return false };
-        if term.as_number().is_none() && range != known {
-            let ranges = Rc::make_mut(&mut self.0);
-            ranges.retain(|(of, _)| *of != term);
-            if ranges.len() >= MAX_RANGES {
-                ranges.remove(0);
+    /// The numbers that a value can be.
+    pub fn of(&self, value: &ValueSet<T>, unknowns: &impl Unknowns<T>) -> Span {
+        let spans = value.elements().iter().map(|&element| self.get(element, unknowns));
+        spans.reduce(Span::join).unwrap_or(Span::new(0, unknowns.mask()))
+    }
+
+    /// Learns that an element is one of these numbers. Returns whether that is possible.
+    pub fn limit(&mut self, element: T, span: Span, unknowns: &impl Unknowns<T>) -> bool {
+        let known = self.get(element, unknowns);
+        let Some(span) = known.meet(span) else { return false };
+        let (unknown, offset) = element.parts();
+        if element.as_number().is_some() || span == known || !unknowns.are_copies_equal(unknown) {
+            return true;
+        }
+        let ranges = Arc::make_mut(&mut self.0);
+        ranges.retain(|(of, _)| *of != element);
+        if ranges.len() >= T::MAX_RANGES {
+            ranges.remove(0);
+        }
+        ranges.push((element, span));
+        // `sub $0x20,%eax; cmp $0x5a,%al` also says something about the `%eax` before, if that was a byte.
+        if let (Some((width, Some(of))), 0) = (unknowns.fits(unknown), offset) {
+            let mask = low_mask(width) & unknowns.mask();
+            let (whole, added) = of.parts();
+            let back = |number: u64| number.wrapping_sub(added) & mask;
+            let (low, high) = (back(span.low), back(span.high));
+            if low <= high && self.get(whole, unknowns).high <= mask {
+                return self.limit(whole, Span { low, high, ..span }, unknowns);
             }
-            ranges.push((term, range));
         }
         true
     }
 
-    /// The range that a value lies in.
-    pub(super) fn of(&self, value: &Value, names: &Names) -> Range {
-        let ranges = value.terms().iter().map(|&term| self.get(term, names));
-        ranges.reduce(Range::join).unwrap_or(Range { low: 0, high: names.mask })
-    }
-
-    /// What a term has to be for a condition to hold of its comparison with a number; `None` if it never does.
+    /// What an unknown has to be for a condition to hold of its comparison with a number; `None` if it never does.
     fn implied(
         &self,
-        term: Term,
+        unknown: T,
         condition: Condition,
         right: u64,
         width: u8,
-        names: &Names,
-    ) -> Option<Range> {
-        let top = low_mask(width) & names.mask;
-        let known = self.get(term, names);
-        let Range { low, high } = known;
+        unknowns: &impl Unknowns<T>,
+    ) -> Option<Span> {
+        let top = low_mask(width) & unknowns.mask();
+        let known = self.get(unknown, unknowns);
+        let Span { low, high, .. } = known;
         if high > top {
             return Some(known);
         }
@@ -127,56 +227,125 @@ impl Ranges {
             | Condition::GreaterOrEqual
             | Condition::Other => return Some(known),
         };
-        known.meet(Range { low: least, high: greatest })
+        known.meet(Span::new(least, greatest))
     }
 
     /// Whether a condition may hold of a comparison.
-    pub(super) fn may_hold(&self, compared: &Compared, condition: Condition, names: &Names) -> bool {
-        let Compared { left, right, width, equality } = compared;
-        let tells = !equality || matches!(condition, Condition::Equal | Condition::NotEqual);
-        if !tells || left.is_any() || right.is_any() {
-            return true;
-        }
-        let mut pairs = left.terms().iter().flat_map(|&a| right.terms().iter().map(move |&b| (a, b)));
-        pairs.any(|(a, b)| match (a.as_number(), b.as_number()) {
-            (Some(a), Some(b)) => condition.holds(a, b, *width) != Some(false),
-            (None, Some(number)) => self.implied(a, condition, number, *width, names).is_some(),
-            (_, None) => true,
+    pub fn may_hold(
+        &self,
+        comparison: &Comparison<T>,
+        condition: Condition,
+        unknowns: &impl Unknowns<T>,
+    ) -> bool {
+        comparison.may_hold(condition, |left, right| {
+            self.implied(left, condition, right, comparison.width, unknowns).is_some()
         })
     }
 
     /// Learns that a condition holds of a comparison. Returns whether that is possible.
-    pub(super) fn assume(&mut self, compared: &Compared, condition: Condition, names: &Names) -> bool {
-        if !self.may_hold(compared, condition, names) {
-            return false;
-        }
-        let Compared { left, right, width, equality } = compared;
-        let tells = !equality || matches!(condition, Condition::Equal | Condition::NotEqual);
-        match (left.single(), right.as_number()) {
-            (Some(left), Some(right)) if tells && left.as_number().is_none() => {
-                let implied = self.implied(left, condition, right, *width, names);
-                implied.is_some_and(|range| self.limit(left, range, names))
+    pub fn assume(
+        &mut self,
+        comparison: &Comparison<T>,
+        condition: Condition,
+        unknowns: &impl Unknowns<T>,
+    ) -> bool {
+        match (comparison.left.single(), comparison.right.as_number()) {
+            (Some(left), Some(right)) if comparison.tells(condition) && left.as_number().is_none() => {
+                let implied = self.implied(left, condition, right, comparison.width, unknowns);
+                implied.is_some_and(|span| self.limit(left, span, unknowns))
             }
-            _ => true,
+            _ => self.may_hold(comparison, condition, unknowns),
         }
     }
 
     /// Makes them hold for `other` too; where `widens`, those that change are forgotten.
-    pub(super) fn join(&mut self, other: &Ranges, names: &Names, widens: bool) {
-        if Rc::ptr_eq(&self.0, &other.0) || self.0 == other.0 {
+    pub fn join(&mut self, other: &Ranges<T>, unknowns: &impl Unknowns<T>, widens: bool) {
+        if Arc::ptr_eq(&self.0, &other.0) || self.0.iter().all(|range| other.0.contains(range)) {
             return;
         }
-        Rc::make_mut(&mut self.0).retain_mut(|(term, range)| {
-            let joined = range.join(other.get(*term, names));
-            let kept = joined == *range || !widens;
-            *range = joined;
-            kept && joined != Range { low: 0, high: names.mask }
+        Arc::make_mut(&mut self.0).retain_mut(|(element, span)| {
+            if other.0.contains(&(*element, *span)) {
+                return true;
+            }
+            let joined = span.join(other.get(*element, unknowns));
+            let kept = joined == *span || !widens;
+            *span = joined;
+            kept && joined != Span::new(0, unknowns.mask())
         });
     }
 
-    pub(super) fn forget(&mut self, is_stale: impl Fn(NameId) -> bool) {
-        if self.0.iter().any(|(term, _)| is_stale(term.name)) {
-            Rc::make_mut(&mut self.0).retain(|(term, _)| !is_stale(term.name));
+    /// Forgets the ranges of some elements.
+    pub fn forget(&mut self, which: impl Fn(T) -> bool) {
+        if self.0.iter().any(|(element, _)| which(*element)) {
+            Arc::make_mut(&mut self.0).retain(|(element, _)| !which(*element));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kisa::Reg;
+
+    use super::super::{Names, Term};
+    use super::*;
+
+    fn names() -> (Names, Term) {
+        let mut names = Names::new(4, 8, Reg(4));
+        let term = names.entry(Reg(0));
+        (names, term)
+    }
+
+    fn compared(term: Term, right: u64) -> Comparison<Term> {
+        Comparison { left: ValueSet::One(term), right: ValueSet::number(right), width: 4, equality: false }
+    }
+
+    #[test]
+    fn comparisons_bound() {
+        let (names, term) = names();
+        let mut ranges = Ranges::default();
+        let compared = compared(term, 5);
+        assert!(ranges.assume(&compared, Condition::BelowOrEqual, &names));
+        assert_eq!(ranges.get(term, &names), Span::new(0, 5));
+        assert_eq!(ranges.get(names.plus(term, 3), &names), Span::new(3, 8));
+        // The range of the unknown minus 1 wraps around.
+        assert_eq!(ranges.get(names.plus(term, 0xffff_ffff), &names), Span::new(0, 0xffff_ffff));
+        assert!(ranges.assume(&compared, Condition::NotEqual, &names));
+        assert_eq!(ranges.get(term, &names), Span::new(0, 4));
+        assert!(!ranges.assume(&compared, Condition::Above, &names));
+    }
+
+    #[test]
+    fn signed_comparisons_count_where_signs_are_known() {
+        let (names, term) = names();
+        let mut ranges = Ranges::default();
+        let compared = compared(term, 5);
+        assert!(ranges.assume(&compared, Condition::Less, &names));
+        assert_eq!(ranges.get(term, &names), Span::new(0, 0xffff_ffff));
+        ranges.limit(term, Span::new(0, 100), &names);
+        assert!(ranges.assume(&compared, Condition::Less, &names));
+        assert_eq!(ranges.get(term, &names), Span::new(0, 4));
+    }
+
+    #[test]
+    fn spans_step() {
+        let fours = Span { low: 0, high: 28, step: 4 };
+        assert_eq!(fours.steps(), 7);
+        assert_eq!(fours.meet(Span::new(5, 17)), Some(Span { low: 8, high: 16, step: 4 }));
+        assert_eq!(fours.meet(Span::new(29, 40)), None);
+        assert_eq!(fours.join(Span { low: 32, high: 40, step: 8 }).step, 4);
+        assert_eq!(fours.join(Span::new(1, 1)), Span::new(0, 28));
+        assert_eq!(fours.iter().collect::<Vec<_>>(), [0, 4, 8, 12, 16, 20, 24, 28]);
+    }
+
+    #[test]
+    fn joins_unite() {
+        let (names, term) = names();
+        let (mut one, mut two) = (Ranges::default(), Ranges::default());
+        one.limit(term, Span::new(0, 4), &names);
+        two.limit(term, Span::new(3, 9), &names);
+        one.join(&two, &names, false);
+        assert_eq!(one.get(term, &names), Span::new(0, 9));
+        one.join(&Ranges::default(), &names, false);
+        assert_eq!(one.get(term, &names), Span::new(0, 0xffff_ffff));
     }
 }

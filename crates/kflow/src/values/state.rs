@@ -3,9 +3,8 @@
 use kisa::{Condition, Effect, Reg};
 
 use super::memory::Memory;
-use super::ranges::{Compared, Range, Ranges};
 use super::step::Step;
-use super::{Name, NameId, Names, Site, Term, Value};
+use super::{Comparison, Name, NameId, Names, Ranges, Site, Span, Term, TermSet};
 
 /// The slots of names that joins give, see [`Step`]. No instruction uses them.
 pub(super) const SLOT_JOINED: u8 = 192;
@@ -13,10 +12,10 @@ pub(super) const SLOT_JOINED: u8 = 192;
 /// What is known of registers, memory and flags at one point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
-    pub(super) registers: Vec<Value>,
+    pub(super) registers: Vec<TermSet>,
     pub(super) memory: Memory,
-    pub(super) ranges: Ranges,
-    pub(super) compared: Option<Compared>,
+    pub(super) ranges: Ranges<Term>,
+    pub(super) compared: Option<Comparison<Term>>,
     pub(super) partial: Option<Partial>,
 }
 
@@ -25,7 +24,7 @@ pub struct State {
 pub(super) struct Partial {
     pub(super) reg: Reg,
     pub(super) width: u8,
-    pub(super) value: Value,
+    pub(super) value: TermSet,
 }
 
 impl State {
@@ -33,30 +32,30 @@ impl State {
     /// where a function begins.
     pub fn begin(names: &mut Names, is_function: bool) -> State {
         let registers =
-            (0..names.registers).map(|number| Value::one(names.entry(Reg(number as u8)))).collect();
+            (0..names.registers).map(|number| TermSet::One(names.entry(Reg(number as u8)))).collect();
         let memory = Memory::new(!is_function);
         State { registers, memory, ranges: Ranges::default(), compared: None, partial: None }
     }
 
     /// What a register holds.
-    pub fn register(&self, reg: Reg) -> &Value {
+    pub fn register(&self, reg: Reg) -> &TermSet {
         &self.registers[usize::from(reg.0)]
     }
 
     /// Gives a register a value.
-    pub fn set_register(&mut self, reg: Reg, value: Value) {
+    pub fn set_register(&mut self, reg: Reg, value: TermSet) {
         self.registers[usize::from(reg.0)] = value;
         self.partial = self.partial.take().filter(|partial| partial.reg != reg);
     }
 
     /// The numbers that a register can hold, unsigned.
-    pub fn range(&self, reg: Reg, names: &Names) -> Range {
+    pub fn range(&self, reg: Reg, names: &Names) -> Span {
         self.ranges.of(self.register(reg), names)
     }
 
     /// The number that a register holds, if it is known.
     pub fn number(&self, reg: Reg, names: &Names) -> Option<u64> {
-        let Range { low, high } = self.range(reg, names);
+        let Span { low, high, .. } = self.range(reg, names);
         (low == high).then_some(low)
     }
 
@@ -64,10 +63,10 @@ impl State {
     pub fn may_be(&self, reg: Reg, number: u64, names: &Names) -> bool {
         let value = self.register(reg);
         let may = |&term: &Term| {
-            let Range { low, high } = self.ranges.get(term, names);
+            let Span { low, high, .. } = self.ranges.get(term, names);
             (low..=high).contains(&number)
         };
-        value.is_any() || value.terms().iter().any(may)
+        value.is_any() || value.elements().iter().any(may)
     }
 
     /// Something may give away what the registers of a set (bits by [`Reg`]) hold: if that is an address in the frame, others
@@ -122,12 +121,12 @@ impl State {
             let joined = mine.join(theirs);
             let unknown = joined.is_any() || (widen.is_some() && joined != *mine);
             // A place in the frame that is lost among unknown values may still be used.
-            let framed = |value: &Value| value.terms().iter().any(|term| names.is_frame(term.name));
+            let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
             self.memory.is_exposed |= unknown && (framed(mine) || framed(theirs));
             if unknown {
                 changed.push(number);
             }
-            *mine = if unknown { Value::any() } else { joined };
+            *mine = if unknown { TermSet::Any } else { joined };
         }
         self.memory.join(&other.memory, widen.is_some());
         self.ranges.join(&other.ranges, names, widen.is_some());
@@ -136,7 +135,7 @@ impl State {
         if let Some(at) = widen {
             for number in changed {
                 let made = self.make(Name::Made { at, slot: SLOT_JOINED + number as u8 }, names);
-                self.registers[number] = Value::one(made);
+                self.registers[number] = TermSet::One(made);
             }
         }
     }
@@ -153,13 +152,13 @@ impl State {
     fn forget(&mut self, names: &Names, stale: impl Fn(Name) -> bool) {
         let is_stale = |name: NameId| name != NameId::NUMBER && stale(names.get(names.root(name)));
         for register in &mut self.registers {
-            if register.terms().iter().any(|term| is_stale(term.name)) {
-                *register = Value::any();
+            if register.elements().iter().any(|term| is_stale(term.name)) {
+                *register = TermSet::Any;
             }
         }
         self.memory.forget(is_stale);
-        self.ranges.forget(is_stale);
-        let outdated = |value: &Value| value.terms().iter().any(|term| is_stale(term.name));
+        self.ranges.forget(|term| is_stale(term.name));
+        let outdated = |value: &TermSet| value.elements().iter().any(|term| is_stale(term.name));
         self.compared =
             self.compared.take().filter(|compared| !outdated(&compared.left) && !outdated(&compared.right));
         self.partial = self.partial.take().filter(|partial| !outdated(&partial.value));

@@ -1,12 +1,11 @@
 //! One instruction: its effects applied to a state.
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value as Operand, low_bytes, low_mask, sign_extend};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value, low_bytes, low_mask, sign_extend};
 use smallvec::SmallVec;
 
 use super::memory::Place;
-use super::ranges::{Compared, Range};
 use super::state::{Partial, SLOT_JOINED, State};
-use super::{Name, Names, Site, Term, Value};
+use super::{Comparison, Element, Name, Names, Site, Span, Term, TermSet};
 use crate::{Transfer, apply};
 
 /// The results of one instruction are told apart by slots: registers that it writes have their own numbers, registers
@@ -47,22 +46,22 @@ impl<'s> Step<'s> {
     }
 
     /// A register as a whole. An unknown without a name gets one, so that its copies are known to be equal.
-    fn read(&mut self, reg: Reg) -> Value {
+    fn read(&mut self, reg: Reg) -> TermSet {
         let value = self.state.register(reg);
         if !value.is_any() {
             return value.clone();
         }
-        let named = Value::one(self.make(SLOT_READ + reg.0));
+        let named = TermSet::One(self.make(SLOT_READ + reg.0));
         self.state.set_register(reg, named.clone());
         named
     }
 
-    fn range(&self, term: Term) -> Range {
+    fn range(&self, term: Term) -> Span {
         self.state.ranges.get(term, self.names)
     }
 
     /// The low bytes of a value, zero-extended.
-    fn low(&mut self, value: Value, width: u8) -> Value {
+    fn low(&mut self, value: TermSet, width: u8) -> TermSet {
         let mask = low_mask(width);
         if mask >= self.names.mask {
             return value;
@@ -83,8 +82,8 @@ impl<'s> Step<'s> {
     }
 
     /// A value becomes part of something unknown. If it is a place in the frame, that may be used through it.
-    fn lose(&mut self, value: &Value) {
-        let framed = value.terms().iter().any(|term| self.names.is_frame(term.name));
+    fn lose(&mut self, value: &TermSet) {
+        let framed = value.elements().iter().any(|term| self.names.is_frame(term.name));
         self.state.memory.is_exposed |= framed;
     }
 
@@ -117,18 +116,18 @@ impl<'s> Step<'s> {
     }
 
     /// An address as a value.
-    fn address(&mut self, address: &Address) -> Value {
+    fn address(&mut self, address: &Address) -> TermSet {
         if address.segment.is_some() {
-            return Value::any();
+            return TermSet::Any;
         }
         let base = match (address.symbol, address.base) {
-            (Some(symbol), None) => Value::one(self.names.symbol(symbol, 0)),
+            (Some(symbol), None) => TermSet::One(self.names.symbol(symbol, 0)),
             (None, Some(base)) => self.read(base),
-            (None, None) => Value::number(0),
+            (None, None) => TermSet::number(0),
             (Some(_), Some(base)) => {
                 let base = self.read(base);
                 self.lose(&base);
-                Value::any()
+                TermSet::Any
             }
         };
         let base = base.map(|term| Some(self.names.plus(term, address.displacement as u64)));
@@ -147,8 +146,8 @@ impl<'s> Step<'s> {
         sum
     }
 
-    fn load(&mut self, from: &Address, width: u8) -> Value {
-        let Some(place) = self.place(from) else { return Value::any() };
+    fn load(&mut self, from: &Address, width: u8) -> TermSet {
+        let Some(place) = self.place(from) else { return TermSet::Any };
         if let Some((value, known)) = self.state.memory.load(&place, width, self.names) {
             let value = value.clone();
             return if known == width { value } else { self.low(value, width) };
@@ -157,74 +156,36 @@ impl<'s> Step<'s> {
             return constant;
         }
         let loaded = self.make_other();
-        let range = Range { low: 0, high: low_mask(width) & self.names.mask };
+        let range = Span::new(0, low_mask(width) & self.names.mask);
         self.state.ranges.limit(loaded, range, self.names);
-        self.state.memory.note(place, width, Value::one(loaded), self.names);
-        Value::one(loaded)
+        self.state.memory.note(place, width, TermSet::One(loaded), self.names);
+        TermSet::One(loaded)
     }
 
     /// What is there in memory that nothing writes.
-    fn constant(&mut self, place: &Place, width: u8) -> Option<Value> {
+    fn constant(&mut self, place: &Place, width: u8) -> Option<TermSet> {
         let memory = self.names.shared.clone()?;
         let ([(name, 1)], None) = (&place.parts[..], place.segment) else { return None };
         let (symbol, offset) = self.names.as_symbol(Term { name: *name, offset: place.displacement })?;
         let constant = memory.read(symbol, offset, width)?;
         Some(match constant.symbol {
-            Some(symbol) => Value::one(self.names.symbol(symbol, constant.number as i64)),
-            None => Value::number(constant.number),
+            Some(symbol) => TermSet::One(self.names.symbol(symbol, constant.number as i64)),
+            None => TermSet::number(constant.number),
         })
     }
 
     /// A number that a mask leaves something of.
-    fn masked(&mut self, value: &Value, mask: u64) -> Value {
+    fn masked(&mut self, value: &TermSet, mask: u64) -> TermSet {
         if matches!(mask, 0xff | 0xffff | 0xffff_ffff) {
             return self.low(value.clone(), (mask.count_ones() / 8) as u8);
         }
         let masked = self.make_other();
-        self.state.ranges.limit(masked, Range { low: 0, high: mask }, self.names);
-        Value::one(masked)
-    }
-}
-
-impl Transfer for Step<'_> {
-    type Value = Value;
-
-    fn operand(&mut self, operand: Operand) -> Value {
-        let value = match operand {
-            Operand::Const(number) => Value::number(number & self.names.mask),
-            Operand::Symbol { symbol, addend } => Value::one(self.names.symbol(symbol, addend)),
-            Operand::Reg { reg, width } => {
-                if let Some(partial) = &self.state.partial
-                    && (partial.reg, partial.width) == (reg, width)
-                {
-                    return partial.value.clone();
-                }
-                let value = self.read(reg);
-                self.low(value, width)
-            }
-            Operand::Load { from, width } => self.load(&from, width),
-            Operand::Address(address) => self.address(&address),
-            Operand::Unknown => Value::any(),
-        };
-        // What branches have left one number of.
-        value.map(|term| match self.range(term) {
-            Range { low, high } if low == high => Some(Term::number(low)),
-            _ => Some(term),
-        })
+        self.state.ranges.limit(masked, Span::new(0, mask), self.names);
+        TermSet::One(masked)
     }
 
-    fn sign_extended(&mut self, value: Value, from: u8, width: u8) -> Value {
-        let extended = value.map(|term| match term.as_number() {
-            Some(number) => Some(Term::number(low_bytes(sign_extend(number, from), width) & self.names.mask)),
-            None => (self.range(term).high <= low_mask(from) / 2).then_some(term),
-        });
-        if extended.is_any() {
-            self.lose(&value);
-        }
-        extended
-    }
-
-    fn computed(&mut self, op: BinaryOp, dst: Reg, (left, right): (Value, Value), width: u8) -> Value {
+    /// What an operation of `width` bytes makes of two values. `dst` is the register that the result is for.
+    fn computed(&mut self, op: BinaryOp, dst: Reg, (left, right): (TermSet, TermSet), width: u8) -> TermSet {
         let names = &*self.names;
         let whole = low_mask(width) >= names.mask;
         let result = left.zip(&right, |a, b| match (op, a.as_number(), b.as_number()) {
@@ -240,11 +201,11 @@ impl Transfer for Step<'_> {
         if !result.is_any() {
             return result;
         }
-        let framed = |value: &Value| value.terms().iter().any(|term| names.is_frame(term.name));
+        let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
         if dst == self.names.stack_pointer && (framed(&left) || framed(&right)) {
             // It is aligned, or makes room for an array.
             let moved = self.state.make(Name::Frame { at: self.at }, self.names);
-            return Value::one(moved);
+            return TermSet::One(moved);
         }
         self.lose(&left);
         self.lose(&right);
@@ -252,29 +213,64 @@ impl Transfer for Step<'_> {
             (BinaryOp::And, None, Some(mask)) => self.masked(&left, low_bytes(mask, width)),
             (BinaryOp::And, Some(mask), None) => self.masked(&right, low_bytes(mask, width)),
             (BinaryOp::Shr, None, Some(bits)) if bits < 64 => {
-                let Range { low, high } = self.state.ranges.of(&left, self.names);
+                let Span { low, high, .. } = self.state.ranges.of(&left, self.names);
                 let high = high.min(low_mask(width));
                 let shifted = self.make_other();
-                self.state.ranges.limit(
-                    shifted,
-                    Range { low: low.min(high) >> bits, high: high >> bits },
-                    self.names,
-                );
-                Value::one(shifted)
+                self.state.ranges.limit(shifted, Span::new(low.min(high) >> bits, high >> bits), self.names);
+                TermSet::One(shifted)
             }
-            _ => Value::any(),
+            _ => TermSet::Any,
         }
     }
+}
 
-    fn write(&mut self, dst: Reg, value: Value, width: u8) {
+impl Transfer for Step<'_> {
+    type Known = TermSet;
+
+    fn operand(&mut self, operand: Value) -> TermSet {
+        let value = match operand {
+            Value::Const(number) => TermSet::number(number & self.names.mask),
+            Value::Symbol { symbol, addend } => TermSet::One(self.names.symbol(symbol, addend)),
+            Value::Reg { reg, width } => {
+                if let Some(partial) = &self.state.partial
+                    && (partial.reg, partial.width) == (reg, width)
+                {
+                    return partial.value.clone();
+                }
+                let value = self.read(reg);
+                self.low(value, width)
+            }
+            Value::Load { from, width } => self.load(&from, width),
+            Value::Address(address) => self.address(&address),
+            Value::Unknown => TermSet::Any,
+        };
+        // What branches have left one number of.
+        value.map(|term| match self.range(term) {
+            Span { low, high, .. } if low == high => Some(Term::number(low)),
+            _ => Some(term),
+        })
+    }
+
+    fn sign_extended(&mut self, value: TermSet, from: u8, width: u8) -> TermSet {
+        let extended = value.map(|term| match term.as_number() {
+            Some(number) => Some(Term::number(low_bytes(sign_extend(number, from), width) & self.names.mask)),
+            None => (self.range(term).high <= low_mask(from) / 2).then_some(term),
+        });
+        if extended.is_any() {
+            self.lose(&value);
+        }
+        extended
+    }
+
+    fn write(&mut self, dst: Reg, value: TermSet, width: u8) {
         if self.maybe {
             return self.write_maybe(dst, value, width);
         }
         let mut value = self.low(value, width);
         if value.is_any() && width < self.names.word {
             let made = self.make(dst.0);
-            self.state.ranges.limit(made, Range { low: 0, high: low_mask(width) }, self.names);
-            value = Value::one(made);
+            self.state.ranges.limit(made, Span::new(0, low_mask(width)), self.names);
+            value = TermSet::One(made);
         }
         // Every machine here zero-extends what it writes into the low 4 bytes.
         if width >= 4 {
@@ -292,22 +288,29 @@ impl Transfer for Step<'_> {
         self.state.partial = Some(Partial { reg: dst, width, value });
     }
 
-    fn write_maybe(&mut self, dst: Reg, value: Value, width: u8) {
+    fn write_maybe(&mut self, dst: Reg, value: TermSet, width: u8) {
         let old = self.state.register(dst).clone();
         let (low_old, value) = (self.low(old.clone(), width), self.low(value, width));
         let joined = low_old.join(&value);
         if width < 4 || joined.is_any() || low_old != old {
             self.lose(&old);
             self.lose(&value);
-            return self.state.set_register(dst, Value::any());
+            return self.state.set_register(dst, TermSet::Any);
         }
         self.state.set_register(dst, joined);
+    }
+
+    fn binary(&mut self, op: BinaryOp, dst: Reg, operands: (Value, Value), width: u8) {
+        let left = self.operand(operands.0);
+        let right = self.operand(operands.1);
+        let result = self.computed(op, dst, (left, right), width);
+        self.write(dst, result, width);
     }
 
     fn clobber(&mut self, reg: Reg) {
         let old = self.state.register(reg).clone();
         self.lose(&old);
-        self.state.set_register(reg, Value::any());
+        self.state.set_register(reg, TermSet::Any);
     }
 
     fn swap(&mut self, a: Reg, b: Reg) {
@@ -320,7 +323,7 @@ impl Transfer for Step<'_> {
         self.state.set_register(b, left);
     }
 
-    fn store(&mut self, to: &Address, value: Value, width: u8) {
+    fn store(&mut self, to: &Address, value: TermSet, width: u8) {
         self.lose(&value);
         let value = self.low(value, width);
         let Some(place) = self.place(to) else {
@@ -356,9 +359,9 @@ impl Transfer for Step<'_> {
         }
     }
 
-    fn compare(&mut self, left: Operand, right: Operand, width: u8, equality: bool) {
+    fn compare(&mut self, left: Value, right: Value, width: u8, equality: bool) {
         let (left, right) = (self.operand(left), self.operand(right));
-        self.state.compared = (!self.maybe).then_some(Compared { left, right, width, equality });
+        self.state.compared = (!self.maybe).then_some(Comparison { left, right, width, equality });
     }
 
     fn clobber_flags(&mut self) {
@@ -371,11 +374,11 @@ impl Transfer for Step<'_> {
         self.state.memory.write_anywhere(self.names);
     }
 
-    fn transfer(&mut self, _target: Operand) {}
+    fn transfer(&mut self, _target: Value) {}
 
     fn branch(&mut self, _condition: Condition) {}
 
-    fn branch_compared(&mut self, _left: Operand, _right: Operand, _width: u8, _condition: Condition) {}
+    fn branch_compared(&mut self, _left: Value, _right: Value, _width: u8, _condition: Condition) {}
 
     fn only_if(&mut self, _condition: Condition) {
         self.maybe = true;

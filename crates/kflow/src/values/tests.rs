@@ -43,7 +43,7 @@ impl Machine {
     }
 
     fn range(&self, reg: Reg) -> (u64, u64) {
-        let Range { low, high } = self.state.range(reg, &self.names);
+        let Span { low, high, .. } = self.state.range(reg, &self.names);
         (low, high)
     }
 
@@ -140,7 +140,7 @@ fn conditions_decide() {
     assert_eq!(holds(&machine, Condition::Equal), None);
     let mut below = machine.state.clone();
     assert!(below.assume(Condition::Below, &machine.names));
-    assert_eq!(below.range(EAX, &machine.names), Range { low: 5, high: 8 });
+    assert_eq!(below.range(EAX, &machine.names), Span::new(5, 8));
     assert!(!below.assume(Condition::Above, &machine.names));
     // inc %eax changes the flags.
     machine.run(b"\x40");
@@ -199,16 +199,16 @@ fn joins_hold_for_both() {
         (machine.state, machine.names)
     };
     let mut other = one.clone();
-    one.set_register(EAX, Value::number(1));
-    other.set_register(EAX, Value::number(3));
+    one.set_register(EAX, TermSet::number(1));
+    other.set_register(EAX, TermSet::number(3));
     let (before, at) = (one.clone(), Site { block: 7, number: 0 });
     one.join(&other, None, &mut names);
-    assert_eq!(one.register(EAX).terms(), [Term::number(1), Term::number(3)]);
+    assert_eq!(one.register(EAX).elements(), [Term::number(1), Term::number(3)]);
     assert_eq!(one.register(ESI), other.register(ESI));
     // At the head of a loop, what differs is one unknown.
     let mut head = before;
     head.join(&other, Some(at), &mut names);
-    assert_eq!(head.range(EAX, &names), Range { low: 0, high: 0xffff_ffff });
+    assert_eq!(head.range(EAX, &names), Span::new(0, 0xffff_ffff));
     assert!(head.register(EAX).single().is_some());
 }
 

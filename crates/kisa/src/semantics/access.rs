@@ -50,6 +50,7 @@ impl Value {
 
 impl Effect {
     /// The values that it reads. The addresses that it writes to are not among them.
+    #[inline]
     pub fn operands(&self) -> impl Iterator<Item = Value> + use<> {
         let (one, other) = match *self {
             Effect::Set { value, .. }
@@ -74,6 +75,7 @@ impl Effect {
     }
 
     /// The registers that it writes, as a set of bits by [`Reg`].
+    #[inline]
     pub fn registers_written(&self) -> u64 {
         match *self {
             Effect::Set { dst, .. }
@@ -169,6 +171,7 @@ impl Effect {
     }
 
     /// The memory that it writes.
+    #[inline]
     pub fn memory_written(&self) -> Option<Memory> {
         match *self {
             Effect::Store { to, width, .. } => Some(Memory::At(to, width)),
@@ -191,6 +194,7 @@ impl Effect {
     }
 
     /// The memory that its operands are read from: addresses, and how many bytes there.
+    #[inline]
     pub fn memory_read(&self) -> impl Iterator<Item = (Address, u8)> + use<> {
         self.operands().filter_map(|value| match value {
             Value::Load { from, width } => Some((from, width)),

@@ -13,7 +13,7 @@ the edges on the path of each number and the *leaf* at its end, the block that c
 use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
 use kcfg::index::{NodeId, TableId};
 use kcfg::instructions::Instruction;
-use kflow::values::{Names, Site, State, Value};
+use kflow::values::{Names, Site, State, ValueSet};
 use kisa::{Effect, Flags, RelocatedField, Rewritable};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -132,7 +132,7 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
     let mut names = Names::new(graph.machine.word_size(), isa.registers(), isa.stack_pointer());
     let mut state = State::begin(&mut names, true);
     if let Some(number) = isa.argument(1) {
-        state.set_register(number, Value::number(nr.into()));
+        state.set_register(number, ValueSet::number(nr.into()));
     }
     let mut walker = Walker { isa, shared, names, state, history: Vec::new() };
     let mut walk = Walk { steps: Vec::new(), leaf: entry, state: Vec::new() };

@@ -136,7 +136,7 @@ impl Constants {
     }
 }
 
-impl Code<'_> {
+impl<'a> Code<'a> {
     /// Exploration is over: what is known where is not needed any more.
     pub fn forget_constants(&mut self) {
         self.constants = None;
@@ -161,8 +161,8 @@ impl Code<'_> {
         // Others take their arguments off the stack.
         let in_registers = self.image.machine == Machine::X86_64;
         let register = constants.convention.arguments.get(index).filter(|_| in_registers);
-        let numbers = register.and_then(|&register| start.known.numbers(register));
-        numbers.is_none_or(|numbers| numbers.into_iter().any(holds))
+        let numbers = register.and_then(|&register| start.known.numbers_in(register));
+        numbers.is_none_or(|numbers| numbers.iter().any(holds))
     }
 
     /// Anybody may come to where a run begins.
@@ -230,10 +230,10 @@ impl Code<'_> {
     }
 
     /// Begins to walk over a run.
-    pub(super) fn walk_from(&self, run: RunId) -> Option<RunWalk> {
+    pub(super) fn walk_from(&self, run: RunId) -> Option<RunWalk<'a>> {
         let constants = self.constants.as_ref()?;
         let known = constants.start(run).map_or(&constants.nothing, |start| &start.known);
-        Some(RunWalk::new(Facts::clone(known), constants.convention.stack_pointer))
+        Some(RunWalk::new(self.image, Facts::clone(known), constants.convention.stack_pointer))
     }
 
     /// Notes a successor of a conditional branch that is not feasible so far.
@@ -245,7 +245,7 @@ impl Code<'_> {
 
     /// The targets of a computed jump, if constants say them.
     pub(super) fn constant_targets(&self, walk: &RunWalk, effects: &[Effect]) -> Option<Vec<Addr>> {
-        let targets = walk.targets(self.image, effects)?;
+        let targets = walk.targets(effects)?;
         targets.iter().all(|&target| self.image.is_code(target)).then_some(targets)
     }
 
@@ -257,13 +257,13 @@ impl Code<'_> {
     }
 
     /// Control comes to the end of a run.
-    pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<RunWalk>, effects: &[Effect]) {
+    pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<RunWalk<'_>>, effects: &[Effect]) {
         let Some(mut walk) = walk else { return };
         self.open_more(exit, &walk, effects);
         let is_call = matches!(self.exit(exit).kind, ExitKind::Call(_) | ExitKind::IndirectCall);
         let learnt = walk.learnt(effects);
         if !is_call {
-            walk.apply(self.image, effects);
+            walk.apply(effects);
         }
         let is_tail_call = !is_call && self.leaves_function(exit);
         let Some(constants) = &mut self.constants else { return };
@@ -319,7 +319,7 @@ impl Code<'_> {
         let Some(constants) = &mut self.constants else { return };
         if let Some(&closed) = constants.closed.get(&exit) {
             let is_next = self.exits[exit.0 as usize].next == closed;
-            let open = walk.ways(self.image, effects);
+            let open = walk.ways(effects);
             if open[usize::from(!is_next)] {
                 constants.closed.remove(&exit);
                 self.go_also(exit, closed);
@@ -372,7 +372,7 @@ impl Code<'_> {
                 return self.leave_knowing(exit, Some(walk), &effects);
             }
             let Some(length) = length else { return };
-            walk.apply(self.image, &effects);
+            walk.apply(&effects);
             at = at.plus(length);
         }
     }

@@ -41,8 +41,10 @@ impl Code<'_> {
             effects.clear();
             self.effects(at, &mut effects);
             for effect in &effects {
+                if effect.memory_written().is_some() && !matches!(effect, Effect::SystemCall { .. }) {
+                    return false;
+                }
                 match *effect {
-                    Effect::Store { .. } | Effect::ClobberRange(_) | Effect::ClobberMemory => return false,
                     Effect::Set { dst, value: Value::Reg { reg, .. }, .. } if dst == stack_pointer => {
                         moves_stack = convention.scratch.contains(&reg);
                     }

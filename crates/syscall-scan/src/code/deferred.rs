@@ -80,7 +80,7 @@ pub(super) struct Deferred {
 
 /// What a straight piece of code has compared.
 #[derive(Default)]
-pub(super) struct Comparison {
+pub(super) struct EntryComparison {
     /// The register with the interpreter's entry, and the instruction that made it.
     entry: Option<(Reg, Addr)>,
     /// If the flags compare something with the entry: the instruction that made that.
@@ -190,7 +190,7 @@ impl Code<'_> {
         exit: ExitId,
         ways: [(Addr, bool); 2],
         effects: &[Effect],
-        comparison: &Comparison,
+        comparison: &EntryComparison,
     ) {
         let [(next, _), (target, _)] = ways;
         let equal = effects.iter().find_map(|effect| match effect {
@@ -234,7 +234,7 @@ impl Code<'_> {
     }
 }
 
-impl Comparison {
+impl EntryComparison {
     /// Follows an instruction of the straight piece of code, `entry` being the interpreter's.
     pub(super) fn follow(&mut self, at: Addr, effects: &[Effect], entry: Option<Addr>) {
         for effect in effects {
@@ -252,7 +252,7 @@ impl Comparison {
                     let compared = self.entry.filter(|&(register, _)| width == 8 && is_entry(register));
                     self.compared = compared.map(|(_, from)| from);
                 }
-                _ => *self = Comparison::default(),
+                _ => *self = EntryComparison::default(),
             }
         }
     }

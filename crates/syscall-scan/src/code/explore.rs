@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::changes::Changes;
 use super::constants::Constants;
-use super::deferred::{Comparison, Deferred};
+use super::deferred::{Deferred, EntryComparison};
 use super::walk::RunWalk;
 use super::{
     Activity, Code, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references, taken,
@@ -183,7 +183,7 @@ impl<'a> Code<'a> {
         let mut effects = Vec::new();
         let mut holding = Vec::new();
         let mut replaced = false;
-        let mut comparison = Comparison::default();
+        let mut comparison = EntryComparison::default();
         let mut walk = self.walk_from(run);
         let mut reader = self.reader(start);
         loop {
@@ -204,11 +204,11 @@ impl<'a> Code<'a> {
                 }
                 // Another number may come along.
                 if effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. })) {
-                    let number = walk.as_ref().and_then(|walk| walk.call_number(self.image));
+                    let number = walk.as_ref().and_then(|walk| walk.call_number());
                     self.work.push(Work::Site(at, number));
                 }
-                walk.iter_mut().for_each(|walk| walk.apply(self.image, &effects));
-                comparison = Comparison::default();
+                walk.iter_mut().for_each(|walk| walk.apply(&effects));
+                comparison = EntryComparison::default();
                 at = next;
                 continue;
             }
@@ -238,13 +238,13 @@ impl<'a> Code<'a> {
             }
             replaced = self.replaces_return_address(&effects);
             if insn.system_call {
-                self.work.push(Work::Site(at, walk.as_ref().and_then(|walk| walk.call_number(self.image))));
+                self.work.push(Work::Site(at, walk.as_ref().and_then(|walk| walk.call_number())));
             } else if let Some(exit) = self.leave(at, next, insn, &effects, &comparison, walk.as_ref()) {
                 self.leave_holding(exit, &holding);
                 self.leave_knowing(exit, walk, &effects);
                 return exit;
             }
-            walk.iter_mut().for_each(|walk| walk.apply(self.image, &effects));
+            walk.iter_mut().for_each(|walk| walk.apply(&effects));
             at = next;
         }
     }
@@ -292,7 +292,7 @@ impl<'a> Code<'a> {
         next: Addr,
         insn: Insn,
         effects: &[Effect],
-        comparison: &Comparison,
+        comparison: &EntryComparison,
         walk: Option<&RunWalk>,
     ) -> Option<ExitId> {
         let exit = match insn.flow {
@@ -307,7 +307,7 @@ impl<'a> Code<'a> {
                     }
                     BranchKind::Conditional => {
                         let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                        let open = walk.map_or([true; 2], |walk| walk.ways(self.image, effects));
+                        let open = walk.map_or([true; 2], |walk| walk.ways(effects));
                         self.branch(exit, [(next, open[0]), (target, open[1])], effects, comparison);
                         exit
                     }

@@ -180,14 +180,8 @@ impl Code<'_> {
         for effect in effects {
             let mut most = self.most_numbers();
             let (dst, made, kind) = match *effect {
-                Effect::Set { dst, value, .. } => {
+                Effect::Set { dst, value, .. } | Effect::MaybeSet { dst, value, .. } => {
                     (dst, self.evaluate(at, value, holding, fresh), self.made_by(value))
-                }
-                Effect::MaybeSet { dst, value, .. } => {
-                    let made = self.evaluate(at, value, holding, fresh);
-                    let made = self.but_return_address(next, dst, made);
-                    self.hold(at, dst, &made, (self.made_by(value), most), holding);
-                    continue;
                 }
                 Effect::Binary { op, dst, left, right, .. } => {
                     let mut combined = self.combine(at, (op, left, right), holding, fresh);
@@ -222,13 +216,10 @@ impl Code<'_> {
                     }
                     continue;
                 }
-                Effect::Compare { left, right, .. } => {
-                    self.evaluate(at, left, holding, fresh);
-                    self.evaluate(at, right, holding, fresh);
-                    continue;
-                }
-                Effect::CompareZero { value, .. } => {
-                    self.evaluate(at, value, holding, fresh);
+                Effect::Compare { .. } | Effect::CompareZero { .. } | Effect::BranchIfCompared { .. } => {
+                    for value in effect.operands() {
+                        self.evaluate(at, value, holding, fresh);
+                    }
                     continue;
                 }
                 Effect::Transfer(_) if branches => continue,
@@ -238,17 +229,26 @@ impl Code<'_> {
                     }
                     continue;
                 }
+                Effect::Swap(a, b) => {
+                    for (reg, _) in holding.iter_mut().filter(|(reg, _)| [a, b].contains(reg)) {
+                        *reg = if *reg == a { b } else { a };
+                    }
+                    continue;
+                }
                 Effect::OnlyIf(_) => {
                     maybe = true;
                     continue;
                 }
-                _ => continue,
+                Effect::ClobberFlags
+                | Effect::ClobberMemory
+                | Effect::SystemCall { .. }
+                | Effect::BranchIf(_) => continue,
             };
             let from_frame = match *effect {
                 Effect::Set { value: Value::Load { from, .. }, .. } => self.is_frame(&from, holding),
                 _ => false,
             };
-            if !maybe {
+            if !maybe && !matches!(effect, Effect::MaybeSet { .. }) {
                 holding.retain(|&(reg, _)| reg != dst);
             }
             let made = self.but_return_address(next, dst, made);

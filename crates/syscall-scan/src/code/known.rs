@@ -1,79 +1,70 @@
 //! The dataflow facts at one point of a program while it is explored: the constants in registers and in the words of the
 //! frame, see [`super::constants`].
 
+use kflow::values::Element;
 use kisa::{Condition, Reg, low_mask};
 use smallvec::{SmallVec, smallvec};
 
 use crate::abi::Convention;
-
-/// How many numbers something is one of; with more, it is unknown.
-const MAX_NUMBERS: usize = 24;
+use crate::values::{Atom, ValueSet};
 
 /// How many words of a frame are remembered.
 const MAX_WORDS: usize = 12;
 
 /// The numbers that something is one of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct NumberSet {
-    /// Sorted; never empty.
-    list: SmallVec<[u64; 2]>,
+pub(crate) struct NumberSet {
+    /// Numbers only.
+    numbers: ValueSet,
     /// Whether any of them was computed from what the caller passed. Only those are kept at the end of a run:
     /// compilers have folded the branches on a function's own constants.
     pub(super) from_caller: bool,
 }
 
 impl NumberSet {
-    pub(super) fn one(number: u64) -> NumberSet {
-        NumberSet { list: smallvec![number], from_caller: false }
+    pub(crate) fn one(number: u64) -> NumberSet {
+        NumberSet { numbers: ValueSet::number(number), from_caller: false }
     }
 
-    /// `None` if they are too many.
-    pub(super) fn of(mut list: SmallVec<[u64; 2]>, from_caller: bool) -> Option<NumberSet> {
-        list.sort_unstable();
-        list.dedup();
-        (list.len() <= MAX_NUMBERS).then_some(NumberSet { list, from_caller })
+    fn known(numbers: ValueSet, from_caller: bool) -> Option<NumberSet> {
+        (!numbers.is_any()).then_some(NumberSet { numbers, from_caller })
+    }
+
+    pub(super) fn values(&self) -> ValueSet {
+        self.numbers.clone()
     }
 
     pub(super) fn single(&self) -> Option<u64> {
-        match self.list[..] {
-            [number] => Some(number),
-            _ => None,
-        }
+        self.numbers.as_number()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = u64> {
-        self.list.iter().copied()
+        self.numbers.elements().iter().map(|atom| atom.offset)
     }
 
-    pub(super) fn each(&self, f: impl Fn(u64) -> u64) -> NumberSet {
-        let mut list: SmallVec<[u64; 2]> = self.iter().map(f).collect();
-        list.sort_unstable();
-        list.dedup();
-        NumberSet { list, from_caller: self.from_caller }
+    /// `f` of every number; `None` if it fails for one.
+    pub(super) fn each(&self, f: impl Fn(u64) -> Option<u64>) -> Option<NumberSet> {
+        NumberSet::known(self.numbers.map(|atom| f(atom.offset).map(Atom::number)), self.from_caller)
     }
 
     pub(super) fn union(&self, other: &NumberSet) -> Option<NumberSet> {
-        NumberSet::of(self.iter().chain(other.iter()).collect(), self.from_caller || other.from_caller)
+        NumberSet::known(self.numbers.join(&other.numbers), self.from_caller || other.from_caller)
     }
 
     /// `f` of every pair; `None` if it fails for one, or there are too many.
     pub(super) fn pairs(&self, other: &NumberSet, f: impl Fn(u64, u64) -> Option<u64>) -> Option<NumberSet> {
-        if self.list.len() * other.list.len() > MAX_NUMBERS {
-            return None;
-        }
-        let pairs = self.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
-        let list = pairs.map(|(a, b)| f(a, b)).collect::<Option<SmallVec<[u64; 2]>>>()?;
-        NumberSet::of(list, self.from_caller || other.from_caller)
+        let numbers = self.numbers.zip(&other.numbers, |a, b| f(a.offset, b.offset).map(Atom::number));
+        NumberSet::known(numbers, self.from_caller || other.from_caller)
     }
 
     fn covers(&self, other: &NumberSet) -> bool {
-        self.from_caller >= other.from_caller && other.iter().all(|number| self.list.contains(&number))
+        self.from_caller >= other.from_caller && self.numbers.has_all(&other.numbers)
     }
 }
 
 /// What a register holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Constant {
+pub(crate) enum Constant {
     Numbers(NumberSet),
     /// An address in the frame, so many bytes from where the stack pointer was when the function was entered.
     Frame(i64),
@@ -95,7 +86,7 @@ impl Word {
 
 /// Dataflow facts. What is not listed is unknown.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     /// By register.
     registers: SmallVec<[(Reg, Constant); 1]>,
     /// By offset.
@@ -106,7 +97,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Nothing.
-    pub(super) fn nothing() -> Facts {
+    pub(crate) fn nothing() -> Facts {
         Facts { registers: SmallVec::new(), frame: Vec::new(), exposed: i64::MIN }
     }
 
@@ -180,9 +171,10 @@ impl Facts {
         else {
             return;
         };
-        let may = |number: u64| condition.holds(number, right, width) != Some(false);
-        if numbers.iter().any(may) {
-            numbers.list.retain(|number| may(*number));
+        let possible = numbers.iter().filter(|&number| condition.holds(number, right, width) != Some(false));
+        let possible: Vec<Atom> = possible.map(Atom::number).collect();
+        if !possible.is_empty() {
+            numbers.numbers = ValueSet::of(possible);
         }
     }
 
@@ -191,7 +183,7 @@ impl Facts {
     }
 
     /// Registers, as bits, hold something else, but for addresses in the frame.
-    pub(super) fn forget(&mut self, registers: u64) {
+    pub(crate) fn forget(&mut self, registers: u64) {
         self.registers.retain(|(register, content)| {
             matches!(content, Constant::Frame(_)) || registers >> register.0 & 1 == 0
         });
@@ -207,18 +199,25 @@ impl Facts {
     }
 
     /// The numbers that a register is known to hold one of.
-    pub(super) fn numbers(&self, register: Reg) -> Option<Vec<u64>> {
+    pub(super) fn numbers_in(&self, register: Reg) -> Option<&NumberSet> {
         match self.register(register)? {
-            Constant::Numbers(numbers) => Some(numbers.iter().collect()),
+            Constant::Numbers(numbers) => Some(numbers),
             Constant::Frame(_) => None,
         }
+    }
+
+    /// The registers of which it is known just which number they hold, and that number.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = (Reg, u64)> {
+        self.registers
+            .iter()
+            .filter_map(|(register, _)| Some((*register, self.numbers_in(*register)?.single()?)))
     }
 
     pub(super) fn register(&self, register: Reg) -> Option<&Constant> {
         self.registers.iter().find(|(own, _)| *own == register).map(|(_, content)| content)
     }
 
-    pub(super) fn put(&mut self, register: Reg, content: Option<Constant>) {
+    pub(crate) fn put(&mut self, register: Reg, content: Option<Constant>) {
         let place = self.registers.partition_point(|(own, _)| *own < register);
         let is_there = self.registers.get(place).is_some_and(|(own, _)| *own == register);
         match (content, is_there) {
@@ -248,11 +247,11 @@ impl Facts {
 
     pub(super) fn load(&self, offset: i64, width: u8) -> Option<NumberSet> {
         let word = self.frame.iter().find(|word| word.offset == offset && word.width >= width)?;
-        Some(word.numbers.each(|number| number & low_mask(width)))
+        word.numbers.each(|number| Some(number & low_mask(width)))
     }
 
     /// Whether joining `other` into these facts would change nothing.
-    pub(super) fn covers(&self, other: &Facts) -> bool {
+    pub(crate) fn covers(&self, other: &Facts) -> bool {
         self.exposed <= other.exposed
             && self.registers.iter().all(|(register, mine)| match (mine, other.register(*register)) {
                 (Constant::Numbers(mine), Some(Constant::Numbers(theirs))) => mine.covers(theirs),
@@ -266,7 +265,7 @@ impl Facts {
     }
 
     /// Joins with the facts on another edge. With `widen`, what differs is forgotten at once.
-    pub(super) fn join(&mut self, other: &Facts, widen: bool) {
+    pub(crate) fn join(&mut self, other: &Facts, widen: bool) {
         let mut lost: SmallVec<[i64; 2]> = smallvec![other.exposed];
         let kept = |mine: &mut NumberSet, theirs: &NumberSet| {
             let joined = mine.union(theirs).filter(|joined| !widen || joined == mine);

@@ -130,7 +130,7 @@ impl Code<'_> {
                 Effect::Binary { op, left, right, .. } => {
                     in_memory |= self.note_value(at, left, How::Indexed);
                     // Subtracting an address from another one leads nowhere.
-                    if op != BinaryOp::Sub || is_load(right) {
+                    if op != BinaryOp::Sub || matches!(right, Value::Load { .. }) {
                         in_memory |= self.note_value(at, right, How::Indexed);
                     }
                     if let (BinaryOp::Add, Value::Const(distance)) = (op, right) {
@@ -138,13 +138,11 @@ impl Code<'_> {
                     }
                 }
                 // Nor does comparing them.
-                Effect::Compare { left, right, .. } => {
-                    for value in [left, right].into_iter().filter(|&value| is_load(value)) {
-                        in_memory |= self.note_value(at, value, How::Indexed);
+                Effect::Compare { .. } | Effect::CompareZero { .. } | Effect::BranchIfCompared { .. } => {
+                    for (from, width) in effect.memory_read() {
+                        self.note_address(at, &from, How::Direct(width));
+                        in_memory = true;
                     }
-                }
-                Effect::CompareZero { value, .. } if is_load(value) => {
-                    in_memory |= self.note_value(at, value, How::Indexed);
                 }
                 Effect::Store { to, value, width } => {
                     self.note_address(at, &to, How::Direct(width));
@@ -156,7 +154,13 @@ impl Code<'_> {
                     in_memory = true;
                 }
                 Effect::Transfer(value) => in_memory |= self.note_value(at, value, How::Stored),
-                _ => {}
+                Effect::ClobberFlags
+                | Effect::Clobber(_)
+                | Effect::ClobberMemory
+                | Effect::Swap(..)
+                | Effect::SystemCall { .. }
+                | Effect::BranchIf(_)
+                | Effect::OnlyIf(_) => {}
             }
         }
         if let (false, Some(operand)) = (in_memory, operand) {
@@ -224,11 +228,8 @@ impl Code<'_> {
 
     fn note_named(&mut self, at: Addr, number: u64, how: How) {
         let address = Addr(self.image.wrap(number));
-        if self.image.is_near_data(address) {
-            // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
-            if self.image.is_number_slot(address) {
-                return;
-            }
+        // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
+        if self.image.is_near_data(address) && !self.image.is_number_slot(address) {
             self.note_beginning(address, at);
             self.live.named.push((address, at, how));
         }
@@ -350,16 +351,11 @@ impl Code<'_> {
             let address = Addr(image.wrap(table.0.wrapping_add_signed(distance)));
             let in_table = image.object_at(address).is_some_and(|loaded| loaded.is_slot(address));
             // Nobody makes pointers to the table's words.
-            if image.is_near_data(address) && (matches!(how, How::Direct(_)) || !in_table) {
-                if image.is_number_slot(address) {
-                    continue;
-                }
-                self.note_beginning(address, at);
-                self.live.named.push((address, at, how));
+            if matches!(how, How::Direct(_)) || !in_table {
+                self.note_named(at, address.0, how);
             }
         }
         // Position-independent code of which it is not known where it counts from may read anything.
-        let image = self.image;
         let lost = self.live.distances.iter().filter(|(_, at, _)| !image.is_fixed(*at));
         ranges.extend(lost.filter_map(|&(_, at, _)| image.object_at(at)).flat_map(|loaded| loaded.data()));
     }
@@ -429,8 +425,4 @@ impl Code<'_> {
             }
         }
     }
-}
-
-fn is_load(value: Value) -> bool {
-    matches!(value, Value::Load { .. })
 }

@@ -47,7 +47,9 @@ pub use changes::ChangedFunctions;
 pub use fingerprint::Fingerprint;
 pub use function::{Block, Function, StraightInstructions};
 pub use instructions::Reader;
+pub(crate) use known::{Constant, Facts, NumberSet};
 pub use references::{Reference, References};
+pub(crate) use walk::RunWalk;
 
 /// The number of an [`Exit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -76,8 +76,11 @@ impl<'a> Recorder<'a> {
                 Effect::Set { value, .. }
                 | Effect::MaybeSet { value, .. }
                 | Effect::SetSigned { value, .. }
+                | Effect::CompareZero { value, .. }
                 | Effect::Transfer(value) => self.value(at, value),
-                Effect::Binary { left, right, .. } | Effect::Compare { left, right, .. } => {
+                Effect::Binary { left, right, .. }
+                | Effect::Compare { left, right, .. }
+                | Effect::BranchIfCompared { left, right, .. } => {
                     self.value(at, left);
                     self.value(at, right);
                 }
@@ -86,7 +89,13 @@ impl<'a> Recorder<'a> {
                     self.value(at, value);
                 }
                 Effect::ClobberRange(to) => self.address(at, &to, true),
-                _ => {}
+                Effect::ClobberFlags
+                | Effect::Clobber(_)
+                | Effect::ClobberMemory
+                | Effect::Swap(..)
+                | Effect::SystemCall { .. }
+                | Effect::BranchIf(_)
+                | Effect::OnlyIf(_) => {}
             }
         }
     }

@@ -96,7 +96,20 @@ impl Code<'_> {
                 | Effect::SetSigned { value, .. }
                 | Effect::Store { value, .. } => (value, Value::Unknown),
                 Effect::Binary { op: BinaryOp::Add, left, right, .. } => (left, right),
-                _ => continue,
+                // No address is made by other operations, compared, or known beforehand where a branch goes.
+                Effect::Binary { .. }
+                | Effect::Compare { .. }
+                | Effect::CompareZero { .. }
+                | Effect::ClobberFlags
+                | Effect::Clobber(_)
+                | Effect::ClobberMemory
+                | Effect::ClobberRange(_)
+                | Effect::Swap(..)
+                | Effect::SystemCall { .. }
+                | Effect::Transfer(_)
+                | Effect::BranchIf(_)
+                | Effect::BranchIfCompared { .. }
+                | Effect::OnlyIf(_) => continue,
             };
             for value in [first, second] {
                 match value {

@@ -8,7 +8,7 @@
 //! Compilers also make addresses that lie outside of the variable that they are for: the `- 'a'` of
 //! `table[letter - 'a']` becomes part of the address. Such an address is only ever used with an index.
 
-use kisa::{Address, BinaryOp, Effect, Reg, Value};
+use kisa::{Address, BinaryOp, Effect, Memory, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Code, ExitKind};
@@ -186,7 +186,9 @@ impl UseWalk<'_, '_> {
         }
         let mut named = false;
         for effect in &effects {
-            named |= self.effect(effect, registers);
+            self.effect(effect, registers);
+            let written = matches!(effect.memory_written(), Some(Memory::At(..) | Memory::From(_)));
+            named |= written || effect.memory_read().next().is_some();
         }
         if let (false, Some(operand)) = (named, operand) {
             self.access(&operand.address, operand.width, registers);
@@ -243,8 +245,8 @@ impl UseWalk<'_, '_> {
         registers.get(usize::from(register.0)).copied().unwrap_or(Derivation::Other)
     }
 
-    /// Applies an effect. Returns whether it names memory.
-    fn effect(&mut self, effect: &Effect, registers: &mut Registers) -> bool {
+    /// Applies an effect.
+    fn effect(&mut self, effect: &Effect, registers: &mut Registers) {
         let set = |registers: &mut Registers, register: Reg, content: Derivation| {
             if let Some(register) = registers.get_mut(usize::from(register.0)) {
                 *register = content;
@@ -256,22 +258,18 @@ impl UseWalk<'_, '_> {
                 let content = if self.is_whole(width) { content } else { content.computed() };
                 let content = if width < 4 { content.join(self.content(dst, registers)) } else { content };
                 set(registers, dst, content);
-                is_load(value)
             }
             Effect::MaybeSet { dst, value, .. } => {
                 let content = self.value(value, registers).join(self.content(dst, registers));
                 set(registers, dst, content);
-                is_load(value)
             }
             Effect::SetSigned { dst, value, .. } => {
                 let content = self.value(value, registers).computed();
                 set(registers, dst, content);
-                is_load(value)
             }
             Effect::Binary { op, dst, left, right, .. } => {
                 let (a, b) = (self.value(left, registers), self.value(right, registers));
                 set(registers, dst, self.binary(op, (left, a), (right, b)));
-                is_load(left) || is_load(right)
             }
             Effect::Store { to, value, width } => {
                 let content = self.value(value, registers);
@@ -292,29 +290,20 @@ impl UseWalk<'_, '_> {
                         *slot = slot.join(content);
                     }
                 }
-                true
-            }
-            Effect::Compare { left, right, .. } => {
-                self.value(left, registers);
-                self.value(right, registers);
-                is_load(left) || is_load(right)
             }
             Effect::ClobberRange(to) => {
                 self.access(&to, 0, registers);
                 if let Some(base) = to.base {
                     self.escape(self.content(base, registers));
                 }
-                true
             }
             Effect::Clobber(register) => {
                 set(registers, register, Derivation::Other);
-                false
             }
             Effect::Swap(a, b) => {
                 let (left, right) = (self.content(a, registers), self.content(b, registers));
                 set(registers, a, right);
                 set(registers, b, left);
-                false
             }
             Effect::Transfer(target) => {
                 let content = self.value(target, registers);
@@ -326,22 +315,16 @@ impl UseWalk<'_, '_> {
                 if let Value::Reg { reg, .. } = target {
                     self.branches_through = Some(reg);
                 }
-                is_load(target)
             }
             Effect::SystemCall { .. } => {
                 registers.iter().for_each(|&content| self.escape(content));
-                false
             }
-            Effect::CompareZero { value, .. } => {
-                self.value(value, registers);
-                is_load(value)
+            Effect::Compare { .. } | Effect::CompareZero { .. } | Effect::BranchIfCompared { .. } => {
+                for value in effect.operands() {
+                    self.value(value, registers);
+                }
             }
-            Effect::BranchIfCompared { left, right, .. } => {
-                self.value(left, registers);
-                self.value(right, registers);
-                false
-            }
-            Effect::ClobberFlags | Effect::ClobberMemory | Effect::BranchIf(_) | Effect::OnlyIf(_) => false,
+            Effect::ClobberFlags | Effect::ClobberMemory | Effect::BranchIf(_) | Effect::OnlyIf(_) => {}
         }
     }
 
@@ -390,20 +373,16 @@ impl UseWalk<'_, '_> {
             Value::Const(number) => Some(i64::from(number as u32 as i32)),
             _ => None,
         };
-        if let (false, Some(number)) = (left.1.is_other(), number(right.0)) {
-            self.uses.descends |= op == BinaryOp::Add && number < 0 || op == BinaryOp::Sub && number > 0;
+        let added = match op {
+            BinaryOp::Add => number(right.0),
+            BinaryOp::Sub => number(right.0).map(i64::wrapping_neg),
+            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr => None,
+        };
+        self.uses.descends |= !left.1.is_other() && added.is_some_and(|added| added < 0);
+        if let (Derivation::At(distance), Derivation::Other, Some(added)) = (left.1, right.1, added) {
+            return Derivation::At(distance.wrapping_add(added));
         }
         match (op, left, right) {
-            (BinaryOp::Add, (_, Derivation::At(distance)), (value, Derivation::Other))
-                if number(value).is_some() =>
-            {
-                Derivation::At(distance.wrapping_add(number(value).unwrap_or(0)))
-            }
-            (BinaryOp::Sub, (_, Derivation::At(distance)), (value, Derivation::Other))
-                if number(value).is_some() =>
-            {
-                Derivation::At(distance.wrapping_sub(number(value).unwrap_or(0)))
-            }
             // How far something else is from the address is a number, and leads there only together with the
             // address.
             (BinaryOp::Sub, (Value::Reg { .. } | Value::Load { .. }, Derivation::Other), _) => {
@@ -429,8 +408,4 @@ impl UseWalk<'_, '_> {
             }
         }
     }
-}
-
-fn is_load(value: Value) -> bool {
-    matches!(value, Value::Load { .. })
 }

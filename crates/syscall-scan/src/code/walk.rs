@@ -1,207 +1,91 @@
 //! The transfer function of [`super::constants`]: what the instructions of a run do to the facts in front of it.
 
+use kflow::values::Comparison;
+use kflow::{Transfer, apply};
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask, sign_extend};
-use smallvec::SmallVec;
 
 use super::known::{BranchFact, Constant, Facts, NumberSet};
 use crate::abi;
 use crate::image::{Addr, Image};
-
-/// What the flags compare.
-#[derive(Clone, Debug)]
-struct ComparedSets {
-    left: NumberSet,
-    right: NumberSet,
-    width: u8,
-    /// Whether the flags tell no more than whether the two are equal.
-    equality: bool,
-    /// The register that is compared and still the same, if one is.
-    register: Option<Reg>,
-}
-
-impl ComparedSets {
-    /// Whether the condition may hold.
-    fn may(&self, condition: Condition) -> bool {
-        let is_equality = matches!(condition, Condition::Equal | Condition::NotEqual);
-        let mut pairs = self.left.iter().flat_map(|left| self.right.iter().map(move |right| (left, right)));
-        self.equality && !is_equality
-            || pairs.any(|(left, right)| condition.holds(left, right, self.width) != Some(false))
-    }
-}
+use crate::values::Atom;
 
 /// The facts at one point of a run, while its instructions are applied one by one.
 #[derive(Clone)]
-pub(super) struct RunWalk {
-    pub(super) known: Facts,
+pub(crate) struct RunWalk<'a> {
+    image: &'a Image,
+    pub(crate) known: Facts,
     stack_pointer: Reg,
-    compared: Option<ComparedSets>,
+    /// What the flags compare.
+    compared: Option<Comparison<Atom>>,
+    /// The register that is the left operand of that and still the same, if one is.
+    compared_register: Option<Reg>,
+    /// Whether it is not known if the rest of the instruction happens.
+    maybe: bool,
 }
 
-impl RunWalk {
-    pub(super) fn new(known: Facts, stack_pointer: Reg) -> RunWalk {
-        RunWalk { known, stack_pointer, compared: None }
+impl<'a> RunWalk<'a> {
+    pub(crate) fn new(image: &'a Image, known: Facts, stack_pointer: Reg) -> RunWalk<'a> {
+        RunWalk { image, known, stack_pointer, compared: None, compared_register: None, maybe: false }
     }
 
     /// Whether a conditional branch may fall through, and whether it may be taken.
-    pub(super) fn ways(&self, image: &Image, effects: &[Effect]) -> [bool; 2] {
+    pub(super) fn ways(&self, effects: &[Effect]) -> [bool; 2] {
         let branch = effects.iter().find_map(|effect| match *effect {
             Effect::BranchIf(condition) => Some((self.compared.clone()?, condition)),
             Effect::BranchIfCompared { left, right, width, condition } => {
-                Some((self.compare(image, left, right, width, false)?, condition))
+                Some((self.comparison(left, right, width, false)?, condition))
             }
             _ => None,
         });
         branch.map_or([true; 2], |(compared, condition)| {
-            [compared.may(condition.inverse()), compared.may(condition)]
+            [condition.inverse(), condition].map(|condition| compared.may_hold(condition, |_, _| true))
         })
     }
 
     /// What a conditional branch tells about a register.
     pub(super) fn learnt(&self, effects: &[Effect]) -> Option<BranchFact> {
-        let ComparedSets { right, width, register, equality, .. } = self.compared.as_ref()?;
+        let compared = self.compared.as_ref()?;
         let condition = effects.iter().find_map(|effect| match *effect {
             Effect::BranchIf(condition) => Some(condition),
             _ => None,
         })?;
-        let tells = !equality || matches!(condition, Condition::Equal | Condition::NotEqual);
-        let learnt = BranchFact { register: (*register)?, right: right.single()?, width: *width, condition };
-        tells.then_some(learnt)
+        let (register, right) = (self.compared_register?, compared.right.as_number()?);
+        compared.tells(condition).then_some(BranchFact { register, right, width: compared.width, condition })
     }
 
     /// The number of a system call, if it is one number that does not depend on how the function was called.
-    pub(super) fn call_number(&self, image: &Image) -> Option<u64> {
-        let register = abi::number_register(abi::abi(image.machine, false));
-        match self.known.register(register)? {
-            Constant::Numbers(numbers) => numbers.single().filter(|_| !numbers.from_caller),
-            Constant::Frame(_) => None,
-        }
+    pub(super) fn call_number(&self) -> Option<u64> {
+        let register = abi::number_register(abi::abi(self.image.machine, false));
+        self.known.numbers_in(register).filter(|numbers| !numbers.from_caller)?.single()
     }
 
     /// Where a computed branch goes, if that is known.
-    pub(super) fn targets(&self, image: &Image, effects: &[Effect]) -> Option<Vec<Addr>> {
+    pub(super) fn targets(&self, effects: &[Effect]) -> Option<Vec<Addr>> {
         let target = effects.iter().find_map(|effect| match *effect {
             Effect::Transfer(value) => Some(value),
             _ => None,
         });
-        let targets = self.numbers(image, target?)?;
-        Some(targets.iter().map(Addr).collect())
+        Some(self.numbers(target?)?.iter().map(Addr).collect())
     }
 
     /// Applies the effects of an instruction.
-    pub(super) fn apply(&mut self, image: &Image, effects: &[Effect]) {
-        let mut maybe = false;
-        for effect in effects {
-            match *effect {
-                Effect::OnlyIf(_) => maybe = true,
-                _ if maybe => self.forget_written(effect),
-                _ => self.effect(image, effect),
-            }
-        }
+    pub(crate) fn apply(&mut self, effects: &[Effect]) {
+        self.maybe = false;
+        effects.iter().for_each(|effect| apply(self, effect));
         self.known.put(TEMPORARY, None);
-    }
-
-    /// An effect happens on a condition: what it writes to is unknown behind it.
-    fn forget_written(&mut self, effect: &Effect) {
-        let written = effect.registers_written();
-        for register in (0..64).filter(|register| written >> register & 1 != 0) {
-            self.set(Reg(register), None);
-        }
-        if let Effect::Store { .. } | Effect::ClobberRange(_) | Effect::SystemCall { .. } = effect {
-            self.known.forget_frame();
-        }
-        self.compared = None;
-    }
-
-    fn effect(&mut self, image: &Image, effect: &Effect) {
-        match *effect {
-            Effect::Set { dst, value, width } => {
-                let content = self.value(image, value).filter(|_| is_whole(dst, width));
-                let content = match content {
-                    Some(Constant::Numbers(numbers)) => narrow(image, numbers, width).map(Constant::Numbers),
-                    frame if width == 8 => frame,
-                    frame => self.lose(frame),
-                };
-                self.set(dst, content);
-            }
-            Effect::MaybeSet { dst, value, width } => {
-                let new = match self.value(image, value) {
-                    Some(Constant::Numbers(new)) => narrow(image, new, width),
-                    frame => self.lose(frame).and(None),
-                };
-                let joined = match (self.known.register(dst), new) {
-                    (Some(Constant::Numbers(old)), Some(new)) if width >= 4 => {
-                        narrow(image, old.clone(), width).and_then(|old| old.union(&new))
-                    }
-                    _ => None,
-                };
-                self.set(dst, joined.map(Constant::Numbers));
-            }
-            Effect::SetSigned { dst, value, from, width } => {
-                let numbers = self.numbers(image, value).filter(|_| width >= 4);
-                let numbers = numbers.and_then(|numbers| narrow(image, numbers, from));
-                let extend = |number| sign_extend(number, from) & low_mask(width);
-                self.set(dst, numbers.map(|numbers| Constant::Numbers(numbers.each(extend))));
-            }
-            Effect::Binary { op, dst, left, right, width } => {
-                let content = self.binary(image, op, left, right, width).filter(|_| is_whole(dst, width));
-                self.set(dst, content);
-            }
-            Effect::Store { to, value, width } => {
-                let content = self.value(image, value);
-                if let Some(Constant::Frame(offset)) = content {
-                    self.known.expose(offset);
-                }
-                let numbers = match content {
-                    Some(Constant::Numbers(numbers)) if width >= 4 => narrow(image, numbers, width),
-                    _ => None,
-                };
-                match self.address(image, &to) {
-                    Some(Constant::Frame(offset)) => self.known.store(offset, width, numbers),
-                    Some(Constant::Numbers(_)) => {}
-                    None => self.expose_parts(&to),
-                }
-            }
-            Effect::Compare { left, right, width } => {
-                self.compared = self.compare(image, left, right, width, false);
-            }
-            Effect::CompareZero { value, width } => {
-                self.compared = self.compare(image, value, Value::Const(0), width, true);
-            }
-            Effect::ClobberFlags => self.compared = None,
-            Effect::Clobber(register) => self.set(register, None),
-            Effect::ClobberRange(from) => match self.address(image, &from) {
-                Some(Constant::Frame(offset)) => self.known.expose(offset),
-                Some(Constant::Numbers(_)) => {}
-                None => self.expose_parts(&from),
-            },
-            Effect::Swap(a, b) => {
-                let (left, right) = (self.known.register(a).cloned(), self.known.register(b).cloned());
-                self.set(a, right);
-                self.set(b, left);
-            }
-            // Another process or thread may go on with another stack.
-            Effect::SystemCall { .. } => self.known.forget_frame(),
-            Effect::ClobberMemory
-            | Effect::Transfer(_)
-            | Effect::BranchIf(_)
-            | Effect::BranchIfCompared { .. }
-            | Effect::OnlyIf(_) => {}
-        }
     }
 
     /// An address in the frame that is not the stack pointer may be given away. What is written through it may lie
     /// in front of it, in the structure that it is a part of (`container_of`, a base class that is not the first
     /// one) or in a buffer that is filled from its end. No structure begins below the stack pointer; that is also
     /// what a frame pointer is made of, which tells nothing about the structures below it.
-    fn set(&mut self, register: Reg, content: Option<Constant>) {
+    fn put(&mut self, register: Reg, content: Option<Constant>) {
+        let content = content.filter(|_| !self.maybe);
         if let (Some(Constant::Frame(offset)), true) = (&content, register != self.stack_pointer) {
             let is_top = self.known.register(self.stack_pointer) == content.as_ref();
             self.known.expose(if is_top { *offset } else { i64::MIN });
         }
-        if let Some(compared) = self.compared.as_mut().filter(|compared| compared.register == Some(register))
-        {
-            compared.register = None;
-        }
+        self.compared_register = self.compared_register.filter(|&compared| compared != register);
         self.known.put(register, content);
     }
 
@@ -215,97 +99,6 @@ impl RunWalk {
         }
     }
 
-    fn numbers(&self, image: &Image, value: Value) -> Option<NumberSet> {
-        match self.content(image, value)? {
-            Constant::Numbers(numbers) => Some(numbers),
-            Constant::Frame(_) => None,
-        }
-    }
-
-    /// What an operand is. An address in the frame that becomes something unknown is given away.
-    fn value(&mut self, image: &Image, value: Value) -> Option<Constant> {
-        let content = self.content(image, value);
-        match (&content, value) {
-            (None, Value::Address(address)) => self.expose_parts(&address),
-            (None, Value::Reg { reg, .. }) => {
-                self.expose_parts(&Address { base: Some(reg), ..Address::default() });
-            }
-            _ => {}
-        }
-        content
-    }
-
-    fn content(&self, image: &Image, value: Value) -> Option<Constant> {
-        match value {
-            Value::Const(number) => Some(Constant::Numbers(NumberSet::one(image.wrap(number)))),
-            Value::Reg { reg, width } => match self.known.register(reg)? {
-                Constant::Numbers(numbers) => narrow(image, numbers.clone(), width).map(Constant::Numbers),
-                &Constant::Frame(offset) => (width == 8).then_some(Constant::Frame(offset)),
-            },
-            Value::Load { from, width } => match self.address(image, &from)? {
-                Constant::Frame(offset) => self.known.load(offset, width).map(Constant::Numbers),
-                Constant::Numbers(places) => {
-                    let loaded = places.iter().map(|place| image.constant(Addr(place), width));
-                    let list = loaded.collect::<Option<SmallVec<[u64; 2]>>>()?;
-                    NumberSet::of(list, places.from_caller).map(Constant::Numbers)
-                }
-            },
-            Value::Address(address) => self.address(image, &address),
-            Value::Symbol { .. } | Value::Unknown => None,
-        }
-    }
-
-    fn address(&self, image: &Image, address: &Address) -> Option<Constant> {
-        if address.segment.is_some() {
-            return None;
-        }
-        let displacement = Constant::Numbers(NumberSet::one(image.wrap(address.displacement as u64)));
-        let base = match address.base {
-            Some(base) => sum(image, self.known.register(base)?, &displacement)?,
-            None => displacement,
-        };
-        let Some((index, stride)) = address.index else { return Some(base) };
-        let Constant::Numbers(index) = self.known.register(index)? else { return None };
-        let scaled = index.each(|number| image.wrap(number.wrapping_mul(stride.into())));
-        sum(image, &base, &Constant::Numbers(scaled))
-    }
-
-    fn binary(
-        &mut self,
-        image: &Image,
-        op: BinaryOp,
-        left: Value,
-        right: Value,
-        width: u8,
-    ) -> Option<Constant> {
-        let (a, b) = (self.value(image, left), self.value(image, right));
-        let result = match (op, &a, &b) {
-            (BinaryOp::Add, Some(a), Some(b)) if is_word(image, width) => sum(image, a, b),
-            (BinaryOp::Sub, Some(Constant::Frame(offset)), Some(Constant::Numbers(number))) => {
-                let Some(number) = number.single() else { return self.lose(a) };
-                Some(Constant::Frame(offset.wrapping_sub(number as i64)))
-            }
-            (_, Some(Constant::Numbers(a)), Some(Constant::Numbers(b))) => {
-                let (a, b) = (narrow(image, a.clone(), width), narrow(image, b.clone(), width));
-                let plain = |numbers: &NumberSet| numbers.iter().all(|number| !image.may_be_moved(number));
-                // Processors take a count of bits beyond the width for another one.
-                let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
-                let bits = 8 * u64::from(width);
-                let compute = |a, b| if shifts && b >= bits { None } else { op.compute(a, b, width) };
-                match (a.filter(plain), b.filter(plain)) {
-                    (Some(a), Some(b)) => a.pairs(&b, compute).map(Constant::Numbers),
-                    _ => None,
-                }
-            }
-            _ => None,
-        };
-        if result.is_none() {
-            self.lose(a);
-            self.lose(b);
-        }
-        result
-    }
-
     /// A value becomes part of something unknown.
     fn lose(&mut self, content: Option<Constant>) -> Option<Constant> {
         if let Some(Constant::Frame(offset)) = content {
@@ -314,31 +107,103 @@ impl RunWalk {
         None
     }
 
-    /// A comparison, if its outcome does not depend on where something is loaded.
-    fn compare(
-        &self,
-        image: &Image,
-        left: Value,
-        right: Value,
-        width: u8,
-        equality: bool,
-    ) -> Option<ComparedSets> {
-        let register = match left {
-            Value::Reg { reg, .. } => Some(reg),
-            _ => None,
+    fn numbers(&self, operand: Value) -> Option<NumberSet> {
+        match self.content(operand)? {
+            Constant::Numbers(numbers) => Some(numbers),
+            Constant::Frame(_) => None,
+        }
+    }
+
+    fn content(&self, operand: Value) -> Option<Constant> {
+        match operand {
+            Value::Const(number) => Some(Constant::Numbers(NumberSet::one(self.image.wrap(number)))),
+            Value::Reg { reg, width } => match self.known.register(reg)? {
+                Constant::Numbers(numbers) => self.narrow(numbers.clone(), width).map(Constant::Numbers),
+                &Constant::Frame(offset) => (width == 8).then_some(Constant::Frame(offset)),
+            },
+            Value::Load { from, width } => match self.address(&from)? {
+                Constant::Frame(offset) => self.known.load(offset, width).map(Constant::Numbers),
+                Constant::Numbers(places) => {
+                    let loaded = places.each(|place| self.image.constant(Addr(place), width));
+                    loaded.map(Constant::Numbers)
+                }
+            },
+            Value::Address(address) => self.address(&address),
+            Value::Symbol { .. } | Value::Unknown => None,
+        }
+    }
+
+    fn address(&self, address: &Address) -> Option<Constant> {
+        if address.segment.is_some() {
+            return None;
+        }
+        let displacement = NumberSet::one(self.image.wrap(address.displacement as u64));
+        let displacement = Constant::Numbers(displacement);
+        let base = match address.base {
+            Some(base) => self.sum(self.known.register(base)?, &displacement)?,
+            None => displacement,
         };
-        let (left, right) = (self.numbers(image, left)?, self.numbers(image, right)?);
-        let (left, right) = (narrow(image, left, width)?, narrow(image, right, width)?);
-        let moved = |numbers: &NumberSet| numbers.iter().any(|number| image.may_be_moved(number));
-        // No address is 0.
-        let zero = |numbers: &NumberSet| numbers.single() == Some(0);
-        match (moved(&left), moved(&right)) {
-            (false, false) => Some(ComparedSets { left, right, width, equality, register }),
-            (true, false) if zero(&right) => {
-                Some(ComparedSets { left, right, width, equality: true, register })
+        let Some((index, stride)) = address.index else { return Some(base) };
+        let times = |number: u64| Some(self.image.wrap(number.wrapping_mul(stride.into())));
+        self.sum(&base, &Constant::Numbers(self.known.numbers_in(index)?.each(times)?))
+    }
+
+    fn sum(&self, left: &Constant, right: &Constant) -> Option<Constant> {
+        match (left, right) {
+            (Constant::Numbers(a), Constant::Numbers(b)) => {
+                a.pairs(b, |a, b| Some(self.image.wrap(a.wrapping_add(b)))).map(Constant::Numbers)
             }
-            (false, true) if zero(&left) => {
-                Some(ComparedSets { left, right, width, equality: true, register })
+            (&Constant::Frame(offset), Constant::Numbers(number))
+            | (Constant::Numbers(number), &Constant::Frame(offset)) => {
+                Some(Constant::Frame(offset.wrapping_add(number.single()? as i64)))
+            }
+            (Constant::Frame(_), Constant::Frame(_)) => None,
+        }
+    }
+
+    /// Whether one of the numbers is an address of something that may be loaded elsewhere.
+    fn is_moved(&self, numbers: &NumberSet) -> bool {
+        numbers.iter().any(|number| self.image.may_be_moved(number))
+    }
+
+    /// The low bytes of numbers. Those of an address depend on where it is loaded.
+    fn narrow(&self, numbers: NumberSet, width: u8) -> Option<NumberSet> {
+        if width >= self.image.machine.word_size() {
+            return Some(numbers);
+        }
+        numbers.each(|number| (!self.image.may_be_moved(number)).then_some(number & low_mask(width)))
+    }
+
+    /// A comparison, if its outcome does not depend on where something is loaded.
+    fn comparison(&self, left: Value, right: Value, width: u8, equality: bool) -> Option<Comparison<Atom>> {
+        let (left, right) = (self.numbers(left)?, self.numbers(right)?);
+        let (left, right) = (self.narrow(left, width)?, self.narrow(right, width)?);
+        // No address is 0.
+        let is_zero = |numbers: &NumberSet| numbers.single() == Some(0);
+        let equality = match (self.is_moved(&left), self.is_moved(&right)) {
+            (false, false) => equality,
+            (true, false) if is_zero(&right) => true,
+            (false, true) if is_zero(&left) => true,
+            _ => return None,
+        };
+        Some(Comparison { left: left.values(), right: right.values(), width, equality })
+    }
+
+    /// What an operation makes of two values, neither of which is unknown.
+    fn computed(&self, op: BinaryOp, left: &Constant, right: &Constant, width: u8) -> Option<Constant> {
+        match (op, left, right) {
+            (BinaryOp::Add, a, b) if width == self.image.machine.word_size() => self.sum(a, b),
+            (BinaryOp::Sub, Constant::Frame(offset), Constant::Numbers(number)) => {
+                Some(Constant::Frame(offset.wrapping_sub(number.single()? as i64)))
+            }
+            (_, Constant::Numbers(a), Constant::Numbers(b)) => {
+                let (a, b) = (self.narrow(a.clone(), width)?, self.narrow(b.clone(), width)?);
+                // Processors take a count of bits beyond the width for another one.
+                let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
+                let bits = 8 * u64::from(width);
+                let compute = |a, b| if shifts && b >= bits { None } else { op.compute(a, b, width) };
+                let is_plain = !self.is_moved(&a) && !self.is_moved(&b);
+                if is_plain { a.pairs(&b, compute).map(Constant::Numbers) } else { None }
             }
             _ => None,
         }
@@ -350,29 +215,115 @@ fn is_whole(register: Reg, width: u8) -> bool {
     width >= 4 || register == TEMPORARY
 }
 
-fn is_word(image: &Image, width: u8) -> bool {
-    width == image.machine.word_size()
-}
+impl Transfer for RunWalk<'_> {
+    type Known = Option<Constant>;
 
-/// The low bytes of numbers. Those of an address depend on where it is loaded.
-fn narrow(image: &Image, numbers: NumberSet, width: u8) -> Option<NumberSet> {
-    if is_word(image, width) || width >= 8 {
-        return Some(numbers);
+    /// An address in the frame that becomes something unknown is given away.
+    fn operand(&mut self, operand: Value) -> Option<Constant> {
+        let content = self.content(operand);
+        match (&content, operand) {
+            (None, Value::Address(address)) => self.expose_parts(&address),
+            (None, Value::Reg { reg, .. }) => {
+                self.expose_parts(&Address { base: Some(reg), ..Address::default() });
+            }
+            _ => {}
+        }
+        content
     }
-    let plain = numbers.iter().all(|number| !image.may_be_moved(number));
-    plain.then(|| numbers.each(|number| number & low_mask(width)))
-}
 
-fn sum(image: &Image, left: &Constant, right: &Constant) -> Option<Constant> {
-    match (left, right) {
-        (Constant::Numbers(a), Constant::Numbers(b)) => {
-            a.pairs(b, |a, b| Some(image.wrap(a.wrapping_add(b)))).map(Constant::Numbers)
-        }
-        (&Constant::Frame(offset), Constant::Numbers(number))
-        | (Constant::Numbers(number), &Constant::Frame(offset)) => {
-            let number = number.single()?;
-            Some(Constant::Frame(offset.wrapping_add(number as i64)))
-        }
-        (Constant::Frame(_), Constant::Frame(_)) => None,
+    fn sign_extended(&mut self, value: Option<Constant>, from: u8, width: u8) -> Option<Constant> {
+        let Some(Constant::Numbers(numbers)) = value else { return None };
+        let extend = |number| Some(sign_extend(number, from) & low_mask(width));
+        self.narrow(numbers, from)?.each(extend).map(Constant::Numbers)
     }
+
+    fn write(&mut self, dst: Reg, value: Option<Constant>, width: u8) {
+        let content = match value.filter(|_| is_whole(dst, width)) {
+            Some(Constant::Numbers(numbers)) => self.narrow(numbers, width).map(Constant::Numbers),
+            frame if width == 8 => frame,
+            frame => self.lose(frame),
+        };
+        self.put(dst, content);
+    }
+
+    fn write_maybe(&mut self, dst: Reg, value: Option<Constant>, width: u8) {
+        let new = match value {
+            Some(Constant::Numbers(new)) => self.narrow(new, width),
+            frame => self.lose(frame).and(None),
+        };
+        let old = self.known.numbers_in(dst).cloned().filter(|_| width >= 4);
+        let old = old.and_then(|old| self.narrow(old, width));
+        let joined = old.zip(new).and_then(|(old, new)| old.union(&new));
+        self.put(dst, joined.map(Constant::Numbers));
+    }
+
+    fn binary(&mut self, op: BinaryOp, dst: Reg, (left, right): (Value, Value), width: u8) {
+        let (left, right) = (self.operand(left), self.operand(right));
+        let both = left.as_ref().zip(right.as_ref());
+        let result = both.and_then(|(left, right)| self.computed(op, left, right, width));
+        if result.is_none() {
+            self.lose(left);
+            self.lose(right);
+        }
+        self.put(dst, result.filter(|_| is_whole(dst, width)));
+    }
+
+    fn clobber(&mut self, reg: Reg) {
+        self.put(reg, None);
+    }
+
+    fn swap(&mut self, a: Reg, b: Reg) {
+        let (left, right) = (self.known.register(a).cloned(), self.known.register(b).cloned());
+        self.put(a, right);
+        self.put(b, left);
+    }
+
+    fn store(&mut self, to: &Address, value: Option<Constant>, width: u8) {
+        let numbers = match value {
+            Some(Constant::Numbers(numbers)) if width >= 4 && !self.maybe => self.narrow(numbers, width),
+            other => self.lose(other).and(None),
+        };
+        match self.address(to) {
+            Some(Constant::Frame(offset)) => self.known.store(offset, width, numbers),
+            Some(Constant::Numbers(_)) => {}
+            None => self.expose_parts(to),
+        }
+    }
+
+    fn clobber_memory(&mut self, from: Option<&Address>) {
+        match from.map(|from| (from, self.address(from))) {
+            Some((_, Some(Constant::Frame(offset)))) => self.known.expose(offset),
+            Some((from, None)) => self.expose_parts(from),
+            Some((_, Some(Constant::Numbers(_)))) | None => {}
+        }
+    }
+
+    /// Another process or thread may go on with another stack.
+    fn system_call(&mut self, _compat: bool, _number: Option<u32>) {
+        self.known.forget_frame();
+    }
+
+    fn compare(&mut self, left: Value, right: Value, width: u8, equality: bool) {
+        self.compared = self.comparison(left, right, width, equality).filter(|_| !self.maybe);
+        self.compared_register = match left {
+            Value::Reg { reg, .. } => Some(reg),
+            _ => None,
+        };
+    }
+
+    fn clobber_flags(&mut self) {
+        self.compared = None;
+    }
+
+    fn only_if(&mut self, _condition: Condition) {
+        self.maybe = true;
+    }
+
+    // None of these changes a register, the frame or the flags.
+
+    fn transfer(&mut self, _target: Value) {}
+
+    fn branch(&mut self, _condition: Condition) {}
+
+    fn branch_compared(&mut self, _left: Value, _right: Value, _width: u8, _condition: Condition) {}
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use kflow::{Transfer, apply};
 use kisa::Effect;
 
 use super::step::Step;
@@ -44,18 +45,14 @@ impl Flows<'_> {
                     let domain = &mut self.domain;
                     // The return address was pushed a moment ago.
                     let mut step = Step::new(image, domain, state, *at, stack_pointer, true);
-                    effects.iter().for_each(|effect| step.apply(effect));
+                    effects.iter().for_each(|effect| apply(&mut step, effect));
                 }
                 return;
             }
             Some(Callee::Function { kept, returns_twice }) => (kept, returns_twice),
             None => (0, false),
         };
-        for (number, value) in state.registers.iter().enumerate() {
-            if number != usize::from(stack_pointer.0) {
-                state.frame.expose_value(value, &self.domain);
-            }
-        }
+        state.expose_registers(stack_pointer, &self.domain);
         state.frame.expose_contents(&self.domain);
         if let Some(place) = before.single().and_then(|atom| self.domain.place(atom)) {
             state.frame.forget_below(place);
@@ -72,11 +69,11 @@ impl Flows<'_> {
         for &reg in lost {
             // Nobody asks what is left in the others, which have a name if they are read all the same.
             match reg == self.convention.result {
-                true => step.forget(reg),
+                true => step.clobber(reg),
                 false => step.state.set_register(reg, ValueSet::Any),
             }
         }
-        step.apply(&Effect::ClobberFlags);
+        step.clobber_flags();
         let after = match popped {
             Some(popped) => before.map(|atom| Some(step.domain.plus(atom, popped.into()))),
             None => ValueSet::Any,

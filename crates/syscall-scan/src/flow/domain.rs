@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use kflow::values::{Element, Span, Unknowns};
 use kisa::{Reg, low_mask, sign_extend};
 
 use super::frame::Place;
-use super::ranges::Span;
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Origins, ValueSet};
 
@@ -84,7 +84,7 @@ impl Domain {
         others: impl IntoIterator<Item = &'v ValueSet>,
     ) -> ValueSet {
         let Some(watched) = self.watched else { return name };
-        let atoms = others.into_iter().flat_map(ValueSet::atoms).copied();
+        let atoms = others.into_iter().flat_map(ValueSet::elements).copied();
         let parts: Vec<Atom> = atoms.filter(|atom| atom.origin == watched).collect();
         if parts.is_empty() {
             return name;
@@ -101,7 +101,7 @@ impl Domain {
 
     /// A value goes into an unknown one: if it may be the watched pointer, that is lost here.
     pub(super) fn lose(&self, value: &ValueSet) {
-        if value.atoms().iter().any(|atom| Some(atom.origin) == self.watched) {
+        if value.elements().iter().any(|atom| Some(atom.origin) == self.watched) {
             self.lost.set(Some(self.at));
         }
     }
@@ -110,7 +110,7 @@ impl Domain {
     /// never many.
     pub(super) fn is_addresses_of_code(&self, value: &ValueSet) -> bool {
         let is_code = |number: u64| self.code.iter().any(|range| range.contains(&number));
-        value.is_numbers() && value.atoms().iter().all(|atom| is_code(atom.offset))
+        value.is_numbers() && value.elements().iter().all(|atom| is_code(atom.offset))
     }
 
     /// An atom plus a number.
@@ -140,6 +140,13 @@ impl Domain {
     /// below them.
     pub fn is_argument(&self, place: Place) -> bool {
         place.frame == self.frame && place.offset >= 0
+    }
+
+    /// Whether a value is made from one of these origins. An origin has a higher number than those it is made from.
+    pub(super) fn is_made_from(&self, value: &ValueSet, origins: &[OriginId]) -> bool {
+        let is_root =
+            |atom: &Atom, root: OriginId| root <= atom.origin && self.origins.root(atom.origin) == root;
+        value.elements().iter().any(|atom| origins.iter().any(|&root| is_root(atom, root)))
     }
 
     /// A value of this origin.
@@ -187,6 +194,32 @@ impl Domain {
             }
             _ => None,
         }
+    }
+}
+
+impl Unknowns<Atom> for Domain {
+    fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    fn fits(&self, unknown: Atom) -> Option<(u8, Option<Atom>)> {
+        match self.origins.get(unknown.origin) {
+            Origin::Low { of, width } => Some((width, Some(of))),
+            Origin::Memory { width, .. } | Origin::Element { width, signed: false, .. } => {
+                Some((width, None))
+            }
+            Origin::Number
+            | Origin::Unknown
+            | Origin::Register(_)
+            | Origin::Made { .. }
+            | Origin::Signed { .. }
+            | Origin::Frame { .. }
+            | Origin::Element { signed: true, .. } => None,
+        }
+    }
+
+    fn are_copies_equal(&self, unknown: Atom) -> bool {
+        unknown.origin != OriginId::UNKNOWN
     }
 }
 

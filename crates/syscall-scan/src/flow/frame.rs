@@ -8,12 +8,12 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use kflow::values::{Element, Span};
 use kisa::low_mask;
 
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 use super::domain::Domain;
-use super::ranges::Span;
 
 /// A place in a stack frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -215,7 +215,7 @@ impl Frame {
 
     /// Others get to know every address in the frame that this value may be.
     pub fn expose_value(&mut self, value: &ValueSet, domain: &Domain) {
-        for place in value.atoms().iter().filter_map(|&atom| domain.place(atom)) {
+        for place in value.elements().iter().filter_map(|&atom| domain.place(atom)) {
             self.expose(place, domain);
         }
     }
@@ -246,10 +246,7 @@ impl Frame {
         if self.exposed.iter().any(|place| origins.contains(&place.frame)) {
             Rc::make_mut(&mut self.exposed).retain(|place| !origins.contains(&place.frame));
         }
-        let from_it = |cell: &Cell| {
-            let mut atoms = cell.value.atoms().iter();
-            atoms.any(|atom| origins.contains(&domain.origins.root(atom.origin)))
-        };
+        let from_it = |cell: &Cell| domain.is_made_from(&cell.value, origins);
         if !self.cells.iter().any(|cell| origins.contains(&cell.place.frame) || from_it(cell)) {
             return;
         }

@@ -18,7 +18,7 @@ impl Flows<'_> {
         let mut pending = vec![(block, at, state.register(register).clone())];
         let mut seen = FxHashSet::default();
         while let Some((block, end, value)) = pending.pop() {
-            if value.atoms().iter().any(|&atom| self.domain.place(atom).is_some()) {
+            if value.elements().iter().any(|&atom| self.domain.place(atom).is_some()) {
                 return true;
             }
             if value != ValueSet::Any || !seen.insert(block) {

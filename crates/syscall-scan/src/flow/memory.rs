@@ -6,10 +6,10 @@
 
 use std::rc::Rc;
 
+use kflow::values::{Element, Span};
 use kisa::Address;
 
 use super::frame::Place;
-use super::ranges::Span;
 use super::state::KnownLoad;
 use super::step::{SLOT_INDEX, SLOT_SCALED, Step};
 use crate::image::Addr;
@@ -84,13 +84,8 @@ impl Step<'_> {
         let index = match index {
             ValueSet::One(index) => ValueSet::One(index),
             several => {
-                let spans = several.atoms().iter().map(|&atom| self.state.ranges.get(atom, self.domain));
-                let span = spans.reduce(Span::join);
-                let made = self.make(SLOT_INDEX);
-                if let (Some(span), Some(atom)) = (span, made.single()) {
-                    self.state.ranges.limit(atom, span, self.domain);
-                }
-                made
+                let span = self.state.ranges.of(&several, self.domain);
+                self.make_within(SLOT_INDEX, span)
             }
         };
         match index.single() {
@@ -153,11 +148,7 @@ impl Step<'_> {
             true => Span { low: low * stride, high: high * stride, step: step * stride },
             false => Span { low: 0, high: mask / stride * stride, step: stride },
         };
-        let made = self.make(SLOT_SCALED);
-        if let Some(atom) = made.single() {
-            self.state.ranges.limit(atom, scaled, self.domain);
-        }
-        made.map(|atom| Some(self.domain.plus(atom, table.0)))
+        self.make_within(SLOT_SCALED, scaled).map(|atom| Some(self.domain.plus(atom, table.0)))
     }
 
     /// The numbers that `lea 6(%eax,%eax,8)` can be, where `%eax` is known to be small.
@@ -188,7 +179,7 @@ impl Step<'_> {
             Pointer::Known(value) => match value.single() {
                 Some(atom) => self.load_unknown_plus_table(atom, width),
                 None => {
-                    let loaded = value.atoms().iter().map(|&atom| self.load_from(atom, width));
+                    let loaded = value.elements().iter().map(|&atom| self.load_from(atom, width));
                     loaded.reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
                 }
             },
@@ -248,8 +239,8 @@ impl Step<'_> {
         let root = |atom: Atom| self.domain.origins.root(atom.origin);
         let made_of = [Some(at), index.map(|(index, _)| index)].into_iter().flatten().map(root);
         let mut made_of = made_of.filter(|&origin| origin != OriginId::NUMBER);
-        let renamed = made_of.any(|origin| value.atoms().iter().any(|&atom| root(atom) == origin));
-        let is_entry = value.atoms().iter().all(|atom| {
+        let renamed = made_of.any(|origin| value.elements().iter().any(|&atom| root(atom) == origin));
+        let is_entry = value.elements().iter().all(|atom| {
             matches!(self.domain.origins.get(atom.origin), Origin::Memory { when: When::Entry, .. })
         });
         if !renamed || is_entry {
@@ -335,13 +326,14 @@ impl Step<'_> {
         self.name(Origin::Element { table, stride, width, signed: false, at: self.at })
     }
 
-    pub(super) fn store(&mut self, to: &Address, value: ValueSet, width: u8) {
+    /// Writes the low bytes of a value to an address.
+    pub(super) fn store_to(&mut self, to: &Address, value: ValueSet, width: u8) {
         let value = if width <= 8 { self.low(value, width) } else { ValueSet::Any };
         match self.pointer(to) {
             Pointer::Known(addresses) => {
-                let places = addresses.atoms().iter().filter_map(|&atom| self.domain.place(atom));
+                let places = addresses.elements().iter().filter_map(|&atom| self.domain.place(atom));
                 let places: Vec<Place> = places.collect();
-                let all_in_frame = places.len() == addresses.atoms().len();
+                let all_in_frame = places.len() == addresses.elements().len();
                 if let (true, &[place]) = (all_in_frame, &places[..]) {
                     return self.state.frame.store(place, width, value, self.domain);
                 }
@@ -362,20 +354,19 @@ impl Step<'_> {
         self.state.written_by_others(self.domain);
     }
 
-    /// An unknown number of bytes from this address on is written.
-    pub(super) fn clobber_from(&mut self, from: &Address) {
-        match self.pointer(from) {
+    /// An unknown number of bytes is written from an address on, or somewhere.
+    pub(super) fn clobber_from(&mut self, from: Option<&Address>) {
+        let places = match from.map_or(Pointer::Unknown, |from| self.pointer(from)) {
             Pointer::Known(addresses) => {
-                for &atom in addresses.atoms() {
-                    match self.domain.place(atom) {
-                        Some(place) => self.state.frame.forget_from(place, self.domain),
-                        None => self.state.written_by_others(self.domain),
-                    }
-                }
+                addresses.elements().iter().map(|&atom| self.domain.place(atom)).collect()
             }
-            Pointer::Within(place) => self.state.frame.forget_from(place, self.domain),
-            Pointer::Indexed { .. } | Pointer::Unknown => {
-                self.state.written_by_others(self.domain);
+            Pointer::Within(place) => vec![Some(place)],
+            Pointer::Indexed { .. } | Pointer::Unknown => vec![None],
+        };
+        for place in places {
+            match place {
+                Some(place) => self.state.frame.forget_from(place, self.domain),
+                None => self.state.written_by_others(self.domain),
             }
         }
     }

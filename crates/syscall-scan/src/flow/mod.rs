@@ -19,7 +19,6 @@ mod frame;
 mod in_frame;
 mod local;
 mod memory;
-mod ranges;
 mod registers;
 mod solve;
 mod state;
@@ -28,19 +27,19 @@ mod step;
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use kflow::values::{Comparison, Span};
+use kflow::{Transfer, apply};
 use kisa::{Condition, Effect, Reg, TEMPORARY, Value};
 use rustc_hash::FxHashMap;
 
 use crate::abi::{self, Convention};
-use crate::code::{Code, ExitId, Function};
+use crate::code::{Code, ExitId, Facts, Function};
 use crate::image::Addr;
 use crate::values::{Atom, OriginId, ValueSet};
 
 use call::Callee;
 pub use domain::Domain;
 pub use frame::Place;
-use ranges::Compared;
-pub use ranges::Span;
 pub use registers::RegisterNumbers;
 use registers::numbers;
 use solve::Decoded;
@@ -59,7 +58,7 @@ pub struct Flows<'c> {
     functions: FxHashMap<Addr, Rc<Function>>,
     flows: FxHashMap<Addr, Rc<FunctionStates>>,
     /// The numbers that registers hold in front of the blocks of functions.
-    numbers: FxHashMap<Addr, Vec<Option<RegisterNumbers>>>,
+    numbers: FxHashMap<Addr, Vec<Option<Facts>>>,
     /// By function and pointer: the states while the pointer is watched, see [`Flows::watch`].
     watched: FxHashMap<(Addr, OriginId), Result<Rc<FunctionStates>, Addr>>,
     /// The summaries of callees.
@@ -177,7 +176,8 @@ impl<'c> Flows<'c> {
         let known = self.numbers.entry(entry);
         let known = known.or_insert_with(|| numbers(self.code, self.convention, &function));
         let place = function.blocks.iter().position(|other| other.start == block);
-        place.and_then(|place| known[place].clone()).unwrap_or_default()
+        let facts = place.and_then(|place| known[place].as_ref());
+        facts.map(|facts| facts.numbers().collect()).unwrap_or_default()
     }
 
     fn at_entry(&mut self) -> Rc<State> {
@@ -228,9 +228,7 @@ impl<'c> Flows<'c> {
     /// The numbers that a register may hold in front of an instruction. `None` if control does not get there.
     pub fn span(&mut self, flow: &FunctionStates, at: Addr, register: Reg) -> Option<Span> {
         let state = self.before(flow, at)?;
-        let atoms = state.register(register).atoms().iter();
-        let spans = atoms.map(|&atom| state.ranges.get(atom, &self.domain));
-        Some(spans.reduce(Span::join).unwrap_or(Span::new(0, self.domain.mask)))
+        Some(state.ranges.of(state.register(register), &self.domain))
     }
 
     /// The analysis of a function while one of its unknowns is watched.
@@ -306,7 +304,7 @@ impl<'c> Flows<'c> {
         let stack_pointer = self.convention.stack_pointer;
         let image = self.code.image;
         let step = Step::new(image, &mut self.domain, &mut state, at, stack_pointer, true);
-        { step }.value(operand)
+        { step }.operand(operand)
     }
 
     /// Whether the stack pointer is where it was when the function was entered, in front of a return that
@@ -358,9 +356,7 @@ impl<'c> Flows<'c> {
         }
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
-        for effect in effects {
-            step.apply(effect);
-        }
+        effects.iter().for_each(|effect| apply(&mut step, effect));
         let outcome = Outcome { target: step.target, branch: step.branch, ends };
         if *state.register(TEMPORARY) != ValueSet::Any {
             state.set_register(TEMPORARY, ValueSet::Any);
@@ -385,7 +381,7 @@ impl<'c> Flows<'c> {
             return abi::ends(abi, number.into());
         }
         let numbers = state.register(abi::number_register(abi));
-        numbers.is_numbers() && numbers.atoms().iter().all(|atom| abi::ends(abi, atom.offset))
+        numbers.is_numbers() && numbers.elements().iter().all(|atom| abi::ends(abi, atom.offset))
     }
 }
 
@@ -393,7 +389,7 @@ impl<'c> Flows<'c> {
 struct Outcome {
     target: Option<ValueSet>,
     /// When a conditional branch is taken.
-    branch: Option<(Compared, Condition)>,
+    branch: Option<(Comparison<Atom>, Condition)>,
     /// It is a system call that does not come back.
     ends: bool,
 }

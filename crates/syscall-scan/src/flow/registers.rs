@@ -1,39 +1,32 @@
-//! Constant propagation through registers alone, with additions and subtractions: it finds the addresses of most jump
-//! tables.
+//! Constant propagation through registers alone: it finds the addresses of most jump tables.
 //!
 //! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
-//! offset table in a register. Both are found without looking at memory, which is most of the work of [`super`].
+//! offset table in a register. Both are found without looking at the frame, which is most of the work of [`super`].
 
 use kelf::Machine;
-use kisa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
-use smallvec::SmallVec;
+use kisa::{Address, Effect, Reg, Value};
 
 use crate::abi::Convention;
-use crate::code::{Block, Code, ExitKind, Function};
+use crate::code::{Block, Code, Constant, ExitKind, Facts, Function, NumberSet, RunWalk};
 use crate::image::Addr;
 
 /// Registers with the numbers that they hold.
-pub type RegisterNumbers = SmallVec<[(Reg, u64); 4]>;
+pub type RegisterNumbers = Vec<(Reg, u64)>;
 
 /// The numbers that registers hold in front of each block of a function; `None` where control does not get.
-pub fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec<Option<RegisterNumbers>> {
-    let mut front: Vec<Option<RegisterNumbers>> = vec![None; function.blocks.len()];
-    front[0] = Some(RegisterNumbers::new());
+pub(super) fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec<Option<Facts>> {
+    let mut front: Vec<Option<Facts>> = vec![None; function.blocks.len()];
+    front[0] = Some(Facts::nothing());
     let mut pending = vec![0];
     while let Some(index) = pending.pop() {
         let block = &function.blocks[index];
-        let Some(numbers) = front[index].clone() else { continue };
-        let numbers = behind(code, convention, block, numbers);
+        let Some(facts) = front[index].clone() else { continue };
+        let facts = behind(code, convention, block, facts);
         for next in block.successors.iter().map(|next| next.get()) {
             match &mut front[next] {
-                None => front[next] = Some(numbers.clone()),
-                Some(known) => {
-                    let count = known.len();
-                    known.retain(|number| numbers.contains(number));
-                    if known.len() == count {
-                        continue;
-                    }
-                }
+                Some(known) if known.covers(&facts) => continue,
+                Some(known) => known.join(&facts, true),
+                None => front[next] = Some(facts.clone()),
             }
             pending.push(next);
         }
@@ -42,36 +35,28 @@ pub fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec
 }
 
 /// What is known behind a block.
-fn behind(
-    code: &Code,
-    convention: &Convention,
-    block: &Block,
-    mut numbers: RegisterNumbers,
-) -> RegisterNumbers {
-    let exit = block.exit.map(|exit| code.exit(exit));
+fn behind(code: &Code, convention: &Convention, block: &Block, facts: Facts) -> Facts {
+    let mut walk = RunWalk::new(code.image, facts, convention.stack_pointer);
     let mut effects = Vec::new();
     let mut reader = code.reader(block.start);
     for at in code.instructions_from(block.start).take_while(|&at| at < block.end) {
         effects.clear();
         code.read_effects(&mut reader, at, &mut effects);
-        match effects.first() {
-            Some(Effect::OnlyIf(_)) => effects.iter().for_each(|effect| forget(&mut numbers, effect)),
-            _ => effects.iter().for_each(|effect| apply(code, effect, &mut numbers)),
-        }
-        let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
-        if matches!(kind, Some(ExitKind::Call(_) | ExitKind::IndirectCall)) {
-            numbers.retain(|(reg, _)| !convention.scratch.contains(reg));
-        }
-        if let (Some(ExitKind::Call(callee)), Some(exit)) = (kind, exit) {
-            let written = code.written_by_leaf(callee);
-            numbers.retain(|(reg, _)| written >> reg.0 & 1 == 0);
-            if let Some(reg) = program_counter(code, convention, callee) {
-                put(&mut numbers, reg, Some(exit.next.0));
-            }
+        walk.apply(&effects);
+    }
+    let mut known = walk.known;
+    let exit = block.exit.map(|exit| code.exit(exit));
+    let kind = exit.map(|exit| exit.kind);
+    if matches!(kind, Some(ExitKind::Call(_) | ExitKind::IndirectCall)) {
+        known.forget(convention.scratch.iter().fold(0, |scratch, reg| scratch | 1 << reg.0));
+    }
+    if let (Some(ExitKind::Call(callee)), Some(exit)) = (kind, exit) {
+        known.forget(code.written_by_leaf(callee));
+        if let Some(reg) = program_counter(code, convention, callee) {
+            known.put(reg, Some(Constant::Numbers(NumberSet::one(exit.next.0))));
         }
     }
-    put(&mut numbers, TEMPORARY, None);
-    numbers
+    known
 }
 
 /// The register in which a function leaves the address that it returns to: how position-independent code of i386 reads
@@ -88,47 +73,4 @@ fn program_counter(code: &Code, convention: &Convention, function: Addr) -> Opti
         }
         _ => None,
     }
-}
-
-fn apply(code: &Code, effect: &Effect, numbers: &mut RegisterNumbers) {
-    let word = code.image.machine.word_size();
-    let number = |value| number(code, numbers, value);
-    let (dst, result) = match *effect {
-        Effect::Set { dst, value, width } if width == word => (dst, number(value)),
-        Effect::Binary { op, dst, left, right, width } if width == word => {
-            let result = number(left).zip(number(right)).and_then(|(left, right)| match op {
-                BinaryOp::Add => Some(left.wrapping_add(right)),
-                BinaryOp::Sub => Some(left.wrapping_sub(right)),
-                _ => None,
-            });
-            (dst, result)
-        }
-        _ => return forget(numbers, effect),
-    };
-    put(numbers, dst, result.map(|number| code.image.wrap(number)));
-}
-
-/// What an operand is.
-fn number(code: &Code, numbers: &RegisterNumbers, value: Value) -> Option<u64> {
-    let register = |reg: Reg| numbers.iter().find(|(known, _)| *known == reg).map(|&(_, number)| number);
-    match value {
-        Value::Const(number) => Some(number),
-        Value::Reg { reg, width } if width == code.image.machine.word_size() => register(reg),
-        Value::Address(Address { base, index: None, displacement, segment: None, .. }) => {
-            let base = base.map_or(Some(0), register)?;
-            Some(base.wrapping_add_signed(displacement))
-        }
-        _ => None,
-    }
-}
-
-fn put(numbers: &mut RegisterNumbers, register: Reg, number: Option<u64>) {
-    numbers.retain(|(reg, _)| *reg != register);
-    numbers.extend(number.map(|number| (register, number)));
-}
-
-/// Forgets what an effect writes to.
-fn forget(numbers: &mut RegisterNumbers, effect: &Effect) {
-    let written = effect.registers_written();
-    numbers.retain(|(reg, _)| written >> reg.0 & 1 == 0);
 }

@@ -166,8 +166,8 @@ impl Flows<'_> {
                 }
                 _ => Rc::clone(&state),
             };
-            if let (Some((compared, condition)), Some(taken)) = (branch, taken) {
-                let condition = if start == taken { condition } else { condition.inverse() };
+            if let (Some((compared, condition)), Some(taken)) = (&branch, taken) {
+                let condition = if start == taken { *condition } else { condition.inverse() };
                 let ranges = &mut Rc::make_mut(&mut state).ranges;
                 if !ranges.assume(compared, condition, &self.domain) {
                     continue;

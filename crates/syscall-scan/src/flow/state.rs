@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
+use kflow::values::{Comparison, Ranges, Span};
 use kisa::{Condition, Effect, Reg};
 use smallvec::SmallVec;
 
 use super::domain::Domain;
 use super::frame::Frame;
-use super::ranges::{Compared, Ranges, Span};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, ValueSet};
 
@@ -19,7 +19,7 @@ pub struct State {
     /// The stack frame.
     pub frame: Frame,
     /// The ranges of unknown values.
-    pub ranges: Ranges,
+    pub ranges: Ranges<Atom>,
     /// Memory outside of the frame may have changed since the function was entered.
     pub dirty: bool,
     /// What was read from memory outside of the frame since it was last written to.
@@ -27,7 +27,7 @@ pub struct State {
     /// The last write to a part of a register.
     pub(super) partial: Option<Partial>,
     /// What the flags compare.
-    pub(super) compared: Option<Compared>,
+    pub(super) compared: Option<Comparison<Atom>>,
     /// Behind predicated instructions: the state if they were skipped.
     split: Option<Box<ConditionalSplit>>,
 }
@@ -106,6 +106,15 @@ impl State {
         }
     }
 
+    /// Others get to know every address in the frame that a register holds.
+    pub(super) fn expose_registers(&mut self, stack_pointer: Reg, domain: &Domain) {
+        for (number, value) in self.registers.iter().enumerate() {
+            if number != usize::from(stack_pointer.0) {
+                self.frame.expose_value(value, domain);
+            }
+        }
+    }
+
     /// Others wrote to memory, not known where.
     pub(super) fn written_by_others(&mut self, domain: &Domain) {
         self.dirty = true;
@@ -115,7 +124,8 @@ impl State {
 
     /// Learns from the last comparison that it came out this way. Returns whether that is possible.
     fn assume(&mut self, condition: Condition, domain: &Domain) -> bool {
-        self.compared.is_none_or(|compared| self.ranges.assume(compared, condition, domain))
+        let Some(compared) = &self.compared else { return true };
+        self.ranges.assume(compared, condition, domain)
     }
 
     /// What follows happens only if this holds of the last comparison.
@@ -188,24 +198,23 @@ impl State {
         if origins.is_empty() {
             return;
         }
-        let from_it = |atom: &Atom| {
-            atom.origin != OriginId::NUMBER && origins.contains(&domain.origins.root(atom.origin))
-        };
-        let stale = |value: &ValueSet| value.atoms().iter().any(from_it);
+        let stale = |value: &ValueSet| domain.is_made_from(value, origins);
+        let is_stale = |atom: Atom| stale(&ValueSet::One(atom));
         if self.registers.iter().any(stale) {
             let registers = Rc::make_mut(&mut self.registers).iter_mut();
             registers.filter(|value| stale(value)).for_each(|value| *value = ValueSet::Any);
         }
         self.frame.forget_origins(origins, domain);
-        self.ranges.forget(|atom| from_it(&atom));
+        self.ranges.forget(is_stale);
         let outdated = |loaded: &KnownLoad| {
-            let index = loaded.index.as_ref().is_some_and(|(index, _)| from_it(index));
-            from_it(&loaded.at) || index || stale(&loaded.value)
+            let index = loaded.index.is_some_and(|(index, _)| is_stale(index));
+            is_stale(loaded.at) || index || stale(&loaded.value)
         };
         if self.loaded.iter().any(outdated) {
             Rc::make_mut(&mut self.loaded).retain(|loaded| !outdated(loaded));
         }
-        self.compared = self.compared.filter(|compared| !from_it(&compared.left));
+        let is_old = |compared: &Comparison<Atom>| stale(&compared.left) || stale(&compared.right);
+        self.compared = self.compared.take().filter(|compared| !is_old(compared));
         self.partial = self.partial.take().filter(|partial| !stale(&partial.value));
     }
 
@@ -227,7 +236,8 @@ impl State {
                 let mut joined = mine.join(theirs);
                 let lossy = widens && joined != *mine && !domain.is_addresses_of_code(&joined);
                 if joined == ValueSet::Any || lossy {
-                    let width = self.ranges.width(mine, domain).max(other.ranges.width(theirs, domain));
+                    let width = |ranges: &Ranges<Atom>, value| ranges.of(value, domain).width();
+                    let width = width(&self.ranges, mine).max(width(&other.ranges, theirs));
                     lost.push((mine.clone(), theirs.clone()));
                     named.push((number, width));
                     joined = ValueSet::Any;
@@ -251,13 +261,13 @@ impl State {
         for value in &forgotten {
             self.frame.lose(value, domain);
         }
-        self.ranges.join(&other.ranges, widen.is_some());
+        self.ranges.join(&other.ranges, domain, widens);
         self.dirty |= other.dirty;
         if self.loaded != other.loaded {
             Rc::make_mut(&mut self.loaded).retain(|loaded| other.loaded.contains(loaded));
         }
         self.partial = self.partial.take().filter(|mine| other.partial.as_ref() == Some(mine));
-        self.compared = self.compared.filter(|mine| other.compared == Some(*mine));
+        self.compared = self.compared.take().filter(|mine| other.compared.as_ref() == Some(mine));
         if let Some(at) = widen {
             self.name_joined(at, &named, domain);
         }

@@ -1,10 +1,11 @@
 //! The transfer function of one instruction: its effects applied to a state.
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value, low_mask};
+use kflow::Transfer;
+use kflow::values::{Comparison, Element, Span};
+use kisa::{Address, BinaryOp, Condition, Reg, Value, low_mask};
 
 use super::domain::Domain;
 use super::memory::MAX_FEW;
-use super::ranges::{Compared, Span};
 use super::state::{Partial, State};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet};
@@ -31,7 +32,7 @@ pub(super) struct Step<'a> {
     /// Where a computed branch goes.
     pub(super) target: Option<ValueSet>,
     /// When a conditional branch is taken.
-    pub(super) branch: Option<(Compared, Condition)>,
+    pub(super) branch: Option<(Comparison<Atom>, Condition)>,
     /// What the stack pointer is.
     pub(super) stack_pointer: Reg,
     /// How many operands it has loaded so far.
@@ -49,96 +50,6 @@ impl<'a> Step<'a> {
     ) -> Step<'a> {
         domain.at = at;
         Step { image, domain, state, at, trust_frame, target: None, branch: None, stack_pointer, loads: 0 }
-    }
-
-    /// Applies one effect.
-    pub(super) fn apply(&mut self, effect: &Effect) {
-        match *effect {
-            Effect::Set { dst, value, width } => {
-                let made = self.domain.address_made.filter(|&(at, _)| at == self.at);
-                let value = match made.filter(|_| constant_address(value).is_some()) {
-                    Some((_, address)) => ValueSet::One(Atom::of(address)),
-                    None => self.value(value),
-                };
-                self.write(dst, value, width);
-            }
-            Effect::MaybeSet { dst, value, width } => {
-                let value = self.value(value);
-                let old = self.value(Value::Reg { reg: dst, width });
-                let joined = old.join(&value);
-                if joined == ValueSet::Any {
-                    self.state.frame.lose(&old, self.domain);
-                    self.state.frame.lose(&value, self.domain);
-                }
-                self.write(dst, joined, width);
-            }
-            Effect::SetSigned { dst, value, from, width } => {
-                let value = self.value(value);
-                let value = value.map(|atom| {
-                    let range = self.state.ranges.get(atom, self.domain);
-                    self.domain.sign_extend(atom, from, width, range)
-                });
-                self.write(dst, value, width);
-            }
-            Effect::Binary { op, dst, left, right, width } => self.binary(op, dst, left, right, width),
-            Effect::Store { to, value, width } => {
-                let value = self.value(value);
-                self.store(&to, value, width);
-            }
-            Effect::Compare { left, right, width } => {
-                let compared = self.comparison(left, right, width, false);
-                self.set_flags(compared);
-            }
-            Effect::CompareZero { value, width } => {
-                let compared = self.comparison(value, Value::Const(0), width, true);
-                self.set_flags(compared);
-            }
-            Effect::ClobberFlags => self.set_flags(None),
-            Effect::Clobber(reg) => self.forget(reg),
-            Effect::ClobberMemory => self.state.written_by_others(self.domain),
-            Effect::ClobberRange(from) => self.clobber_from(&from),
-            Effect::Swap(a, b) => {
-                let (left, right) = (self.state.register(a).clone(), self.state.register(b).clone());
-                self.state.set_register(a, right);
-                self.state.set_register(b, left);
-            }
-            Effect::Transfer(target) => self.target = Some(self.value(target)),
-            Effect::BranchIf(condition) => {
-                self.branch = self.state.compared.map(|compared| (compared, condition));
-            }
-            Effect::BranchIfCompared { left, right, width, condition } => {
-                let compared = self.comparison(left, right, width, false);
-                self.branch = compared.map(|compared| (compared, condition));
-            }
-            Effect::OnlyIf(condition) => self.state.split_on(condition, self.domain),
-            Effect::SystemCall { .. } => {
-                // The kernel may write to what its arguments point to.
-                for reg in (0..self.domain.registers as u8).map(Reg).filter(|&reg| reg != self.stack_pointer)
-                {
-                    let value = self.state.register(reg).clone();
-                    self.state.frame.expose_value(&value, self.domain);
-                }
-            }
-        }
-    }
-
-    /// The value of an operand.
-    pub(super) fn value(&mut self, operand: Value) -> ValueSet {
-        match operand {
-            Value::Const(number) => ValueSet::number(number & self.domain.mask),
-            Value::Reg { reg, width } => {
-                if let Some(partial) = &self.state.partial {
-                    if partial.reg == reg && partial.width == width {
-                        return partial.value.clone();
-                    }
-                }
-                let value = self.read(reg);
-                self.low(value, width)
-            }
-            Value::Load { from, width } => self.load(&from, width),
-            Value::Address(address) => self.address_of(&address),
-            Value::Symbol { .. } | Value::Unknown => ValueSet::Any,
-        }
     }
 
     /// A register as a whole. One that may hold anything gets a value id, so that its copies are known to be equal.
@@ -159,7 +70,7 @@ impl<'a> Step<'a> {
         if !self.is_mixed(&value) {
             return;
         }
-        let width = self.state.ranges.width(&value, self.domain);
+        let width = self.state.ranges.of(&value, self.domain).width();
         self.state.frame.expose_value(&value, self.domain);
         let named = self.make(SLOT_READ + reg.0);
         let named = self.low(named, width);
@@ -169,13 +80,22 @@ impl<'a> Step<'a> {
 
     /// Whether a value is one of several unknowns, and more than a choice of numbers or places.
     pub(super) fn is_mixed(&self, value: &ValueSet) -> bool {
-        let places = value.atoms().iter().all(|&atom| self.domain.place(atom).is_some());
+        let places = value.elements().iter().all(|&atom| self.domain.place(atom).is_some());
         matches!(value, ValueSet::Many(_)) && !value.is_numbers() && !places
     }
 
     /// A new unknown, made by this instruction.
     pub(super) fn make(&mut self, slot: u8) -> ValueSet {
         self.name(Origin::Made { at: self.at, slot })
+    }
+
+    /// The same, known to be one of these numbers.
+    pub(super) fn make_within(&mut self, slot: u8, span: Span) -> ValueSet {
+        let made = self.make(slot);
+        if let Some(atom) = made.single() {
+            self.state.ranges.limit(atom, span, self.domain);
+        }
+        made
     }
 
     /// A value of this origin. Value ids are reused each time an instruction runs: what the id stood for before is
@@ -205,107 +125,36 @@ impl<'a> Step<'a> {
         })
     }
 
-    /// Writes to a register, or to the low bytes of one.
-    pub(super) fn write(&mut self, dst: Reg, value: ValueSet, width: u8) {
-        let value = self.low(value, width);
-        if width >= 4 {
-            // A 32-bit result is zero-extended on a 64-bit machine.
-            let value = match value {
-                ValueSet::Any => {
-                    let made = self.make(dst.0);
-                    self.low(made, width)
-                }
-                value => value,
-            };
-            return self.state.set_register(dst, value);
-        }
-        let keep = !low_mask(width) & self.domain.mask;
-        let old = self.state.register(dst).clone();
-        let whole =
-            old.zip(&value, |old, new| Some(Atom::number(old.as_number()? & keep | new.as_number()?)));
-        let whole = if whole == ValueSet::Any { self.make(dst.0) } else { whole };
-        self.state.set_register(dst, whole);
-        self.state.partial = Some(Partial { reg: dst, width, value });
-    }
-
-    pub(super) fn forget(&mut self, reg: Reg) {
-        let value = self.make(reg.0);
-        self.state.set_register(reg, value);
-    }
-
-    fn set_flags(&mut self, compared: Option<Compared>) {
+    fn set_flags(&mut self, compared: Option<Comparison<Atom>>) {
         self.state.compared = compared;
         self.state.end_split();
     }
 
-    /// A comparison with a number.
-    fn comparison(&mut self, left: Value, right: Value, width: u8, equality: bool) -> Option<Compared> {
-        let right = self.value(right);
+    /// A comparison with a number. What is compared gets a value id.
+    fn comparison(
+        &mut self,
+        left: Value,
+        right: Value,
+        width: u8,
+        equality: bool,
+    ) -> Option<Comparison<Atom>> {
+        let right = self.operand(right);
         match (left, right.as_number()) {
             (Value::Reg { reg, .. }, Some(_)) => self.unite(reg),
             (Value::Load { from, width }, Some(_)) => self.unite_cell(&from, width),
             _ => {}
         }
-        let left = self.value(left);
-        Some(Compared { left: left.single()?, right: right.as_number()?, width, equality })
+        let left = self.operand(left);
+        let is_followed = left.single().is_some() && right.as_number().is_some();
+        is_followed.then_some(Comparison { left, right, width, equality })
     }
 
     /// Gives what is added to the address of a table a value id, see [`Step::unite`].
     fn unite_index(&mut self, index: Value, table: Value) {
         let Value::Reg { reg, .. } = index else { return };
-        let table = self.value(table).as_number();
+        let table = self.operand(table).as_number();
         if table.is_some_and(|table| self.image.constant(Addr(table), 1).is_some()) {
             self.unite(reg);
-        }
-    }
-
-    fn binary(&mut self, op: BinaryOp, dst: Reg, left: Value, right: Value, width: u8) {
-        if op == BinaryOp::Add {
-            self.unite_index(left, right);
-            self.unite_index(right, left);
-        }
-        let (left, right) = (self.value(left), self.value(right));
-        let mut result = match op {
-            BinaryOp::Add => self.sum(&left, &right),
-            BinaryOp::Sub => self.difference(&left, &right),
-            _ => left.zip(&right, |a, b| {
-                let number = op.compute(a.as_number()?, b.as_number()?, width)?;
-                Some(Atom::number(number & self.domain.mask))
-            }),
-        };
-        let mut range = None;
-        if let (ValueSet::Any, Some(mask)) = (&result, right.as_number()) {
-            match op {
-                BinaryOp::And if dst == self.stack_pointer => {
-                    result = self.align(&left);
-                }
-                BinaryOp::And if matches!(mask, 0xff | 0xffff | 0xffff_ffff) => {
-                    result = self.low(left.clone(), (mask.count_ones() / 8) as u8);
-                }
-                BinaryOp::And if mask != 0 => {
-                    range = Some(Span { low: 0, high: mask, step: 1 << mask.trailing_zeros() });
-                }
-                BinaryOp::Or if mask == 1 => result = self.make_odd(&left),
-                BinaryOp::Shl | BinaryOp::Shr if mask < 64 => {
-                    range = self.shifted(op, &left, mask, width);
-                }
-                _ => {}
-            }
-        }
-        if result == ValueSet::Any {
-            if dst == self.stack_pointer {
-                result = self.align(&left);
-            } else {
-                // Whatever it is, it may still be an address in the frame.
-                self.state.frame.lose(&left, self.domain);
-                self.state.frame.lose(&right, self.domain);
-            }
-        }
-        self.write(dst, result, width);
-        if let (Some(range), true) = (range, width >= 4) {
-            if let Some(atom) = self.state.register(dst).single() {
-                self.state.ranges.limit(atom, range, self.domain);
-            }
         }
     }
 
@@ -378,6 +227,175 @@ impl<'a> Step<'a> {
             }
             None => None,
         })
+    }
+}
+
+impl Transfer for Step<'_> {
+    type Known = ValueSet;
+
+    fn operand(&mut self, operand: Value) -> ValueSet {
+        match operand {
+            Value::Const(number) => ValueSet::number(number & self.domain.mask),
+            Value::Reg { reg, width } => {
+                let partial = self.state.partial.as_ref();
+                if let Some(partial) = partial.filter(|known| (known.reg, known.width) == (reg, width)) {
+                    return partial.value.clone();
+                }
+                let value = self.read(reg);
+                self.low(value, width)
+            }
+            Value::Load { from, width } => self.load(&from, width),
+            Value::Address(address) => self.address_of(&address),
+            Value::Symbol { .. } | Value::Unknown => ValueSet::Any,
+        }
+    }
+
+    fn sign_extended(&mut self, value: ValueSet, from: u8, width: u8) -> ValueSet {
+        value.map(|atom| {
+            let range = self.state.ranges.get(atom, self.domain);
+            self.domain.sign_extend(atom, from, width, range)
+        })
+    }
+
+    fn set(&mut self, dst: Reg, operand: Value, width: u8) {
+        let made = self.domain.address_made.filter(|&(at, _)| at == self.at);
+        let value = match made.filter(|_| constant_address(operand).is_some()) {
+            Some((_, address)) => ValueSet::One(Atom::of(address)),
+            None => self.operand(operand),
+        };
+        self.write(dst, value, width);
+    }
+
+    fn write(&mut self, dst: Reg, value: ValueSet, width: u8) {
+        let value = self.low(value, width);
+        if width >= 4 {
+            // A 32-bit result is zero-extended on a 64-bit machine.
+            let value = match value {
+                ValueSet::Any => {
+                    let made = self.make(dst.0);
+                    self.low(made, width)
+                }
+                value => value,
+            };
+            return self.state.set_register(dst, value);
+        }
+        let keep = !low_mask(width) & self.domain.mask;
+        let old = self.state.register(dst).clone();
+        let whole =
+            old.zip(&value, |old, new| Some(Atom::number(old.as_number()? & keep | new.as_number()?)));
+        let whole = if whole == ValueSet::Any { self.make(dst.0) } else { whole };
+        self.state.set_register(dst, whole);
+        self.state.partial = Some(Partial { reg: dst, width, value });
+    }
+
+    fn write_maybe(&mut self, dst: Reg, value: ValueSet, width: u8) {
+        let old = self.operand(Value::Reg { reg: dst, width });
+        let joined = old.join(&value);
+        if joined.is_any() {
+            self.state.frame.lose(&old, self.domain);
+            self.state.frame.lose(&value, self.domain);
+        }
+        self.write(dst, joined, width);
+    }
+
+    fn binary(&mut self, op: BinaryOp, dst: Reg, (left, right): (Value, Value), width: u8) {
+        if op == BinaryOp::Add {
+            self.unite_index(left, right);
+            self.unite_index(right, left);
+        }
+        let (left, right) = (self.operand(left), self.operand(right));
+        let mut result = match op {
+            BinaryOp::Add => self.sum(&left, &right),
+            BinaryOp::Sub => self.difference(&left, &right),
+            _ => left.zip(&right, |a, b| {
+                let number = op.compute(a.as_number()?, b.as_number()?, width)?;
+                Some(Atom::number(number & self.domain.mask))
+            }),
+        };
+        let mut range = None;
+        if let (ValueSet::Any, Some(mask)) = (&result, right.as_number()) {
+            match op {
+                BinaryOp::And if dst == self.stack_pointer => {
+                    result = self.align(&left);
+                }
+                BinaryOp::And if matches!(mask, 0xff | 0xffff | 0xffff_ffff) => {
+                    result = self.low(left.clone(), (mask.count_ones() / 8) as u8);
+                }
+                BinaryOp::And if mask != 0 => {
+                    range = Some(Span { low: 0, high: mask, step: 1 << mask.trailing_zeros() });
+                }
+                BinaryOp::Or if mask == 1 => result = self.make_odd(&left),
+                BinaryOp::Shl | BinaryOp::Shr if mask < 64 => {
+                    range = self.shifted(op, &left, mask, width);
+                }
+                _ => {}
+            }
+        }
+        if result == ValueSet::Any {
+            if dst == self.stack_pointer {
+                result = self.align(&left);
+            } else {
+                // Whatever it is, it may still be an address in the frame.
+                self.state.frame.lose(&left, self.domain);
+                self.state.frame.lose(&right, self.domain);
+            }
+        }
+        self.write(dst, result, width);
+        if let (Some(range), true) = (range, width >= 4) {
+            if let Some(atom) = self.state.register(dst).single() {
+                self.state.ranges.limit(atom, range, self.domain);
+            }
+        }
+    }
+
+    fn clobber(&mut self, reg: Reg) {
+        let value = self.make(reg.0);
+        self.state.set_register(reg, value);
+    }
+
+    fn swap(&mut self, a: Reg, b: Reg) {
+        let (left, right) = (self.state.register(a).clone(), self.state.register(b).clone());
+        self.state.set_register(a, right);
+        self.state.set_register(b, left);
+    }
+
+    fn store(&mut self, to: &Address, value: ValueSet, width: u8) {
+        self.store_to(to, value, width);
+    }
+
+    fn clobber_memory(&mut self, from: Option<&Address>) {
+        self.clobber_from(from);
+    }
+
+    fn compare(&mut self, left: Value, right: Value, width: u8, equality: bool) {
+        let compared = self.comparison(left, right, width, equality);
+        self.set_flags(compared);
+    }
+
+    fn clobber_flags(&mut self) {
+        self.set_flags(None);
+    }
+
+    /// The kernel may write to what its arguments point to.
+    fn system_call(&mut self, _compat: bool, _number: Option<u32>) {
+        self.state.expose_registers(self.stack_pointer, self.domain);
+    }
+
+    fn transfer(&mut self, target: Value) {
+        self.target = Some(self.operand(target));
+    }
+
+    fn branch(&mut self, condition: Condition) {
+        self.branch = self.state.compared.clone().map(|compared| (compared, condition));
+    }
+
+    fn branch_compared(&mut self, left: Value, right: Value, width: u8, condition: Condition) {
+        let compared = self.comparison(left, right, width, false);
+        self.branch = compared.map(|compared| (compared, condition));
+    }
+
+    fn only_if(&mut self, condition: Condition) {
+        self.state.split_on(condition, self.domain);
     }
 }
 

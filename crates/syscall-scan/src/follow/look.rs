@@ -1,5 +1,6 @@
 //! What one function does with a pointer that is followed.
 
+use kflow::values::Element;
 use kisa::{Address, Effect, Value, sign_extend};
 
 use super::{Bytes, Lost};
@@ -44,7 +45,7 @@ impl Look<'_> {
     /// What is added to the pointer to make one of a value's atoms.
     fn offsets<'v>(&self, value: &'v ValueSet) -> impl Iterator<Item = u64> + use<'v> {
         let pointer = self.pointer;
-        let atoms = value.atoms().iter().filter(move |atom| atom.origin == pointer);
+        let atoms = value.elements().iter().filter(move |atom| atom.origin == pointer);
         atoms.map(|atom| atom.offset)
     }
 
@@ -145,7 +146,7 @@ impl Look<'_> {
         if to.segment.is_some() || address == ValueSet::Any || self.offsets(value).count() > 1 {
             return Err(Lost(at));
         }
-        for &atom in address.atoms() {
+        for &atom in address.elements() {
             match atom.as_number() {
                 Some(number) => {
                     self.passed_on.push(PassedOn::Variable { variable: Addr(number), offset });
@@ -182,7 +183,7 @@ impl Look<'_> {
         let argument =
             |index: usize| registers.get(index).and_then(|&register| state.register(register).as_number());
         let ignores = |number: u64| arguments_used(abi, number, argument) <= given;
-        if numbers.is_numbers() && numbers.atoms().iter().all(|atom| ignores(atom.offset)) {
+        if numbers.is_numbers() && numbers.elements().iter().all(|atom| ignores(atom.offset)) {
             return Ok(());
         }
         // A call whose number is in the bytes in question: what holds of all the numbers that were put
@@ -222,7 +223,7 @@ impl Look<'_> {
         let result = state.register(register);
         let found = flows.domain.origins.add(Origin::Register(register));
         self.keeps_result |=
-            result.atoms().iter().any(|&atom| found.is_some_and(|(found, _)| atom == Atom::of(found)));
+            result.elements().iter().any(|&atom| found.is_some_and(|(found, _)| atom == Atom::of(found)));
         for offset in self.offsets(result) {
             if self.results.iter().all(|&(_, known)| known != offset) {
                 self.results.push((at, offset));

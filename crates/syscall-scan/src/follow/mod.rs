@@ -12,6 +12,7 @@
 
 mod look;
 
+use kflow::values::Element;
 use kisa::{Effect, Value, sign_extend};
 use rustc_hash::FxHashSet;
 
@@ -99,8 +100,7 @@ pub fn stores_to(
     let mut stored = Vec::new();
     for reference in references.to(variable) {
         let at = reference.at;
-        let mut effects = Vec::new();
-        flows.code.effects(at, &mut effects);
+        let effects = flows.code.effects_at(at);
         for effect in &effects {
             let Effect::Store { to, value, .. } = effect else { continue };
             for function in flows.code.functions_of(at) {
@@ -168,8 +168,7 @@ fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> 
         references.to(start).iter().map(move |reference| (distance, reference))
     });
     let overlaps = |(distance, reference): &(u64, &Reference)| {
-        let mut effects = Vec::new();
-        flows.code.effects(reference.at, &mut effects);
+        let effects = flows.code.effects_at(reference.at);
         effects.iter().any(|effect| match effect {
             Effect::Store { width, .. } => u64::from(*width) > *distance,
             _ => false,
@@ -193,8 +192,7 @@ struct Search<'f, 'c> {
 impl Search<'_, '_> {
     /// Follows the address `to` that an instruction makes.
     fn of_address(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
-        let mut effects = Vec::new();
-        self.flows.code.effects(by, &mut effects);
+        let effects = self.flows.code.effects_at(by);
         let makes = |effect: &Effect| match *effect {
             Effect::Set { value, width, .. } if width == self.word => constant_address(value) == Some(to.0),
             _ => false,
@@ -215,8 +213,7 @@ impl Search<'_, '_> {
 
     /// Looks at an instruction that reads or writes at an address, the bytes being so far behind it.
     fn direct(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
-        let mut effects = Vec::new();
-        self.flows.code.effects(by, &mut effects);
+        let effects = self.flows.code.effects_at(by);
         let reads = |value: Value| match value {
             Value::Load { from, width } => {
                 from.displacement as u64 == to.0 && bytes.from < i64::from(width) && bytes.to > 0
@@ -322,21 +319,15 @@ impl Search<'_, '_> {
 
     /// Whether an instruction reads whole words only, so that no part of a pointer gets out of sight.
     fn reads_whole(&self, at: Addr) -> bool {
-        let code = self.flows.code;
-        let mut effects = Vec::new();
-        code.effects(at, &mut effects);
-        let whole = |value: &Value| match value {
-            Value::Load { width, .. } => *width == self.word,
-            _ => true,
+        // Nobody learns a part of a pointer from a comparison.
+        let compares = |effect: &&Effect| {
+            matches!(
+                effect,
+                Effect::Compare { .. } | Effect::CompareZero { .. } | Effect::BranchIfCompared { .. }
+            )
         };
-        effects.iter().all(|effect| match effect {
-            Effect::Set { value, .. }
-            | Effect::MaybeSet { value, .. }
-            | Effect::SetSigned { value, .. }
-            | Effect::Store { value, .. }
-            | Effect::Transfer(value) => whole(value),
-            Effect::Binary { left, right, .. } => whole(left) && whole(right),
-            _ => true,
-        })
+        let effects = self.flows.code.effects_at(at);
+        let others = effects.iter().filter(|effect| !compares(effect));
+        others.flat_map(Effect::memory_read).all(|(_, width)| width == self.word)
     }
 }

@@ -198,7 +198,7 @@ fn bit(reg: Reg) -> u64 {
 }
 
 impl<F: Fn(&Address) -> bool> Transfer for Holders<F> {
-    type Value = Option<Reg>;
+    type Known = Option<Reg>;
 
     fn operand(&mut self, operand: Value) -> Option<Reg> {
         match operand {
@@ -212,16 +212,6 @@ impl<F: Fn(&Address) -> bool> Transfer for Holders<F> {
     }
 
     fn sign_extended(&mut self, _value: Option<Reg>, _from: u8, _width: u8) -> Option<Reg> {
-        None
-    }
-
-    fn computed(
-        &mut self,
-        _op: BinaryOp,
-        _dst: Reg,
-        _operands: (Option<Reg>, Option<Reg>),
-        _width: u8,
-    ) -> Option<Reg> {
         None
     }
 
@@ -242,6 +232,10 @@ impl<F: Fn(&Address) -> bool> Transfer for Holders<F> {
         }
         // A conditional move over it leaves it there.
         self.followed |= bit(dst);
+    }
+
+    fn binary(&mut self, _op: BinaryOp, dst: Reg, _operands: (Value, Value), width: u8) {
+        self.write(dst, None, width);
     }
 
     fn clobber(&mut self, reg: Reg) {

@@ -1,0 +1,172 @@
+//! What a value may be: one of a few elements, or anything.
+
+use std::sync::Arc;
+
+/// What values are said to be one of: a number, or an unknown plus a number.
+pub trait Element: Copy + Ord {
+    /// How many numbers a value may be one of where ways come together, two at least; with more, it may be anything.
+    const MAX_NUMBERS: usize;
+    /// The same for values that are not all numbers.
+    const MAX_OTHERS: usize;
+    /// How many pairs of elements are computed with, see [`ValueSet::zip`].
+    const MAX_PAIRS: usize;
+    /// How many ranges are kept at one point, the oldest being forgotten first, see [`super::Ranges`].
+    const MAX_RANGES: usize;
+
+    /// A number.
+    fn number(number: u64) -> Self;
+
+    /// The number, if this is one.
+    fn as_number(self) -> Option<u64>;
+
+    /// The unknown by itself, and what is added to it. Of a number, 0 is the unknown.
+    fn parts(self) -> (Self, u64);
+}
+
+/// One of several elements, or anything.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ValueSet<T> {
+    /// Exactly this.
+    One(T),
+    /// One of these, sorted and without duplicates; at least two.
+    Many(Arc<[T]>),
+    /// Anything.
+    Any,
+}
+
+impl<T: Element> ValueSet<T> {
+    /// A number.
+    pub fn number(number: u64) -> ValueSet<T> {
+        ValueSet::One(T::number(number))
+    }
+
+    /// One of these, however many; anything if there are none.
+    pub fn of(mut elements: Vec<T>) -> ValueSet<T> {
+        elements.sort_unstable();
+        elements.dedup();
+        match elements[..] {
+            [] => ValueSet::Any,
+            [element] => ValueSet::One(element),
+            _ => ValueSet::Many(elements.into()),
+        }
+    }
+
+    /// One of these; anything if there are none, or too many.
+    pub fn of_few(elements: Vec<T>) -> ValueSet<T> {
+        let value = ValueSet::of(elements);
+        let most = if value.is_numbers() { T::MAX_NUMBERS } else { T::MAX_OTHERS };
+        if value.elements().len() > most { ValueSet::Any } else { value }
+    }
+
+    /// Whether nothing is known of it.
+    pub fn is_any(&self) -> bool {
+        matches!(self, ValueSet::Any)
+    }
+
+    /// The elements, in order; none if the value may be anything.
+    pub fn elements(&self) -> &[T] {
+        match self {
+            ValueSet::One(element) => std::slice::from_ref(element),
+            ValueSet::Many(elements) => elements,
+            ValueSet::Any => &[],
+        }
+    }
+
+    /// The only element.
+    pub fn single(&self) -> Option<T> {
+        match self {
+            ValueSet::One(element) => Some(*element),
+            ValueSet::Many(_) | ValueSet::Any => None,
+        }
+    }
+
+    /// The only element, if it is a number.
+    pub fn as_number(&self) -> Option<u64> {
+        self.single().and_then(T::as_number)
+    }
+
+    /// Whether all elements are numbers.
+    pub fn is_numbers(&self) -> bool {
+        !self.is_any() && self.elements().iter().all(|element| element.as_number().is_some())
+    }
+
+    /// One of either; anything if that is too many.
+    pub fn join(&self, other: &ValueSet<T>) -> ValueSet<T> {
+        match (self, other) {
+            (ValueSet::Any, _) | (_, ValueSet::Any) => ValueSet::Any,
+            _ if self.has_all(other) => self.clone(),
+            (&ValueSet::One(a), &ValueSet::One(b)) => ValueSet::Many(Arc::new([a.min(b), a.max(b)])),
+            _ if other.has_all(self) => other.clone(),
+            _ => ValueSet::of_few([self.elements(), other.elements()].concat()),
+        }
+    }
+
+    /// Whether every element of another value is one of this one.
+    pub fn has_all(&self, other: &ValueSet<T>) -> bool {
+        if let (ValueSet::One(one), ValueSet::One(other)) = (self, other) {
+            return one == other;
+        }
+        let elements = self.elements();
+        other.elements().len() <= elements.len()
+            && other.elements().iter().all(|element| elements.binary_search(element).is_ok())
+    }
+
+    /// Every element made into another one; anything if one of them is.
+    pub fn map(&self, mut f: impl FnMut(T) -> Option<T>) -> ValueSet<T> {
+        match self {
+            ValueSet::Any => ValueSet::Any,
+            ValueSet::One(element) => f(*element).map_or(ValueSet::Any, ValueSet::One),
+            ValueSet::Many(elements) => {
+                let elements: Option<Vec<T>> = elements.iter().map(|&element| f(element)).collect();
+                elements.map_or(ValueSet::Any, ValueSet::of)
+            }
+        }
+    }
+
+    /// Every pair of elements made into another one; anything if one pair is, or there are too many.
+    pub fn zip(&self, other: &ValueSet<T>, mut f: impl FnMut(T, T) -> Option<T>) -> ValueSet<T> {
+        match (self, other) {
+            (_, ValueSet::One(right)) => self.map(|left| f(left, *right)),
+            (ValueSet::One(left), _) => other.map(|right| f(*left, right)),
+            _ if self.elements().len() * other.elements().len() > T::MAX_PAIRS => ValueSet::Any,
+            _ => {
+                let pairs = |&left| other.elements().iter().map(move |&right| (left, right));
+                let pairs = self.elements().iter().flat_map(pairs);
+                let elements: Option<Vec<T>> = pairs.map(|(left, right)| f(left, right)).collect();
+                elements.map_or(ValueSet::Any, ValueSet::of_few)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Term;
+    use super::*;
+
+    fn numbers(numbers: impl IntoIterator<Item = u64>) -> ValueSet<Term> {
+        ValueSet::of(numbers.into_iter().map(Term::number).collect())
+    }
+
+    #[test]
+    fn joins_are_sets() {
+        let both = numbers([1]).join(&numbers([2]));
+        assert_eq!(both.elements(), [1, 2].map(Term::number));
+        assert_eq!(both.join(&numbers([1])), both);
+        assert_eq!(both.join(&ValueSet::Any), ValueSet::Any);
+        assert!(both.is_numbers() && !ValueSet::<Term>::Any.is_numbers());
+        let all = (0..1000).map(|number| numbers([number])).reduce(|a, b| a.join(&b));
+        assert_eq!(all, Some(ValueSet::Any), "too many");
+    }
+
+    #[test]
+    fn pairs_are_sets() {
+        let add = |a: Term, b: Term| Some(Term::number(a.as_number()? + b.as_number()?));
+        let few = numbers([1, 2]);
+        assert_eq!(few.zip(&few, add), numbers([2, 3, 4]));
+        assert_eq!(few.zip(&ValueSet::Any, add), ValueSet::Any);
+        assert_eq!(few.zip(&numbers([1]), |_, _| None), ValueSet::Any);
+        let spread = numbers((0..8).map(|number| 100 * number));
+        assert_eq!(numbers(0..8).zip(&spread, add), ValueSet::Any, "too many");
+    }
+}
