@@ -73,7 +73,7 @@ impl State {
     /// may change what lies there from now on.
     pub fn expose(&mut self, registers: u64, names: &Names) {
         let read = self.registers.iter().enumerate().filter(|&(number, _)| registers >> number & 1 != 0);
-        let mut terms = read.flat_map(|(_, value)| value.terms());
+        let mut terms = read.flat_map(|(_, value)| value.elements());
         self.memory.is_exposed |= terms.any(|term| names.is_frame(term.name));
     }
 
