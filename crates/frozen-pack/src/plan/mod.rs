@@ -2,7 +2,7 @@
 //!
 //! The graph is that which `kshrink-spec` has after the passes that remove, so that nothing is counted that is not there.
 //! *Cold* is what did not run ([`cold`]); what of that must not freeze anyway is *pinned* (`kopt::freeze::closure`);
-//! the rest is named ([`names`]) and counted ([`table`]).
+//! the rest is named and counted.
 
 pub mod cold;
 pub mod kernel;
