@@ -568,17 +568,8 @@ impl<'p> Connector<'_, 'p> {
         if let Some(&id) = self.absolutes.get(&value) {
             return id;
         }
-        let id = self.add_symbol(Symbol {
-            name: format!("ABS_{value:x}"),
-            file: None,
-            binding: STB_LOCAL,
-            kind: STT_NOTYPE,
-            other: 0,
-            size: 0,
-            thumb: false,
-            place: SymbolPlace::Absolute(value),
-            overridden: false,
-        });
+        let place = SymbolPlace::Absolute(value);
+        let id = self.add_symbol(Symbol { name: format!("ABS_{value:x}"), place, ..Symbol::unnamed() });
         self.absolutes.insert(value, id);
         id
     }

@@ -88,17 +88,7 @@ fn move_to(graph: &mut Graph, name: &str, flags: u64, nodes: &[NodeId]) {
         return;
     }
     let mut editor = Editor::new(graph, "freeze");
-    let section = editor.add_section(Section {
-        name: name.into(),
-        kind: SHT_PROGBITS,
-        flags,
-        align: 1,
-        entsize: 0,
-        group: None,
-        whole: false,
-        order: None,
-        nodes: Vec::new(),
-    });
+    let section = editor.add_section(Section { flags, ..Section::writable(name, SHT_PROGBITS) });
     editor.place(nodes, section);
     editor.finish();
 }
