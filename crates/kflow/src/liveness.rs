@@ -4,8 +4,9 @@ before it is overwritten. The stack pointer always does, because interrupts and 
 
 Calls are followed into the functions that are called and back to the callers that there are. What a call reads,
 overwrites and leaves alone is known by the code of the callee ([`crate::Summaries`]); what matters where a function
-returns is what matters behind the calls of it. Where that cannot be known, because a function has callers that are
-not known, or calls one that is not, everything matters.
+returns is what matters behind the calls of it. To callers that are not known matters what the calling convention says;
+if they are compiled code that is not understood, everything, because a compiler that knows the code of a function may
+rely on more than the convention.
 */
 
 use crate::BlockIndex;
@@ -128,8 +129,10 @@ impl<'p, P: Program> Solver<'p, P> {
         let mut from = vec![Vec::new(); program.blocks()];
         let mut at_return = vec![0; program.functions()];
         for function in (0..program.functions()).map(FunctionIndex::from) {
-            if program.has_unknown_callers(function) || program.has_other_entries(function) {
-                at_return[function.get()] = summaries.live_at_return(program.has_other_entries(function));
+            if program.has_opaque_callers(function) || program.has_other_entries(function) {
+                at_return[function.get()] = EVERYTHING;
+            } else if program.has_unknown_callers(function) {
+                at_return[function.get()] = summaries.live_at_return();
             }
             for &block in program.blocks_of(function) {
                 functions[block.get()] = function;

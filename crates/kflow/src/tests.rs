@@ -24,6 +24,7 @@ struct Test {
     blocks: Vec<Block>,
     functions: Vec<Vec<BlockIndex>>,
     called_by_others: Vec<usize>,
+    called_by_opaque: Vec<usize>,
     entered_elsewhere: Vec<usize>,
 }
 
@@ -93,6 +94,10 @@ impl Program for Test {
 
     fn has_unknown_callers(&self, function: FunctionIndex) -> bool {
         self.called_by_others.contains(&function.get())
+    }
+
+    fn has_opaque_callers(&self, function: FunctionIndex) -> bool {
+        self.called_by_opaque.contains(&function.get())
     }
 }
 
@@ -438,4 +443,7 @@ fn what_keeps_to_a_convention() {
     test.function([block(b"\xc3", [RETURN])]).called_by_others.push(0);
     let before = Liveness::of(&test, &of(&test)).before(BlockIndex(0));
     assert_eq!(before & (0xff | FLAGS), 0xff & !bit(ECX));
+    // Compiled code that is not understood may rely on the rest as well.
+    test.called_by_opaque.push(0);
+    assert_eq!(Liveness::of(&test, &of(&test)).before(BlockIndex(0)), EVERYTHING);
 }

@@ -42,6 +42,8 @@ pub struct GraphProgram<'g> {
     /// By function, whether control may come to its beginning from where its callers do not tell, and to other places.
     unknown_callers: FixedBitSet,
     other_entries: FixedBitSet,
+    /// By function, whether compiled code that is carried whole refers to it.
+    opaque_callers: FixedBitSet,
     /// By block.
     leaves_early: FixedBitSet,
     /// Code that is carried whole and that compilers made.
@@ -67,6 +69,7 @@ impl<'g> GraphProgram<'g> {
             function_of: vec![FunctionIndex(0); nodes.len()],
             unknown_callers: FixedBitSet::new(),
             other_entries: FixedBitSet::new(),
+            opaque_callers: FixedBitSet::new(),
             leaves_early: FixedBitSet::with_capacity(nodes.len()),
             compiled: compiled(graph),
             decoded: Decoded::of(graph, &nodes),
@@ -76,6 +79,7 @@ impl<'g> GraphProgram<'g> {
         program.group();
         let sites = SiteIndex::of(graph);
         program.find_entries();
+        program.find_opaque_callers();
         program.find_early_exits(&sites);
         program.ways = (0..program.nodes.len()).map(|block| program.ways_of(block.into())).collect();
         program
@@ -227,6 +231,16 @@ impl<'g> GraphProgram<'g> {
                 false => self.other_entries.insert(function),
             }
         }
+    }
+
+    /// Finds the functions that compiled code refers to of which it is not known what it calls.
+    fn find_opaque_callers(&mut self) {
+        let graph = self.graph;
+        let called = self.compiled.iter().flat_map(|&node| graph.refs_of(node));
+        let called = called.filter_map(|reference| self.block(graph.resolve_node(reference.target)?));
+        let called: Vec<usize> = called.map(|block| self.function_of(block).get()).collect();
+        self.opaque_callers.grow(self.functions.len());
+        self.opaque_callers.extend(called);
     }
 
     /// Finds the blocks that are patched, or go to a handler if they fault.
@@ -393,5 +407,9 @@ impl Program for GraphProgram<'_> {
 
     fn has_other_entries(&self, function: FunctionIndex) -> bool {
         self.other_entries.contains(function.get())
+    }
+
+    fn has_opaque_callers(&self, function: FunctionIndex) -> bool {
+        self.opaque_callers.contains(function.get())
     }
 }

@@ -235,13 +235,13 @@ impl Summaries {
     }
 
     /// The registers that matter to callers that are not known, where a function returns that is entered at its
-    /// beginning only, or `elsewhere` too.
-    pub(crate) fn live_at_return(&self, elsewhere: bool) -> u64 {
+    /// beginning only.
+    pub(crate) fn live_at_return(&self) -> u64 {
         match self.machine.convention {
-            Some(Convention { changed, results }) if !elsewhere => {
+            Some(Convention { changed, results }) => {
                 !(changed | FLAGS) | results.into_iter().fold(0, |set, reg| set | bit(reg))
             }
-            _ => EVERYTHING,
+            None => EVERYTHING,
         }
     }
 
