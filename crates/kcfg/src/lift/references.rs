@@ -1,28 +1,24 @@
 //! Relocations and branches become references and terminators; symbols get their places.
 
-use std::sync::Arc;
+mod symbols;
+mod terminators;
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
-use goblin::elf::sym::{
-    STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
-};
+use goblin::elf::sym::STT_SECTION;
 use kelf::{
-    Definition, GlobalIndex, Machine, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved,
-    SectionIndex, SymbolIndex,
+    GlobalIndex, Machine, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex,
+    SymbolIndex,
 };
+use kisa::{BranchKind, BranchRelocation, Flow, Rewritable};
 use rustc_hash::FxHashMap;
 
 use super::Error;
 use super::decode::{CodeSection, reloc_at};
 use super::instructions::slot_value;
-use super::mapping::{Content, content_behind, symbol_in_front};
-use super::nodes::{BlockEnd, Distances, Lifted};
+use super::nodes::{Distances, Lifted};
 use super::plan;
-use crate::carried::HAND_WRITTEN;
-use crate::graph::{Dest, JumpTable, Life, NodeKind, Ref, Role, Symbol, SymbolPlace, Target, Terminator};
+use crate::graph::{JumpTable, Life, Ref, Role, SymbolPlace, Target};
 use crate::index::{NodeId, SectionId, SymbolId, TableId};
-use crate::lower::OWN;
-use kisa::{BranchKind, BranchRelocation, Flow, Rewritable};
 
 /// Fills in references, terminators and symbols.
 pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> Result<(), Error> {
@@ -67,133 +63,6 @@ struct Connector<'c, 'p> {
 }
 
 impl<'p> Connector<'_, 'p> {
-    /// Adds every named symbol that the program defines, and names functions after them.
-    fn define_symbols(&mut self) {
-        for (i, input) in self.program.objects.iter().enumerate() {
-            let object_index = ObjectIndex::from(i);
-            let mut file: Arc<str> = member_name(&input.object.name).into();
-            for (j, symbol) in input.object.symbols.iter().enumerate() {
-                if symbol.kind == STT_FILE {
-                    file = symbol.name.into();
-                }
-                if symbol.name.is_empty()
-                    || symbol.name.starts_with(".L")
-                    || matches!(symbol.kind, STT_SECTION | STT_FILE)
-                {
-                    continue;
-                }
-                let place = match symbol.place {
-                    Place::Undefined | Place::Common => continue,
-                    Place::Absolute => SymbolPlace::Absolute(symbol.value),
-                    Place::Section(section) => {
-                        let Some(id) = self.lifted.section(object_index, section) else { continue };
-                        let Some((node, offset)) = self.lifted.locate(id, symbol.value as i64) else {
-                            continue;
-                        };
-                        // Lowering makes mapping symbols anew, except for code that is carried whole.
-                        let whole = self.lifted.graph.chunk(node).is_some_and(|chunk| chunk.code);
-                        if content_behind(self.program.machine, symbol.name).is_some() && !whole {
-                            continue;
-                        }
-                        SymbolPlace::Node(node, offset as u32)
-                    }
-                };
-                let id = SymbolId::from(self.lifted.graph.symbols.len());
-                let says_encoding = self.program.machine == Machine::Arm && symbol.kind == STT_FUNC;
-                if (symbol.kind == STT_GNU_IFUNC || says_encoding) && symbol.is_local() {
-                    self.by_symbol.insert((object_index, SymbolIndex::from(j)), id);
-                }
-                let (mut binding, mut overridden) = (symbol.binding, false);
-                if binding != STB_LOCAL {
-                    match self.program.resolve(object_index, SymbolIndex::from(j)) {
-                        Resolved::Global(global)
-                            if self.program.global(global).definition
-                                == Definition::In(object_index, SymbolIndex::from(j)) =>
-                        {
-                            self.globals.insert(global, id);
-                        }
-                        // An overridden weak definition keeps its code and its name, as a local symbol.
-                        _ => (binding, overridden) = (STB_LOCAL, true),
-                    }
-                }
-                self.lifted.graph.symbols.push(Symbol {
-                    name: symbol.name.to_owned(),
-                    file: (binding == STB_LOCAL).then(|| Arc::clone(&file)),
-                    binding,
-                    kind: symbol.kind,
-                    other: symbol.other,
-                    size: symbol.size,
-                    thumb: symbol.thumb,
-                    place,
-                    overridden,
-                });
-                self.name_code(id);
-            }
-        }
-    }
-
-    /// Adds the undefined symbols of objects that no relocation refers to: the linker links members of libraries that
-    /// define them.
-    fn declare_undefined(&mut self) {
-        for (i, input) in self.program.objects.iter().enumerate() {
-            for (j, symbol) in input.object.symbols.iter().enumerate() {
-                if symbol.place == Place::Undefined
-                    && let Resolved::Global(global) =
-                        self.program.resolve(ObjectIndex::from(i), SymbolIndex::from(j))
-                    && self.program.global(global).definition == Definition::Undefined
-                {
-                    self.global(global);
-                }
-            }
-        }
-    }
-
-    /// Notes which sections belong to a COMDAT group, so that the final link still drops their twins.
-    fn groups(&mut self) {
-        for (i, input) in self.program.objects.iter().enumerate() {
-            let object_index = ObjectIndex::from(i);
-            for group in input.object.groups.iter().filter(|group| group.flags != 0) {
-                let Resolved::Global(signature) = self.program.resolve(object_index, group.signature) else {
-                    continue;
-                };
-                let signature = self.global(signature);
-                for &member in &group.members {
-                    if let Some(id) = self.lifted.section(object_index, member) {
-                        self.lifted.graph.sections[id.get()].group = Some(signature);
-                    }
-                }
-            }
-        }
-    }
-
-    /// A function, or code that stays whole, is named by the first symbol at its start, a global one
-    /// before a local one.
-    fn name_code(&mut self, id: SymbolId) {
-        let graph = &mut self.lifted.graph;
-        let symbol = &graph.symbols[id.get()];
-        let SymbolPlace::Node(node, 0) = symbol.place else { return };
-        if symbol.kind != STT_FUNC {
-            return;
-        }
-        match &graph.nodes[node.get()].kind {
-            NodeKind::Block(block) => {
-                let function = &mut graph.functions[block.function.get()];
-                if function.entry() == node && (function.name.contains(':') || symbol.binding == STB_GLOBAL) {
-                    function.name.clone_from(&symbol.name);
-                }
-            }
-            NodeKind::Chunk(_) => {
-                let i = graph.opaque.partition_point(|opaque| opaque.node < node);
-                if let Some(opaque) = graph.opaque.get_mut(i).filter(|opaque| opaque.node == node)
-                    && opaque.reason != HAND_WRITTEN
-                    && (opaque.name.contains(':') || symbol.binding == STB_GLOBAL)
-                {
-                    opaque.name.clone_from(&symbol.name);
-                }
-            }
-        }
-    }
-
     /// Makes references of the relocations of a section.
     fn section_references(&mut self, id: SectionId) -> Result<(), Error> {
         let relocs = self.relocs(id);
@@ -360,98 +229,6 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Adds a mapping symbol to each function that is carried whole and does not begin with one.
-    fn mark_encodings(&mut self) {
-        if self.program.machine != Machine::Arm {
-            return;
-        }
-        for (node, encoding) in std::mem::take(&mut self.lifted.encodings) {
-            let name = symbol_in_front(Content::Code(encoding)).to_owned();
-            let input = &self.lifted.graph.inputs[self.lifted.origin(node).section.get()];
-            let file = Some(Arc::clone(&input.object));
-            let place = SymbolPlace::Node(node, 0);
-            self.add_symbol(Symbol { name, file, place, ..Symbol::unnamed() });
-        }
-    }
-
-    /// Sets the terminator of every block.
-    fn terminators(&mut self) -> Result<(), Error> {
-        for (node, end) in std::mem::take(&mut self.lifted.ends) {
-            let terminator = self.terminator(node, &end)?;
-            if let Terminator::Call { .. } = terminator {
-                // The call is the last instruction, and its field the last of the block.
-                let last = self.lifted.graph.node(node).refs.end as usize - 1;
-                self.lifted.graph.refs[last].role = Role::Callee;
-            }
-            if let NodeKind::Block(block) = &mut self.lifted.graph.nodes[node.get()].kind {
-                block.end = terminator;
-            }
-        }
-        Ok(())
-    }
-
-    fn terminator(&mut self, node: NodeId, end: &BlockEnd) -> Result<Terminator, Error> {
-        let next = end.next;
-        if end.patched {
-            return Ok(Terminator::Patched { next });
-        }
-        if end.last.insn.conditional {
-            return Ok(Terminator::Conditional { next });
-        }
-        if let Some(&table) = self.switches.get(&node) {
-            return Ok(Terminator::Switch(table));
-        }
-        Ok(match end.last.insn.flow {
-            Flow::Next => next.map_or(Terminator::Unreachable, Terminator::FallThrough),
-            Flow::Direct { branch, .. } => match (branch.kind, next) {
-                (BranchKind::Call, next) => Terminator::Call { next },
-                (BranchKind::Conditional, Some(next)) => {
-                    Terminator::Branch { branch, taken: self.destination(node, end)?, next }
-                }
-                (BranchKind::Jump, Some(next)) if self.is_static_jump(node, end) => {
-                    Terminator::Branch { branch, taken: self.destination(node, end)?, next }
-                }
-                (BranchKind::Conditional, None) => return Err(self.runs_off(node, end)),
-                (BranchKind::Jump, _) => Terminator::Jump(self.destination(node, end)?),
-            },
-            Flow::IndirectJump => Terminator::IndirectJump,
-            Flow::IndirectCall => Terminator::IndirectCall { next },
-            Flow::Return => Terminator::Return,
-            Flow::Trap => Terminator::Trap { next: next.filter(|_| !end.fatal) },
-        })
-    }
-
-    /// Whether the `jmp` that ends the block is a static key, which the kernel patches to a `nop` and back.
-    fn is_static_jump(&self, node: NodeId, end: &BlockEnd) -> bool {
-        self.lifted.static_jumps.contains(&(self.lifted.graph.node(node).section, end.last.offset))
-    }
-
-    fn destination(&mut self, node: NodeId, end: &BlockEnd) -> Result<Dest, Error> {
-        let id = self.lifted.graph.node(node).section;
-        let (Flow::Direct { field_offset, field_width, .. }, Some(target)) =
-            (end.last.insn.flow, end.last.target())
-        else {
-            unreachable!("only direct branches have a destination");
-        };
-        let field = end.last.offset + u32::from(field_offset);
-        let (target, offset) = match reloc_at(self.relocs(id), field) {
-            Some(reloc) => {
-                let own = kelf::reloc::branch_bias(self.program.machine, reloc.r_type);
-                let bias = own.unwrap_or((end.last.end() - field) as u8);
-                if reloc.width != field_width {
-                    return Err(self.straddling(id, reloc));
-                }
-                self.target(id, reloc, bias)?
-            }
-            None => {
-                let (target, offset) =
-                    self.lifted.locate(id, i64::from(target)).expect("planning saw every target");
-                (Target::Node(target), offset)
-            }
-        };
-        Ok(Dest { target, offset })
-    }
-
     /// The target of a relocation of the section, and the offset in bytes from it.
     fn target(&mut self, id: SectionId, reloc: &Reloc, bias: u8) -> Result<(Target, i64), Error> {
         let (object_index, _) = self.lifted.origins[id.get()];
@@ -513,11 +290,6 @@ impl<'p> Connector<'_, 'p> {
         (self.lifted.graph.block(to)?.function == function).then_some((Target::Node(to), 0))
     }
 
-    fn runs_off(&self, node: NodeId, end: &BlockEnd) -> Error {
-        let (object, section) = self.place(self.lifted.graph.node(node).section);
-        Error::RunsOff { object, section, offset: end.last.offset }
-    }
-
     /// The object and the name of a section, for an error.
     fn place(&self, id: SectionId) -> (String, String) {
         let input = &self.lifted.graph.inputs[id.get()];
@@ -539,68 +311,10 @@ impl<'p> Connector<'_, 'p> {
         Error::Outside { object: from, section, offset: reloc.offset, target }
     }
 
-    /// The symbol of a global name; one that no object defines is added now.
-    fn global(&mut self, global: GlobalIndex) -> SymbolId {
-        if let Some(&id) = self.globals.get(&global) {
-            return id;
-        }
-        let info = self.program.global(global);
-        let (kind, size, place) = match info.definition {
-            Definition::Common { size, align } => (STT_OBJECT, size, SymbolPlace::Common(align)),
-            _ => (STT_NOTYPE, 0, SymbolPlace::Undefined),
-        };
-        let id = self.add_symbol(Symbol {
-            name: self.program.global_name(global).to_owned(),
-            file: None,
-            binding: if info.weak { STB_WEAK } else { STB_GLOBAL },
-            kind,
-            other: info.visibility,
-            size,
-            thumb: false,
-            place,
-            overridden: false,
-        });
-        self.globals.insert(global, id);
-        id
-    }
-
-    fn absolute(&mut self, value: u64) -> SymbolId {
-        if let Some(&id) = self.absolutes.get(&value) {
-            return id;
-        }
-        let place = SymbolPlace::Absolute(value);
-        let id = self.add_symbol(Symbol { name: format!("ABS_{value:x}"), place, ..Symbol::unnamed() });
-        self.absolutes.insert(value, id);
-        id
-    }
-
-    /// A symbol for a place.
-    fn place_symbol(&mut self, node: NodeId, offset: u32) -> SymbolId {
-        if let Some(&id) = self.places.get(&(node, offset)) {
-            return id;
-        }
-        let place = SymbolPlace::Node(node, offset);
-        let id = self.add_symbol(Symbol { name: OWN.to_owned(), place, ..Symbol::unnamed() });
-        self.places.insert((node, offset), id);
-        id
-    }
-
-    fn add_symbol(&mut self, symbol: Symbol) -> SymbolId {
-        let id = SymbolId::from(self.lifted.graph.symbols.len());
-        self.lifted.graph.symbols.push(symbol);
-        id
-    }
-
     fn relocs(&self, id: SectionId) -> &'p [Reloc] {
         let (object, section) = self.lifted.origins[id.get()];
         &self.program.objects[object.get()].object.sections[section.get()].relocs
     }
-}
-
-/// The file name of an object, which GNU ld uses as the source file of local symbols of an object without `STT_FILE`.
-fn member_name(object: &str) -> &str {
-    let path = object.trim_end_matches(')');
-    path.rsplit(['/', '(']).next().unwrap_or(path)
 }
 
 fn is_relative(class: RelocClass) -> bool {

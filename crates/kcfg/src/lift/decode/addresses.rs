@@ -1,0 +1,141 @@
+//! What instructions compute addresses from: literals near by, and values that code puts on the stack to return to.
+
+use kelf::Object;
+use kisa::{BranchKind, Effect, Flow, Rewritable};
+
+use super::{CodeSection, PlacedInsn, reloc_at};
+use crate::lift::instructions::{DataKind, slot_value};
+use crate::special::is_retpoline;
+
+impl CodeSection {
+    /// Collects what the instructions refer to near by. A literal outside of its function keeps both in place, and so does
+    /// a table of distances if a slot of it leads out of its function.
+    pub(super) fn collect_literals(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+        for placed in &self.insns {
+            let bytes = &section.data[placed.offset as usize..placed.end() as usize];
+            if let Some(literal) = isa.literal(bytes, placed.address) {
+                self.literals.push((placed.offset, literal.target as u32));
+            }
+        }
+        self.passed_on = self.addresses_passed_on(isa, section);
+        for (at, target) in self.literals.clone() {
+            let Some(span) = self.span_containing(at) else { continue };
+            if self.span_containing(target) != Some(span) {
+                self.make_opaque(span, "a literal outside of the function");
+            }
+        }
+        let mut targets = Vec::new();
+        for part in &self.data {
+            let DataKind::Distances { slots, width } = part.kind else { continue };
+            let end = part.start + slots * u32::from(width);
+            let slots = section.data[part.start as usize..end as usize].chunks(width.into());
+            targets.extend(slots.map(|slot| part.start + 2 * slot_value(slot)));
+        }
+        for target in targets {
+            self.branch_targets.push(target);
+            self.add_reference(target);
+        }
+    }
+
+    /// The literals whose value is only passed on to other functions, in order.
+    fn addresses_passed_on(&self, isa: &dyn Rewritable, section: &kelf::Section<'_>) -> Vec<u32> {
+        let mut passed: Vec<(u32, bool)> = Vec::with_capacity(self.literals.len());
+        for &(at, target) in &self.literals {
+            let load = self.insns.partition_point(|placed| placed.offset < at);
+            passed.push((target, is_only_passed_on(isa, section, &self.insns[load..])));
+        }
+        passed.sort_unstable();
+        let literals = passed.chunk_by(|one, other| one.0 == other.0);
+        literals.filter(|loads| loads.iter().all(|load| load.1)).map(|loads| loads[0].0).collect()
+    }
+
+    /// Finds the jumps to retpolines, which compilers emit for computed jumps, and the returns by which `asm` jumps to an
+    /// address that it has put on the stack.
+    pub(super) fn collect_computed_jumps(
+        &mut self,
+        isa: &dyn Rewritable,
+        object: &Object<'_>,
+        section: &kelf::Section<'_>,
+    ) {
+        for (i, placed) in self.insns.iter().enumerate() {
+            let computed = match placed.insn.flow {
+                Flow::Direct { branch, .. } if branch.kind == BranchKind::Call => false,
+                Flow::Direct { field_offset, .. } => {
+                    let reloc = reloc_at(&section.relocs, placed.offset + u32::from(field_offset));
+                    reloc.is_some_and(|reloc| is_retpoline(object.symbols[reloc.symbol.get()].name))
+                }
+                Flow::Return => puts_return_address(isa, &section.data, &self.insns[..=i]),
+                _ => false,
+            };
+            if computed {
+                self.computed_jumps.push(placed.offset);
+            }
+        }
+    }
+}
+
+/// Whether the value that the first instruction loads goes nowhere but into a call, as an argument.
+fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &[PlacedInsn]) -> bool {
+    let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
+    let mut effects = Vec::new();
+    let mut written = |placed: &PlacedInsn| {
+        effects.clear();
+        isa.effects(bytes(placed), placed.address, &mut effects);
+        effects.iter().fold(0, |set, effect| set | effect.registers_written())
+    };
+    let Some(load) = insns.first().filter(|load| !load.is_predicated() && !load.insn.conditional) else {
+        return false;
+    };
+    let value = written(load);
+    if !(0..4).filter_map(|number| isa.argument(number)).any(|reg| value == 1 << reg.0) {
+        return false;
+    }
+    for pair in insns.windows(2) {
+        let next = &pair[1];
+        if pair[0].end() != next.offset || next.is_conditional() {
+            return false;
+        }
+        if isa.registers_read(bytes(next), next.address) & value != 0 {
+            return false;
+        }
+        match next.insn.flow {
+            Flow::Next if next.is_predicated() => {}
+            Flow::Next if written(next) & value != 0 => return true,
+            Flow::Next => {}
+            Flow::Direct { field_offset, branch, .. } => {
+                let away = reloc_at(&section.relocs, next.offset + u32::from(field_offset)).is_some();
+                return branch.kind == BranchKind::Call || away;
+            }
+            Flow::IndirectCall | Flow::IndirectJump => return true,
+            Flow::Return | Flow::Trap => return false,
+        }
+    }
+    false
+}
+
+/// Whether the instructions in front of the last, a return, store its target on the stack. Compilers never do that: they
+/// pop what they have pushed before they return.
+fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) -> bool {
+    let stack = isa.stack_pointer();
+    let mut effects = Vec::new();
+    for pair in insns.windows(2).rev() {
+        if pair[0].insn.flow != Flow::Next || pair[0].end() != pair[1].offset {
+            return false;
+        }
+        effects.clear();
+        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], pair[0].address, &mut effects);
+        let moves = effects.iter().any(|effect| effect.registers_written() >> stack.0 & 1 != 0);
+        let top = if moves { -i64::from(isa.machine().word_size()) } else { 0 };
+        let puts = |effect: &Effect| match effect {
+            Effect::Store { to, .. } => (to.base, to.index, to.displacement) == (Some(stack), None, top),
+            _ => false,
+        };
+        if effects.iter().any(puts) {
+            return true;
+        }
+        if moves {
+            return false;
+        }
+    }
+    false
+}

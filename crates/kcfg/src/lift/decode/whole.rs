@@ -1,0 +1,219 @@
+//! Which code is carried whole, and which functions have to stay together because of that.
+
+use std::ops::RangeInclusive;
+
+use goblin::elf::sym::STT_NOTYPE;
+use kelf::{Machine, Place, Symbol};
+use kisa::{BranchKind, Flow};
+
+use super::{CodeSection, PlacedInsn, Span};
+use crate::lift::instructions::DataKind;
+use crate::lift::mapping::content_behind;
+
+impl CodeSection {
+    /// Adds a reference to the code at `offset`, where a block then has to begin.
+    pub fn add_reference(&mut self, offset: u32) {
+        let Some(span) = self.span_containing(offset) else {
+            self.add_reference_to_padding(offset);
+            return;
+        };
+        if self
+            .insn_containing(offset)
+            .is_some_and(|placed| placed.offset == offset && !placed.is_predicated())
+        {
+            self.leaders.push(offset);
+        } else {
+            self.make_opaque(span, "a reference into the middle of an instruction");
+        }
+    }
+
+    /// Makes code opaque that has a label of `asm`. Compilers give functions a type; a label without one is from inline
+    /// `asm`, or, where a function begins, from `asm` at the top level of the file, which may compute distances between
+    /// labels.
+    pub(super) fn add_label(&mut self, machine: Machine, symbol: &Symbol<'_>) {
+        if self.trampolines || !is_assembler_label(machine, symbol) {
+            return;
+        }
+        match self.span_containing(symbol.value as u32) {
+            Some(span) if self.spans[span].carried => {}
+            Some(span) if u64::from(self.spans[span].start) < symbol.value => {
+                self.make_opaque(span, "a label of inline asm");
+            }
+            _ => self.opaque = Some(LABELS),
+        }
+    }
+
+    /// Adds the numbers that data made by `asm` holds beside the address of a function's entry. A number that, as an
+    /// offset from the entry, leads to an instruction or to the end of the function may be a distance that the assembler
+    /// computed, as in `struct rseq_cs` (include/uapi/linux/rseq.h in the kernel).
+    pub fn add_numbers(&mut self, entry: u32, numbers: &[u32]) {
+        let Some(span) = self.span_containing(entry).filter(|&span| self.spans[span].start == entry) else {
+            return;
+        };
+        let rest = self.spans[span].end - entry;
+        let is_distance = |&number: &u32| {
+            let behind = entry.saturating_add(number);
+            number == rest
+                || self.insn_containing(behind).is_some_and(|placed| placed.offset == behind) && number < rest
+        };
+        if numbers.iter().any(is_distance) {
+            self.make_opaque(span, "a distance beside its address");
+        }
+    }
+
+    /// Adds a call of the code at `offset`; `caller` is the offset of the call, if it is in this section. Compilers call
+    /// functions; a call into the middle of one is from `asm` that pops its return address and computes with it, or
+    /// overwrites it (the inline form of a retpoline).
+    pub fn add_call(&mut self, caller: Option<u32>, offset: u32) {
+        self.add_reference(offset);
+        // Functions that were carried together are one span. The object lists which of their callers were carried, too.
+        let into_middle = |span: &Span| span.start != offset && !span.carried;
+        let Some(callee) = self.span_containing(offset).filter(|&span| into_middle(&self.spans[span])) else {
+            return;
+        };
+        const REASON: &str = "a call into the middle of a function";
+        self.make_opaque(callee, REASON);
+        if let Some(caller) = caller.and_then(|caller| self.span_containing(caller)) {
+            self.make_opaque(caller, REASON);
+        }
+    }
+
+    /// Adds a reference into the padding between functions. The padding may belong to the function behind it (`nop`s to be
+    /// patched: `-fpatchable-function-entry`), the reference may be to the end of the function in front, or to its address
+    /// with a number added, or the padding may be data. So the padding and both functions become one opaque span.
+    fn add_reference_to_padding(&mut self, offset: u32) {
+        let behind = self.spans.partition_point(|span| span.start <= offset);
+        if behind == self.spans.len() {
+            self.opaque = Some("a reference to a place outside of all functions");
+            return;
+        }
+        let first = behind.saturating_sub(1);
+        self.spans[first].start = self.spans[first].start.min(offset);
+        self.merge(first, behind, "a reference into padding");
+    }
+
+    /// Makes a span opaque, for the first reason that is given.
+    pub fn make_opaque(&mut self, span: usize, reason: &'static str) {
+        self.spans[span].opaque.get_or_insert(reason);
+    }
+
+    /// Sorts the leaders, and merges opaque spans with those that they are inseparable from.
+    pub fn settle(&mut self) {
+        let mut fields = std::mem::take(&mut self.refers_to_itself);
+        // `_THIS_IP_` of the kernel: no distance is added to it here.
+        fields.retain(|field| self.passed_on.binary_search(field).is_err());
+        fields.dedup_by_key(|offset| self.span_containing(*offset));
+        for offset in fields {
+            let Some(span) = self.span_containing(offset) else { continue };
+            // It may add distances between labels, which have no relocation, to the address of a label.
+            if self.jumps_to_a_computed_place(&self.spans[span]) {
+                self.make_opaque(span, "a computed goto");
+            }
+        }
+        self.leaders.sort_unstable();
+        self.leaders.dedup();
+        let mut index = 0;
+        while index < self.spans.len() {
+            match self.inseparable_from(index) {
+                Some(spans) => {
+                    index = *spans.start();
+                    self.merge(
+                        index,
+                        *spans.end(),
+                        "a short branch or a fall-through from or to an opaque function",
+                    );
+                }
+                None => index += 1,
+            }
+        }
+    }
+
+    /// The spans that have to stay in place relative to an opaque one, itself included: those that its short branches
+    /// lead to, and the one that it falls through into. `None` if it can be moved by itself.
+    fn inseparable_from(&self, index: usize) -> Option<RangeInclusive<usize>> {
+        let span = self.spans.get(index).filter(|span| span.opaque.is_some())?;
+        let exits = self.short_exits(span.start, span.end).chain(self.far_literals(span.start, span.end));
+        let exits = exits.filter_map(|target| self.span_containing(target));
+        let (mut first, mut last) =
+            exits.fold((index, index), |(first, last), to| (first.min(to), last.max(to)));
+        if let Some(behind) = self.spans.get(index + 1)
+            && !self.trampolines
+            && let Some(end) = self.insns_of(span).last().filter(|placed| placed.end() == span.end)
+            && may_fall_through(end.insn.flow, behind.start == span.end)
+        {
+            (first, last) = (first.min(index), last.max(index + 1));
+        }
+        (first < last).then_some(first..=last)
+    }
+
+    /// Makes one opaque span of those from `first` to `last`.
+    pub fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
+        let end = self.spans[last].end;
+        let align = self.spans[first..=last].iter().map(|span| span.align).max();
+        let merged = &mut self.spans[first];
+        (merged.end, merged.align) = (end, align.unwrap_or(1));
+        merged.opaque.get_or_insert(reason);
+        self.spans.drain(first + 1..=last);
+    }
+
+    /// Whether a branch with a field of less than 4 bytes, which does not reach every place of the section, leaves
+    /// `start..end`.
+    pub fn has_short_exit(&self, start: u32, end: u32) -> bool {
+        self.short_exits(start, end).next().is_some()
+    }
+
+    /// The targets of the branches with a field of less than 4 bytes that leave `start..end`.
+    fn short_exits(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
+        let from = self.insns.partition_point(|placed| placed.offset < start);
+        let inside = self.insns[from..].iter().take_while(move |placed| placed.offset < end);
+        inside.filter_map(move |placed| match placed.insn.flow {
+            Flow::Direct { field_width, .. } if field_width < 4 => {
+                placed.target().filter(|target| !(start..end).contains(target))
+            }
+            _ => None,
+        })
+    }
+
+    /// The places outside of `start..end` that its literals are at.
+    fn far_literals(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
+        let targets = self.literals_in(start..end).map(|&(_, target)| target);
+        targets.filter(move |target| !(start..end).contains(target))
+    }
+
+    fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
+        let by_table = |placed: &PlacedInsn| {
+            self.data_behind(placed.end())
+                .is_some_and(|part| matches!(self.data[part].kind, DataKind::Distances { .. }))
+        };
+        let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump && !by_table(placed);
+        let from = self.computed_jumps.partition_point(|&offset| offset < span.start);
+        let computed = self.computed_jumps.get(from).is_some_and(|&offset| offset < span.end);
+        computed || self.insns_of(span).iter().any(jumps)
+    }
+}
+
+/// Why the code of a file is opaque that may compute distances between labels.
+pub(in crate::lift) const LABELS: &str = "labels of top-level asm";
+
+/// Whether a symbol is a label of `asm`: it has no type. The only labels without a type that compilers put into the symbol
+/// table are `.L` labels that a relocation refers to.
+pub(in crate::lift) fn is_assembler_label(machine: Machine, symbol: &Symbol<'_>) -> bool {
+    symbol.kind == STT_NOTYPE
+        && content_behind(machine, symbol.name).is_none()
+        && !symbol.name.is_empty()
+        && !symbol.name.starts_with(".L")
+        && matches!(symbol.place, Place::Section(_))
+}
+
+/// Whether an instruction at the end of a function may fall through into what lies behind the function. Compilers end a
+/// function with a call or a trap only if that does not come back; hand-written functions may go on in the next one, if
+/// that is `adjacent`.
+pub(in crate::lift) fn may_fall_through(flow: Flow, adjacent: bool) -> bool {
+    match flow {
+        Flow::Next => true,
+        Flow::Direct { branch, .. } if branch.kind == BranchKind::Conditional => true,
+        Flow::Direct { branch, .. } if branch.kind == BranchKind::Call => adjacent,
+        Flow::IndirectCall | Flow::Trap => adjacent,
+        Flow::Direct { .. } | Flow::IndirectJump | Flow::Return => false,
+    }
+}
