@@ -1,0 +1,130 @@
+//! Small programs of x86 instructions, and what the analyses find in them.
+
+mod calls;
+mod liveness;
+
+use kisa::x86::I386;
+use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDX, ESI, ESP};
+use kisa::{Condition, Effect, Isa, Reg, Rewritable};
+use smallvec::SmallVec;
+
+use super::constants::ConstantMemory;
+use super::*;
+
+const MACHINE: Machine = Machine { word: 4, registers: 8, stack_pointer: ESP, convention: None };
+
+#[derive(Default)]
+struct Block {
+    code: &'static [u8],
+    ways: Vec<Way>,
+    reads: u64,
+    leaves_early: bool,
+}
+
+/// Functions, each a list of blocks. Nobody else calls them, but for those that are listed.
+#[derive(Default)]
+struct Test {
+    blocks: Vec<Block>,
+    functions: Vec<Vec<BlockIndex>>,
+    called_by_others: Vec<usize>,
+    called_by_opaque: Vec<usize>,
+    entered_elsewhere: Vec<usize>,
+}
+
+impl Test {
+    /// Adds a function of these blocks.
+    fn function(&mut self, blocks: impl IntoIterator<Item = Block>) -> &mut Test {
+        let first = self.blocks.len();
+        self.blocks.extend(blocks);
+        self.functions.push((first..self.blocks.len()).map(BlockIndex::from).collect());
+        self
+    }
+
+    fn summary(&self, function: usize) -> Summary {
+        Summaries::of(self, MACHINE, ConstantMemory::default()).get(Callee::Function(function.into()))
+    }
+
+    /// What matters in front of a block.
+    fn before(&self, block: usize) -> u64 {
+        Liveness::of(self, &Summaries::of(self, MACHINE, ConstantMemory::default())).before(block.into())
+    }
+}
+
+impl Program for Test {
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex] {
+        &self.functions[function.get()]
+    }
+
+    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
+        self.blocks[block.get()].ways.iter().copied().collect()
+    }
+
+    fn read_by_exit(&self, block: BlockIndex) -> u64 {
+        self.blocks[block.get()].reads
+    }
+
+    fn may_leave_early(&self, block: BlockIndex) -> bool {
+        self.blocks[block.get()].leaves_early
+    }
+
+    fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {
+        let mut bytes = self.blocks[block.get()].code;
+        while !bytes.is_empty() {
+            let mut effects = Vec::new();
+            I386.relocated_effects(bytes, 0, &[], &mut effects);
+            let flags = if I386.reads_flags(bytes, 0) { FLAGS } else { 0 };
+            let unseen = I386.memory_operand(bytes, 0).is_some_and(|operand| operand.width > 0)
+                && !effects.iter().any(|effect: &Effect| {
+                    effect.memory_read().next().is_some() || effect.memory_written().is_some()
+                });
+            let reads = I386.registers_read(bytes, 0) | flags;
+            f(Instruction { effects: &effects, reads, reads_unseen: unseen });
+            bytes = &bytes[usize::from(I386.decode(bytes, 0).unwrap().len)..];
+        }
+    }
+
+    fn has_other_entries(&self, function: FunctionIndex) -> bool {
+        self.entered_elsewhere.contains(&function.get())
+    }
+
+    fn has_unknown_callers(&self, function: FunctionIndex) -> bool {
+        self.called_by_others.contains(&function.get())
+    }
+
+    fn has_opaque_callers(&self, function: FunctionIndex) -> bool {
+        self.called_by_opaque.contains(&function.get())
+    }
+}
+
+const RETURN: Way = Way { condition: None, callee: None, then: Then::Caller };
+
+fn call(function: u32, then: Then) -> Way {
+    Way { condition: None, callee: Some(Callee::Function(FunctionIndex(function))), then }
+}
+
+fn block(code: &'static [u8], ways: impl Into<Vec<Way>>) -> Block {
+    Block { code, ways: ways.into(), ..Block::default() }
+}
+
+/// A block that ends with a conditional branch.
+fn branch(code: &'static [u8], condition: Condition, taken: u32, next: u32) -> Block {
+    let way = |condition, to| Way { condition: Some(condition), ..Way::to(BlockIndex(to)) };
+    let ways = vec![way(condition, taken), way(condition.inverse(), next)];
+    Block { code, ways, reads: FLAGS, ..Block::default() }
+}
+
+fn to(block: u32) -> Way {
+    Way::to(BlockIndex(block))
+}
+
+fn set(registers: &[Reg]) -> u64 {
+    registers.iter().fold(0, |set, &reg| set | bit(reg))
+}
