@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kcfg::graph::Graph;
-use kcfg::lift::{self, Lifter};
+use kcfg::lift::Lifter;
 use kcfg::parameters;
 use kcli::{Failure, Output, Progress, input_name, named_or_piped, read_input, read_piped_plan, read_plan};
 use kelf::{InputFiles, KernelBuild, Program};
@@ -44,9 +44,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => Plan::default(),
     };
     let progress = Progress::spinner("reading");
-    let build = KernelBuild::find(&arguments.vmlinux).map_err(of_elf)?;
-    let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
-    let program = Program::link(&files).map_err(of_elf)?;
+    let build = KernelBuild::find(&arguments.vmlinux).map_err(Failure::of)?;
+    let files = InputFiles::of_kernel(&build).map_err(Failure::of)?;
+    let program = Program::link(&files).map_err(Failure::of)?;
     progress.message("building the graph");
     let mut graph = graph(&build, &program, &plan, arguments.assume_complete)?;
     progress.message("looking at parameters");
@@ -80,13 +80,10 @@ fn graph(
     plan: &Plan,
     assume_complete: bool,
 ) -> Result<Graph, Failure> {
-    let lifter = Lifter::of_kernel(build, program).map_err(of_lift)?;
+    let lifter = Lifter::of_kernel(build, program).map_err(Failure::of)?;
     let options = Options { assume_complete, ..Options::default() };
-    match rounds::run(lifter, plan, &[Pass::Syscalls, Pass::Reach], options, |_| ()) {
-        Ok((graph, _)) => Ok(graph),
-        Err(rounds::Error::Lift(error)) => Err(of_lift(error)),
-        Err(error) => Err(Failure::job(error)),
-    }
+    let run = rounds::run(lifter, plan, &[Pass::Syscalls, Pass::Reach], options, |_| ());
+    Ok(run.map_err(Failure::of)?.0)
 }
 
 fn params(
@@ -132,17 +129,4 @@ fn read_text(path: &Path) -> Result<(String, String), Failure> {
 fn json(rows: &[Row], out: &mut Output) -> Result<(), Failure> {
     serde_json::to_writer_pretty(&mut *out, &serde_json::json!({ "parameters": rows }))?;
     Ok(writeln!(out)?)
-}
-
-/// Whose fault an error of kelf is.
-fn of_elf(error: kelf::Error) -> Failure {
-    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
-}
-
-/// Whose fault an error of lifting is.
-fn of_lift(error: lift::Error) -> Failure {
-    match error {
-        lift::Error::Script { .. } => Failure::job(error),
-        _ => Failure::bad_input(error),
-    }
 }

@@ -42,9 +42,8 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Whether the input is at fault, so that the same call on the same files cannot succeed.
-    pub fn is_bad_input(&self) -> bool {
+impl kcli::Fault for Error {
+    fn is_bad_input(&self) -> bool {
         match self {
             Error::Read { .. } => false,
             Error::Kernel(error) => error.is_bad_input(),

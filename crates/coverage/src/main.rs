@@ -83,7 +83,7 @@ fn record(traces: &Traces, mut read: impl FnMut(&Path) -> Result<Coverage, Error
         false => read_piped_plan()?,
     };
     for path in &traces.traces {
-        let found = read(path).map_err(failure)?;
+        let found = read(path).map_err(Failure::of)?;
         plan.coverage.get_or_insert_default().merge(found);
     }
     print(&plan, output)
@@ -113,7 +113,7 @@ fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
 }
 
 fn read_kernel(vmlinux: &Path, blocks: Option<&Path>) -> Result<KernelText, Failure> {
-    KernelText::read(vmlinux, blocks).map_err(|error| failure(error.into()))
+    KernelText::read(vmlinux, blocks).map_err(Failure::of)
 }
 
 /// The coverage of the plan at `path`.
@@ -130,8 +130,4 @@ fn warn(name: &str, remarks: &[String]) {
     for remark in remarks {
         eprintln!("coverage: warning: {name}: {remark}");
     }
-}
-
-fn failure(error: Error) -> Failure {
-    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kcfg::graph::Graph;
-use kcfg::lift::{self, Lifter};
+use kcfg::lift::Lifter;
 use kcfg::print::{Printer, Selection, dot, json, listing};
 use kcfg::summary::Summary;
 use kcli::{Failure, OrBadInput, Output, Progress, Table, human};
@@ -21,20 +21,20 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let progress = Progress::spinner("reading");
-    let build = arguments.vmlinux.as_deref().map(KernelBuild::find).transpose().map_err(of_elf)?;
+    let build = arguments.vmlinux.as_deref().map(KernelBuild::find).transpose().map_err(Failure::of)?;
     let files = match &build {
         Some(build) => InputFiles::of_kernel(build),
         None => InputFiles::of_objects(&arguments.objects).map(|files| files.entered_by(&arguments.entry)),
     };
-    let files = files.map_err(of_elf)?;
-    let program = Program::link(&files).map_err(of_elf)?;
+    let files = files.map_err(Failure::of)?;
+    let program = Program::link(&files).map_err(Failure::of)?;
     progress.message("building the graph");
     let lifter = match (&build, &arguments.linker_script) {
         (Some(build), _) => Lifter::of_kernel(build, &program),
         (None, Some(script)) => Lifter::of_kernel_objects(script, &program, false),
         (None, None) => Lifter::of_objects(&program, &arguments.entry),
     };
-    let graph = lifter.and_then(Lifter::fine_graph).map_err(of_lift)?;
+    let graph = lifter.and_then(Lifter::fine_graph).map_err(Failure::of)?;
     progress.message("printing");
     // On a terminal, the progress line would mix with the result.
     let progress = Some(progress).filter(|_| !(arguments.output == Path::new("-") && stdout().is_terminal()));
@@ -86,17 +86,4 @@ fn table(summary: &Summary) -> Table {
         }
     }
     table
-}
-
-/// An error of kelf as bad input or as a failed job.
-fn of_elf(error: kelf::Error) -> Failure {
-    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
-}
-
-/// An error of lifting as bad input or as a failed job.
-fn of_lift(error: lift::Error) -> Failure {
-    match error {
-        lift::Error::Script { .. } => Failure::job(error),
-        _ => Failure::bad_input(error),
-    }
 }

@@ -24,5 +24,5 @@ pub use install::with_arguments;
 pub use output::{Output, is_piped_stdin, read_input};
 pub use plan::{input_name, named_or_piped, read_piped_plan, read_plan};
 pub use progress::Progress;
-pub use run::{Failure, OrBadInput, main};
+pub use run::{Failure, Fault, OrBadInput, main};
 pub use table::{Table, human, percent};

@@ -23,7 +23,7 @@ pub fn named_or_piped(path: Option<&Path>) -> Option<&Path> {
 /// # Errors
 /// A failed job if it cannot be read, bad input if it is no plan. The message names the path.
 pub fn read_plan(path: &Path) -> Result<Plan, Failure> {
-    Plan::read(read_input(path)?.as_slice(), &input_name(path)).map_err(unusable_plan)
+    Plan::read(read_input(path)?.as_slice(), &input_name(path)).map_err(Failure::of)
 }
 
 /// Reads the plan that is piped to a command that adds to it, as [`Plan::read_piped`] does.
@@ -31,11 +31,7 @@ pub fn read_plan(path: &Path) -> Result<Plan, Failure> {
 /// # Errors
 /// As for [`read_plan`].
 pub fn read_piped_plan() -> Result<Plan, Failure> {
-    Plan::read_piped(std::io::stdin().lock(), &input_name(Path::new("-"))).map_err(unusable_plan)
-}
-
-fn unusable_plan(error: kplan::Error) -> Failure {
-    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
+    Plan::read_piped(std::io::stdin().lock(), &input_name(Path::new("-"))).map_err(Failure::of)
 }
 
 #[cfg(test)]

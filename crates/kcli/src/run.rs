@@ -41,6 +41,11 @@ impl Failure {
         Failure::BadInput(message.into())
     }
 
+    /// Bad input or a failed job, as the error says.
+    pub fn of(error: impl Fault) -> Self {
+        if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
+    }
+
     /// The exit code, as in the table at the top of this file.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -71,7 +76,19 @@ impl Failure {
     }
 }
 
-/// Any error is a failed job until [`OrBadInput::or_bad_input`] says otherwise.
+/// An error that says whose fault it is ([`Failure::of`]).
+pub trait Fault: Error + Send + Sync + 'static {
+    /// Whether the input is at fault, so that the same call on the same files cannot succeed. Otherwise the job failed.
+    fn is_bad_input(&self) -> bool;
+}
+
+impl Fault for kplan::Error {
+    fn is_bad_input(&self) -> bool {
+        kplan::Error::is_bad_input(self)
+    }
+}
+
+/// Any other error is a failed job until [`OrBadInput::or_bad_input`] says otherwise.
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Failure::Job(Box::new(error))

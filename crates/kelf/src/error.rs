@@ -1,7 +1,7 @@
 //! What can go wrong, each with the file, the place in it, what was expected and what to do next.
 //!
 //! One type for the crate: a caller mostly prints the error, and otherwise wants to know only
-//! whether the input was at fault ([`Error::is_bad_input`]).
+//! whether the input was at fault ([`kcli::Fault`]).
 
 use std::io;
 use std::path::PathBuf;
@@ -109,9 +109,8 @@ pub enum Error {
     NoInputs,
 }
 
-impl Error {
-    /// Whether the input is at fault, so that the same call on the same files cannot succeed.
-    pub fn is_bad_input(&self) -> bool {
+impl kcli::Fault for Error {
+    fn is_bad_input(&self) -> bool {
         !matches!(self, Error::Read { .. })
     }
 }

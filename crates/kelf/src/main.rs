@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 fn size(a: PathBuf, b: Vec<PathBuf>, json: bool) -> Result<(), Failure> {
     let paths = std::iter::once(a).chain(b);
-    let tables = paths.map(|path| SizeTable::of(&path).map_err(failure));
+    let tables = paths.map(|path| SizeTable::of(&path).map_err(Failure::of));
     let tables = tables.collect::<Result<Vec<_>, _>>()?;
     let mut output = Output::stdout();
     if json {
@@ -89,8 +89,4 @@ fn size_text(tables: &[SizeTable]) -> Table {
 
 fn cell(figure: Option<u64>) -> String {
     figure.map(human).unwrap_or_default()
-}
-
-fn failure(error: kelf::Error) -> Failure {
-    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
 }

@@ -30,6 +30,15 @@ pub enum Error {
     CutTwice,
 }
 
+impl kcli::Fault for Error {
+    fn is_bad_input(&self) -> bool {
+        match self {
+            Error::Lift(error) => error.is_bad_input(),
+            Error::Broken { .. } | Error::CutTwice => false,
+        }
+    }
+}
+
 /// Runs the passes: first those that remove, in rounds, until neither they nor cutting the data again ([`Lifter::refine`])
 /// change anything; then the others, once. Returns the graph, and a report of each pass over all rounds. `begin` is called
 /// with the name of every step before it: `graph`, a pass, `refine`.

@@ -12,8 +12,6 @@ use kopt::exports::names_in;
 use kplan::{Exports, Module};
 use liblzma::read::XzDecoder;
 
-use crate::rewrite::of_elf;
-
 /// The section that makes an object a module: its `struct module` (scripts/mod/modpost.c).
 const THIS_MODULE: &str = ".gnu.linkonce.this_module";
 /// The largest size in bytes of a module, decompressed. More is a damaged file.
@@ -97,7 +95,7 @@ impl Modules {
 impl ModuleFile {
     fn read(dir: &Path, path: &Path, build: &KernelBuild) -> Result<ModuleFile, Failure> {
         let bytes = decompressed(path)?;
-        let object = Object::read(&path.display().to_string(), &bytes).map_err(of_elf)?;
+        let object = Object::read(&path.display().to_string(), &bytes).map_err(Failure::of)?;
         if object.sections.iter().all(|section| section.name != THIS_MODULE) {
             return Err(Failure::bad_input(format!(
                 "{}: this is an object, but no module: it has no section {THIS_MODULE}",

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::freeze::Counts;
 use crate::phases::Phase;
-use crate::rewrite::{RewriteInput, of_elf};
+use crate::rewrite::RewriteInput;
 
 /// The version of the document.
 const SCHEMA: &str = "kshrink-report/1";
@@ -51,8 +51,8 @@ impl Sizes {
     /// Measures two kernels.
     pub fn of(before: &Path, after: &Path) -> Result<Sizes, Failure> {
         Ok(Sizes {
-            before: SizeTable::of(before).map_err(of_elf)?,
-            after: SizeTable::of(after).map_err(of_elf)?,
+            before: SizeTable::of(before).map_err(Failure::of)?,
+            after: SizeTable::of(after).map_err(Failure::of)?,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kcfg::graph::Graph;
-use kcfg::lift::{self, Lifter};
+use kcfg::lift::Lifter;
 use kcfg::lower::{self, Lowered, Relax};
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Program};
@@ -38,7 +38,7 @@ pub enum RewriteInput {
 impl RewriteInput {
     /// Finds and reads a kernel, with the code that these passes need in the rewritten one.
     pub fn kernel(vmlinux: &Path, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
-        let build = KernelBuild::find(vmlinux).map_err(of_elf)?;
+        let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         check_machine(build.machine, &vmlinux.display().to_string())?;
         if build.links_vmlinux_o() {
             return Err(Failure::bad_input(format!(
@@ -47,7 +47,7 @@ impl RewriteInput {
                 vmlinux.display()
             )));
         }
-        let mut files = InputFiles::of_kernel(&build).map_err(of_elf)?;
+        let mut files = InputFiles::of_kernel(&build).map_err(Failure::of)?;
         let runs = |pass: Pass| passes.contains(&pass) && pass.knows(build.machine);
         if let Some(params) = plan.params.as_ref().filter(|_| runs(Pass::Params)) {
             files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
@@ -72,7 +72,7 @@ impl RewriteInput {
 
     /// Reads the objects of a program.
     pub fn objects(paths: &[PathBuf], entries: &[String]) -> Result<RewriteInput, Failure> {
-        let files = InputFiles::of_objects(paths).map_err(of_elf)?.entered_by(entries);
+        let files = InputFiles::of_objects(paths).map_err(Failure::of)?.entered_by(entries);
         Ok(RewriteInput::Objects { files, entries: entries.to_vec() })
     }
 
@@ -84,7 +84,7 @@ impl RewriteInput {
 
     /// Resolves symbols.
     pub fn link(&self) -> Result<Program<'_>, Failure> {
-        let program = Program::link(self.files()).map_err(of_elf)?;
+        let program = Program::link(self.files()).map_err(Failure::of)?;
         check_machine(program.machine, &program.objects[0].object.name)?;
         Ok(program)
     }
@@ -95,7 +95,7 @@ impl RewriteInput {
             RewriteInput::Kernel { build, .. } => Lifter::of_kernel(build, program),
             RewriteInput::Objects { entries, .. } => Lifter::of_objects(program, entries),
         };
-        lifter.map_err(of_lift)
+        lifter.map_err(Failure::of)
     }
 }
 
@@ -127,27 +127,11 @@ pub fn run_passes(
     options: Options,
     phases: &mut Phases,
 ) -> Result<(Graph, Vec<PassReport>), Failure> {
-    rounds::run(lifter, plan, passes, options, |step| phases.next(step)).map_err(|error| match error {
-        rounds::Error::Lift(error) => of_lift(error),
-        rounds::Error::Broken { .. } | rounds::Error::CutTwice => Failure::job(error),
-    })
+    rounds::run(lifter, plan, passes, options, |step| phases.next(step)).map_err(Failure::of)
 }
 
 /// Lowers the graph. With no pass, branches stay as assembled, so that every section keeps its size.
 pub fn lower<'g>(graph: &'g Graph, passes: &[Pass]) -> Result<Lowered<'g>, Failure> {
     let relax = if passes.is_empty() { Relax::AsAssembled } else { Relax::Shortest };
     Ok(lower::lower(graph, relax)?)
-}
-
-/// An error of lifting as bad input or as a failed job.
-pub fn of_lift(error: lift::Error) -> Failure {
-    match error {
-        lift::Error::Script { .. } => Failure::job(error),
-        _ => Failure::bad_input(error),
-    }
-}
-
-/// An error of kelf as bad input or as a failed job.
-pub fn of_elf(error: kelf::Error) -> Failure {
-    if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
 }

@@ -33,7 +33,7 @@ impl Writer<'_> {
         path: &Path,
     ) -> Result<Report, Failure> {
         phases.next("emit");
-        let object = rewrite::lower(graph, self.passes)?.object.write().map_err(rewrite::of_elf)?;
+        let object = rewrite::lower(graph, self.passes)?.object.write().map_err(Failure::of)?;
         let mut output = Output::create(path)?;
         std::io::Write::write_all(&mut output, &object)?;
         output.commit()?;
@@ -61,8 +61,8 @@ impl Writer<'_> {
                 (frozen.bases, Some(frozen.counts))
             }
             None => {
-                staged.link(&object.write().map_err(rewrite::of_elf)?, Goal::BootImage)?;
-                (kelf::section_bases(&object, &staged.vmlinux()).map_err(rewrite::of_elf)?, None)
+                staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
+                (kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?, None)
             }
         };
         let sizes = Sizes::of(&build.vmlinux, &staged.vmlinux())?;

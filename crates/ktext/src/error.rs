@@ -15,9 +15,8 @@ pub enum Error {
     Blocks(#[from] kplan::Error),
 }
 
-impl Error {
-    /// Whether the input is at fault, so that the same call on the same files cannot succeed.
-    pub fn is_bad_input(&self) -> bool {
+impl kcli::Fault for Error {
+    fn is_bad_input(&self) -> bool {
         match self {
             Error::Kernel(error) => error.is_bad_input(),
             Error::Blocks(error) => error.is_bad_input(),

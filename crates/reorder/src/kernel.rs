@@ -24,9 +24,7 @@ impl Kernel {
     /// # Errors
     /// Bad input if it is no linked ELF file with symbols; a failed job if it cannot be read.
     pub fn read(path: &Path) -> Result<Kernel, Failure> {
-        let text = KernelText::read(path, None).map_err(|error| {
-            if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
-        })?;
+        let text = KernelText::read(path, None).map_err(Failure::of)?;
         let linked = &text.linked;
         let regions = regions::cut(&linked.sections, &linked.init_addresses(), linked.globals());
         Ok(Kernel { text, regions })

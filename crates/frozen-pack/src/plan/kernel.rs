@@ -19,20 +19,15 @@ pub fn with_graph<T>(
     plan: &Plan,
     use_it: impl FnOnce(&Graph) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let of_elf = |error: kelf::Error| match error.is_bad_input() {
-        true => Failure::bad_input(error),
-        false => Failure::job(error),
-    };
-    let build = KernelBuild::find(vmlinux).map_err(of_elf)?;
+    let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
     check(&build, vmlinux)?;
-    let files = InputFiles::of_kernel(&build).map_err(of_elf)?;
-    let program = Program::link(&files).map_err(of_elf)?;
-    let lifter = Lifter::of_kernel(&build, &program).map_err(Failure::bad_input)?;
+    let files = InputFiles::of_kernel(&build).map_err(Failure::of)?;
+    let program = Program::link(&files).map_err(Failure::of)?;
+    let lifter = Lifter::of_kernel(&build, &program).map_err(Failure::of)?;
     // What `kshrink-spec` runs before it freezes, where nothing else is said.
     let before = Pass::ALL.iter().copied().take_while(|&pass| pass != Pass::Freeze);
     let passes: Vec<Pass> = before.filter(|pass| pass.runs_by_default(plan)).collect();
-    let (graph, _) =
-        rounds::run(lifter, plan, &passes, Options::default(), |_| ()).map_err(Failure::bad_input)?;
+    let (graph, _) = rounds::run(lifter, plan, &passes, Options::default(), |_| ()).map_err(Failure::of)?;
     use_it(&graph)
 }
 

@@ -158,6 +158,12 @@ pub enum Error {
     },
 }
 
+impl kcli::Fault for Error {
+    fn is_bad_input(&self) -> bool {
+        !matches!(self, Error::Script { .. })
+    }
+}
+
 /// Lifts one program, and cuts its data at variables, again after passes have removed references.
 pub struct Lifter<'p> {
     program: &'p Program<'p>,

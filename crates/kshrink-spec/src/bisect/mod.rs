@@ -77,7 +77,7 @@ impl Bisection<'_> {
             let head = "the test fails because of what is removed here";
             return self.search(&removed, head, &progress);
         }
-        let rewritten = Candidates::rewritten(&self.lifter()?.graph().map_err(rewrite::of_lift)?);
+        let rewritten = Candidates::rewritten(&self.lifter()?.graph().map_err(Failure::of)?);
         let whole = self.trial(&rewritten, &progress)?;
         if whole.verdict != Verdict::Good {
             return Err(Failure::job(format!(

@@ -16,7 +16,6 @@ use super::split::{Split, split};
 use super::system_map;
 use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
-use crate::rewrite::of_elf;
 
 /// After so many links, any room is taken that the packed bytes fit.
 const PATIENT_LINKS: usize = 4;
@@ -137,7 +136,7 @@ fn check(bytes: &[u8], pieces: &[Piece]) -> Result<(), Failure> {
 
 /// The addresses of the object's sections.
 fn bases(split: &Split<'_>, layout: &Layout, staged: &Staged<'_>) -> Result<Vec<Option<u64>>, Failure> {
-    let mut bases = kelf::section_bases(split.object(), &staged.vmlinux()).map_err(of_elf)?;
+    let mut bases = kelf::section_bases(split.object(), &staged.vmlinux()).map_err(Failure::of)?;
     for &(section, address) in &layout.sections {
         bases[section.get()] = Some(address.into());
     }

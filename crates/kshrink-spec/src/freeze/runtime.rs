@@ -6,7 +6,6 @@ use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Object, Place};
 
 use crate::compiler::KernelCompiler;
-use crate::rewrite::of_elf;
 
 /// A source file: name and text.
 type Source = (&'static str, &'static str);
@@ -79,7 +78,7 @@ impl Runtime {
 /// The value of [`LIMIT`].
 fn limit(objects: &[(String, Vec<u8>)]) -> Result<u32, Failure> {
     for (name, bytes) in objects {
-        let object = Object::read(name, bytes).map_err(of_elf)?;
+        let object = Object::read(name, bytes).map_err(Failure::of)?;
         let Some(symbol) = object.symbols.iter().find(|symbol| symbol.name == LIMIT) else { continue };
         if let Place::Section(section) = symbol.place
             && let Some(value) = object.section(section).data.get(symbol.value as usize..)

@@ -10,7 +10,6 @@ use rustc_hash::FxHashMap;
 
 use super::layout::{Layout, PAGE};
 use super::system_map::Named;
-use crate::rewrite::of_elf;
 
 /// The section with the packed bytes, which the linker script lays among read-only data.
 const ROOM: &str = ".rodata.kshrink";
@@ -153,7 +152,7 @@ impl<'g> Split<'g> {
         section.size = bytes.len() as u64;
         section.data = bytes.into();
         self.hot.symbols[self.packed.get()].size = packed.len() as u64;
-        self.hot.write().map_err(of_elf)
+        self.hot.write().map_err(Failure::of)
     }
 }
 
