@@ -5,16 +5,6 @@
  */
 #include "symbols.h"
 
-/* Fields of code. */
-enum {
-	HEAD, OPCODE, MOD_RM, SIB, DISP8, IMM8, IMM16, REL8, RAW, BRANCH, DISP32, IMM32, BYTES, MORE
-};
-
-/* Fields of data. */
-enum {
-	TOKEN, BYTE, FORM
-};
-
 /* What stands behind an opcode. */
 enum {
 	NO_OPERAND, OPERAND_IMM8, OPERAND_IMM16, OPERAND_IMM32, OPERAND_REL8, OPERAND_REL32, OPERAND_ADDRESS
@@ -58,8 +48,10 @@ struct code {
 	struct recent recent[2];
 	/* The page's address. */
 	uint32_t address;
-	/* The last opcode symbol, and ModRM behind it if that was a symbol, or else the opcode symbol before. */
-	uint32_t history;
+	/* What an address in memory has to be increased by for that of the instruction. */
+	uint32_t moved;
+	/* The last opcode symbol. */
+	uint32_t last;
 };
 
 /* A number of `count` bytes, the highest first. */
@@ -67,21 +59,17 @@ static uint32_t number(struct code *code, uint32_t kind, uint32_t shape, uint32_
 {
 	uint32_t value = 0, i;
 
-	for (i = 0; i < count; i++) {
-		uint32_t place = kind << 6 | shape << 2 | i;
-
-		value = value << 8 |
-			symbol(&code->stream, BYTES, context(place, value & 0xFF));
-	}
+	for (i = 0; i < count; i++)
+		value = value << 8 | symbol(&code->stream, BYTES + (kind << 6 | shape << 2 | i));
 	return value;
 }
 
-/* A value of 32 bits; `end` is the address behind a branch, and with other values that of the instruction. */
-static uint32_t value(struct code *code, uint32_t field, uint32_t values, uint32_t kind, uint32_t end)
+/* A value of 32 bits; `end` is the address behind a branch, and with other values that of the page. */
+static uint32_t value(struct code *code, uint32_t context, uint32_t kind, uint32_t end)
 {
 	const struct frozen *frozen = code->frozen;
 	struct recent *recent = &code->recent[kind];
-	uint32_t form = symbol(&code->stream, field, values);
+	uint32_t form = symbol(&code->stream, context);
 	uint32_t found;
 
 	if (form < FORM_RECENT) {
@@ -121,89 +109,82 @@ static uint32_t value(struct code *code, uint32_t field, uint32_t values, uint32
 /* The most bytes that an opcode symbol and the fields behind it decode to. */
 #define LONGEST (TEMPLATE_BYTES + 2 + 4 + 4)
 
-/* Decodes an opcode symbol and the fields behind it to `out`, which has room for LONGEST bytes. Returns how many. */
-static uint32_t instruction(struct code *code, uint32_t address, uint8_t *out)
+/* Decodes an opcode symbol and the fields behind it to `out`, which has room for LONGEST bytes. Returns what is behind. */
+static inline uint8_t *instruction(struct code *code, uint8_t *out)
 {
 	struct stream *stream = &code->stream;
-	uint8_t *start = out;
 	const uint8_t *template;
-	uint32_t history = code->history, last = history >> 8;
-	uint32_t op = symbol(stream, OPCODE, history);
-	uint32_t mod_rm, sib, displacement, operand, follows, number;
+	uint32_t last = code->last, op = listed(stream, records(stream, OPCODE + last));
+	uint32_t number = op - 1, rest, mod_rm, displacement;
 
-	code->history = context(op, last);
-	number = op - 1;
 	if (op == MORE_TEMPLATES)
-		number += symbol(stream, MORE, history);
+		number += symbol(stream, MORE + last);
+	code->last = op;
 	if (number >= code->frozen->template_count) {
 		if (op)
 			stream->error = FROZEN_DAMAGED;
-		*out = (uint8_t)symbol(stream, RAW, 0);
-		return 1;
+		*out = (uint8_t)symbol(stream, RAW);
+		return out + 1;
 	}
 	template = code->frozen->templates + TEMPLATE_SIZE * number;
 	put32(out, get32(template));
 	put32(out + 4, get32(template + 4));
-	out += template[8];
-	follows = template[9];
-	if (!follows)
-		return template[8];
-	mod_rm = template[10];
-	displacement = follows >> 2 & 3;
-	operand = follows >> 4 & 7;
-	if (follows & 1) {
-		mod_rm = symbol(stream, MOD_RM, context(op, last));
+	rest = get32(template + 8);
+	out += LENGTH(rest);
+	if (!FOLLOWS(rest))
+		return out;
+	mod_rm = TEMPLATE_MOD_RM(rest);
+	displacement = DISPLACEMENT(rest);
+	if (rest & MOD_RM_FOLLOWS) {
+		mod_rm = symbol(stream, MOD_RM + op);
 		*out++ = (uint8_t)mod_rm;
-		code->history = context(op, mod_rm);
-		if (follows & 0x80 && mod_rm & 0x30)
-			operand = NO_OPERAND;
+		if (rest & ONLY_TEST && mod_rm & 0x30)
+			rest &= ~OPERAND_MASK;
+		rest &= ~SIB_FOLLOWS;
 		displacement = mod_rm >> 6;
-		follows = 0;
 		if ((mod_rm & 7) == 4 && displacement < 3)
-			follows = 2;
+			rest |= SIB_FOLLOWS;
 		else if (mod_rm < 0x40 && (mod_rm & 7) == 5)
 			displacement = 2;
 	}
-	sib = template[11];
-	if (follows & 2) {
-		sib = symbol(stream, SIB, context(mod_rm, op));
+	if (rest & SIB_FOLLOWS) {
+		uint32_t sib = symbol(stream, SIB + mod_rm);
+
 		*out++ = (uint8_t)sib;
 		displacement = mod_rm >> 6;
 		if (mod_rm < 0x40 && (sib & 7) == 5)
 			displacement = 2;
 	}
 	if (displacement == 1) {
-		*out++ = (uint8_t)symbol(stream, DISP8, context(op, (mod_rm & 7) | (sib << 3 & 0xFF)));
+		*out++ = (uint8_t)symbol(stream, DISP8 + op);
 	} else if (displacement == 2) {
-		put32(out, value(code, DISP32, context(mod_rm, op), KIND_WORD, code->address));
+		put32(out, value(code, DISP32 + mod_rm, KIND_WORD, code->address));
 		out += 4;
 	}
-	if (operand == NO_OPERAND)
-		return (uint32_t)(out - start);
-	switch (operand) {
+	switch (OPERAND(rest)) {
 	case OPERAND_IMM8:
-		*out++ = (uint8_t)symbol(stream, IMM8, context(op, mod_rm));
+		*out++ = (uint8_t)symbol(stream, IMM8 + op);
 		break;
 	case OPERAND_REL8:
-		*out++ = (uint8_t)symbol(stream, REL8, context(op, last));
+		*out++ = (uint8_t)symbol(stream, REL8 + op);
 		break;
 	case OPERAND_IMM16:
-		out[1] = (uint8_t)symbol(stream, IMM16, context(0, op));
-		out[0] = (uint8_t)symbol(stream, IMM16, context(1, out[1]));
+		out[1] = (uint8_t)symbol(stream, IMM16);
+		out[0] = (uint8_t)symbol(stream, IMM16 + 1);
 		out += 2;
 		break;
 	case OPERAND_IMM32:
 	case OPERAND_ADDRESS:
-		put32(out, value(code, IMM32, context(op, mod_rm), KIND_WORD, code->address));
+		put32(out, value(code, IMM32 + op, KIND_WORD, code->address));
 		out += 4;
 		break;
 	case OPERAND_REL32:
-		address += (uint32_t)(out - start) + 4;
-		put32(out, value(code, BRANCH, context(op, last), KIND_BRANCH, address) - address);
+		displacement = (uint32_t)(uintptr_t)out + code->moved + 4;
+		put32(out, value(code, BRANCH + op, KIND_BRANCH, displacement) - displacement);
 		out += 4;
 		break;
 	}
-	return (uint32_t)(out - start);
+	return out;
 }
 
 static int finish(const struct stream *stream)
@@ -211,27 +192,37 @@ static int finish(const struct stream *stream)
 	return stream->error || stream->state != LOW || stream->next != stream->end ? FROZEN_DAMAGED : 0;
 }
 
-static int decode_code(const struct frozen *frozen, struct stream *stream, uint32_t address, uint8_t *out, uint32_t size)
+static int decode_code(const struct frozen *frozen, const struct stream *stream, uint32_t address, uint8_t *out,
+		       uint32_t size)
 {
 	struct code code = { .stream = *stream, .frozen = frozen, .address = address };
-	uint32_t at, head;
+	uint8_t *end = out + size, *limit = size > LONGEST ? end - LONGEST : out;
+	/* For what may straddle the end of the page, which is cut off there. */
+	uint8_t last[2 * LONGEST], *straddling = NULL;
+	uint32_t head, i;
 
-	code.stream.tables = &frozen->code;
-	head = symbol(&code.stream, HEAD, 0);
+	code.stream.contexts = frozen->code.contexts;
+	code.stream.nodes = frozen->code.nodes;
+	code.moved = address - (uint32_t)(uintptr_t)out;
+	head = symbol(&code.stream, HEAD);
 	if (head > size)
 		return FROZEN_DAMAGED;
-	for (at = 0; at < head; at++)
-		out[at] = (uint8_t)symbol(&code.stream, RAW, context(1, 0));
-	while (at < size) {
-		uint8_t last[LONGEST], *to = size - at < LONGEST ? last : out + at;
-		uint32_t length = instruction(&code, address + at, to), i;
-
-		/* What straddles the end of the page is cut off. */
-		if (to == last)
-			for (i = 0; i < length && at + i < size; i++)
-				out[at + i] = last[i];
-		at += length;
+	for (; head; head--)
+		*out++ = (uint8_t)symbol(&code.stream, RAW + 1);
+	for (;;) {
+		if (out < limit) {
+			out = instruction(&code, out);
+		} else if (!straddling) {
+			straddling = out;
+			limit = last + (end - out);
+			code.moved += (uint32_t)(out - last);
+			out = last;
+		} else {
+			break;
+		}
 	}
+	for (i = 0; straddling + i < end; i++)
+		straddling[i] = last[i];
 	return finish(&code.stream);
 }
 
@@ -246,21 +237,22 @@ static int decode_data(const struct frozen *frozen, struct stream *stream, uint8
 	uint32_t distances[DISTANCES] = { 0 };
 	uint32_t before = 0, at = 0;
 
-	stream->tables = &frozen->data;
+	stream->contexts = frozen->data.contexts;
+	stream->nodes = frozen->data.nodes;
 	while (at < size) {
 		uint32_t one = at > 0 ? out[at - 1] : 0, two = at > 1 ? out[at - 2] : 0;
 		uint32_t kinds = before << 6 | class_of(two) << 4 | class_of(one) << 2 | (at & 3);
-		uint32_t token = symbol(stream, TOKEN, context(kinds, one));
+		uint32_t token = symbol_of_two(stream, TOKEN + kinds, one);
 		uint32_t length = token + 1, form, distance, i;
 		const uint8_t *from;
 
 		if (token == 0) {
-			out[at] = (uint8_t)symbol(stream, BYTE, context(one, two));
+			out[at] = (uint8_t)symbol_of_two(stream, BYTE + one, two);
 			at++;
 			before = (before << 1 | 1) & 3;
 			continue;
 		}
-		form = symbol(stream, FORM, context(token, at & 3));
+		form = symbol_of_two(stream, FORM + token, at & 3);
 		before = before << 1 & 3;
 		if (length > size - at)
 			return FROZEN_DAMAGED;
@@ -319,7 +311,7 @@ int frozen_page(const struct frozen *frozen, uint32_t page, void *out)
 			((uint8_t *)out)[i] = stream.next[i];
 		return (int)size;
 	}
-	if (stream.end - stream.next < 4)
+	if (stream.end - stream.next < 4 || (stream.end - stream.next) & 1)
 		return FROZEN_DAMAGED;
 	stream.state = get32(stream.next);
 	stream.next += 4;

@@ -25,9 +25,9 @@
 #define FROZEN_DAMAGED (-1) /* the packed file, its tables or the page */
 #define FROZEN_NO_PAGE (-2) /* there is no page of this number */
 
-/* Distributions of symbols by context. */
+/* Distributions of symbols: for each first value of a context where one is, and they. */
 struct frozen_tables {
-	const uint8_t *roots;
+	const uint8_t *contexts;
 	const uint8_t *nodes;
 	uint32_t node_size;
 };

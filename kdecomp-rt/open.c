@@ -28,96 +28,94 @@ static const uint8_t __init *take(struct rest *rest, uint32_t count, uint32_t ea
 	return taken;
 }
 
-/* Checks the records of a distribution, and gives how many symbols they have; negative if they do not make sense. */
-static int __init check_records(const uint8_t *record, uint32_t count)
+/*
+ * Checks the records of a distribution, of which the first one is at this offset. Gives where the escape leads to, 0 if
+ * nowhere; negative if they do not make sense.
+ */
+static int __init check_records(const struct frozen_tables *tables, uint32_t offset)
 {
-	uint32_t start = 0, symbols = 0, code = 1;
+	uint32_t end = TOTAL;
 
-	for (; count; count--, record += 4) {
-		uint32_t end = get16(record), of_class = 0;
+	for (; offset <= tables->node_size && tables->node_size - offset >= 4; offset += 4) {
+		uint32_t record = get32(tables->nodes + offset), start = FIRST(record), code = CODE(record);
+		uint32_t left = tables->node_size - offset, symbols = 0, next;
 
-		if (!code || end < start || record[3] != (symbols & 0xFF))
+		if (start >= end || code >= CODES)
 			return FROZEN_DAMAGED;
-		code = record[2];
-		if (code >= CODES)
+		if (!code) {
+			if (record >> 8 != end - 1 || left < 8)
+				return FROZEN_DAMAGED;
+			next = get32(tables->nodes + offset + 4);
+			return next > tables->node_size || next & 3 ? FROZEN_DAMAGED : (int)next;
+		}
+		for (; start < end; start += frozen_frequency[code])
+			symbols++;
+		if (start != end || left < SYMBOLS(record) + symbols)
 			return FROZEN_DAMAGED;
-		for (; code && start < end; start += frozen_frequency[code])
-			of_class++;
-		if (code && (start != end || of_class < 1 || of_class > 255))
-			return FROZEN_DAMAGED;
-		symbols += of_class;
-		start = end;
+		end = FIRST(record);
+		if (!end)
+			return 0;
 	}
-	return code || start != TOTAL || symbols > 256 ? FROZEN_DAMAGED : (int)symbols;
+	return FROZEN_DAMAGED;
 }
 
-/* Checks a distribution alone. */
-static int __init check_distribution(const struct frozen_tables *tables, uint32_t offset)
+/* Checks the records at this offset, and those that their escapes lead to, which are of so many shorter contexts. */
+static int __init check_chain(const struct frozen_tables *tables, uint32_t offset, uint32_t depth)
 {
-	const uint8_t *node;
-	int symbols;
+	int next = check_records(tables, offset);
 
-	if (offset > tables->node_size || tables->node_size - offset < 4)
-		return FROZEN_DAMAGED;
-	node = tables->nodes + offset;
-	if (get16(node) || SHIFT(node) > NO_CHILDREN || 4u * RECORDS(node) > tables->node_size - offset - 4)
-		return FROZEN_DAMAGED;
-	symbols = check_records(node + 4, RECORDS(node));
-	if (symbols < 0 || (uint32_t)symbols > tables->node_size - offset - 4 - 4 * RECORDS(node))
-		return FROZEN_DAMAGED;
-	return 0;
+	for (; next > 0 && depth; depth--)
+		next = check_records(tables, (uint32_t)next);
+	return next ? FROZEN_DAMAGED : 0;
 }
 
-/* Checks a distribution for a context of one value, and those below it. */
-static int __init check_child(const struct frozen_tables *tables, uint32_t offset)
+/* Checks all that is found by a first value: the records, and in front of them those for second values. */
+static int __init check_context(const struct frozen_tables *tables, uint32_t offset, uint32_t depth)
 {
-	const uint8_t *node;
-	uint32_t i;
+	uint32_t shift, i;
 
-	if (check_distribution(tables, offset))
+	if (check_chain(tables, offset, 1))
 		return FROZEN_DAMAGED;
-	node = tables->nodes + offset;
-	if (SHIFT(node) == NO_CHILDREN)
+	if (depth == 1)
 		return 0;
-	if (4u << (8 - SHIFT(node)) > offset)
+	if (offset < 4)
 		return FROZEN_DAMAGED;
-	for (i = 1; i <= 1u << (8 - SHIFT(node)); i++)
-		if (check_distribution(tables, 4 * (get32(node - 4 * i) & OFFSET_MASK)))
-			return FROZEN_DAMAGED;
-	return 0;
-}
-
-/* Checks a root, and all below it. */
-static int __init check_root(const struct frozen_tables *tables, uint32_t offset)
-{
-	const uint8_t *node;
-	uint32_t i;
-
-	if (check_distribution(tables, offset))
-		return FROZEN_DAMAGED;
-	node = tables->nodes + offset;
-	if (SHIFT(node) == NO_CHILDREN)
+	offset -= 4;
+	shift = get32(tables->nodes + offset);
+	if (!shift)
 		return 0;
-	if (offset < ROW)
+	if (shift < MIN_SHIFT || shift > MAX_SHIFT || 4u << (32 - shift) > offset)
 		return FROZEN_DAMAGED;
-	for (i = 0; i < ROW; i += 2)
-		if (get16(node - ROW + i) && check_child(tables, 4 * get16(node - ROW + i)))
+	for (i = 1; i <= 1u << (32 - shift); i++) {
+		uint32_t entry = get32(tables->nodes + offset - 4 * i);
+
+		if (check_chain(tables, 4 * (entry & ((1u << OFFSET_BITS) - 1)), 2))
 			return FROZEN_DAMAGED;
+	}
 	return 0;
 }
 
-static int __init open_tables(struct frozen_tables *tables, struct rest *rest, const uint8_t *head, uint32_t fields)
+/* Takes tables for so many contexts by first values, of `depth` values in all. */
+static int __init open_tables(struct frozen_tables *tables, struct rest *rest, const uint8_t *head, uint32_t contexts,
+			      uint32_t depth)
 {
 	uint32_t i;
 
 	tables->node_size = get32(head);
-	tables->roots = take(rest, fields, 4);
+	tables->contexts = take(rest, contexts, 2);
 	tables->nodes = take(rest, tables->node_size, 1);
-	if (!tables->nodes)
+	/* So that an offset is a positive number. */
+	if (!tables->nodes || tables->node_size >= 1u << 30)
 		return FROZEN_DAMAGED;
-	for (i = 0; i < fields; i++)
-		if (check_root(tables, get32(tables->roots + 4 * i)))
+	for (i = 0; i < contexts; i++) {
+		uint32_t offset = 4 * get16(tables->contexts + 2 * i);
+
+		/* Many contexts have the same one. */
+		if (i && offset == 4 * get16(tables->contexts + 2 * (i - 1)))
+			continue;
+		if (check_context(tables, offset, depth))
 			return FROZEN_DAMAGED;
+	}
 	return 0;
 }
 
@@ -133,14 +131,15 @@ static int __init open_code(struct frozen *frozen, struct rest rest)
 	frozen->branch_count = get32(head + 8);
 	frozen->templates = take(&rest, frozen->template_count, TEMPLATE_SIZE);
 	frozen->words = take(&rest, frozen->word_count, 4);
-	if (!frozen->words || open_tables(&frozen->code, &rest, head + 12, CODE_FIELDS))
+	if (!frozen->words || open_tables(&frozen->code, &rest, head + 12, CODE_CONTEXTS, 1))
 		return FROZEN_DAMAGED;
 	frozen->branches = take(&rest, frozen->branch_count, 3);
 	for (i = 0; i < frozen->template_count; i++) {
-		const uint8_t *rest_of = frozen->templates + TEMPLATE_SIZE * i + TEMPLATE_BYTES;
+		uint32_t rest_of = get32(frozen->templates + TEMPLATE_SIZE * i + TEMPLATE_BYTES);
 
 		/* There is a byte at least, 3 kinds of displacement, and 7 operands. */
-		if (rest_of[0] < 1 || rest_of[0] > TEMPLATE_BYTES || (rest_of[1] >> 2 & 3) == 3 || (rest_of[1] >> 4 & 7) == 7)
+		if (LENGTH(rest_of) < 1 || LENGTH(rest_of) > TEMPLATE_BYTES || DISPLACEMENT(rest_of) == 3 ||
+		    OPERAND(rest_of) == 7)
 			return FROZEN_DAMAGED;
 	}
 	return frozen->branches ? 0 : FROZEN_DAMAGED;
@@ -150,7 +149,7 @@ static int __init open_data(struct frozen *frozen, struct rest rest)
 {
 	const uint8_t *head = take(&rest, 2, 4);
 
-	if (!head || open_tables(&frozen->data, &rest, head + 4, DATA_FIELDS))
+	if (!head || open_tables(&frozen->data, &rest, head + 4, DATA_CONTEXTS, 2))
 		return FROZEN_DAMAGED;
 	frozen->dictionary_size = get32(head);
 	frozen->dictionary = take(&rest, frozen->dictionary_size, 1);
@@ -198,7 +197,7 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 	uint32_t i;
 
 	*frozen = (struct frozen){ 0 };
-	if (!head || get32(head + 8) != 1)
+	if (!head || get32(head + 8) != 2)
 		return FROZEN_DAMAGED;
 	for (i = 0; i < sizeof(magic); i++)
 		if (head[i] != magic[i])

@@ -33,87 +33,96 @@ static const uint32_t reciprocal[CODES] = {
 struct stream {
 	uint32_t state;
 	const uint8_t *next;
+	/* A whole number of words behind `next`. */
 	const uint8_t *end;
-	const struct frozen_tables *tables;
+	const uint8_t *contexts;
+	const uint8_t *nodes;
 	int error;
 };
 
-static inline void fill(struct stream *stream, uint32_t state)
+/* A state that may have become too small, with what comes next. */
+static inline __attribute__((__always_inline__)) uint32_t filled(struct stream *stream, uint32_t state)
 {
 	if (state < LOW) {
-		if (stream->end - stream->next < 2) {
+		const uint8_t *next = stream->next;
+
+		if (next == stream->end) {
 			stream->error = FROZEN_DAMAGED;
 			state = LOW;
 		} else {
-			state = state << 16 | get16(stream->next);
-			stream->next += 2;
+			state = state << 16 | get16(next);
+			stream->next = next + 2;
 		}
 	}
-	stream->state = state;
+	return state;
 }
 
 /* The next `count` bits, at most 16. */
-static uint32_t bits(struct stream *stream, uint32_t count)
+static inline uint32_t bits(struct stream *stream, uint32_t count)
 {
 	uint32_t state = stream->state;
 
-	fill(stream, state >> count);
+	stream->state = filled(stream, state >> count);
 	return state & ((1u << count) - 1);
 }
 
-/* The next symbol of a field, given two values, the more telling one in the second byte. */
-static uint32_t symbol(struct stream *stream, uint32_t field, uint32_t values)
+/* The next symbol by the distribution whose records begin at `record`, and by those that its escape leads to. */
+static inline __attribute__((__always_inline__)) uint32_t listed(struct stream *stream, const uint8_t *record)
 {
-	const uint8_t *nodes = stream->tables->nodes;
-	const uint8_t *node = nodes + get32(stream->tables->roots + 4 * field);
-	/* The distributions of shorter contexts, for when there is an escape. */
-	const uint8_t *root = NULL, *shorter = NULL, *record;
-	uint32_t slot, start, frequency, index;
+	uint32_t state = stream->state;
 
-	if (SHIFT(node) != NO_CHILDREN) {
-		uint32_t offset = get16(node - ROW + 2 * (values >> 8));
-
-		if (offset) {
-			root = node;
-			node = nodes + 4 * offset;
-			if (SHIFT(node) != NO_CHILDREN) {
-				uint32_t entry = get32(node - 4 - 4 * PLACE(values & 0xFF, SHIFT(node)));
-
-				if (entry >> VALUE_SHIFT == (values & 0xFF)) {
-					shorter = root;
-					root = node;
-					node = nodes + 4 * (entry & OFFSET_MASK);
-				}
-			}
-		}
-	}
 	for (;;) {
-		slot = stream->state & (TOTAL - 1);
-		for (record = node + 4; slot >= get16(record);)
+		/* Above it are just the records whose first number is above what the state says. */
+		uint32_t key = state << FIRST_SHIFT | ((1u << FIRST_SHIFT) - 1), found, next;
+
+		while (get32(record) > key)
 			record += 4;
-		start = get16(record - 4);
-		slot -= start;
-		if (record[2])
-			break;
-		/* The escape has what the classes leave. */
-		fill(stream, (TOTAL - start) * (stream->state >> TOTAL_BITS) + slot);
-		node = root;
-		root = shorter;
-		shorter = NULL;
-		if (!node) {
+		found = get32(record);
+		/* Takes the first number off; what stands below it disappears. */
+		key = (key - found) >> FIRST_SHIFT;
+		state >>= TOTAL_BITS;
+		if (CODE(found)) {
+			uint32_t index = (uint64_t)(2 * key + 1) * reciprocal[CODE(found)] >> 32;
+
+			stream->state = filled(stream, frozen_frequency[CODE(found)] * (state - index) + key);
+			return record[SYMBOLS(found) + index];
+		}
+		state = filled(stream, ESCAPE_FREQUENCY(found) * state + key);
+		next = get32(record + 4);
+		if (!next) {
+			/* The shortest context has a symbol for all that is not damaged. */
 			stream->error = FROZEN_DAMAGED;
 			return 0;
 		}
+		record = stream->nodes + next;
 	}
-	frequency = frozen_frequency[record[2]];
-	index = (uint64_t)(2 * slot + 1) * reciprocal[record[2]] >> 32;
-	fill(stream, frequency * (stream->state >> TOTAL_BITS) + slot - index * frequency);
-	return node[4 + 4 * RECORDS(node) + record[3] + index];
 }
 
-static uint32_t context(uint32_t a, uint32_t b)
+/* Where the records are for a context: the number that its field and its first value give. */
+static inline const uint8_t *records(const struct stream *stream, uint32_t context)
 {
-	return a << 8 | b;
+	return stream->nodes + 4 * get16(stream->contexts + 2 * context);
+}
+
+/* The next symbol in a context of one value. */
+static __attribute__((__noinline__)) uint32_t symbol(struct stream *stream, uint32_t context)
+{
+	return listed(stream, records(stream, context));
+}
+
+/* The next symbol in a context of two values, of which the second one is in the lower byte of `value`. */
+static __attribute__((__noinline__)) uint32_t symbol_of_two(struct stream *stream, uint32_t context, uint32_t value)
+{
+	const uint8_t *record = records(stream, context);
+	uint32_t shift = get32(record - 4);
+
+	if (shift) {
+		uint32_t entry = get32(record - 8 - 4 * PLACE(value, shift)) ^ value << VALUE_SHIFT;
+
+		if (entry < 1u << OFFSET_BITS)
+			record = stream->nodes + 4 * entry;
+	}
+	return listed(stream, record);
 }
 
 /* The index that a group of indices and the bits behind it stand for. */

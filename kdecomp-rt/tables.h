@@ -13,33 +13,72 @@
 #define CODES 54
 
 /*
- * A distribution is a header, records and symbols. The header is two bytes of 0, then 8 less the logarithm of how many
- * entries stand in front of it (8 if there are none; of a root, 8 if no row is in front of it), then how many records
- * there are.
+ * A record: above, in 12 bits, the first of the numbers that its class has; in 12 bits how many bytes behind the record
+ * its symbols begin; below, in 8 bits, the code of the frequency of each. Records stand by falling first numbers; the
+ * last one has 0. That may be the escape, which has code 0, and between its frequency less 1; the word behind it says at
+ * which offset in bytes the records are that go on, 0 if there are none.
  */
-#define NO_CHILDREN 8
-#define SHIFT(node) ((node)[2])
-#define RECORDS(node) ((node)[3])
+#define FIRST_SHIFT 20
+#define FIRST(record) ((record) >> FIRST_SHIFT)
+#define SYMBOLS(record) ((record) >> 8 & 0xFFF)
+#define CODE(record) ((record) & 0xFF)
+#define ESCAPE_FREQUENCY(record) (SYMBOLS(record) + 1)
 
-/* In front of a root: for each value, where the distribution is, in units of 4 bytes, 0 if there is none. */
-#define ROW 512
+/*
+ * In fields with contexts of two values, what stands in front of the records for the first one: 32 less the logarithm of
+ * how many entries stand in front of that, 0 if there are none.
+ */
+#define MIN_SHIFT 24
+#define MAX_SHIFT 31
 
-/* An entry: above, the value that it is for; below, where the distribution is, in units of 4 bytes. */
+/* An entry: above, the second value that it is for; below, where the records are, in units of 4 bytes. */
 #define VALUE_SHIFT 24
-#define OFFSET_MASK 0xFFFFFFu
+#define OFFSET_BITS 24
 
-/* The place of the entry for a value, the first one being the last in front of the distribution. */
-#define PLACE(value, shift) (((value) * 0x9D & 0xFF) >> (shift))
+/* The place of the entry for a value in the lower byte, the first one being the last in front of the shift. */
+#define PLACE(value, shift) ((value) * 0x9D000000u >> (shift))
 
-/* How many fields the layouts have. */
-#define CODE_FIELDS 14
-#define DATA_FIELDS 3
+/* How many values each field's context begins with, one field behind the other: that many contexts. */
+enum {
+	HEAD = 0,
+	OPCODE = HEAD + 1,
+	MOD_RM = OPCODE + 256,
+	SIB = MOD_RM + 256,
+	DISP8 = SIB + 256,
+	IMM8 = DISP8 + 256,
+	IMM16 = IMM8 + 256,
+	REL8 = IMM16 + 2,
+	RAW = REL8 + 256,
+	BRANCH = RAW + 2,
+	DISP32 = BRANCH + 256,
+	IMM32 = DISP32 + 256,
+	BYTES = IMM32 + 256,
+	MORE = BYTES + 81,
+	CODE_CONTEXTS = MORE + 256
+};
+enum {
+	TOKEN = 0,
+	BYTE = TOKEN + 256,
+	FORM = BYTE + 256,
+	DATA_CONTEXTS = FORM + 256
+};
 
 extern const uint16_t frozen_frequency[CODES];
 
-/* A template: bytes, how many there are, what follows, ModRM, SIB. */
+/*
+ * A template: bytes; and in a word how many there are (8 bits), what follows (8 bits), and ModRM (8 bits).
+ */
 #define TEMPLATE_SIZE 12
 #define TEMPLATE_BYTES 8
+#define LENGTH(rest) ((rest) & 0xFF)
+#define FOLLOWS(rest) ((rest) & 0xFF00)
+#define MOD_RM_FOLLOWS 0x100u
+#define SIB_FOLLOWS 0x200u
+#define DISPLACEMENT(rest) ((rest) >> 10 & 3)
+#define OPERAND(rest) ((rest) >> 12 & 7)
+#define OPERAND_MASK 0x7000u
+#define ONLY_TEST 0x8000u
+#define TEMPLATE_MOD_RM(rest) ((rest) >> 16 & 0xFF)
 
 static inline uint32_t get16(const uint8_t *at)
 {

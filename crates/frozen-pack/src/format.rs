@@ -7,12 +7,13 @@ use crate::code::{self, CodeModel};
 use crate::data::{self, DataModel};
 use crate::entropy::tables::Tables;
 use crate::error::Damaged;
+use crate::symbols::Fields;
 
 /// What a packed file begins with.
 pub const MAGIC: [u8; 8] = *b"kfrozen\n";
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The sizes that a page can have, in bytes; powers of two only.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u32> = 256..=65536;
@@ -184,7 +185,7 @@ impl Packed {
     }
 }
 
-/// Bytes of a template: its bytes, how many there are, what follows, ModRM and SIB.
+/// Bytes of a template: its bytes, how many there are, what follows, ModRM, and nothing.
 const TEMPLATE_SIZE: usize = LONGEST + 4;
 
 const SHORT: Damaged = Damaged("it ends too early");
@@ -216,7 +217,7 @@ fn write_code(model: &CodeModel, tables: &Tables) -> Vec<u8> {
     write_tables_head(&mut out, tables);
     for template in &model.templates {
         out.extend(template.bytes);
-        out.extend([template.len, template.follows.to_byte(), template.mod_rm, template.sib]);
+        out.extend([template.len, template.follows.to_byte(), template.mod_rm, 0]);
     }
     put(&mut out, model.words.iter().copied());
     write_tables(&mut out, tables);
@@ -233,7 +234,7 @@ fn read_code(part: &[u8]) -> Result<(CodeModel, Tables), Damaged> {
     let templates = templates.chunks_exact(TEMPLATE_SIZE).map(read_template);
     let templates = templates.collect::<Option<Vec<_>>>().ok_or(Damaged("a template does not make sense"))?;
     let words = input.words(words)?;
-    let tables = input.tables(code::field::COUNT, nodes)?;
+    let tables = input.tables(code::field::ALL, nodes)?;
     let branches = input.take(branches.checked_mul(3).ok_or(SHORT)?)?;
     let branches =
         branches.chunks_exact(3).map(|low| u32::from_le_bytes([low[0], low[1], low[2], 0])).collect();
@@ -241,10 +242,10 @@ fn read_code(part: &[u8]) -> Result<(CodeModel, Tables), Damaged> {
 }
 
 fn read_template(entry: &[u8]) -> Option<Template> {
-    let (bytes, &[len, follows, mod_rm, sib]) = entry.split_first_chunk::<LONGEST>()? else { return None };
+    let (bytes, &[len, follows, mod_rm, _]) = entry.split_first_chunk::<LONGEST>()? else { return None };
     let follows = Follows::from_byte(follows)?;
     let fits = (1..=LONGEST).contains(&usize::from(len));
-    fits.then_some(Template { bytes: *bytes, len, mod_rm, sib, follows })
+    fits.then_some(Template { bytes: *bytes, len, mod_rm, follows })
 }
 
 fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
@@ -261,7 +262,7 @@ fn read_data(part: &[u8]) -> Result<(DataModel, Tables), Damaged> {
     let mut input = Input(part);
     let [dictionary] = input.counts()?;
     let [nodes] = input.counts()?;
-    let tables = input.tables(data::field::COUNT, nodes)?;
+    let tables = input.tables(data::field::ALL, nodes)?;
     Ok((DataModel { dictionary: input.take(dictionary)?.to_vec() }, tables))
 }
 
@@ -270,7 +271,7 @@ fn write_tables_head(out: &mut Vec<u8>, tables: &Tables) {
 }
 
 fn write_tables(out: &mut Vec<u8>, tables: &Tables) {
-    put(out, tables.roots.iter().copied());
+    out.extend(tables.contexts.iter().flat_map(|context| context.to_le_bytes()));
     out.extend(&tables.nodes);
 }
 
@@ -301,10 +302,9 @@ impl<'b> Input<'b> {
         Ok(std::array::from_fn(|index| words[index] as usize))
     }
 
-    fn tables(&mut self, fields: usize, nodes: usize) -> Result<Tables, Damaged> {
-        let roots = self.words(fields)?;
-        let tables = Tables { roots, nodes: self.take(nodes)?.to_vec() };
-        tables.check()?;
-        Ok(tables)
+    fn tables(&mut self, fields: Fields, nodes: usize) -> Result<Tables, Damaged> {
+        let contexts = self.take(2 * fields.contexts())?.chunks_exact(2);
+        let contexts = contexts.map(|context| u16::from_le_bytes([context[0], context[1]])).collect();
+        Tables::new(fields, contexts, self.take(nodes)?.to_vec())
     }
 }

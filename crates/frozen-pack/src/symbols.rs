@@ -16,13 +16,49 @@ pub const DEPTH: usize = 2;
 /// Which part of a page a symbol is. Fields have numbers below 32, which are part of the format.
 pub type Field = u8;
 
-/// What is known about a symbol before it: its field and up to two values, the most telling first.
+/// The fields of a layout, as the format has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// By field: how many first values its contexts have, from 0 on.
+    pub values: &'static [usize],
+    /// How many values a context has, 1 or 2.
+    pub depth: usize,
+}
+
+impl Fields {
+    /// How many contexts there are by fields and first values.
+    pub fn contexts(self) -> usize {
+        self.values.iter().sum()
+    }
+
+    /// The first of a field's contexts.
+    pub fn first(self, field: Field) -> usize {
+        self.values.iter().take(usize::from(field)).sum()
+    }
+
+    /// The number of a context by its field and first value, `None` if there is none.
+    pub fn index(self, context: Context) -> Option<usize> {
+        let values = *self.values.get(usize::from(context.field))?;
+        let value = usize::from(context.values[0]);
+        (value < values).then(|| self.first(context.field) + value)
+    }
+}
+
+/// What is known about a symbol before it: its field and up to two values, the most telling first. Where a layout has one
+/// value, the other is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Context {
     /// The field.
     pub field: Field,
     /// What precedes.
     pub values: [u8; DEPTH],
+}
+
+impl Context {
+    /// A context of one value.
+    pub fn one(field: Field, value: u8) -> Context {
+        Context { field, values: [value, 0] }
+    }
 }
 
 /// Where symbols come from.

@@ -1,8 +1,7 @@
 //! The layout of pages of i386 code: which symbols an instruction consists of, and what each depends on.
 //!
-//! - An *opcode* symbol stands for prefixes and opcode; it depends on the instruction before.
-//! - ModRM depends on the opcode and the ModRM byte of the instruction before, SIB on ModRM, a displacement of a byte on
-//!   what ModRM says, an immediate of a byte on the opcode.
+//! - An *opcode* symbol stands for a template; it depends on the one before.
+//! - SIB and the form of a displacement of four bytes depend on ModRM, all other fields on the opcode symbol.
 //! - 32-bit fields are [`values`], branches by the address that they lead to.
 //! - Bytes that are no instruction are coded as they are, each behind the opcode symbol 0.
 //!
@@ -16,14 +15,14 @@ pub mod template;
 pub mod values;
 
 use crate::error::Damaged;
-use crate::symbols::{Context, Field, Source};
+use crate::symbols::{Context, Field, Fields, Source};
 use i386::{Displacement, Operand};
 use template::Template;
 use values::{Kind, Reader, Recent};
 
 /// The fields, with their numbers in the format.
 pub mod field {
-    use super::Field;
+    use super::{Field, Fields};
 
     /// How many bytes of an instruction that begins in the page before are left.
     pub const HEAD: Field = 0;
@@ -53,8 +52,9 @@ pub mod field {
     pub const BYTES: Field = 12;
     /// Which of the templates that have no opcode symbol of their own.
     pub const MORE: Field = 13;
-    /// How many fields there are.
-    pub const COUNT: usize = 14;
+    /// All of them.
+    pub const ALL: Fields =
+        Fields { values: &[1, 256, 256, 256, 256, 256, 2, 256, 2, 256, 256, 256, 81, 256], depth: 1 };
 }
 
 /// The opcode symbol that stands for one byte that is no instruction.
@@ -89,10 +89,6 @@ impl Bytes {
     }
 }
 
-/// What is known when an opcode symbol is decoded: the one before, and ModRM behind that; where that was no symbol, the
-/// opcode symbol before.
-type History = [u8; 2];
-
 /// Addresses of a page and of what is decoded there.
 #[derive(Clone, Copy)]
 struct Place {
@@ -106,20 +102,20 @@ impl CodeModel {
     /// # Errors
     /// If it is damaged.
     pub fn decode<S: Source>(&self, source: &mut S, address: u32, out: &mut [u8]) -> Result<(), Damaged> {
-        let head = usize::from(source.symbol(Context { field: field::HEAD, values: [0; 2] })?);
+        let head = usize::from(source.symbol(Context::one(field::HEAD, 0))?);
         if head > out.len() {
             return Err(Damaged("a page begins with more of an instruction than it has room for"));
         }
         for byte in &mut out[..head] {
-            *byte = source.symbol(Context { field: field::RAW, values: [1, 0] })?;
+            *byte = source.symbol(Context::one(field::RAW, 1))?;
         }
         let mut at = head;
-        let mut history = History::default();
+        let mut last = 0;
         let mut recent = [Recent::default(), Recent::default()];
         while at < out.len() {
             let mut bytes = Bytes::default();
             let place = Place { page: address, here: address.wrapping_add(at as u32) };
-            history = self.instruction(source, place, history, &mut recent, &mut bytes)?;
+            last = self.instruction(source, place, last, &mut recent, &mut bytes)?;
             let len = bytes.len.min(out.len() - at);
             out[at..at + len].copy_from_slice(&bytes.bytes[..len]);
             at += len;
@@ -131,66 +127,63 @@ impl CodeModel {
         &self,
         source: &mut S,
         place: Place,
-        history: History,
+        last: u8,
         recent: &mut [Recent; 2],
         bytes: &mut Bytes,
-    ) -> Result<History, Damaged> {
-        let [last, detail] = history;
-        let mut symbol = |field: Field, a: u8, b: u8| source.symbol(Context { field, values: [a, b] });
-        let op = symbol(field::OPCODE, last, detail)?;
+    ) -> Result<u8, Damaged> {
+        let mut symbol = |field: Field, value: u8| source.symbol(Context::one(field, value));
+        let op = symbol(field::OPCODE, last)?;
         if op == RAW_BYTE {
-            bytes.put(&[symbol(field::RAW, 0, 0)?]);
-            return Ok([op, last]);
+            bytes.put(&[symbol(field::RAW, 0)?]);
+            return Ok(op);
         }
-        let more = if op == MORE { usize::from(symbol(field::MORE, last, detail)?) } else { 0 };
+        let more = if op == MORE { usize::from(symbol(field::MORE, last)?) } else { 0 };
         let template = self.templates.get(usize::from(op) - 1 + more);
         let template = template.ok_or(Damaged("an opcode symbol stands for nothing"))?;
         bytes.put(template.bytes());
-        let Template { mut mod_rm, mut sib, mut follows, .. } = *template;
-        let mut next = [op, last];
+        let Template { mut mod_rm, mut follows, .. } = *template;
         if follows.mod_rm {
-            mod_rm = symbol(field::MOD_RM, op, last)?;
+            mod_rm = symbol(field::MOD_RM, op)?;
             bytes.put(&[mod_rm]);
             follows = follows.given_mod_rm(mod_rm);
-            next = [op, mod_rm];
         }
         if follows.sib {
-            sib = symbol(field::SIB, mod_rm, op)?;
+            let sib = symbol(field::SIB, mod_rm)?;
             bytes.put(&[sib]);
             follows = follows.given_sib(mod_rm, sib);
         }
         match follows.displacement {
             Displacement::None => {}
-            Displacement::Byte => bytes.put(&[symbol(field::DISP8, op, mod_rm & 7 | sib << 3)?]),
+            Displacement::Byte => bytes.put(&[symbol(field::DISP8, op)?]),
             Displacement::Word => {
-                let form = Context { field: field::DISP32, values: [mod_rm, op] };
+                let form = Context::one(field::DISP32, mod_rm);
                 let value = self.value(source, form, Kind::Word, recent, place.page)?;
                 bytes.put(&value.to_le_bytes());
             }
         }
-        let mut symbol = |field: Field, a: u8, b: u8| source.symbol(Context { field, values: [a, b] });
+        let mut symbol = |field: Field, value: u8| source.symbol(Context::one(field, value));
         match follows.operand {
             Operand::None => {}
-            Operand::Imm8 => bytes.put(&[symbol(field::IMM8, op, mod_rm)?]),
+            Operand::Imm8 => bytes.put(&[symbol(field::IMM8, op)?]),
             Operand::Imm16 => {
-                let high = symbol(field::IMM16, 0, op)?;
-                let low = symbol(field::IMM16, 1, high)?;
+                let high = symbol(field::IMM16, 0)?;
+                let low = symbol(field::IMM16, 1)?;
                 bytes.put(&[low, high]);
             }
-            Operand::Rel8 => bytes.put(&[symbol(field::REL8, op, last)?]),
+            Operand::Rel8 => bytes.put(&[symbol(field::REL8, op)?]),
             Operand::Imm32 | Operand::Address => {
-                let form = Context { field: field::IMM32, values: [op, mod_rm] };
+                let form = Context::one(field::IMM32, op);
                 let value = self.value(source, form, Kind::Word, recent, place.page)?;
                 bytes.put(&value.to_le_bytes());
             }
             Operand::Rel32 => {
                 let end = place.here.wrapping_add(bytes.len as u32 + 4);
-                let form = Context { field: field::BRANCH, values: [op, last] };
+                let form = Context::one(field::BRANCH, op);
                 let target = self.value(source, form, Kind::Branch, recent, end)?;
                 bytes.put(&target.wrapping_sub(end).to_le_bytes());
             }
         }
-        Ok(next)
+        Ok(op)
     }
 
     fn value<S: Source>(

@@ -14,8 +14,6 @@ pub struct Template {
     pub len: u8,
     /// ModRM of the last instruction, if it is among the bytes, else 0.
     pub mod_rm: u8,
-    /// SIB of the last instruction, if it is among the bytes, else 0.
-    pub sib: u8,
     /// What follows.
     pub follows: Follows,
 }
@@ -122,10 +120,7 @@ impl Template {
                 longer.mod_rm = byte;
                 longer.follows = self.follows.given_mod_rm(byte);
             }
-            Next::Sib => {
-                longer.sib = byte;
-                longer.follows = self.follows.given_sib(self.mod_rm, byte);
-            }
+            Next::Sib => longer.follows = self.follows.given_sib(self.mod_rm, byte),
             Next::Displacement => longer.follows.displacement = Displacement::None,
             Next::Operand => longer.follows.operand = Operand::None,
         }

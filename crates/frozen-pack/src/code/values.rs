@@ -146,8 +146,7 @@ impl Reader<'_> {
         let mut value = 0;
         for index in 0..count {
             let place = (self.kind as u8) << 6 | shape << 2 | index;
-            let values = [place, value as u8];
-            value = value << 8 | u32::from(source.symbol(Context { field: self.bytes, values })?);
+            value = value << 8 | u32::from(source.symbol(Context::one(self.bytes, place))?);
         }
         Ok(value)
     }
@@ -239,7 +238,7 @@ mod tests {
             {
                 let mut told = Vec::new();
                 Writer { index: &index, recent: &mut written, kind, end }.write(value, &mut told);
-                let form = Context { field: 0, values: [0; 2] };
+                let form = Context::one(0, 0);
                 let mut reader =
                     Reader { dictionary: &dictionary, recent: &mut read, form, bytes: 1, kind, end };
                 assert_eq!(reader.read(&mut Recorder::new(told)), Ok(value));

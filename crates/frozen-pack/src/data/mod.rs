@@ -13,11 +13,11 @@ pub mod parse;
 
 use crate::code::values::first_of_group;
 use crate::error::Damaged;
-use crate::symbols::{Context, Field, Source};
+use crate::symbols::{Context, Field, Fields, Source};
 
 /// The fields, with their numbers in the format.
 pub mod field {
-    use super::Field;
+    use super::{Field, Fields};
 
     /// What comes next.
     pub const TOKEN: Field = 0;
@@ -25,8 +25,8 @@ pub mod field {
     pub const BYTE: Field = 1;
     /// Where a repetition is from.
     pub const FORM: Field = 2;
-    /// How many fields there are.
-    pub const COUNT: usize = 3;
+    /// All of them.
+    pub const ALL: Fields = Fields { values: &[256; 3], depth: 2 };
 }
 
 /// How many distances are remembered.

@@ -43,10 +43,11 @@ impl Class {
 pub const CLASS_BITS: f64 = 32.0;
 
 /// Classes for symbols that occur `counts` times, in falling order, beside an escape that occurs `escapes` times.
-/// What the symbols of the classes cost, in bits, table included, is as small as can be found quickly.
+/// What the symbols of the classes cost, in bits, table included, is as small as can be found quickly, if a look at a
+/// class costs `price` bits.
 ///
 /// There must not be more symbols than 256, and no count is 0.
-pub fn classes(counts: &[u32], escapes: u32) -> Vec<Class> {
+pub fn classes(counts: &[u32], escapes: u32, price: f64) -> Vec<Class> {
     let sum: u64 = counts.iter().map(|&count| u64::from(count)).sum::<u64>() + u64::from(escapes);
     let scale = f64::from(TOTAL) / sum as f64;
     let count = counts.len();
@@ -58,11 +59,13 @@ pub fn classes(counts: &[u32], escapes: u32) -> Vec<Class> {
     let mut best = vec![(f64::INFINITY, 0usize, 0u8); count + 1];
     best[0].0 = 0.0;
     for start in 0..count {
+        // What is looked for here or further on.
+        let behind = (sum - before[start]) as f64;
         for end in start + 1..=count.min(start + 255) {
             let occurrences = (before[end] - before[start]) as f64;
             let code = nearest(occurrences * scale / (end - start) as f64);
             let bits = -occurrences * (f64::from(frequency(code)) / f64::from(TOTAL)).log2();
-            let cost = best[start].0 + bits + CLASS_BITS;
+            let cost = best[start].0 + bits + CLASS_BITS + price * behind;
             if cost < best[end].0 {
                 best[end] = (cost, start, code);
             }
@@ -159,7 +162,7 @@ mod tests {
             [&[1], &[1_000_000], &[900, 90, 9, 1], &[5; 256], &[1 << 20, 1, 1, 1], &[7, 6, 5, 4, 3, 2, 1]];
         for counts in cases {
             for escapes in [0, 1, 50, 1 << 20] {
-                let classes = classes(counts, escapes);
+                let classes = classes(counts, escapes, 0.0);
                 let symbols: usize = classes.iter().map(|class| usize::from(class.count)).sum();
                 let weight: u32 = classes.iter().map(Class::weight).sum();
                 assert_eq!(symbols, counts.len());

@@ -5,35 +5,36 @@
 //! takes. A symbol is looked for in the distribution of the longest context that has one; if that says escape, in that
 //! of the next shorter one.
 //!
-//! In memory, a distribution is a header, records of its classes, and its symbols; what says where its children are
-//! stands in front of it: an offset for each value with a root, a hash table with others. `docs/frozen-format.md` has
-//! the bytes.
+//! For each field and each first value, a table says which distribution is the one for that value, or the root. In
+//! memory, a distribution is records of its classes, for the escape where to look then, and its symbols. In layouts
+//! with contexts of two values, a hash table with those for the second value stands in front of it.
+//! `docs/frozen-format.md` has the bytes.
 
-use crate::entropy::classes::{CODES, Class, TOTAL, frequency};
+use crate::entropy::classes::{CODES, Class, TOTAL, TOTAL_BITS, frequency};
 use crate::entropy::rans::{Decoder, Encoder};
 use crate::error::Damaged;
-use crate::symbols::{Context, DEPTH, Source, Step};
+use crate::symbols::{Context, DEPTH, Fields, Source, Step};
 
 /// The unit of offsets, and the size of a header, of a record and of an entry, in bytes.
 pub const WORD: usize = 4;
 
-/// The size of what stands in front of a root that has children: 2 bytes for each value.
-const ROW: usize = 512;
+/// Where in a record the first number of its class is.
+const FIRST_SHIFT: u32 = 32 - TOTAL_BITS;
 
-/// In a header, in place of 8 less the logarithm of the number of entries: there are no children.
-pub const NO_CHILDREN: u8 = 8;
+/// Where in a record it is said where its symbols are, or what the escape has.
+const SYMBOLS_SHIFT: u32 = 8;
 
 /// Spreads values over the entries.
 const SPREAD: u8 = 0x9D;
 
-/// An entry: a value, and where the distribution for it is.
-pub fn entry(value: u8, offset: usize) -> u32 {
-    u32::from(value) << 24 | (offset / WORD) as u32
+/// An entry: a value, and where the first record of the distribution for it is.
+pub fn entry(value: u8, records: usize) -> u32 {
+    u32::from(value) << 24 | (records / WORD) as u32
 }
 
-/// The place of the entry for a value, among `256 >> shift` of them; the first one stands last.
-pub fn place(value: u8, shift: u8) -> usize {
-    usize::from(value.wrapping_mul(SPREAD)) >> shift
+/// The place of the entry for a value, among `1 << log` of them; the first one stands last.
+pub fn place(value: u8, log: u32) -> usize {
+    usize::from(value.wrapping_mul(SPREAD)) >> (8 - log)
 }
 
 /// What a symbol without a code costs, in bits: more than any with one.
@@ -42,8 +43,10 @@ const NO_CODE: f32 = 60.0;
 /// The distributions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// Where the roots are, by field.
-    pub roots: Vec<u32>,
+    /// The fields that they are for.
+    pub fields: Fields,
+    /// By field and first value: where the distribution is, in units of [`WORD`].
+    pub contexts: Vec<u16>,
     /// The distributions.
     pub nodes: Vec<u8>,
 }
@@ -52,81 +55,90 @@ pub struct Tables {
 #[derive(Clone, Copy, Debug)]
 struct Node<'a> {
     tables: &'a Tables,
-    /// Where its header is.
-    at: usize,
+    /// Where its first record is.
+    records: usize,
 }
 
-/// A class with what it takes: numbers from `start` on, symbols from `first` on.
+/// A class with what it takes.
 #[derive(Clone, Copy, Debug)]
 struct Record {
+    /// Its first number.
     start: u32,
+    /// The number behind its last one.
     end: u32,
+    /// The code of its frequency, 0 for the escape.
     code: u8,
-    first: usize,
+    /// Where its symbols are, as an offset.
+    symbols: usize,
+    /// The word.
+    word: u32,
 }
 
 impl<'a> Node<'a> {
-    fn word(&self, at: usize) -> Option<[u8; 4]> {
-        self.tables.nodes.get(at..)?.first_chunk().copied()
-    }
-
-    fn record_count(self) -> usize {
-        self.word(self.at).map_or(0, |head| usize::from(head[3]))
-    }
-
-    /// The records; the last one is that of the escape.
+    /// The records; the last one begins at 0.
     fn records(self) -> impl Iterator<Item = Record> {
-        let mut start = 0;
-        (1..=self.record_count()).map_while(move |index| self.word(self.at + WORD * index)).map(move |word| {
-            let [low, high, code, first] = word;
-            let end = u32::from(u16::from_le_bytes([low, high]));
-            let record = Record { start, end, code, first: usize::from(first) };
-            start = end;
-            record
+        let (mut at, mut end) = (self.records, TOTAL);
+        std::iter::from_fn(move || {
+            let word = self.tables.word(at).filter(|_| end > 0)?;
+            let symbols = at + (word >> SYMBOLS_SHIFT & 0xFFF) as usize;
+            let record = Record { start: word >> FIRST_SHIFT, end, code: word as u8, symbols, word };
+            (at, end) = (at + WORD, record.start);
+            Some(record)
         })
     }
 
-    fn symbols(self) -> &'a [u8] {
-        self.tables.nodes.get(self.at + WORD * (1 + self.record_count())..).unwrap_or_default()
+    fn symbols(self, record: &Record) -> &'a [u8] {
+        let count = (record.end - record.start) / frequency(record.code);
+        self.tables
+            .nodes
+            .get(record.symbols..)
+            .and_then(|rest| rest.get(..count as usize))
+            .unwrap_or_default()
     }
 
-    /// 8 less the logarithm of how many entries there are.
-    fn shift(self) -> u8 {
-        self.word(self.at).map_or(NO_CHILDREN, |head| head[2])
+    /// Where to look behind the escape; `None` if there is no escape, or nothing behind it.
+    fn shorter(self) -> Option<Node<'a>> {
+        let records = self.records().count();
+        let escape = self.records().last().filter(|last| last.code == 0);
+        let next = escape.and_then(|_| self.tables.word(self.records + WORD * records))?;
+        (next != 0).then_some(Node { records: next as usize, ..self })
     }
 
-    /// The child of a root.
-    fn of_row(self, value: u8) -> Option<Node<'a>> {
-        if self.shift() == NO_CHILDREN {
-            return None;
+    /// In front of the records for a first value: the logarithm of how many entries there are, if there are some.
+    ///
+    /// # Errors
+    /// If what stands there does not make sense.
+    fn log(self) -> Result<Option<u32>, Damaged> {
+        let shift = self.records.checked_sub(WORD).and_then(|at| self.tables.word(at));
+        match shift {
+            Some(0) => Ok(None),
+            Some(shift @ 24..32) => Ok(Some(32 - shift)),
+            _ => Err(Damaged("a table of distributions has a size out of range")),
         }
-        let offset = self.word(self.at.checked_sub(ROW)? + 2 * usize::from(value))?;
-        let offset = usize::from(u16::from_le_bytes([offset[0], offset[1]]));
-        (offset != 0).then_some(Node { at: WORD * offset, ..self })
     }
 
-    /// The child of another distribution.
+    /// The entry at a place.
+    fn entry(self, place: usize) -> Result<u32, Damaged> {
+        let at = self.records.checked_sub(WORD * (2 + place));
+        at.and_then(|at| self.tables.word(at)).ok_or(Damaged("a distribution lies outside of the tables"))
+    }
+
+    /// The distribution for a second value.
     fn of_entries(self, value: u8) -> Option<Node<'a>> {
-        let shift = self.shift();
-        if shift == NO_CHILDREN {
-            return None;
-        }
-        let at = self.at.checked_sub(WORD * (1 + place(value, shift)))?;
-        let entry = u32::from_le_bytes(self.word(at)?);
-        (entry >> 24 == u32::from(value)).then_some(Node { at: WORD * (entry & 0xFF_FFFF) as usize, ..self })
+        let entry = self.entry(place(value, self.log().ok()??)).ok()?;
+        let records = WORD * (entry & 0xFF_FFFF) as usize;
+        (entry >> 24 == u32::from(value)).then_some(Node { records, ..self })
     }
 
     /// Where a symbol's numbers begin and how many there are; those of the escape if it is not listed.
     fn find(self, symbol: u8) -> (bool, u32, u32) {
-        let symbols = self.symbols();
         for record in self.records() {
             if record.code == 0 {
                 return (false, record.start, record.end - record.start);
             }
-            let frequency = frequency(record.code);
-            let count = ((record.end - record.start) / frequency) as usize;
-            let place = symbols[record.first..][..count].iter().position(|&listed| listed == symbol);
+            let place = self.symbols(&record).iter().position(|&listed| listed == symbol);
             if let Some(place) = place {
+                let frequency = frequency(record.code);
                 return (true, record.start + place as u32 * frequency, frequency);
             }
         }
@@ -135,89 +147,110 @@ impl<'a> Node<'a> {
 
     /// The symbol that a number stands for, `None` for the escape; where its numbers begin and how many there are.
     fn at(self, slot: u32) -> Option<(Option<u8>, u32, u32)> {
-        let Record { start, end, code, first } = self.records().find(|record| slot < record.end)?;
-        if code == 0 {
+        let record = self.records().find(|record| slot >= record.start)?;
+        let Record { start, end, code, .. } = record;
+        if record.code == 0 {
             return Some((None, start, end - start));
         }
         let frequency = frequency(code);
         let index = (slot - start) / frequency;
-        Some((Some(*self.symbols().get(first + index as usize)?), start + index * frequency, frequency))
+        let symbol = *self.symbols(&record).get(index as usize)?;
+        Some((Some(symbol), start + index * frequency, frequency))
     }
 
-    /// Checks it; children below are checked by [`Node::check_root`].
-    fn check(self) -> Result<(), Damaged> {
-        let head = self.word(self.at).ok_or(Damaged("a distribution lies outside of the tables"))?;
-        if head[..2] != [0, 0] || head[2] > NO_CHILDREN {
-            return Err(Damaged("a distribution has a damaged header"));
-        }
-        let (mut next, mut end, mut last) = (0, 0, 1);
+    /// Checks its records, and gives where the escape leads to, 0 if nowhere.
+    fn check_records(self) -> Result<u32, Damaged> {
+        let outside = Damaged("a distribution lies outside of the tables");
+        let (mut at, mut left) = (self.records, TOTAL);
         for record in self.records() {
-            let width =
-                record.end.checked_sub(record.start).filter(|_| last != 0 && record.first == next & 0xFF);
-            let width = width.ok_or(Damaged("the classes of a distribution are not in order"))?;
-            (end, last) = (record.end, record.code);
-            if record.code != 0 {
-                let frequency = if usize::from(record.code) < CODES { frequency(record.code) } else { 0 };
-                let count = (1..=255).find(|count| count * frequency == width);
-                next += count.ok_or(Damaged("the frequencies of a distribution are out of range"))? as usize;
+            if record.start >= record.end || usize::from(record.code) >= CODES {
+                return Err(Damaged("the classes of a distribution are not in order"));
+            }
+            at += WORD;
+            left = record.start;
+            if record.code == 0 {
+                let next = self.tables.word(at).ok_or(outside)?;
+                let valid = record.word >> SYMBOLS_SHIFT == record.end - 1
+                    && next as usize % WORD == 0
+                    && next as usize <= self.tables.nodes.len();
+                return if valid { Ok(next) } else { Err(Damaged("a distribution has a damaged escape")) };
+            }
+            let (width, frequency) = (record.end - record.start, frequency(record.code));
+            if width % frequency != 0 {
+                return Err(Damaged("the frequencies of a distribution are out of range"));
+            }
+            if self.symbols(&record).len() != (width / frequency) as usize {
+                return Err(Damaged("a distribution ends outside of the tables"));
             }
         }
-        if end != TOTAL || last != 0 {
-            return Err(Damaged("the frequencies of a distribution do not add up"));
-        }
-        let symbols = self.tables.nodes.get(self.at + WORD * (1 + self.record_count())..);
-        if next > 256 || symbols.is_none_or(|symbols| symbols.len() < next) {
-            return Err(Damaged("a distribution ends outside of the tables"));
-        }
-        Ok(())
+        if left == 0 { Ok(0) } else { Err(outside) }
     }
 
-    /// Checks a root and all below it.
-    fn check_root(self) -> Result<(), Damaged> {
-        self.check()?;
-        let outside = Damaged("a distribution lies outside of the tables");
-        if self.shift() == NO_CHILDREN {
+    /// Checks it, and those that escapes lead to, which are of so many shorter contexts.
+    fn check_chain(self, depth: usize) -> Result<(), Damaged> {
+        let mut next = self.check_records()?;
+        for _ in 0..depth {
+            if next != 0 {
+                next = Node { records: next as usize, ..self }.check_records()?;
+            }
+        }
+        if next == 0 { Ok(()) } else { Err(Damaged("the distributions for contexts go round in a circle")) }
+    }
+
+    /// Checks all that is found by a first value, where contexts have so many values.
+    fn check(self, depth: usize) -> Result<(), Damaged> {
+        self.check_chain(1)?;
+        if depth == 1 {
             return Ok(());
         }
-        self.at.checked_sub(ROW).ok_or(outside)?;
-        for child in (0..=255).filter_map(|value| self.of_row(value)) {
-            child.check()?;
-            let shift = child.shift();
-            if shift == NO_CHILDREN {
-                continue;
-            }
-            for index in 1..=256usize >> shift {
-                let at = child.at.checked_sub(WORD * index).ok_or(outside)?;
-                let entry = u32::from_le_bytes(child.word(at).ok_or(outside)?);
-                let longest = Node { at: WORD * (entry & 0xFF_FFFF) as usize, ..child };
-                longest.check()?;
-            }
+        let Some(log) = self.log()? else { return Ok(()) };
+        for place in 0..1 << log {
+            let records = WORD * (self.entry(place)? & 0xFF_FFFF) as usize;
+            Node { records, ..self }.check_chain(2)?;
         }
         Ok(())
     }
 }
 
 impl Tables {
-    /// What they take in memory, in bytes.
-    pub fn size(&self) -> usize {
-        WORD * self.roots.len() + self.nodes.len()
-    }
-
-    /// Checks every distribution.
+    /// Tables of these parts.
     ///
     /// # Errors
-    /// If one lies outside of the tables or does not make sense.
-    pub fn check(&self) -> Result<(), Damaged> {
-        self.roots.iter().try_for_each(|root| Node { tables: self, at: *root as usize }.check_root())
+    /// If a distribution lies outside of the tables or does not make sense.
+    pub fn new(fields: Fields, contexts: Vec<u16>, nodes: Vec<u8>) -> Result<Tables, Damaged> {
+        let tables = Tables { fields, contexts, nodes };
+        if tables.nodes.len() >= 1 << 30 {
+            return Err(Damaged("its distributions are too large"));
+        }
+        for context in 0..tables.contexts.len() {
+            tables.node(context).check(fields.depth)?;
+        }
+        Ok(tables)
+    }
+
+    /// What they take in memory, in bytes.
+    pub fn size(&self) -> usize {
+        2 * self.contexts.len() + self.nodes.len()
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        self.nodes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
+    /// The distribution for a field and a first value, by their number.
+    fn node(&self, context: usize) -> Node<'_> {
+        Node { tables: self, records: WORD * usize::from(self.contexts[context]) }
     }
 
     /// The distributions to look into for a context, the one of the longest context first.
     fn nodes(&self, context: Context) -> impl Iterator<Item = Node<'_>> {
-        let root =
-            self.roots.get(usize::from(context.field)).map(|root| Node { tables: self, at: *root as usize });
-        let short = root.and_then(|root| root.of_row(context.values[0]));
-        let long = short.and_then(|short| short.of_entries(context.values[1]));
-        [long, short, root].into_iter().flatten()
+        let first = self.fields.index(context).map(|index| self.node(index));
+        let deeper = self.fields.depth == DEPTH;
+        let longest = first.map(|first| match deeper {
+            true => first.of_entries(context.values[1]).unwrap_or(first),
+            false => first,
+        });
+        std::iter::successors(longest, |node| node.shorter())
     }
 
     /// What each symbol costs in a context, in bits; much if it has no code.
@@ -225,15 +258,13 @@ impl Tables {
         let mut costs = [NO_CODE; 256];
         let mut escape = 0.0;
         for node in self.nodes(context) {
-            let symbols = node.symbols();
             for record in node.records() {
-                let width = record.end - record.start;
                 if record.code == 0 {
-                    escape += bits(width);
+                    escape += bits(record.end - record.start);
                     break;
                 }
                 let own = escape + bits(frequency(record.code));
-                for &symbol in &symbols[record.first..][..(width / frequency(record.code)) as usize] {
+                for &symbol in node.symbols(&record) {
                     let cost = &mut costs[usize::from(symbol)];
                     *cost = cost.min(own);
                 }
@@ -275,19 +306,30 @@ fn bits(frequency: u32) -> f32 {
     (TOTAL as f32 / frequency as f32).log2()
 }
 
-/// Appends a distribution to `out`, in front of which its entries stand, and gives its offset.
-pub fn write(out: &mut Vec<u8>, shift: u8, classes: &[Class], symbols: &[u8]) -> usize {
+/// What stands in front of records for a first value that has so many entries, as a logarithm.
+pub fn shift(log: Option<u32>) -> u32 {
+    log.map_or(0, |log| 32 - log)
+}
+
+/// Appends records and symbols of a distribution, and gives where the first record is. What the classes leave is the
+/// escape's, behind which `shorter` says where to look, 0 if nowhere.
+pub fn write(out: &mut Vec<u8>, classes: &[Class], symbols: &[u8], shorter: usize) -> usize {
     let at = out.len();
-    out.extend([0, 0, shift, classes.len() as u8 + 1]);
-    let (mut end, mut first) = (0, 0u8);
-    for class in classes {
-        end += class.weight();
-        out.extend((end as u16).to_le_bytes());
-        out.extend([class.code, first]);
-        first = first.wrapping_add(class.count);
+    let mut left = TOTAL;
+    let weight: u32 = classes.iter().map(Class::weight).sum();
+    let records = classes.len() + if weight < TOTAL { 2 } else { 0 };
+    let mut first = 0;
+    for (index, class) in classes.iter().enumerate() {
+        left -= class.weight();
+        let behind = (WORD * (records - index) + first) as u32;
+        let record = left << FIRST_SHIFT | behind << SYMBOLS_SHIFT | u32::from(class.code);
+        out.extend(record.to_le_bytes());
+        first += usize::from(class.count);
     }
-    out.extend((TOTAL as u16).to_le_bytes());
-    out.extend([0, first]);
+    if left > 0 {
+        out.extend(((left - 1) << SYMBOLS_SHIFT).to_le_bytes());
+        out.extend((shorter as u32).to_le_bytes());
+    }
     out.extend(symbols);
     out.resize(out.len().next_multiple_of(WORD), 0);
     at

@@ -7,19 +7,16 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::entropy::classes::{CLASS_BITS, Class, TOTAL, classes, frequency};
+use crate::entropy::classes::{CLASS_BITS, CODES, Class, TOTAL, classes, frequency};
 use crate::entropy::tables::{self, Tables, entry, place};
-use crate::symbols::{Context, DEPTH, Field, Step};
+use crate::symbols::{Context, DEPTH, Field, Fields, Step};
 
 /// How often the distributions are made anew with what is known of the others.
 const ROUNDS: usize = 4;
 
-/// What a distribution takes besides its classes and symbols, in bits: its header, the record of the escape, and what is
-/// lost to alignment.
+/// What a distribution takes besides its classes and symbols, in bits: the record of the escape, where to look then, and
+/// what is lost to alignment.
 const NODE_BITS: f64 = 32.0 + 32.0 + 12.0;
-
-/// What the offsets of the children of a root take, in bits.
-const ROW_BITS: f64 = 4096.0;
 
 /// What an entry of a hash table takes, of which every other one is used, in bits.
 const ENTRY_BITS: f64 = 64.0;
@@ -31,6 +28,8 @@ pub struct Price {
     pub escape: f64,
     /// For looking for a distribution of two values.
     pub probe: f64,
+    /// For looking at one more class of a distribution.
+    pub class: f64,
 }
 
 /// What a symbol that is listed takes, in bits.
@@ -96,8 +95,8 @@ fn cost(frequency: u32) -> f64 {
     if frequency == 0 { IMPOSSIBLE } else { (f64::from(TOTAL) / f64::from(frequency)).log2() }
 }
 
-/// Tables for these steps, of as many fields.
-pub fn train<'s>(steps: impl Iterator<Item = &'s Step>, fields: usize, price: Price) -> Tables {
+/// Tables for these steps, of these fields.
+pub fn train<'s>(steps: impl Iterator<Item = &'s Step>, fields: Fields, price: Price) -> Tables {
     let mut occurrences: FxHashMap<(Context, u8), u32> = FxHashMap::default();
     for step in steps {
         if let Step::Symbol(context, symbol) = *step {
@@ -108,13 +107,13 @@ pub fn train<'s>(steps: impl Iterator<Item = &'s Step>, fields: usize, price: Pr
     sorted.sort_unstable_by_key(|((context, symbol), _)| (context.field, context.values, *symbol));
     let roots: Vec<(Field, Node)> = sorted
         .chunk_by(|a, b| a.0.0.field == b.0.0.field)
-        .map(|chunk| (chunk[0].0.0.field, root(chunk, price)))
+        .map(|chunk| (chunk[0].0.0.field, root(chunk, fields.depth, price)))
         .collect();
     write(roots, fields)
 }
 
-fn root(sorted: &[((Context, u8), u32)], price: Price) -> Node {
-    let mut root = Node::new(sorted, 0);
+fn root(sorted: &[((Context, u8), u32)], depth: usize, price: Price) -> Node {
+    let mut root = Node::new(sorted, 0, depth);
     for _ in 0..ROUNDS {
         // A root lists everything, so that nothing costs more than with equal frequencies.
         root.choose(&[IMPOSSIBLE; 256], price);
@@ -125,14 +124,14 @@ fn root(sorted: &[((Context, u8), u32)], price: Price) -> Node {
 }
 
 impl Node {
-    fn new(sorted: &[((Context, u8), u32)], level: usize) -> Node {
+    fn new(sorted: &[((Context, u8), u32)], level: usize, depth: usize) -> Node {
         let mut counts = [0u32; 256];
         sorted.iter().for_each(|((_, symbol), count)| counts[usize::from(*symbol)] += count);
-        let children = match level {
-            DEPTH => Vec::new(),
-            _ => sorted
+        let children = match level == depth {
+            true => Vec::new(),
+            false => sorted
                 .chunk_by(|a, b| a.0.0.values[level] == b.0.0.values[level])
-                .map(|chunk| Node::new(chunk, level + 1))
+                .map(|chunk| Node::new(chunk, level + 1, depth))
                 .collect(),
         };
         let counts: Vec<_> = (0..=255).zip(counts).filter(|(_, count)| *count > 0).collect();
@@ -204,7 +203,7 @@ fn list(
     // Even where all is listed: a longer context may be left out of its hash table, and its symbols come here.
     let escapes = escapes.max(u32::from(!is_root));
     let counts: Vec<u32> = listed.iter().map(|(_, count)| *count).collect();
-    let classes = classes(&counts, escapes);
+    let classes = classes(&counts, escapes, price.class);
     let symbols: Vec<u8> = listed.iter().map(|(symbol, _)| *symbol).collect();
     let room = NODE_BITS + SYMBOL_BITS * symbols.len() as f64 + CLASS_BITS * classes.len() as f64;
     let room = room + if level == DEPTH { ENTRY_BITS + price.probe * f64::from(total) } else { 0.0 };
@@ -223,15 +222,15 @@ fn gain(node: &Node) -> f64 {
     (own + node.children.iter().map(gain).sum::<f64>()).max(0.0)
 }
 
-/// By entry of a hash table the child whose entry it is, and 8 less the logarithm of how many entries there are. Where
-/// two children have the same place, the one that gains less is left out.
-fn places(children: &[&Node]) -> (u8, Vec<Option<usize>>) {
+/// By entry of a hash table the child whose entry it is, and the logarithm of how many entries there are. Where two
+/// children have the same place, the one that gains less is left out. `None` if it is not worth its room.
+fn places(children: &[&Node]) -> Option<(u32, Vec<Option<usize>>)> {
     let gains: Vec<f64> = children.iter().map(|child| gain(child)).collect();
-    let table = |shift: u8| {
-        let mut places: Vec<Option<usize>> = vec![None; 256 >> shift];
+    let table = |log: u32| {
+        let mut places: Vec<Option<usize>> = vec![None; 1 << log];
         let mut cost = 32.0 * places.len() as f64;
         for (index, child) in children.iter().enumerate() {
-            let place = &mut places[place(child.value, shift)];
+            let place = &mut places[place(child.value, log)];
             match *place {
                 Some(other) if gains[other] >= gains[index] => cost += gains[index],
                 other => {
@@ -240,64 +239,72 @@ fn places(children: &[&Node]) -> (u8, Vec<Option<usize>>) {
                 }
             }
         }
-        (cost, shift, places)
+        (cost, log, places)
     };
-    let best = (0..tables::NO_CHILDREN).map(table).min_by(|a, b| a.0.total_cmp(&b.0));
-    match best {
-        Some((cost, shift, places)) if cost < gains.iter().sum() => (shift, places),
-        _ => (tables::NO_CHILDREN, Vec::new()),
-    }
+    let (cost, log, places) = (1..=8).map(table).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (cost < gains.iter().sum()).then_some((log, places))
 }
 
-/// Appends the distribution of a node, in front of which its entries stand.
-fn write_list(node: &Node, shift: u8, out: &mut Vec<u8>) -> usize {
+/// Appends the records of a node, and gives where the first one is.
+fn write_list(node: &Node, shorter: usize, out: &mut Vec<u8>) -> usize {
     match &node.list {
-        Some(list) => tables::write(out, shift, &list.classes, &list.symbols),
-        None => tables::write(out, shift, &[], &[]),
+        Some(list) => tables::write(out, &list.classes, &list.symbols, shorter),
+        None => tables::write(out, &[], &[], shorter),
     }
 }
 
-/// Appends a node for a context of one value and those below it.
-fn write_node(node: &Node, nothing: usize, out: &mut Vec<u8>) -> usize {
+/// Appends a node for a context of one value and those below it, and gives where its records are.
+fn write_node(node: &Node, depth: usize, root: usize, out: &mut Vec<u8>) -> usize {
+    if depth == node.level {
+        return write_list(node, root, out);
+    }
     let children: Vec<&Node> = node.children.iter().filter(|child| gain(child) > 0.0).collect();
-    let (shift, places) = places(&children);
-    let mut entries = Vec::new();
-    for (index, child) in places.iter().enumerate() {
-        entries.push(match child {
-            Some(child) => {
-                entry(children[*child].value, write_list(children[*child], tables::NO_CHILDREN, out))
+    let places = places(&children);
+    // The children come first; how long they are does not depend on where this one is.
+    let start = out.len();
+    let mut at = 0;
+    for _ in 0..2 {
+        out.truncate(start);
+        let mut entries = Vec::new();
+        if let Some((log, places)) = &places {
+            for (index, child) in places.iter().enumerate() {
+                entries.push(match child {
+                    Some(child) => entry(children[*child].value, write_list(children[*child], at, out)),
+                    // A value that does not come here.
+                    None => {
+                        let other = (0..=255u8).find(|&value| place(value, *log) != index).unwrap_or(0);
+                        entry(other, NOTHING)
+                    }
+                });
             }
-            // A value that does not come here.
-            None => {
-                let other = (0..=255u8).find(|&value| place(value, shift) != index).unwrap_or(0);
-                entry(other, nothing)
-            }
-        });
+        }
+        out.extend(entries.into_iter().rev().flat_map(u32::to_le_bytes));
+        out.extend(tables::shift(places.as_ref().map(|(log, _)| *log)).to_le_bytes());
+        at = write_list(node, root, out);
     }
-    out.extend(entries.into_iter().rev().flat_map(u32::to_le_bytes));
-    write_list(node, shift, out)
+    at
 }
 
-fn write(roots: Vec<(Field, Node)>, fields: usize) -> Tables {
-    let mut tables = Tables::default();
+/// Where the distribution is for what does not occur: behind what says that nothing stands in front of it.
+const NOTHING: usize = tables::WORD;
+
+fn write(roots: Vec<(Field, Node)>, fields: Fields) -> Tables {
+    let units = |records: usize| u16::try_from(records / tables::WORD);
+    let mut tables = Tables { fields, ..Tables::default() };
     let out = &mut tables.nodes;
-    // The distribution of nothing comes first, for what does not occur.
-    let nothing = tables::write(out, tables::NO_CHILDREN, &[], &[]);
-    tables.roots = vec![nothing as u32; fields];
+    out.extend(tables::shift(None).to_le_bytes());
+    tables::write(out, &[Class { code: CODES as u8 - 1, count: 1 }], &[0], 0);
+    tables.contexts = vec![(NOTHING / tables::WORD) as u16; fields.contexts()];
     for (field, root) in &roots {
-        let children: Vec<&Node> = root.children.iter().filter(|child| gain(child) > 0.0).collect();
-        let has_row = children.iter().map(|child| gain(child)).sum::<f64>() > ROW_BITS;
-        if has_row {
-            let mut row = vec![0u8; 512];
-            for child in children {
-                let offset = write_node(child, nothing, out) / tables::WORD;
-                let Ok(offset) = u16::try_from(offset) else { break };
-                row[2 * usize::from(child.value)..][..2].copy_from_slice(&offset.to_le_bytes());
-            }
-            out.extend(row);
+        out.extend(tables::shift(None).to_le_bytes());
+        let at = write_list(root, 0, out);
+        let Ok(offset) = units(at) else { break };
+        let contexts = &mut tables.contexts[fields.first(*field)..][..fields.values[usize::from(*field)]];
+        contexts.fill(offset);
+        for child in root.children.iter().filter(|child| gain(child) > 0.0) {
+            let Ok(offset) = units(write_node(child, fields.depth, at, out)) else { break };
+            contexts[usize::from(child.value)] = offset;
         }
-        let shift = if has_row { 0 } else { tables::NO_CHILDREN };
-        tables.roots[usize::from(*field)] = write_list(root, shift, out) as u32;
     }
     tables
 }
@@ -305,6 +312,8 @@ fn write(roots: Vec<(Field, Node)>, fields: usize) -> Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIELDS: Fields = Fields { values: &[1, 256, 256, 256], depth: 2 };
 
     /// Ten thousand symbols, each told by its context, and one that occurs once.
     fn steps() -> Vec<Step> {
@@ -317,20 +326,20 @@ mod tests {
     #[test]
     fn contexts_that_tell_are_used() {
         let steps = steps();
-        let tables = train(steps.iter(), 4, Price { escape: 0.0, probe: 0.0 });
-        tables.check().unwrap();
+        let tables = train(steps.iter(), FIELDS, Price { escape: 0.0, probe: 0.0, class: 0.0 });
+        Tables::new(FIELDS, tables.contexts.clone(), tables.nodes.clone()).unwrap();
         let cost = |values: [u8; 2], symbol: usize| tables.costs(Context { field: 1, values })[symbol];
         assert!(cost([2, 0], 100) < 0.1 && cost([2, 0], 50) > 5.0);
         // Without a context that is known, all are alike.
         assert!((cost([200, 0], 50) - cost([200, 0], 150)).abs() < 1.5);
         // Field 3 does not occur.
-        assert!(tables.costs(Context { field: 3, values: [0, 0] }).iter().all(|cost| *cost >= 12.0));
+        assert!(tables.costs(Context { field: 3, values: [0, 0] })[1..].iter().all(|cost| *cost >= 12.0));
     }
 
     #[test]
     fn what_occurs_can_be_coded_and_nothing_else() {
         let steps = steps();
-        let tables = train(steps.iter(), 4, Price { escape: 1.0, probe: 1.0 });
+        let tables = train(steps.iter(), FIELDS, Price { escape: 1.0, probe: 1.0, class: 1.0 });
         let stream = tables.encode(&steps).unwrap();
         assert!(stream.len() < 200, "{} bytes", stream.len());
         let never = Step::Symbol(Context { field: 2, values: [3, 3] }, 98);
