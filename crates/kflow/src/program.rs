@@ -46,7 +46,7 @@ pub trait Program {
     fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex];
 
     /// The ways out of a block.
-    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]>;
+    fn ways(&self, block: BlockIndex) -> &[Way];
 
     /// The register whose number says which of its ways control takes out of a block, counted from 0 in their order; `None`
     /// if that is decided otherwise.
@@ -149,24 +149,24 @@ impl Instruction<'_> {
 }
 
 /// A function of a program as a graph of its own.
-pub struct FunctionCfg {
+pub struct FunctionCfg<'p> {
     /// The blocks of the program that its blocks are.
-    pub blocks: Vec<BlockIndex>,
+    pub blocks: &'p [BlockIndex],
     /// The ways out of each.
-    pub ways: Vec<SmallVec<[Way; 2]>>,
+    pub ways: Vec<&'p [Way]>,
     successors: Vec<SmallVec<[BlockIndex; 2]>>,
 }
 
-impl FunctionCfg {
+impl<'p> FunctionCfg<'p> {
     /// The graph of a function.
-    pub fn of(program: &impl Program, function: FunctionIndex) -> FunctionCfg {
-        let blocks = program.blocks_of(function).to_vec();
+    pub fn of(program: &'p impl Program, function: FunctionIndex) -> FunctionCfg<'p> {
+        let blocks = program.blocks_of(function);
         let own: FxHashMap<BlockIndex, BlockIndex> =
             blocks.iter().enumerate().map(|(index, &block)| (block, BlockIndex::from(index))).collect();
-        let ways: Vec<SmallVec<[Way; 2]>> = blocks.iter().map(|&block| program.ways(block)).collect();
+        let ways: Vec<&[Way]> = blocks.iter().map(|&block| program.ways(block)).collect();
         let successors = ways.iter().map(|ways| {
             let mut successors = SmallVec::new();
-            for way in ways {
+            for way in *ways {
                 let Then::Block(to) = way.then else { continue };
                 if let Some(&to) = own.get(&to).filter(|&to| !successors.contains(to)) {
                     successors.push(to);
@@ -184,7 +184,7 @@ impl FunctionCfg {
     }
 }
 
-impl Cfg for FunctionCfg {
+impl Cfg for FunctionCfg<'_> {
     fn blocks(&self) -> usize {
         self.blocks.len()
     }

@@ -8,6 +8,8 @@ another in a circle, nothing is known of what is passed. What functions return c
 rule out is not followed, so that what lies behind it passes nothing on.
 */
 
+use std::rc::Rc;
+
 use kisa::Reg;
 use rustc_hash::FxHashMap;
 
@@ -16,7 +18,6 @@ use crate::constants::ConstantSet;
 use crate::facts::{Entry, Facts, Reached};
 use crate::program::{Callee, FunctionCfg, FunctionIndex, Program};
 use crate::summary::{callees_first, calls};
-use crate::values::State;
 use crate::walk::Walk;
 
 /// What is known of arguments besides what the program says: by function, the registers that hold one of these constants
@@ -61,7 +62,7 @@ pub fn propagate<P: Program>(program: &P, summaries: &Summaries, seeds: &Seeds, 
                 facts.reached.iter().cloned().for_each(&mut f);
             }
             None => {
-                for callee in cfg.ways.iter().flatten().filter_map(|way| way.callee) {
+                for callee in cfg.ways.iter().copied().flatten().filter_map(|way| way.callee) {
                     if let Callee::Function(callee) = callee {
                         pass(&mut entries, callee, &Entry::any());
                     }
@@ -103,9 +104,9 @@ fn follow<P: Program>(
     }
     let states = walk.solve(begin)?;
     let mut facts = Facts::default();
-    for (index, state) in states.iter().enumerate() {
+    for (index, state) in states.into_iter().enumerate() {
         if let Some(state) = state {
-            walk.record(index.into(), State::clone(state), &mut facts, |_, _, _| {});
+            walk.record(index.into(), Rc::unwrap_or_clone(state), &mut facts, |_, _, _| {});
         }
     }
     Some(facts)

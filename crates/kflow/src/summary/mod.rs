@@ -124,6 +124,8 @@ pub struct Summaries {
     pub(crate) memory: Rc<ConstantMemory>,
     /// What matters everywhere: interrupts and signals use the stack.
     pub(crate) always_live: u64,
+    /// By block of the program.
+    pub(crate) touched: Vec<Touched>,
 }
 
 impl Summaries {
@@ -138,6 +140,7 @@ impl Summaries {
             machine,
             memory: Rc::new(memory),
             always_live: bit(machine.stack_pointer),
+            touched: (0..program.blocks()).map(|block| Touched::by(program, block.into())).collect(),
         };
         let order = callees_first(&callees);
         let mut pending: BTreeSet<(usize, FunctionIndex)> =
@@ -230,7 +233,7 @@ impl Summaries {
             way.then == Then::Anywhere || way.callee.is_some_and(is_unknown)
         };
         !program.has_other_entries(function)
-            && !cfg.ways.iter().flatten().any(loses)
+            && !cfg.ways.iter().copied().flatten().any(loses)
             && !cfg.blocks.iter().any(|&block| program.may_leave_early(block))
     }
 

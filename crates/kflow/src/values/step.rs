@@ -323,6 +323,18 @@ impl Transfer for Step<'_> {
         self.state.set_register(b, left);
     }
 
+    fn escape(&mut self, value: Value) {
+        match value {
+            Value::Reg { reg, .. } => {
+                let value = self.read(reg);
+                self.lose(&value);
+            }
+            Value::Address(address) => self.lose_address(&address),
+            // An address in the frame that is in memory was lost where it was stored.
+            Value::Const(_) | Value::Symbol { .. } | Value::Load { .. } | Value::Unknown => {}
+        }
+    }
+
     fn store(&mut self, to: &Address, value: TermSet, width: u8) {
         self.lose(&value);
         let value = self.low(value, width);
