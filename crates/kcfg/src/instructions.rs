@@ -6,9 +6,11 @@ the same symbol if their targets are at a known distance from one another.
 */
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 use std::num::NonZeroU32;
 
 use kelf::RelocClass;
+use kflow::Fingerprint;
 use kisa::{Effect, Insn, Reg, RelocatedField, Symbol, Value};
 use smallvec::SmallVec;
 
@@ -76,6 +78,17 @@ impl Graph {
             f(Instruction { offset: at as u32, bytes, address, fields, effects: Vec::new() }, effects);
         }
         Some(())
+    }
+
+    /// A number by which the instructions of a node can be told from others, as [`Graph::instructions`] shows them.
+    pub(crate) fn fingerprint(&self, id: NodeId) -> Fingerprint {
+        let first = self.node(id).refs.start as usize;
+        kflow::fingerprint(|hasher| {
+            (self.bytes_of(id), self.node(id).size, self.encoding(id)).hash(hasher);
+            for (number, reference) in self.refs_of(id).iter().enumerate() {
+                (reference.offset, reference.width, self.symbol_of(reference, first + number)).hash(hasher);
+            }
+        })
     }
 
     /// The instructions of a node one by one: where each begins in it, the same as an address by which the instruction set

@@ -108,15 +108,15 @@ impl<'p, P: Program> Walk<'p, P> {
             recorder.see(instruction, state, names);
             see(instruction, state, names);
         });
-        let mut reached = recorder.finish(self.cfg.blocks[block.get()], &state, &self.names);
+        let mut reached = recorder.finish(block, &state, &self.names);
         let index = self.switch_index(block);
         for (place, way) in self.cfg.ways[block.get()].iter().enumerate() {
             let may = index.is_none_or(|index| state.may_be(index, place as u64, &self.names))
                 && way.condition.is_none_or(|condition| state.may_hold(condition, &self.names));
             reached.taken.push(may);
-            if let Some(Callee::Function(callee)) = way.callee.filter(|_| may) {
+            if may && matches!(way.callee, Some(Callee::Function(_))) {
                 let passed = Entry::passed(&state, self.summaries.machine, &self.names);
-                facts.passed.push((callee, passed));
+                facts.passed.push((block, place, passed));
             }
         }
         facts.reached.push(reached);

@@ -15,7 +15,10 @@ mod memory;
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::sym::STT_GNU_IFUNC;
-use kflow::{BlockIndex, Callee, Convention, FLAGS, FunctionIndex, Instruction, Machine, Program, Then, Way};
+use kflow::{
+    BlockIndex, Callee, Convention, FLAGS, Fingerprint, FunctionIndex, Instruction, Machine, Program, Then,
+    Way,
+};
 use kisa::{BinaryOp, BranchKind, Effect, Reg, Value};
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
@@ -204,11 +207,9 @@ impl<'g> GraphProgram<'g> {
             }
         }
         for index in 0..self.nodes.len() {
-            match graph.block(self.nodes[index]).map(|block| &block.end) {
-                Some(Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. }) => {
-                    self.note_branch(dest.target, dest.offset);
-                }
-                _ => {}
+            let end = graph.block(self.nodes[index]).map(|block| &block.end);
+            if let Some(Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. }) = end {
+                self.note_branch(dest.target, dest.offset);
             }
         }
         // A function that is where another one goes on behind a call or a trap.
@@ -443,6 +444,10 @@ impl Program for GraphProgram<'_> {
 
     fn may_leave_early(&self, block: BlockIndex) -> bool {
         self.leaves_early.contains(block.get())
+    }
+
+    fn fingerprint(&self, block: BlockIndex) -> Fingerprint {
+        self.graph.fingerprint(self.nodes[block.get()])
     }
 
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {

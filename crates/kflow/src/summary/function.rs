@@ -5,26 +5,32 @@ use std::rc::Rc;
 use kisa::{Effect, Value};
 
 use super::{Machine, Results, Summaries, Summary};
+use crate::constants::Asked;
 use crate::facts::Facts;
 use crate::program::{EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, bit};
 use crate::values::{Names, State};
 use crate::walk::Walk;
 use crate::{BlockIndex, Cfg};
 
-/// What a function does and returns, as far as is known of those that it calls.
-pub(super) fn summarise(program: &impl Program, summaries: &Summaries, function: FunctionIndex) -> Found {
-    let cfg = FunctionCfg::of(program, function);
+/// What a function does and returns, as far as is known of those that it calls; and what was asked of memory to find it.
+pub(super) fn summarise(
+    program: &impl Program,
+    summaries: &Summaries,
+    function: FunctionIndex,
+    cfg: &FunctionCfg,
+) -> (Found, Asked) {
     let lost = Found { summary: summaries.conventional(), results: Some(Results::default()), facts: None };
-    if !summaries.can_follow(program, function, &cfg) {
-        return lost;
+    if !summaries.can_follow(program, function, cfg) {
+        return (lost, Asked::default());
     }
-    let walk = Walk::new(program, summaries, &cfg);
-    let summariser = Summariser { walk, machine: summaries.machine, cfg: &cfg, facts: Facts::default() };
-    summariser.summarise().unwrap_or(lost)
+    let walk = Walk::new(program, summaries, cfg);
+    let mut summariser = Summariser { walk, machine: summaries.machine, cfg, facts: Facts::default() };
+    let found = summariser.summarise();
+    (found.unwrap_or(lost), summariser.walk.names.into_asked())
 }
 
 /// What has been found out about a function.
-pub(super) struct Found {
+pub(crate) struct Found {
     pub(super) summary: Summary,
     /// `None` if it does not return.
     pub(super) results: Option<Results>,
@@ -42,7 +48,7 @@ struct Summariser<'p, P> {
 
 impl<P: Program> Summariser<'_, P> {
     /// What the function does; `None` if that is not known.
-    fn summarise(mut self) -> Option<Found> {
+    fn summarise(&mut self) -> Option<Found> {
         let begin = self.walk.enter();
         let states = self.walk.solve(begin)?;
         let mut does = Does { used: 0, changes: FLAGS, writes_frame: false, results: None };
@@ -60,7 +66,7 @@ impl<P: Program> Summariser<'_, P> {
             overwrites: overwrites & changes,
             writes_frame,
         };
-        Some(Found { summary, results, facts: Some(self.facts) })
+        Some(Found { summary, results, facts: Some(std::mem::take(&mut self.facts)) })
     }
 
     /// Finds what a block does, given the state in front of it. `None` if it returns to somewhere else than to the

@@ -3,6 +3,8 @@
 mod calls;
 mod liveness;
 
+use std::hash::Hash;
+
 use kisa::x86::I386;
 use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDX, ESI, ESP};
 use kisa::{Condition, Effect, Isa, Reg, Rewritable, Value};
@@ -72,6 +74,10 @@ impl Program for Test {
 
     fn may_leave_early(&self, block: BlockIndex) -> bool {
         self.blocks[block.get()].leaves_early
+    }
+
+    fn fingerprint(&self, block: BlockIndex) -> Fingerprint {
+        fingerprint(|hasher| self.blocks[block.get()].code.hash(hasher))
     }
 
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {

@@ -167,7 +167,9 @@ impl<'s> Step<'s> {
         let memory = self.names.shared.clone()?;
         let ([(name, 1)], None) = (&place.parts[..], place.segment) else { return None };
         let (symbol, offset) = self.names.as_symbol(Term { name: *name, offset: place.displacement })?;
-        let constant = memory.read(symbol, offset, width)?;
+        let constant = memory.read(symbol, offset, width);
+        self.names.asked.insert((symbol, offset, width), constant);
+        let constant = constant?;
         Some(match constant.symbol {
             Some(symbol) => TermSet::One(self.names.symbol(symbol, constant.number as i64)),
             None => TermSet::number(constant.number),

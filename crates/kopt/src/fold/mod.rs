@@ -23,7 +23,7 @@ use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
 use kcfg::index::NodeId;
-use kflow::{Liveness, Reached, Seeds, Summaries, propagate};
+use kflow::{Liveness, Reached, Remembered, Seeds, Summaries, propagate};
 
 use crate::report::PassReport;
 use block::Folder;
@@ -37,13 +37,14 @@ struct Change {
     end: Option<Terminator>,
 }
 
-/// Folds what is constant.
-pub fn run(graph: &mut Graph) -> PassReport {
+/// Folds what is constant. What is found out about functions is remembered for the next round.
+pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
     let mut report = PassReport::new("fold");
     let changes = {
         let program = GraphProgram::of(graph);
         let uses = DataUses::of(graph);
-        let summaries = Summaries::of(&program, program.machine(), uses.constant_memory(graph));
+        let memory = uses.constant_memory(graph);
+        let summaries = Summaries::of_changed(&program, program.machine(), memory, remembered);
         let liveness = Liveness::of(&program, &summaries);
         let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
         let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
