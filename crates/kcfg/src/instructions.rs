@@ -6,9 +6,11 @@ the same symbol if their targets are at a known distance from one another.
 */
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 use std::num::NonZeroU32;
 
 use kelf::RelocClass;
+use kflow::Fingerprint;
 use kisa::{Effect, Insn, Reg, RelocatedField, Symbol, Value};
 use smallvec::SmallVec;
 
@@ -39,10 +41,26 @@ pub struct Instruction<'g> {
 impl Graph {
     /// The instructions of a node; `None` if it holds something else as well.
     pub fn instructions(&self, id: NodeId) -> Option<Vec<Instruction<'_>>> {
+        let mut all = Vec::new();
+        let mut effects = Vec::new();
+        self.for_each_instruction(id, &mut effects, |instruction, effects| {
+            all.push(Instruction { effects: std::mem::take(effects), ..instruction });
+        })?;
+        Some(all)
+    }
+
+    /// Appends what each instruction of a node computes to `effects`, and then calls `f` with the instruction, which comes
+    /// without effects, and with `effects`. `None` if the node holds something else as well, once what is in front of that has
+    /// been shown.
+    pub(crate) fn for_each_instruction<'g>(
+        &'g self,
+        id: NodeId,
+        effects: &mut Vec<Effect>,
+        mut f: impl FnMut(Instruction<'g>, &mut Vec<Effect>),
+    ) -> Option<()> {
         let (isa, bytes) = (self.isa(), self.bytes_of(id));
         let first = self.node(id).refs.start as usize;
         let mut refs = self.refs_of(id).iter().enumerate().peekable();
-        let mut all = Vec::new();
         for step in self.decode(id) {
             let (at, address, insn) = step?;
             let (at, len) = (at as usize, usize::from(insn.len));
@@ -55,17 +73,22 @@ impl Graph {
                 let offset = (reference.offset as usize).checked_sub(at)? as u8;
                 fields.push(RelocatedField { offset, width: reference.width, symbol, addend });
             }
-            let mut effects = Vec::new();
-            isa.relocated_effects(&bytes[at..], address, &fields, &mut effects);
-            all.push(Instruction {
-                offset: at as u32,
-                bytes: &bytes[at..at + len],
-                address,
-                fields,
-                effects,
-            });
+            isa.relocated_effects(&bytes[at..], address, &fields, effects);
+            let bytes = &bytes[at..at + len];
+            f(Instruction { offset: at as u32, bytes, address, fields, effects: Vec::new() }, effects);
         }
-        Some(all)
+        Some(())
+    }
+
+    /// A number by which the instructions of a node can be told from others, as [`Graph::instructions`] shows them.
+    pub(crate) fn fingerprint(&self, id: NodeId) -> Fingerprint {
+        let first = self.node(id).refs.start as usize;
+        kflow::fingerprint(|hasher| {
+            (self.bytes_of(id), self.node(id).size, self.encoding(id)).hash(hasher);
+            for (number, reference) in self.refs_of(id).iter().enumerate() {
+                (reference.offset, reference.width, self.symbol_of(reference, first + number)).hash(hasher);
+            }
+        })
     }
 
     /// The instructions of a node one by one: where each begins in it, the same as an address by which the instruction set
@@ -98,8 +121,9 @@ impl Graph {
             RelocClass::Relative => reference.bias != 0,
             _ => false,
         };
+        let node = self.resolve(reference.target).filter(|_| !self.may_be_replaced(reference.target));
         // The two low bits are the kind, so that symbols of different kinds differ.
-        let (kind, index, addend) = match (is_address, self.resolve(reference.target), reference.target) {
+        let (kind, index, addend) = match (is_address, node, reference.target) {
             (true, Some((node, offset)), _) => (1, node.get(), reference.addend.wrapping_add(offset.into())),
             (true, None, Target::Symbol(symbol)) => (2, symbol.get(), reference.addend),
             _ => (3, number, 0),

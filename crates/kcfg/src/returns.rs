@@ -11,6 +11,8 @@ called (`__builtin_longjmp`, jumps out of nested functions; GCC manual, "Nonloca
 return, all blocks of its function may.
 */
 
+use std::num::NonZeroU32;
+
 use fixedbitset::FixedBitSet;
 
 use crate::edges::{SiteIndex, for_each_successor};
@@ -34,12 +36,34 @@ impl Returns {
     }
 }
 
+/// For each node, the blocks whose result depends on it, in a list of which the next element is told by its number.
+struct Dependents {
+    first: Vec<Option<NonZeroU32>>,
+    /// The element of number 1 is the first.
+    all: Vec<(NodeId, Option<NonZeroU32>)>,
+}
+
+impl Dependents {
+    fn add(&mut self, node: NodeId, dependent: NodeId) {
+        let first = &mut self.first[node.get()];
+        self.all.push((dependent, *first));
+        *first = NonZeroU32::new(self.all.len() as u32);
+    }
+
+    /// Takes one of them away.
+    fn take(&mut self, node: NodeId) -> Option<NodeId> {
+        let number = self.first[node.get()]?;
+        let (dependent, next) = self.all[number.get() as usize - 1];
+        self.first[node.get()] = next;
+        Some(dependent)
+    }
+}
+
 struct Solver<'g> {
     graph: &'g Graph,
     may_return: FixedBitSet,
     worklist: Vec<NodeId>,
-    /// For each node, the blocks whose result depends on it.
-    dependents: Vec<Vec<NodeId>>,
+    dependents: Dependents,
     /// Blocks that end in a call and may reach the return point without it, because the fixup of a fault is there.
     skips_call: FixedBitSet,
     /// Labels whose address is taken, each with every function that may go on there, sorted.
@@ -54,7 +78,7 @@ impl<'g> Solver<'g> {
             graph,
             may_return: FixedBitSet::with_capacity(graph.nodes.len()),
             worklist: Vec::new(),
-            dependents: vec![Vec::new(); graph.nodes.len()],
+            dependents: Dependents { first: vec![None; graph.nodes.len()], all: Vec::new() },
             skips_call: FixedBitSet::with_capacity(graph.nodes.len()),
             labels: labels(graph),
             all_marked: FixedBitSet::with_capacity(graph.functions.len()),
@@ -87,16 +111,16 @@ impl<'g> Solver<'g> {
             return;
         }
         let graph = self.graph;
-        for_each_successor(graph, end, |to| self.dependents[to.get()].push(node));
+        for_each_successor(graph, end, |to| self.dependents.add(to, node));
         if let Some(callee) = graph.callee(node)
             && let Some(to) = graph.resolve_node(callee.target)
         {
-            self.dependents[to.get()].push(node);
+            self.dependents.add(to, node);
         }
         if matches!(end, Terminator::Patched { .. }) {
             for reference in graph.refs_of(node) {
                 if let Some(to) = graph.resolve_node(reference.target) {
-                    self.dependents[to.get()].push(node);
+                    self.dependents.add(to, node);
                 }
             }
         }
@@ -104,7 +128,7 @@ impl<'g> Solver<'g> {
         for &entry in sites.entries(node) {
             for reference in graph.refs_of(entry).iter().filter(|reference| reference.role != Role::Site) {
                 if let Some(to) = graph.resolve_node(reference.target) {
-                    self.dependents[to.get()].push(node);
+                    self.dependents.add(to, node);
                     if matches!(end, Terminator::Call { next } if *next == Some(to)) {
                         self.skips_call.insert(node.get());
                     }
@@ -122,7 +146,7 @@ impl<'g> Solver<'g> {
     fn solve(mut self) -> Returns {
         while let Some(node) = self.worklist.pop() {
             self.mark_functions_of_label(node);
-            for dependent in std::mem::take(&mut self.dependents[node.get()]) {
+            while let Some(dependent) = self.dependents.take(node) {
                 if self.may_return.contains(dependent.get()) {
                     continue;
                 }
@@ -131,7 +155,7 @@ impl<'g> Solver<'g> {
                 } else {
                     // A call returns if both its callee and its return point do: wait for the one that is missing.
                     if let Some(other) = self.other_half(dependent, node) {
-                        self.dependents[other.get()].push(dependent);
+                        self.dependents.add(other, dependent);
                     }
                 }
             }

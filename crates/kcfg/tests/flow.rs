@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Dir, View, lift};
-use kcfg::flow::{GraphProgram, constant_memory};
+use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::Graph;
 use kflow::{Callee, FLAGS, Liveness, Summaries, Summary, bit};
 use kisa::Reg;
@@ -12,14 +12,14 @@ use kisa::x86::registers::{EAX, EBX, ECX, EDI, EDX, ESI};
 /// Calls of functions are known by the code of these, with registers as bits.
 fn summary(graph: &Graph, function: &str) -> Summary {
     let program = GraphProgram::of(graph);
-    let summaries = Summaries::of(&program, program.machine(), constant_memory(graph));
+    let summaries = Summaries::of(&program, program.machine(), DataUses::of(graph).constant_memory(graph));
     let entry = View::of(graph).blocks(function)[0];
     summaries.get(Callee::Function(program.function_of(program.block(entry).unwrap())))
 }
 
 fn live_at(graph: &Graph, function: &str) -> u64 {
     let program = GraphProgram::of(graph);
-    let summaries = Summaries::of(&program, program.machine(), constant_memory(graph));
+    let summaries = Summaries::of(&program, program.machine(), DataUses::of(graph).constant_memory(graph));
     let entry = View::of(graph).blocks(function)[0];
     Liveness::of(&program, &summaries).before(program.block(entry).unwrap())
 }

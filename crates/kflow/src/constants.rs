@@ -20,7 +20,7 @@ pub struct Constant {
 }
 
 /// One of a few constants, or anything.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ConstantSet(SmallVec<[Constant; 1]>);
 
 impl ConstantSet {
@@ -89,6 +89,9 @@ pub struct Piece {
     /// Fields that the linker fills in, with offset and width in bytes, in order. `None` where it is not known with what.
     pub fields: Vec<(u32, u8, Option<Constant>)>,
 }
+
+/// What memory was asked for, and what it answered: by symbol, the distance from there, and how many bytes.
+pub(crate) type Asked = FxHashMap<(Symbol, i64, u8), Option<Constant>>;
 
 impl ConstantMemory {
     /// Adds what lies at a symbol.

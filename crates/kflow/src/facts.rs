@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::BlockIndex;
 use crate::constants::{Constant, ConstantSet};
-use crate::program::{FLAGS, FunctionIndex, Instruction};
+use crate::program::{FLAGS, Instruction};
 use crate::summary::Machine;
 use crate::values::{Names, State};
 
@@ -83,12 +83,12 @@ impl Entry {
     }
 }
 
-/// What is known of a function and of those that it calls.
+/// What is known of a function and of those that it calls. Blocks are those of the function ([`crate::FunctionCfg`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) reached: Vec<Reached>,
-    /// What the functions are passed that it calls.
-    pub(crate) passed: Vec<(FunctionIndex, Entry)>,
+    /// What it passes on the ways on which it calls functions: by block, and the place of the way among those of the block.
+    pub(crate) passed: Vec<(BlockIndex, usize, Entry)>,
 }
 
 /// Records what the instructions of one block compute.

@@ -18,6 +18,8 @@ has a graph says what its blocks are ([`Cfg`]) and what they hold. Why it is bui
   `exercise` of kopt overwrites what does not matter in front of every block, and programs do what they did.
 - *Memory may be written by others at any time*, but for frames whose address nobody has, and for what nothing writes
   ([`constants::ConstantMemory`]): two loads from one place are two unknowns.
+- *What has not changed is not followed again* ([`Remembered`]): what a function does is found once for each thing that is
+  known of those that it calls, also where a program is analysed again that has become another one in a few places.
 - *Constants go from callers to callees and back* ([`propagate`]), with the ways out of blocks that they rule out.
 */
 
@@ -28,6 +30,7 @@ mod liveness;
 mod order;
 mod program;
 mod propagate;
+mod remembered;
 mod solve;
 mod summary;
 mod transfer;
@@ -41,6 +44,7 @@ pub use program::{
     Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, Way, bit,
 };
 pub use propagate::{Seeds, propagate};
+pub use remembered::{Fingerprint, Remembered, fingerprint};
 pub use solve::{Analysis, Head, States, solve};
 pub use summary::{Convention, Machine, Summaries, Summary};
 pub use transfer::{Transfer, apply};

@@ -11,7 +11,7 @@ rely on more than the convention.
 
 use crate::BlockIndex;
 use crate::program::{Callee, EVERYTHING, FunctionIndex, Program, Then};
-use crate::summary::{Summaries, Touched};
+use crate::summary::Summaries;
 
 /// What matters in front of each block of a program.
 pub struct Liveness {
@@ -110,7 +110,6 @@ struct Solver<'p, P> {
     program: &'p P,
     summaries: &'p Summaries,
     liveness: Liveness,
-    touched: Vec<Touched>,
     /// By block, its function.
     functions: Vec<FunctionIndex>,
     /// By block, those whose ways lead there.
@@ -145,11 +144,10 @@ impl<'p, P: Program> Solver<'p, P> {
                 }
             }
         }
-        let touched = blocks.clone().map(|block| Touched::by(program, block)).collect();
         let liveness =
             Liveness { before: vec![0; program.blocks()], at_return, always: summaries.always_live };
         let (pending, is_pending) = (blocks.collect(), vec![true; program.blocks()]);
-        Solver { program, summaries, liveness, touched, functions, from, returns, pending, is_pending }
+        Solver { program, summaries, liveness, functions, from, returns, pending, is_pending }
     }
 
     fn solve(mut self) -> Liveness {
@@ -163,7 +161,7 @@ impl<'p, P: Program> Solver<'p, P> {
     fn visit(&mut self, block: BlockIndex) {
         let function = self.functions[block.get()];
         let live = self.liveness.at_end(self.program, self.summaries, function, block);
-        let before = self.touched[block.get()].live_before(live);
+        let before = self.summaries.touched[block.get()].live_before(live);
         for way in self.program.ways(block) {
             let Some(Callee::Function(callee)) = way.callee else { continue };
             let behind = match way.then {

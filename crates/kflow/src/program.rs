@@ -4,6 +4,7 @@ use kisa::{Condition, Effect, Flags, Reg};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::remembered::Fingerprint;
 use crate::{BlockIndex, Cfg};
 
 /// The flags, among the registers of a set of bits.
@@ -46,7 +47,7 @@ pub trait Program {
     fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex];
 
     /// The ways out of a block.
-    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]>;
+    fn ways(&self, block: BlockIndex) -> &[Way];
 
     /// The register whose number says which of its ways control takes out of a block, counted from 0 in their order; `None`
     /// if that is decided otherwise.
@@ -60,6 +61,10 @@ pub trait Program {
     /// Whether control may also leave a block from any of its instructions, for a handler that is not known: where an
     /// instruction may fault, or is patched.
     fn may_leave_early(&self, block: BlockIndex) -> bool;
+
+    /// A number by which the instructions of a block can be told from others, see [`crate::fingerprint`]: where it is the same,
+    /// [`Program::for_each_instruction`] shows the same.
+    fn fingerprint(&self, block: BlockIndex) -> Fingerprint;
 
     /// Calls `f` with each instruction of a block, in order.
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>));
@@ -148,27 +153,37 @@ impl Instruction<'_> {
     }
 }
 
+/// How many blocks a small function has.
+const SMALL: usize = 12;
+
 /// A function of a program as a graph of its own.
-pub struct FunctionCfg {
+pub struct FunctionCfg<'p> {
     /// The blocks of the program that its blocks are.
-    pub blocks: Vec<BlockIndex>,
+    pub blocks: &'p [BlockIndex],
     /// The ways out of each.
-    pub ways: Vec<SmallVec<[Way; 2]>>,
+    pub ways: Vec<&'p [Way]>,
     successors: Vec<SmallVec<[BlockIndex; 2]>>,
 }
 
-impl FunctionCfg {
+impl<'p> FunctionCfg<'p> {
     /// The graph of a function.
-    pub fn of(program: &impl Program, function: FunctionIndex) -> FunctionCfg {
-        let blocks = program.blocks_of(function).to_vec();
+    pub fn of(program: &'p impl Program, function: FunctionIndex) -> FunctionCfg<'p> {
+        let blocks = program.blocks_of(function);
+        // To look at a few is faster than to make a map.
+        let is_small = blocks.len() <= SMALL;
+        let numbered = blocks.iter().enumerate().filter(|_| !is_small);
         let own: FxHashMap<BlockIndex, BlockIndex> =
-            blocks.iter().enumerate().map(|(index, &block)| (block, BlockIndex::from(index))).collect();
-        let ways: Vec<SmallVec<[Way; 2]>> = blocks.iter().map(|&block| program.ways(block)).collect();
+            numbered.map(|(index, &block)| (block, BlockIndex::from(index))).collect();
+        let find = |to: BlockIndex| match is_small {
+            true => blocks.iter().position(|&block| block == to).map(BlockIndex::from),
+            false => own.get(&to).copied(),
+        };
+        let ways: Vec<&[Way]> = blocks.iter().map(|&block| program.ways(block)).collect();
         let successors = ways.iter().map(|ways| {
             let mut successors = SmallVec::new();
-            for way in ways {
+            for way in *ways {
                 let Then::Block(to) = way.then else { continue };
-                if let Some(&to) = own.get(&to).filter(|&to| !successors.contains(to)) {
+                if let Some(to) = find(to).filter(|to| !successors.contains(to)) {
                     successors.push(to);
                 }
             }
@@ -184,7 +199,7 @@ impl FunctionCfg {
     }
 }
 
-impl Cfg for FunctionCfg {
+impl Cfg for FunctionCfg<'_> {
     fn blocks(&self) -> usize {
         self.blocks.len()
     }

@@ -8,6 +8,8 @@ another in a circle, nothing is known of what is passed. What functions return c
 rule out is not followed, so that what lies behind it passes nothing on.
 */
 
+use std::rc::Rc;
+
 use kisa::Reg;
 use rustc_hash::FxHashMap;
 
@@ -16,7 +18,6 @@ use crate::constants::ConstantSet;
 use crate::facts::{Entry, Facts, Reached};
 use crate::program::{Callee, FunctionCfg, FunctionIndex, Program};
 use crate::summary::{callees_first, calls};
-use crate::values::State;
 use crate::walk::Walk;
 
 /// What is known of arguments besides what the program says: by function, the registers that hold one of these constants
@@ -46,22 +47,29 @@ pub fn propagate<P: Program>(program: &P, summaries: &Summaries, seeds: &Seeds, 
     for function in functions {
         let Some(entry) = entries[function.get()].take() else { continue };
         let seed = seeds.get(&function);
-        let cfg = FunctionCfg::of(program, function);
         let followed;
         let facts = match summaries.facts(function).filter(|_| seed.is_none() && entry.is_any()) {
             Some(known) => Some(known),
             None => {
-                followed = follow(program, summaries, &cfg, function, (&entry, seed));
+                followed = follow(program, summaries, function, (&entry, seed));
                 followed.as_ref()
             }
         };
+        let blocks = program.blocks_of(function);
         match facts {
             Some(facts) => {
-                facts.passed.iter().for_each(|(callee, entry)| pass(&mut entries, *callee, entry));
-                facts.reached.iter().cloned().for_each(&mut f);
+                for (block, place, entry) in &facts.passed {
+                    if let Some(Callee::Function(callee)) = program.ways(blocks[block.get()])[*place].callee {
+                        pass(&mut entries, callee, entry);
+                    }
+                }
+                for reached in &facts.reached {
+                    f(Reached { block: blocks[reached.block.get()], ..reached.clone() });
+                }
             }
             None => {
-                for callee in cfg.ways.iter().flatten().filter_map(|way| way.callee) {
+                let ways = blocks.iter().flat_map(|&block| program.ways(block));
+                for callee in ways.filter_map(|way| way.callee) {
                     if let Callee::Function(callee) = callee {
                         pass(&mut entries, callee, &Entry::any());
                     }
@@ -83,14 +91,14 @@ fn pass(entries: &mut [Option<Entry>], callee: FunctionIndex, passed: &Entry) {
 fn follow<P: Program>(
     program: &P,
     summaries: &Summaries,
-    cfg: &FunctionCfg,
     function: FunctionIndex,
     (entry, seed): (&Entry, Option<&Vec<(Reg, ConstantSet)>>),
 ) -> Option<Facts> {
-    if !summaries.can_follow(program, function, cfg) {
+    let cfg = FunctionCfg::of(program, function);
+    if !summaries.can_follow(program, function, &cfg) {
         return None;
     }
-    let mut walk = Walk::new(program, summaries, cfg);
+    let mut walk = Walk::new(program, summaries, &cfg);
     let mut begin = walk.enter();
     let word = summaries.machine.word;
     for (reg, set) in entry.registers.iter().chain(seed.into_iter().flatten()) {
@@ -103,9 +111,9 @@ fn follow<P: Program>(
     }
     let states = walk.solve(begin)?;
     let mut facts = Facts::default();
-    for (index, state) in states.iter().enumerate() {
+    for (index, state) in states.into_iter().enumerate() {
         if let Some(state) = state {
-            walk.record(index.into(), State::clone(state), &mut facts, |_, _, _| {});
+            walk.record(index.into(), Rc::unwrap_or_clone(state), &mut facts, |_, _, _| {});
         }
     }
     Some(facts)

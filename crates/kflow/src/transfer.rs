@@ -31,6 +31,9 @@ pub trait Transfer {
     /// Two registers exchange their contents.
     fn swap(&mut self, a: Reg, b: Reg);
 
+    /// An operand is read, and it is not told what becomes of it, see [`Effect::Escape`].
+    fn escape(&mut self, value: Value);
+
     /// The low `width` bytes of a value go to memory.
     fn store(&mut self, to: &Address, value: Self::Known, width: u8);
 
@@ -91,6 +94,7 @@ pub fn apply<T: Transfer + ?Sized>(state: &mut T, effect: &Effect) {
         Effect::ClobberMemory => state.clobber_memory(None),
         Effect::ClobberRange(from) => state.clobber_memory(Some(&from)),
         Effect::Swap(a, b) => state.swap(a, b),
+        Effect::Escape(value) => state.escape(value),
         Effect::SystemCall { compat, number } => state.system_call(compat, number),
         Effect::Transfer(target) => state.transfer(target),
         Effect::BranchIf(condition) => state.branch(condition),

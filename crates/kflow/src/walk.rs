@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kisa::{Effect, Reg, Value};
+use kisa::Reg;
 
 use crate::facts::{Entry, Facts, Recorder};
 use crate::program::{Callee, FunctionCfg, Instruction, Program, Then, Way};
@@ -14,7 +14,7 @@ use crate::{Analysis, BlockIndex, Head, Summaries, solve};
 pub(crate) struct Walk<'p, P> {
     pub(crate) program: &'p P,
     pub(crate) summaries: &'p Summaries,
-    pub(crate) cfg: &'p FunctionCfg,
+    pub(crate) cfg: &'p FunctionCfg<'p>,
     pub(crate) names: Names,
 }
 
@@ -33,7 +33,7 @@ impl<P: Program> Analysis for Walk<'_, P> {
         let index = self.switch_index(block);
         let mut left = Some(state);
         let cfg = self.cfg;
-        let ways = &cfg.ways[block.get()];
+        let ways = cfg.ways[block.get()];
         for (place, way) in ways.iter().enumerate() {
             let Then::Block(to) = way.then else { continue };
             // The last way needs no copy.
@@ -56,7 +56,7 @@ impl<P: Program> Analysis for Walk<'_, P> {
 }
 
 impl<'p, P: Program> Walk<'p, P> {
-    pub(crate) fn new(program: &'p P, summaries: &'p Summaries, cfg: &'p FunctionCfg) -> Walk<'p, P> {
+    pub(crate) fn new(program: &'p P, summaries: &'p Summaries, cfg: &'p FunctionCfg<'p>) -> Walk<'p, P> {
         Walk { program, summaries, cfg, names: summaries.machine.names(&summaries.memory) }
     }
 
@@ -84,10 +84,6 @@ impl<'p, P: Program> Walk<'p, P> {
             see(&instruction, state, names);
             // The first numbers are those of joins.
             number += 1;
-            // It may be the address of the frame that the instruction stores.
-            let hidden =
-                instruction.effects.iter().fold(0, |set, effect| set | hidden(effect, instruction.reads));
-            state.expose(hidden, names);
             state.apply(names, Site { block: block.0, number }, instruction.effects);
         });
     }
@@ -112,15 +108,15 @@ impl<'p, P: Program> Walk<'p, P> {
             recorder.see(instruction, state, names);
             see(instruction, state, names);
         });
-        let mut reached = recorder.finish(self.cfg.blocks[block.get()], &state, &self.names);
+        let mut reached = recorder.finish(block, &state, &self.names);
         let index = self.switch_index(block);
         for (place, way) in self.cfg.ways[block.get()].iter().enumerate() {
             let may = index.is_none_or(|index| state.may_be(index, place as u64, &self.names))
                 && way.condition.is_none_or(|condition| state.may_hold(condition, &self.names));
             reached.taken.push(may);
-            if let Some(Callee::Function(callee)) = way.callee.filter(|_| may) {
+            if may && matches!(way.callee, Some(Callee::Function(_))) {
                 let passed = Entry::passed(&state, self.summaries.machine, &self.names);
-                facts.passed.push((callee, passed));
+                facts.passed.push((block, place, passed));
             }
         }
         facts.reached.push(reached);
@@ -146,19 +142,5 @@ impl<'p, P: Program> Walk<'p, P> {
             }
         }
         Some(state)
-    }
-}
-
-/// The registers, of those that an instruction reads, of which an effect of it does not say what becomes of their values, as a
-/// set of bits by [`Reg`].
-fn hidden(effect: &Effect, reads: u64) -> u64 {
-    match effect {
-        Effect::Clobber(_) | Effect::ClobberMemory => reads,
-        // What is in the address alone is not stored: that of the return address, for a call.
-        Effect::Store { to, value: Value::Unknown, .. } => {
-            let parts = [to.base, to.index.map(|(index, _)| index)];
-            reads & !parts.into_iter().flatten().fold(0, |set, reg| set | 1 << reg.0)
-        }
-        _ => 0,
     }
 }

@@ -188,6 +188,16 @@ pub trait Rewritable: Isa {
     /// are no instruction.
     fn reads_flags(&self, bytes: &[u8], address: u64) -> bool;
 
+    /// What the instruction at the start of `bytes` reads; everything if it is not understood.
+    fn reads(&self, bytes: &[u8], address: u64) -> Reads {
+        let operand = self.memory_operand(bytes, address);
+        Reads {
+            registers: self.registers_read(bytes, address),
+            flags: self.reads_flags(bytes, address),
+            memory: operand.is_some_and(|operand| operand.width > 0) || self.string_registers(bytes) != 0,
+        }
+    }
+
     /// The registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
 
@@ -263,6 +273,17 @@ pub struct Explained {
     pub insn: Insn,
     /// Its memory operand, if it has one that is written out.
     pub operand: Option<MemoryOperand>,
+}
+
+/// The result of [`Rewritable::reads`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reads {
+    /// The registers, see [`Isa::registers_read`].
+    pub registers: u64,
+    /// Whether it reads flags, see [`Rewritable::reads_flags`].
+    pub flags: bool,
+    /// Whether it reads or writes memory at an operand that is written out, or as a string instruction does.
+    pub memory: bool,
 }
 
 /// The conditions that `it` of Thumb code puts on the instructions that follow it.

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 mod access;
 mod numbers;
 
+pub(crate) use access::let_escape;
 pub use access::{Flags, Memory};
 pub use numbers::{low_bytes, low_mask, sign_extend};
 
@@ -188,6 +189,10 @@ pub enum Effect {
     ClobberRange(Address),
     /// Two registers exchanged their contents.
     Swap(Reg, Reg),
+    /// The instruction reads this operand in front of the effects that follow, and they do not tell what becomes of it: it may
+    /// be in a vector register or somewhere in memory then. [`Value::Unknown`] is memory at a place, or of a size, that the
+    /// language cannot name. Operands that decide nothing but flags need not be told of.
+    Escape(Value),
     /// The instruction enters the kernel for a system call.
     SystemCall {
         /// Through the gate of the 32-bit machine, in code of the 64-bit one (`int $0x80` in x86-64

@@ -313,6 +313,7 @@ impl Model {
             }
             Effect::ClobberFlags => self.state.flags = Flags::Unknown,
             Effect::Clobber(reg) => self.state.registers[usize::from(reg.0)] = None,
+            Effect::Escape(_) => {}
             Effect::OnlyIf(_) => self.skipped = Some(self.state.clone()),
             Effect::Swap(..)
             | Effect::Transfer(_)

@@ -34,6 +34,7 @@ use std::str::FromStr;
 
 use kcfg::graph::Graph;
 use kelf::Machine;
+use kflow::Remembered;
 use kplan::Plan;
 
 pub use assumptions::Assumption;
@@ -241,8 +242,14 @@ impl Pass {
         }
     }
 
-    /// Runs it.
-    pub fn run(self, graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
+    /// Runs it. What it finds out about functions is remembered for the next round.
+    pub fn run(
+        self,
+        graph: &mut Graph,
+        plan: &Plan,
+        options: Options,
+        remembered: &mut Remembered,
+    ) -> PassReport {
         match self {
             Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
@@ -252,7 +259,7 @@ impl Pass {
             Pass::Icf => icf::run(graph, plan),
             Pass::InitMotion => initmotion::run(graph),
             Pass::Merge => merge::run(graph, plan, options),
-            Pass::Fold => fold::run(graph),
+            Pass::Fold => fold::run(graph, remembered),
             Pass::Layout => layout::run(graph, plan),
             Pass::Instrument => instrument::run(graph),
             Pass::Exercise => exercise::run(graph),

@@ -2,6 +2,7 @@
 
 use kcfg::graph::{Broken, Graph};
 use kcfg::lift::{self, Lifter};
+use kflow::Remembered;
 use kplan::Plan;
 
 use crate::{Options, Pass, PassReport};
@@ -62,6 +63,7 @@ pub fn run(
     let mut graph = lifter.graph()?;
     verify("graph", &graph)?;
     let mut reports: Vec<PassReport> = removing.iter().map(|pass| PassReport::new(pass.name())).collect();
+    let mut remembered = Remembered::default();
     for round in 1..=MAX_ROUNDS {
         let mut changed = false;
         for (pass, report) in removing.iter().zip(&mut reports) {
@@ -70,7 +72,7 @@ pub fn run(
                 continue;
             }
             begin(pass.name());
-            let this_round = pass.run(&mut graph, plan, options);
+            let this_round = pass.run(&mut graph, plan, options, &mut remembered);
             changed |= this_round.changed() || *pass == Pass::Fold && this_round.counted();
             report.add(this_round);
             verify(pass.name(), &graph)?;
@@ -90,7 +92,7 @@ pub fn run(
     }
     for pass in &finishing {
         begin(pass.name());
-        reports.push(pass.run(&mut graph, plan, options));
+        reports.push(pass.run(&mut graph, plan, options, &mut remembered));
         verify(pass.name(), &graph)?;
     }
     Ok((graph, reports))

@@ -1,7 +1,8 @@
 //! The instructions of all blocks, decoded once.
 
 use kflow::{EVERYTHING, FLAGS, Instruction};
-use kisa::Effect;
+use kisa::{Effect, Value};
+use rustc_hash::FxHashSet;
 
 use crate::graph::Graph;
 use crate::index::NodeId;
@@ -13,6 +14,8 @@ pub(super) struct Decoded {
     instructions: Vec<One>,
     /// By number, where a node's instructions begin; and where the last one's end.
     first: Vec<u32>,
+    /// Those that stand for all of a node that holds something else as well.
+    unknown: FxHashSet<usize>,
 }
 
 struct One {
@@ -36,25 +39,36 @@ impl Decoded {
 
     fn add(&mut self, graph: &Graph, node: NodeId) {
         let isa = graph.isa();
-        let Some(instructions) = graph.instructions(node) else {
-            let effects = self.effects.len() as u32;
-            return self.instructions.push(One { effects, reads: EVERYTHING, reads_unseen: true });
-        };
-        for instruction in instructions {
-            let (bytes, effects) = (instruction.bytes, instruction.effects);
-            let has_memory =
-                isa.memory_operand(bytes, instruction.address).is_some_and(|operand| operand.width > 0)
-                    || isa.string_registers(bytes) != 0;
+        let (first, mut start) = (self.instructions.len(), self.effects.len());
+        let first_effect = start;
+        let all = &mut self.instructions;
+        let known = graph.for_each_instruction(node, &mut self.effects, |instruction, effects| {
+            let own = &effects[start..];
+            let read = isa.reads(instruction.bytes, instruction.address);
             let says_so =
                 |effect: &Effect| effect.memory_read().next().is_some() || effect.memory_written().is_some();
-            let calls = effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }));
-            let flags = if isa.reads_flags(bytes, instruction.address) { FLAGS } else { 0 };
-            let reads =
-                if calls { EVERYTHING } else { isa.registers_read(bytes, instruction.address) | flags };
-            let reads_unseen = has_memory && !effects.iter().any(says_so);
-            self.instructions.push(One { effects: self.effects.len() as u32, reads, reads_unseen });
-            self.effects.extend(effects);
+            let calls = own.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }));
+            let reads = match calls {
+                true => EVERYTHING,
+                false => read.registers | if read.flags { FLAGS } else { 0 },
+            };
+            let reads_unseen =
+                own.contains(&Effect::Escape(Value::Unknown)) || read.memory && !own.iter().any(says_so);
+            all.push(One { effects: start as u32, reads, reads_unseen });
+            start = effects.len();
+        });
+        if known.is_none() {
+            self.instructions.truncate(first);
+            self.effects.truncate(first_effect);
+            let one = One { effects: first_effect as u32, reads: EVERYTHING, reads_unseen: true };
+            self.unknown.insert(self.instructions.len());
+            self.instructions.push(one);
         }
+    }
+
+    /// Whether a node holds something else than instructions.
+    pub(super) fn is_unknown(&self, number: usize) -> bool {
+        self.unknown.contains(&(self.first[number] as usize))
     }
 
     /// Calls `f` with each instruction of a node, in order.

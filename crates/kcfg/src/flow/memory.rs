@@ -13,55 +13,91 @@ use kelf::RelocClass;
 use kflow::constants::{Constant, ConstantMemory, Piece};
 use kisa::{Address, Effect, Memory, Value};
 
-use crate::graph::{Graph, Life, Ref, Role, SymbolPlace, Target};
+use crate::graph::{Graph, Life, Ref, Role, Section, SymbolPlace};
 use crate::index::NodeId;
 use crate::instructions::{Instruction, symbol_of_node};
 use crate::special::{Rule, World};
 
-/// What nothing that is alive in a graph writes.
-pub fn constant_memory(graph: &Graph) -> ConstantMemory {
-    let mutable = not_only(graph, only_loads);
-    let pinned = pinned(graph);
-    let mut memory = ConstantMemory::default();
-    for node in graph.node_ids().filter(|&node| graph.node(node).live && !pinned.contains(node.get())) {
-        if is_plain_data(graph, node) && (!is_writable(graph, node) || !mutable.contains(node.get())) {
-            memory.add(symbol_of_node(node), piece(graph, node));
-        }
-    }
-    memory
+/// How what is alive in a graph uses its data.
+pub struct DataUses {
+    /// The nodes of data that are used by references only.
+    plain: FixedBitSet,
+    /// Of these, those that others than the program may have to do with.
+    pinned: FixedBitSet,
+    /// The nodes to which something refers that does not just load from them, and to which something refers that does not
+    /// just store there.
+    not_only_loaded: FixedBitSet,
+    not_only_stored: FixedBitSet,
 }
 
-/// The data to which nothing that is alive refers but instructions that do nothing else than to store there
-/// ([`kisa::Rewritable::only_stores`]), as a set of nodes. Some of these compute what they store from what is there, so
-/// that their flags say something of it.
-pub fn unread_memory(graph: &Graph) -> FixedBitSet {
-    let read = not_only(graph, only_stores);
-    let pinned = pinned(graph);
-    let is_unread = |&node: &NodeId| {
-        let at = node.get();
-        graph.node(node).live && !pinned.contains(at) && !read.contains(at) && is_plain_data(graph, node)
-    };
-    graph.node_ids().filter(is_unread).map(NodeId::get).collect()
-}
-
-/// The nodes to which something that is alive refers in another way than this: a field of an instruction, given by its
-/// offset in bytes there.
-fn not_only(graph: &Graph, way: fn(&Graph, &Instruction, u8) -> bool) -> FixedBitSet {
-    let mut others = FixedBitSet::with_capacity(graph.nodes.len());
-    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
-        let data: Vec<NodeId> = referred_data(graph, node).collect();
-        if !data.is_empty() {
-            let instructions = graph.block(node).and_then(|_| graph.instructions(node));
-            match instructions {
-                Some(instructions) => {
-                    instructions.iter().for_each(|one| note(graph, node, one, way, &mut others));
+impl DataUses {
+    /// Looks at all that is alive.
+    pub fn of(graph: &Graph) -> DataUses {
+        let none = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut uses = DataUses {
+            plain: plain_data(graph),
+            pinned: pinned(graph),
+            not_only_loaded: none.clone(),
+            not_only_stored: none,
+        };
+        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+            let mut data = referred_data(graph, node).peekable();
+            if data.peek().is_some() {
+                match graph.block(node).and_then(|_| graph.instructions(node)) {
+                    Some(instructions) => instructions.iter().for_each(|one| uses.note(graph, node, one)),
+                    None => data.for_each(|to| uses.add(to, false, false)),
                 }
-                None => data.into_iter().for_each(|to| others.insert(to.get())),
+            }
+        }
+        graph.roots.iter().for_each(|root| uses.add(root.node, false, false));
+        uses
+    }
+
+    /// What nothing writes.
+    pub fn constant_memory(&self, graph: &Graph) -> ConstantMemory {
+        let mut memory = ConstantMemory::default();
+        for node in self.plain.ones().filter(|&node| !self.pinned.contains(node)).map(NodeId::from) {
+            if !is_writable(graph, node) || !self.not_only_loaded.contains(node.get()) {
+                memory.add(symbol_of_node(node), piece(graph, node));
+            }
+        }
+        memory
+    }
+
+    /// The data to which nothing refers but instructions that do nothing else than to store there
+    /// ([`kisa::Rewritable::only_stores`]), as a set of nodes. Some of these compute what they store from what is there, so
+    /// that their flags say something of it.
+    pub fn unread_memory(&self) -> FixedBitSet {
+        let mut unread = self.plain.clone();
+        unread.difference_with(&self.pinned);
+        unread.difference_with(&self.not_only_stored);
+        unread
+    }
+
+    /// Notes what an instruction refers to.
+    fn note(&mut self, graph: &Graph, node: NodeId, instruction: &Instruction) {
+        let end = instruction.offset + instruction.bytes.len() as u32;
+        let own = |reference: &&Ref| (instruction.offset..end).contains(&reference.offset);
+        for reference in graph.refs_of(node).iter().filter(own) {
+            let Some(to) = graph.resolve_node(reference.target) else { continue };
+            let field = (reference.offset - instruction.offset) as u8;
+            let (loads, stores) =
+                (only_loads(graph, instruction, field), only_stores(graph, instruction, field));
+            for to in std::iter::successors(Some(to), |&to| graph.node(to).glued_to) {
+                self.add(to, loads, stores);
             }
         }
     }
-    others.extend(graph.roots.iter().map(|root| root.node.get()));
-    others
+
+    /// A node is referred to, by an instruction that loads from it or stores there and does nothing else, or otherwise.
+    fn add(&mut self, to: NodeId, loads: bool, stores: bool) {
+        if !loads {
+            self.not_only_loaded.insert(to.get());
+        }
+        if !stores {
+            self.not_only_stored.insert(to.get());
+        }
+    }
 }
 
 /// What others than the program may have to do with, by its name.
@@ -85,25 +121,6 @@ fn referred_data(graph: &Graph, node: NodeId) -> impl Iterator<Item = NodeId> {
     let nodes = refs.filter_map(|reference| graph.resolve_node(reference.target));
     let with_front = |to| std::iter::successors(Some(to), |&to| graph.node(to).glued_to);
     nodes.flat_map(with_front).filter(|&to| graph.chunk(to).is_some_and(|chunk| !chunk.code))
-}
-
-/// Notes what an instruction refers to in another way.
-fn note(
-    graph: &Graph,
-    node: NodeId,
-    instruction: &Instruction,
-    way: fn(&Graph, &Instruction, u8) -> bool,
-    others: &mut FixedBitSet,
-) {
-    let end = instruction.offset + instruction.bytes.len() as u32;
-    let own = |reference: &&Ref| (instruction.offset..end).contains(&reference.offset);
-    for reference in graph.refs_of(node).iter().filter(own) {
-        let Some(to) = graph.resolve_node(reference.target) else { continue };
-        let field = (reference.offset - instruction.offset) as u8;
-        if !way(graph, instruction, field) {
-            others.extend(std::iter::successors(Some(to), |&to| graph.node(to).glued_to).map(NodeId::get));
-        }
-    }
 }
 
 /// Whether a field of an instruction is the address of what it loads, and of nothing else.
@@ -136,16 +153,22 @@ fn is_writable(graph: &Graph, node: NodeId) -> bool {
     graph.section_of(node).flags & u64::from(SHF_WRITE) != 0
 }
 
-/// Whether a node is data that is used by reference only.
-fn is_plain_data(graph: &Graph, node: NodeId) -> bool {
-    let section = graph.section_of(node);
-    let flags = |flag: u32| section.flags & u64::from(flag) != 0;
-    let is_data = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
-    is_data
-        && flags(SHF_ALLOC)
-        && !flags(SHF_EXECINSTR)
-        && !flags(SHF_TLS)
-        && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Data
+/// The nodes that are alive and data that is used by reference only.
+fn plain_data(graph: &Graph) -> FixedBitSet {
+    let holds_data = |section: &Section| {
+        let flags = |flag: u32| section.flags & u64::from(flag) != 0;
+        flags(SHF_ALLOC)
+            && !flags(SHF_EXECINSTR)
+            && !flags(SHF_TLS)
+            && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Data
+    };
+    let sections: Vec<bool> = graph.sections.iter().map(holds_data).collect();
+    let is_plain = |&id: &NodeId| {
+        let node = graph.node(id);
+        let is_data = graph.chunk(id).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
+        node.live && is_data && sections[node.section.get()]
+    };
+    graph.node_ids().filter(is_plain).map(NodeId::get).collect()
 }
 
 /// What a node of data holds.
@@ -158,15 +181,8 @@ fn piece(graph: &Graph, node: NodeId) -> Piece {
                 symbol: Some(symbol_of_node(to)),
                 number: reference.addend.wrapping_add(inside.into()) as u64 & kisa::low_mask(reference.width),
             });
-        // The address of an indirect function is what it returns; that of a weak one may be another.
-        let is_certain = match reference.target {
-            Target::Node(_) => true,
-            Target::Symbol(symbol) => {
-                let symbol = &graph.symbols[symbol.get()];
-                symbol.binding != STB_WEAK && symbol.kind != goblin::elf::sym::STT_GNU_IFUNC
-            }
-        };
-        (reference.offset, reference.width, constant.filter(|_| is_certain))
+        let constant = constant.filter(|_| !graph.may_be_replaced(reference.target));
+        (reference.offset, reference.width, constant)
     };
     Piece {
         size: graph.node(node).size,

@@ -15,19 +15,22 @@ mod memory;
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::sym::STT_GNU_IFUNC;
-use kflow::{BlockIndex, Callee, Convention, FLAGS, FunctionIndex, Instruction, Machine, Program, Then, Way};
+use kflow::{
+    BlockIndex, Callee, Convention, FLAGS, Fingerprint, FunctionIndex, Instruction, Machine, Program, Then,
+    Way,
+};
 use kisa::{BinaryOp, BranchKind, Effect, Reg, Value};
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
 use crate::edges::{SiteIndex, for_each_successor};
-use crate::graph::{Block, Dest, Graph, Life, Role, SymbolPlace, Target, Terminator};
+use crate::graph::{Block, Dest, Graph, Life, Ref, Role, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId};
 use crate::special::TableKind;
 
 use decoded::Decoded;
 use groups::{Groups, compiled, is_cold};
-pub use memory::{constant_memory, unread_memory};
+pub use memory::DataUses;
 
 /// The blocks of a graph that are alive, as a program.
 pub struct GraphProgram<'g> {
@@ -161,6 +164,7 @@ impl<'g> GraphProgram<'g> {
             let function = FunctionIndex::from(self.functions.len());
             self.unknown_callers.grow(function.get() + 1);
             self.other_entries.grow(function.get() + 1);
+            self.opaque_callers.grow(function.get() + 1);
             if let Some(place) = first.and_then(|first| blocks.iter().position(|&block| block == first)) {
                 blocks[..=place].rotate_right(1);
             }
@@ -183,17 +187,29 @@ impl<'g> GraphProgram<'g> {
             let site = graph.site(node).and_then(|site| graph.resolve_node(site.target));
             let end = site.and_then(|site| Some(&graph.block(site)?.end));
             for reference in graph.refs_of(node) {
-                let is_way = match reference.role {
-                    Role::Callee | Role::Slot(_) | Role::Site => true,
-                    Role::Address => false,
-                };
-                let Some(to) = graph.resolve_node(reference.target).filter(|_| !is_way) else { continue };
-                // A table about a jump names where that goes.
-                let mut is_successor = false;
-                if let Some(end) = end {
-                    for_each_successor(graph, end, |next| is_successor |= next == to);
+                match reference.role {
+                    Role::Slot(_) | Role::Site => {}
+                    Role::Callee => self.note_branch(reference.target, reference.addend),
+                    Role::Address => {
+                        let Some((to, inside)) = graph.resolve(reference.target) else { continue };
+                        // A table about a jump names where that goes.
+                        let mut is_successor = false;
+                        if let Some(end) = end {
+                            for_each_successor(graph, end, |next| is_successor |= next == to);
+                        }
+                        let Some(block) = self.block(to).filter(|_| !is_successor) else { continue };
+                        named.insert(block.get());
+                        if i64::from(inside) + reference.addend != 0 {
+                            self.other_entries.insert(self.function_of(block).get());
+                        }
+                    }
                 }
-                named.extend(self.block(to).filter(|_| !is_successor).map(BlockIndex::get));
+            }
+        }
+        for index in 0..self.nodes.len() {
+            let end = graph.block(self.nodes[index]).map(|block| &block.end);
+            if let Some(Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. }) = end {
+                self.note_branch(dest.target, dest.offset);
             }
         }
         // A function that is where another one goes on behind a call or a trap.
@@ -212,11 +228,14 @@ impl<'g> GraphProgram<'g> {
         }
         named.extend(graph.roots.iter().filter_map(|root| self.block(root.node)).map(BlockIndex::get));
         for symbol in &graph.symbols {
-            if let SymbolPlace::Node(node, _) = symbol.place
+            if let SymbolPlace::Node(node, inside) = symbol.place
                 && let Some(block) = self.block(node)
             {
                 if !self.is_entry(block) {
                     named.insert(block.get());
+                }
+                if inside != 0 {
+                    self.other_entries.insert(self.function_of(block).get());
                 }
                 // A call of it is one of the function whose address it returns.
                 if symbol.kind == STT_GNU_IFUNC {
@@ -239,8 +258,23 @@ impl<'g> GraphProgram<'g> {
         let called = self.compiled.iter().flat_map(|&node| graph.refs_of(node));
         let called = called.filter_map(|reference| self.block(graph.resolve_node(reference.target)?));
         let called: Vec<usize> = called.map(|block| self.function_of(block).get()).collect();
-        self.opaque_callers.grow(self.functions.len());
         self.opaque_callers.extend(called);
+    }
+
+    /// Takes note of a direct branch, so many bytes behind a target, where that makes a function one that its callers do not
+    /// tell all about: it enters the function elsewhere than at its beginning, or may enter another one.
+    fn note_branch(&mut self, target: Target, offset: i64) {
+        let Some((to, inside)) = self.graph.resolve(target) else { return };
+        let Some(block) = self.block(to) else { return };
+        let function = self.function_of(block).get();
+        if i64::from(inside) + offset != 0 {
+            self.other_entries.insert(function);
+        }
+        // What calls it is not followed there, and a compiler may know its code all the same (C++ templates are weak).
+        if self.graph.may_be_replaced(target) {
+            self.unknown_callers.insert(function);
+            self.opaque_callers.insert(function);
+        }
     }
 
     /// Finds the blocks that are patched, or go to a handler if they fault.
@@ -260,7 +294,8 @@ impl<'g> GraphProgram<'g> {
                 _ => true,
             };
             let is_fixed = block.fixed && entries.is_empty();
-            self.leaves_early.set(index, is_fixed || entries.iter().any(leaves));
+            let is_unknown = self.decoded.is_unknown(index);
+            self.leaves_early.set(index, is_fixed || is_unknown || entries.iter().any(leaves));
         }
     }
 
@@ -287,10 +322,24 @@ impl<'g> GraphProgram<'g> {
     }
 
     fn jump(&self, from: BlockIndex, dest: &Dest) -> Way {
-        match (self.graph.resolve_node(dest.target), dest.target) {
-            (Some(to), _) if dest.offset == 0 => self.way(from, Some(to), None),
+        match (self.graph.resolve(dest.target), dest.target) {
+            _ if dest.offset == 0 && self.graph.may_be_replaced(dest.target) => {
+                Way { condition: None, callee: Some(Callee::Conventional), then: Then::Caller }
+            }
+            (Some((to, 0)), _) if dest.offset == 0 => self.way(from, Some(to), None),
             (None, Target::Symbol(_)) if dest.offset == 0 => self.way(from, None, None),
             _ => Way { condition: None, callee: Some(Callee::Unknown), then: Then::Anywhere },
+        }
+    }
+
+    /// The way of a direct call that goes on like this.
+    fn call(&self, from: BlockIndex, callee: &Ref, then: Then) -> Way {
+        match self.graph.resolve(callee.target) {
+            _ if callee.addend == 0 && self.graph.may_be_replaced(callee.target) => {
+                Way { condition: None, callee: Some(Callee::Conventional), then }
+            }
+            Some((to, 0)) if callee.addend == 0 => self.way(from, Some(to), Some(then)),
+            _ => self.way(from, None, Some(then)),
         }
     }
 
@@ -314,9 +363,9 @@ impl<'g> GraphProgram<'g> {
                 ]
             }
             Terminator::Call { next } => {
-                let callee = self.graph.callee(node).filter(|callee| callee.addend == 0);
-                let callee = callee.and_then(|callee| self.graph.resolve_node(callee.target));
-                smallvec![self.way(block, callee, Some(self.next(block, *next)))]
+                let then = self.next(block, *next);
+                let callee = self.graph.callee(node);
+                smallvec![callee.map_or(anywhere, |callee| self.call(block, callee, then))]
             }
             Terminator::IndirectCall { next } => {
                 let callee = match self.calls_by_address(block) {
@@ -374,8 +423,8 @@ impl Program for GraphProgram<'_> {
         &self.functions[function.get()]
     }
 
-    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
-        self.ways[block.get()].clone()
+    fn ways(&self, block: BlockIndex) -> &[Way] {
+        &self.ways[block.get()]
     }
 
     fn switch_index(&self, block: BlockIndex) -> Option<Reg> {
@@ -395,6 +444,10 @@ impl Program for GraphProgram<'_> {
 
     fn may_leave_early(&self, block: BlockIndex) -> bool {
         self.leaves_early.contains(block.get())
+    }
+
+    fn fingerprint(&self, block: BlockIndex) -> Fingerprint {
+        self.graph.fingerprint(self.nodes[block.get()])
     }
 
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {

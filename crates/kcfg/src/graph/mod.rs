@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use goblin::elf::reloc::R_386_GOTPC;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
+use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kelf::{Machine, RelocClass};
 use kisa::{Encoding, Rewritable};
 use rustc_hash::FxHashMap;
@@ -198,6 +199,18 @@ impl Graph {
     /// The node that a target refers to.
     pub fn resolve_node(&self, target: Target) -> Option<NodeId> {
         self.resolve(target).map(|(node, _)| node)
+    }
+
+    /// Whether a reference to a target may lead elsewhere once all is linked: what is linked with the output may define a weak
+    /// symbol in place of the program, and the address of an indirect function is that of the one that it chooses.
+    pub fn may_be_replaced(&self, target: Target) -> bool {
+        match target {
+            Target::Node(_) => false,
+            Target::Symbol(symbol) => {
+                let symbol = &self.symbols[symbol.get()];
+                symbol.binding == STB_WEAK || symbol.kind == STT_GNU_IFUNC
+            }
+        }
     }
 
     /// The reference to the callee, of a block that ends in a direct call.

@@ -1,29 +1,36 @@
 //! One function being summarised.
 
+use std::rc::Rc;
+
 use kisa::{Effect, Value};
 
-use super::touched::Touched;
 use super::{Machine, Results, Summaries, Summary};
+use crate::constants::Asked;
 use crate::facts::Facts;
 use crate::program::{EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, bit};
 use crate::values::{Names, State};
 use crate::walk::Walk;
 use crate::{BlockIndex, Cfg};
 
-/// What a function does and returns, as far as is known of those that it calls.
-pub(super) fn summarise(program: &impl Program, summaries: &Summaries, function: FunctionIndex) -> Found {
-    let cfg = FunctionCfg::of(program, function);
+/// What a function does and returns, as far as is known of those that it calls; and what was asked of memory to find it.
+pub(super) fn summarise(
+    program: &impl Program,
+    summaries: &Summaries,
+    function: FunctionIndex,
+    cfg: &FunctionCfg,
+) -> (Found, Asked) {
     let lost = Found { summary: summaries.conventional(), results: Some(Results::default()), facts: None };
-    if !summaries.can_follow(program, function, &cfg) {
-        return lost;
+    if !summaries.can_follow(program, function, cfg) {
+        return (lost, Asked::default());
     }
-    let walk = Walk::new(program, summaries, &cfg);
-    let summariser = Summariser { walk, machine: summaries.machine, cfg: &cfg, facts: Facts::default() };
-    summariser.summarise().unwrap_or(lost)
+    let walk = Walk::new(program, summaries, cfg);
+    let mut summariser = Summariser { walk, machine: summaries.machine, cfg, facts: Facts::default() };
+    let found = summariser.summarise();
+    (found.unwrap_or(lost), summariser.walk.names.into_asked())
 }
 
 /// What has been found out about a function.
-pub(super) struct Found {
+pub(crate) struct Found {
     pub(super) summary: Summary,
     /// `None` if it does not return.
     pub(super) results: Option<Results>,
@@ -35,19 +42,19 @@ pub(super) struct Found {
 struct Summariser<'p, P> {
     walk: Walk<'p, P>,
     machine: Machine,
-    cfg: &'p FunctionCfg,
+    cfg: &'p FunctionCfg<'p>,
     facts: Facts,
 }
 
 impl<P: Program> Summariser<'_, P> {
     /// What the function does; `None` if that is not known.
-    fn summarise(mut self) -> Option<Found> {
+    fn summarise(&mut self) -> Option<Found> {
         let begin = self.walk.enter();
         let states = self.walk.solve(begin)?;
         let mut does = Does { used: 0, changes: FLAGS, writes_frame: false, results: None };
-        for (index, state) in states.iter().enumerate() {
+        for (index, state) in states.into_iter().enumerate() {
             let Some(state) = state else { continue };
-            self.block_does(index.into(), State::clone(state), &mut does)?;
+            self.block_does(index.into(), Rc::unwrap_or_clone(state), &mut does)?;
         }
         let Does { used, changes, writes_frame, results } = does;
         let (reads, overwrites) = self.read_and_overwritten();
@@ -59,7 +66,7 @@ impl<P: Program> Summariser<'_, P> {
             overwrites: overwrites & changes,
             writes_frame,
         };
-        Some(Found { summary, results, facts: Some(self.facts) })
+        Some(Found { summary, results, facts: Some(std::mem::take(&mut self.facts)) })
     }
 
     /// Finds what a block does, given the state in front of it. `None` if it returns to somewhere else than to the
@@ -75,14 +82,20 @@ impl<P: Program> Summariser<'_, P> {
         let summaries = self.walk.summaries;
         let read_by_exit = self.walk.program.read_by_exit(self.cfg.blocks[block.get()]);
         found.used |= state.entries_in(read_by_exit, &self.walk.names);
-        for way in &self.cfg.ways[block.get()] {
+        let cfg = self.cfg;
+        for way in cfg.ways[block.get()] {
             let reads = way.callee.map_or(0, |callee| summaries.get(callee).reads);
             found.used |= state.entries_in(reads, &self.walk.names);
+            // Where nothing is called, nothing becomes known to others.
+            if way.then != Then::Caller && (way.callee.is_none() || state.is_frame_known_to_others()) {
+                if state.is_frame_known_to_others() {
+                    self.frame_is_known(found);
+                }
+                continue;
+            }
             let Some(state) = self.walk.take(way, state.clone()) else { continue };
             if state.is_frame_known_to_others() {
-                // What was saved there may be read or written, unless nobody does that.
-                found.used |= if self.machine.convention.is_some() { 0 } else { EVERYTHING };
-                found.writes_frame = true;
+                self.frame_is_known(found);
             }
             found.writes_frame |= way
                 .callee
@@ -102,18 +115,23 @@ impl<P: Program> Summariser<'_, P> {
         Some(())
     }
 
+    /// What is saved in the frame may be read or written by others, unless nobody does that.
+    fn frame_is_known(&self, found: &mut Does) {
+        found.used |= if self.machine.convention.is_some() { 0 } else { EVERYTHING };
+        found.writes_frame = true;
+    }
+
     /// The registers that the function may read as they are on entry, and those that it overwrites before it returns.
     fn read_and_overwritten(&self) -> (u64, u64) {
         let cfg = self.cfg;
-        let touched: Vec<Touched> =
-            cfg.blocks.iter().map(|&block| Touched::by(self.walk.program, block)).collect();
+        let touched = |index: usize| &self.walk.summaries.touched[cfg.blocks[index].get()];
         let mut read = vec![0u64; cfg.blocks.len()];
         let mut overwritten = vec![EVERYTHING; cfg.blocks.len()];
         let mut changed = true;
         while std::mem::take(&mut changed) {
             for index in (0..cfg.blocks.len()).rev() {
                 let (mut live, mut certain) = (0, EVERYTHING);
-                for way in &cfg.ways[index] {
+                for way in cfg.ways[index] {
                     let next = match way.then {
                         Then::Block(to) => {
                             let place = cfg
@@ -129,7 +147,7 @@ impl<P: Program> Summariser<'_, P> {
                     certain &=
                         next.1 | way.callee.map_or(0, |callee| self.walk.summaries.get(callee).overwrites);
                 }
-                let here = (touched[index].live_before(live), certain | touched[index].overwrites);
+                let here = (touched(index).live_before(live), certain | touched(index).overwrites);
                 changed |= here != (read[index], overwritten[index]);
                 (read[index], overwritten[index]) = here;
             }
@@ -149,7 +167,8 @@ struct Does {
 
 /// The registers whose contents on entry an instruction uses for more than to save or restore them.
 fn used(instruction: &Instruction, state: &mut State, names: &mut Names, word: u8) -> u64 {
-    if instruction.reads_unseen {
+    // Nothing in the frame is read through what has nothing to do with it.
+    if instruction.reads_unseen && state.may_reach_frame(instruction.reads, names) {
         return EVERYTHING;
     }
     let mut used = 0;

@@ -20,15 +20,18 @@ use std::rc::Rc;
 
 use kisa::Reg;
 
+use crate::BlockIndex;
 use crate::constants::{ConstantMemory, ConstantSet};
 use crate::facts::Facts;
 use crate::program::{Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Program, Then, Way, bit};
+use crate::remembered::{self, Fingerprint, Remembered};
 use crate::values::{Names, State};
 
+pub(crate) use function::Found;
 pub(crate) use touched::Touched;
 
 /// What a call of a function does. Sets of registers are bits by [`Reg`], and [`FLAGS`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Summary {
     /// The registers whose contents it may make use of. To save and restore one is no use.
     pub reads: u64,
@@ -64,7 +67,7 @@ impl Summary {
 }
 
 /// The machine, as far as it matters for calls.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub struct Machine {
     /// Bytes of a word.
     pub word: u8,
@@ -77,7 +80,7 @@ pub struct Machine {
 }
 
 /// A calling convention.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub struct Convention {
     /// The registers that a function may change, as bits; those that arguments are in are among them. It gives the others
     /// back as they were, and does not write to where its callers have saved theirs.
@@ -118,27 +121,44 @@ pub struct Summaries {
     functions: Vec<Summary>,
     /// `None` of a function that does not return.
     results: Vec<Option<Results>>,
-    /// What is known of a function whoever calls it, where it could be followed.
-    facts: Vec<Option<Facts>>,
+    /// What was found of a function last.
+    found: Vec<Option<Rc<Found>>>,
     pub(crate) machine: Machine,
     pub(crate) memory: Rc<ConstantMemory>,
     /// What matters everywhere: interrupts and signals use the stack.
     pub(crate) always_live: u64,
+    /// By block of the program.
+    pub(crate) touched: Vec<Touched>,
 }
 
 impl Summaries {
     /// Finds what calls of the functions of a program do.
     pub fn of(program: &impl Program, machine: Machine, memory: ConstantMemory) -> Summaries {
+        Summaries::of_changed(program, machine, memory, &mut Remembered::default())
+    }
+
+    /// The same of what a program has become of which something was found out before. What is found out now is remembered
+    /// in its place.
+    pub fn of_changed(
+        program: &impl Program,
+        machine: Machine,
+        memory: ConstantMemory,
+        remembered: &mut Remembered,
+    ) -> Summaries {
         let count = program.functions();
         let (callers, callees) = calls(program);
+        let blocks = || (0..program.blocks()).map(BlockIndex::from);
         let mut summaries = Summaries {
             functions: vec![Summary::NOTHING; count],
             results: vec![None; count],
-            facts: vec![None; count],
+            found: vec![None; count],
             machine,
             memory: Rc::new(memory),
             always_live: bit(machine.stack_pointer),
+            touched: blocks().map(|block| Touched::by(program, block)).collect(),
         };
+        let fingerprints: Vec<Fingerprint> =
+            blocks().map(|block| remembered::of_block(program, block)).collect();
         let order = callees_first(&callees);
         let mut pending: BTreeSet<(usize, FunctionIndex)> =
             (0..count).map(|function| (order[function], function.into())).collect();
@@ -146,31 +166,51 @@ impl Summaries {
             let known = summaries.functions[function.get()];
             let is_known = summaries.results[function.get()] == Some(Results::default());
             if known == summaries.conventional() && is_known {
-                // They may not be true any more, and nothing else can change.
-                summaries.facts[function.get()] = None;
+                // It may not be true any more, and nothing else can change.
+                summaries.found[function.get()] = None;
                 continue;
             }
-            let found = function::summarise(program, &summaries, function);
-            summaries.facts[function.get()] = found.facts;
-            let (found, results) =
-                (known.join(found.summary), summaries.joined_results(function, found.results));
-            if found != known || results != summaries.results[function.get()] {
-                summaries.functions[function.get()] = found;
+            let found = summaries.find(program, function, &fingerprints, remembered);
+            let (summary, results) =
+                (known.join(found.summary), summaries.joined_results(function, &found.results));
+            summaries.found[function.get()] = Some(found);
+            if summary != known || results != summaries.results[function.get()] {
+                summaries.functions[function.get()] = summary;
                 summaries.results[function.get()] = results;
                 let callers = callers[function.get()].iter();
                 pending.extend(callers.map(|&caller| (order[caller.get()], caller)));
             }
         }
+        remembered.finish();
         summaries
     }
 
-    fn joined_results(&self, function: FunctionIndex, found: Option<Results>) -> Option<Results> {
+    /// What is found out about a function, given what is known of those that it calls.
+    fn find(
+        &self,
+        program: &impl Program,
+        function: FunctionIndex,
+        blocks: &[Fingerprint],
+        remembered: &mut Remembered,
+    ) -> Rc<Found> {
+        let cfg = FunctionCfg::of(program, function);
+        let fingerprint = remembered::of_function(program, self, function, &cfg, blocks);
+        if let Some(found) = remembered.get(fingerprint, &self.memory) {
+            return found;
+        }
+        let (found, asked) = function::summarise(program, self, function, &cfg);
+        let found = Rc::new(found);
+        remembered.add(fingerprint, asked, Rc::clone(&found));
+        found
+    }
+
+    fn joined_results(&self, function: FunctionIndex, found: &Option<Results>) -> Option<Results> {
         match (self.results[function.get()].clone(), found) {
             (Some(mut known), Some(found)) => {
-                known.join(&found);
+                known.join(found);
                 Some(known)
             }
-            (known, found) => known.or(found),
+            (known, found) => known.or_else(|| found.clone()),
         }
     }
 
@@ -206,7 +246,7 @@ impl Summaries {
 
     /// What is known of a function whoever calls it.
     pub(crate) fn facts(&self, function: FunctionIndex) -> Option<&Facts> {
-        self.facts[function.get()].as_ref()
+        self.found[function.get()].as_ref()?.facts.as_ref()
     }
 
     /// The registers that a call leaves results in which are known, with these.
@@ -230,7 +270,7 @@ impl Summaries {
             way.then == Then::Anywhere || way.callee.is_some_and(is_unknown)
         };
         !program.has_other_entries(function)
-            && !cfg.ways.iter().flatten().any(loses)
+            && !cfg.ways.iter().copied().flatten().any(loses)
             && !cfg.blocks.iter().any(|&block| program.may_leave_early(block))
     }
 

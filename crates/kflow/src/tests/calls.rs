@@ -245,3 +245,31 @@ fn what_keeps_to_a_convention() {
     test.called_by_opaque.push(0);
     assert_eq!(Liveness::of(&test, &of(&test)).before(BlockIndex(0)), EVERYTHING);
 }
+
+/// What is remembered of one program is true of the next one, in which a function changed that others call.
+#[test]
+fn what_is_remembered_holds_where_nothing_changed() {
+    let program = |callee: &'static [u8]| {
+        let mut test = Test::default();
+        // call 1 | mov %eax,%ebx; ret
+        test.function([block(b"", [call(1, Then::Block(BlockIndex(1)))]), block(b"\x89\xc3\xc3", [RETURN])]);
+        test.function([block(callee, [RETURN])]);
+        test
+    };
+    let summaries = |test: &Test, remembered: &mut Remembered| {
+        let all = Summaries::of_changed(test, with_convention(), ConstantMemory::default(), remembered);
+        [0, 1].map(|function| {
+            let function = FunctionIndex(function);
+            let numbers = all.facts(function).map(|facts| format!("{:?}", facts.reached));
+            (all.get(Callee::Function(function)), numbers)
+        })
+    };
+    let mut remembered = Remembered::default();
+    // mov $5,%eax; ret | mov $6,%eax; ret | mov %ecx,%eax; ret
+    for code in [&b"\xb8\x05\0\0\0\xc3"[..], b"\xb8\x06\0\0\0\xc3", b"\x89\xc8\xc3", b"\xb8\x05\0\0\0\xc3"] {
+        let test = program(code);
+        let fresh = summaries(&test, &mut Remembered::default());
+        assert_eq!(summaries(&test, &mut remembered), fresh, "{code:x?}");
+        assert_eq!(summaries(&test, &mut remembered), fresh, "{code:x?} once more");
+    }
+}

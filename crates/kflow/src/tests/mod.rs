@@ -3,10 +3,11 @@
 mod calls;
 mod liveness;
 
+use std::hash::Hash;
+
 use kisa::x86::I386;
 use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDX, ESI, ESP};
-use kisa::{Condition, Effect, Isa, Reg, Rewritable};
-use smallvec::SmallVec;
+use kisa::{Condition, Effect, Isa, Reg, Rewritable, Value};
 
 use super::constants::ConstantMemory;
 use super::*;
@@ -63,8 +64,8 @@ impl Program for Test {
         &self.functions[function.get()]
     }
 
-    fn ways(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
-        self.blocks[block.get()].ways.iter().copied().collect()
+    fn ways(&self, block: BlockIndex) -> &[Way] {
+        &self.blocks[block.get()].ways
     }
 
     fn read_by_exit(&self, block: BlockIndex) -> u64 {
@@ -75,17 +76,21 @@ impl Program for Test {
         self.blocks[block.get()].leaves_early
     }
 
+    fn fingerprint(&self, block: BlockIndex) -> Fingerprint {
+        fingerprint(|hasher| self.blocks[block.get()].code.hash(hasher))
+    }
+
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {
         let mut bytes = self.blocks[block.get()].code;
         while !bytes.is_empty() {
             let mut effects = Vec::new();
             I386.relocated_effects(bytes, 0, &[], &mut effects);
-            let flags = if I386.reads_flags(bytes, 0) { FLAGS } else { 0 };
-            let unseen = I386.memory_operand(bytes, 0).is_some_and(|operand| operand.width > 0)
-                && !effects.iter().any(|effect: &Effect| {
-                    effect.memory_read().next().is_some() || effect.memory_written().is_some()
-                });
-            let reads = I386.registers_read(bytes, 0) | flags;
+            let read = I386.reads(bytes, 0);
+            let says_so =
+                |effect: &Effect| effect.memory_read().next().is_some() || effect.memory_written().is_some();
+            let unseen = effects.contains(&Effect::Escape(Value::Unknown))
+                || read.memory && !effects.iter().any(says_so);
+            let reads = read.registers | if read.flags { FLAGS } else { 0 };
             f(Instruction { effects: &effects, reads, reads_unseen: unseen });
             bytes = &bytes[usize::from(I386.decode(bytes, 0).unwrap().len)..];
         }

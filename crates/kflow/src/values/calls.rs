@@ -75,6 +75,13 @@ impl State {
         self.memory.is_exposed
     }
 
+    /// Whether memory that is accessed through these registers, in whatever way, may be in the frame.
+    pub fn may_reach_frame(&self, registers: u64, names: &Names) -> bool {
+        let framed = |reg| self.register(reg).elements().iter().any(|term| names.is_frame(term.name));
+        self.memory.is_exposed
+            || bits(registers).filter(|reg| usize::from(reg.0) < names.registers).any(framed)
+    }
+
     /// A function is called, and comes back: it may read and change these registers, and perhaps the frame of its
     /// caller. It takes the return address off the stack, unless it changes the stack pointer in other ways.
     pub fn call(&mut self, reads: u64, changes: u64, writes_frame: bool, names: &Names) {

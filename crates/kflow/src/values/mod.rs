@@ -23,7 +23,7 @@ use std::rc::Rc;
 use kisa::{Reg, Symbol, low_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::constants::{Constant, ConstantMemory};
+use crate::constants::{Asked, Constant, ConstantMemory};
 
 /// An instruction: which block it is in, and which one there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -109,6 +109,8 @@ pub struct Names {
     saved: u64,
     /// What others may write at any time; `None` if nobody does.
     shared: Option<Rc<ConstantMemory>>,
+    /// What that was asked for.
+    asked: Asked,
 }
 
 impl Names {
@@ -124,6 +126,7 @@ impl Names {
             stack_pointer,
             saved: 0,
             shared: None,
+            asked: Asked::default(),
         };
         names.add(Name::Zero);
         names
@@ -133,6 +136,11 @@ impl Names {
     /// know.
     pub fn share_memory(&mut self, constant: Rc<ConstantMemory>) {
         self.shared = Some(constant);
+    }
+
+    /// What memory that nobody writes was asked for.
+    pub(crate) fn into_asked(self) -> Asked {
+        self.asked
     }
 
     /// From here on, nobody overwrites these registers, given as bits, and the return address where the function has

@@ -1,6 +1,7 @@
 //! What is known at one point of the code.
 
 use kisa::{Condition, Effect, Reg};
+use smallvec::SmallVec;
 
 use super::memory::Memory;
 use super::step::Step;
@@ -12,7 +13,7 @@ pub(super) const SLOT_JOINED: u8 = 192;
 /// What is known of registers, memory and flags at one point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
-    pub(super) registers: Vec<TermSet>,
+    pub(super) registers: SmallVec<[TermSet; 8]>,
     pub(super) memory: Memory,
     pub(super) ranges: Ranges<Term>,
     pub(super) compared: Option<Comparison<Term>>,
@@ -67,14 +68,6 @@ impl State {
             (low..=high).contains(&number)
         };
         value.is_any() || value.elements().iter().any(may)
-    }
-
-    /// Something may give away what the registers of a set (bits by [`Reg`]) hold: if that is an address in the frame, others
-    /// may change what lies there from now on.
-    pub fn expose(&mut self, registers: u64, names: &Names) {
-        let read = self.registers.iter().enumerate().filter(|&(number, _)| registers >> number & 1 != 0);
-        let mut terms = read.flat_map(|(_, value)| value.elements());
-        self.memory.is_exposed |= terms.any(|term| names.is_frame(term.name));
     }
 
     /// Applies the effects of an instruction.

@@ -167,7 +167,9 @@ impl<'s> Step<'s> {
         let memory = self.names.shared.clone()?;
         let ([(name, 1)], None) = (&place.parts[..], place.segment) else { return None };
         let (symbol, offset) = self.names.as_symbol(Term { name: *name, offset: place.displacement })?;
-        let constant = memory.read(symbol, offset, width)?;
+        let constant = memory.read(symbol, offset, width);
+        self.names.asked.insert((symbol, offset, width), constant);
+        let constant = constant?;
         Some(match constant.symbol {
             Some(symbol) => TermSet::One(self.names.symbol(symbol, constant.number as i64)),
             None => TermSet::number(constant.number),
@@ -321,6 +323,18 @@ impl Transfer for Step<'_> {
         let (left, right) = (self.state.register(a).clone(), self.state.register(b).clone());
         self.state.set_register(a, right);
         self.state.set_register(b, left);
+    }
+
+    fn escape(&mut self, value: Value) {
+        match value {
+            Value::Reg { reg, .. } => {
+                let value = self.read(reg);
+                self.lose(&value);
+            }
+            Value::Address(address) => self.lose_address(&address),
+            // An address in the frame that is in memory was lost where it was stored.
+            Value::Const(_) | Value::Symbol { .. } | Value::Load { .. } | Value::Unknown => {}
+        }
     }
 
     fn store(&mut self, to: &Address, value: TermSet, width: u8) {

@@ -160,6 +160,12 @@ fn the_frame_is_known_until_others_know_it() {
     assert!(!restored(false, b"\x89\x08"), "somebody may");
     // mov %esp,%edx; mov %edx,(%esi); mov %ecx,(%eax)
     assert!(!restored(true, b"\x89\xe2\x89\x16\x89\x08"), "somebody does");
+    // movd %esp,%xmm0; mov %ecx,(%eax)
+    assert!(!restored(true, b"\x66\x0f\x6e\xc4\x89\x08"), "somebody may have got it from a vector");
+    // mov %esp,%edx; xadd %edx,(%esi); mov %ecx,(%eax)
+    assert!(!restored(true, b"\x89\xe2\x0f\xc1\x16\x89\x08"), "somebody has got it in exchange");
+    // movd 4(%esp),%xmm0; mov %ecx,(%eax)
+    assert!(restored(true, b"\x66\x0f\x6e\x44\x24\x04\x89\x08"), "an address is no value");
     assert!(!restored(true, b"\x89\x4c\x24\x03"), "written over");
     // lea (%esp,%ecx,4),%edx: somewhere in the frame
     assert!(!restored(true, b"\x8d\x14\x8c\x89\x02"), "perhaps written over");

@@ -4,7 +4,7 @@
 //! compilers do not compute with a signed one.
 
 use crate::arm::condition;
-use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask};
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, let_escape, low_mask};
 
 use super::decode;
 use super::memory::Access;
@@ -13,7 +13,24 @@ use super::word::Word;
 
 /// See [`crate::Isa::effects`].
 pub(super) fn effects(word: Word, at: u64, out: &mut Vec<Effect>) {
+    let start = out.len();
     Model { word, at, out }.run();
+    // The fields of an instruction that is followed may be no registers.
+    let is_followed = |effect: &Effect| {
+        !matches!(
+            effect,
+            Effect::Clobber(_)
+                | Effect::ClobberFlags
+                | Effect::ClobberMemory
+                | Effect::ClobberRange(_)
+                | Effect::Store { value: Value::Unknown, .. }
+        )
+    };
+    let is_direct_branch = word.is(0x7c00_0000, 0x1400_0000);
+    if !is_direct_branch && !out[start..].iter().any(is_followed) {
+        let address = Access::of(word, at).map_or(0, |access| access.address.registers());
+        let_escape(out, start, registers_read(word) & !address, 8);
+    }
 }
 
 /// Turns one instruction into effects.

@@ -3,7 +3,7 @@
 use super::branch;
 use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Shift, Source};
 use super::registers::R0;
-use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value};
+use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, let_escape};
 use crate::{Branch, BranchKind, Encoding, Flow, Insn, MemoryOperand, Predicates};
 
 const ONES: u64 = 0xffff_ffff;
@@ -75,7 +75,12 @@ pub(super) fn instruction(decoded: &Decoded, encoding: Encoding) -> Insn {
 
 /// See [`crate::Isa::effects`].
 pub(super) fn effects(decoded: &Decoded, at: u32, out: &mut Vec<Effect>) {
+    let start = out.len();
     Model { decoded, at, out }.run();
+    if !matches!(decoded.op, Op::SystemCall { .. }) {
+        let address = memory_operand(decoded, at).map_or(0, |operand| operand.address.registers());
+        let_escape(out, start, registers_read(decoded) & !address, 4);
+    }
 }
 
 /// Turns one operation into effects.
@@ -124,9 +129,10 @@ impl Model<'_> {
             }
             Op::Vector { loads, size, place } => {
                 let address = self.address(place);
-                if !loads {
-                    self.out.push(Effect::Store { to: address, value: Value::Unknown, width: size });
-                }
+                self.out.push(match loads {
+                    true => Effect::Escape(Value::Unknown),
+                    false => Effect::Store { to: address, value: Value::Unknown, width: size },
+                });
                 self.write_back(place);
             }
             Op::Branch { .. } => self.link(),
@@ -149,6 +155,7 @@ impl Model<'_> {
                 self.out.push(Effect::ClobberMemory);
             }
             Op::Foreign { first, second } => {
+                self.out.push(Effect::Escape(Value::Unknown));
                 let around = Address { base: Some(Reg(second)), displacement: -1024, ..Address::default() };
                 self.out.extend([Effect::ClobberRange(around), Effect::ClobberMemory, Effect::ClobberFlags]);
                 self.clobber(Reg(first));

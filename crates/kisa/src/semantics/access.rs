@@ -29,6 +29,24 @@ fn bit(reg: Reg) -> u64 {
     1 << reg.0
 }
 
+/// Tells of the registers (a set of bits by [`Reg`]) of `width` bytes that an instruction reads, where none of its effects,
+/// which are those from `start` on, does.
+pub(crate) fn let_escape(out: &mut Vec<Effect>, start: usize, read: u64, width: u8) {
+    let told = |effect: &Effect| {
+        let operands = effect.operands().fold(0, |set, value| set | value.registers());
+        let address = match effect.memory_written() {
+            Some(Memory::At(to, _) | Memory::From(to)) => to.registers(),
+            Some(Memory::Any) | None => 0,
+        };
+        operands | address
+    };
+    let read = read & !out[start..].iter().fold(0, |set, effect| set | told(effect));
+    let registers = (0..64).map(Reg).filter(|&reg| read & bit(reg) != 0);
+    // Behind the condition on which all of it happens.
+    let first = start + usize::from(matches!(out.get(start), Some(Effect::OnlyIf(_))));
+    out.splice(first..first, registers.map(|reg| Effect::Escape(Value::Reg { reg, width })));
+}
+
 impl Address {
     /// The registers that it is computed from, as a set of bits by [`Reg`].
     pub fn registers(&self) -> u64 {
@@ -58,6 +76,7 @@ impl Effect {
             | Effect::SetSigned { value, .. }
             | Effect::Store { value, .. }
             | Effect::CompareZero { value, .. }
+            | Effect::Escape(value)
             | Effect::Transfer(value) => (Some(value), None),
             Effect::Binary { left, right, .. }
             | Effect::Compare { left, right, .. }
@@ -90,6 +109,7 @@ impl Effect {
             | Effect::ClobberFlags
             | Effect::ClobberMemory
             | Effect::ClobberRange(_)
+            | Effect::Escape(_)
             | Effect::SystemCall { .. }
             | Effect::Transfer(_)
             | Effect::BranchIf(_)
@@ -116,6 +136,7 @@ impl Effect {
             | Effect::ClobberFlags
             | Effect::ClobberMemory
             | Effect::ClobberRange(_)
+            | Effect::Escape(_)
             | Effect::SystemCall { .. }
             | Effect::Transfer(_)
             | Effect::BranchIf(_)
@@ -140,6 +161,7 @@ impl Effect {
             | Effect::Clobber(_)
             | Effect::ClobberMemory
             | Effect::ClobberRange(_)
+            | Effect::Escape(_)
             | Effect::Swap(..)
             | Effect::SystemCall { .. }
             | Effect::Transfer(_)
@@ -161,6 +183,7 @@ impl Effect {
             | Effect::Clobber(_)
             | Effect::ClobberMemory
             | Effect::ClobberRange(_)
+            | Effect::Escape(_)
             | Effect::Swap(..)
             | Effect::SystemCall { .. }
             | Effect::Transfer(_)
@@ -185,6 +208,7 @@ impl Effect {
             | Effect::CompareZero { .. }
             | Effect::ClobberFlags
             | Effect::Clobber(_)
+            | Effect::Escape(_)
             | Effect::Swap(..)
             | Effect::Transfer(_)
             | Effect::BranchIf(_)
@@ -219,6 +243,7 @@ impl Effect {
             | Effect::CompareZero { .. }
             | Effect::ClobberFlags
             | Effect::Clobber(_)
+            | Effect::Escape(_)
             | Effect::Swap(..) => true,
             Effect::Store { .. }
             | Effect::ClobberMemory

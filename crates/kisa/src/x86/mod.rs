@@ -4,12 +4,13 @@ use kelf::{Machine, RelocClass};
 
 use super::{
     AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Effect, Encoding, Explained,
-    Insn, Isa, MemoryOperand, Reader, Reg, RelocatedField, Rewritable,
+    Insn, Isa, MemoryOperand, Reader, Reads, Reg, RelocatedField, Rewritable,
 };
 
 mod branch;
 mod computes;
 mod decode;
+mod info;
 mod operands;
 mod overwrite;
 mod semantics;
@@ -154,6 +155,10 @@ impl Rewritable for X86 {
 
     fn reads_flags(&self, bytes: &[u8], _address: u64) -> bool {
         operands::reads_flags(self.bits, bytes)
+    }
+
+    fn reads(&self, bytes: &[u8], _address: u64) -> Reads {
+        operands::reads(self.bits, bytes)
     }
 
     fn call_clobbered(&self) -> u64 {

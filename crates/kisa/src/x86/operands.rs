@@ -1,11 +1,12 @@
 //! What instructions read, and where their memory operand is.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
+use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
 use super::decode::{self, Decoded};
+use super::info::with_info;
 use super::semantics::registers::{EDI, ESI};
 use super::semantics::{address, general};
-use crate::MemoryOperand;
+use crate::{MemoryOperand, Reads};
 
 /// See [`crate::Isa::memory_operand`].
 pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
@@ -24,7 +25,10 @@ pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
 
 /// See [`crate::Rewritable::string_registers`].
 pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
-    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return 0 };
+    decode::instruction(bits, bytes, 0).map_or(0, |instruction| string_registers_of(&instruction))
+}
+
+fn string_registers_of(instruction: &Instruction) -> u64 {
     let registers = instruction.op_kinds().filter_map(|kind| match kind {
         OpKind::MemorySegESI | OpKind::MemorySegRSI => Some(ESI),
         OpKind::MemoryESEDI | OpKind::MemoryESRDI => Some(EDI),
@@ -35,28 +39,49 @@ pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
 
 /// See [`crate::Isa::registers_read`].
 pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
-    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return u64::MAX };
-    if goes_elsewhere(&instruction) {
+    decode::instruction(bits, bytes, 0).map_or(u64::MAX, |instruction| registers_read_by(&instruction))
+}
+
+fn registers_read_by(instruction: &Instruction) -> u64 {
+    if goes_elsewhere(instruction) {
         return u64::MAX;
     }
-    if clears(&instruction) {
+    if clears(instruction) {
         return 0;
     }
-    let mut factory = InstructionInfoFactory::new();
-    let reads = |access| {
-        matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
-    };
-    let used = factory.info(&instruction).used_registers();
-    let read = used.iter().filter(|used| reads(used.access()));
-    read.filter_map(|used| general(used.register())).fold(0, |set, reg| set | 1 << reg.0)
+    with_info(instruction, |info| {
+        let read = info.used_registers().iter().filter(|used| is_read(used.access()));
+        read.filter_map(|used| general(used.register())).fold(0, |set, reg| set | 1 << reg.0)
+    })
+}
+
+/// Whether an operand with this access is read.
+pub(super) fn is_read(access: OpAccess) -> bool {
+    matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 
 /// See [`crate::Rewritable::reads_flags`].
 pub(super) fn reads_flags(bits: u32, bytes: &[u8]) -> bool {
+    decode::instruction(bits, bytes, 0).is_none_or(|instruction| reads_flags_of(&instruction))
+}
+
+fn reads_flags_of(instruction: &Instruction) -> bool {
     const ASKED_FOR: u32 =
         RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
-    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return true };
     instruction.rflags_read() & ASKED_FOR != 0
+}
+
+/// See [`crate::Rewritable::reads`].
+pub(super) fn reads(bits: u32, bytes: &[u8]) -> Reads {
+    let Some(instruction) = decode::instruction(bits, bytes, 0) else {
+        return Reads { registers: u64::MAX, flags: true, memory: true };
+    };
+    let has_operand = decode::has_memory_operand(&instruction) && instruction.mnemonic() != Mnemonic::Lea;
+    Reads {
+        registers: registers_read_by(&instruction),
+        flags: reads_flags_of(&instruction),
+        memory: has_operand || string_registers_of(&instruction) != 0,
+    }
 }
 
 /// Whether it goes to a handler, to a hypervisor, to a device behind which there may be one (`in` and `out` of VMware, and of

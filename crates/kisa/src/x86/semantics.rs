@@ -2,7 +2,7 @@
 //!
 //! The instructions that compilers move constants, addresses and switch indices with are written out
 //! below. Everything else goes through [`forget`], which asks iced-x86 for the registers and the
-//! memory that the instruction writes and forgets them.
+//! memory that the instruction reads, and lets them escape, and for those that it writes, and forgets them.
 //!
 //! Three conventions matter to a reader of the effects:
 //!
@@ -14,13 +14,14 @@
 //!   leaves the stack pointer alone.
 
 use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
+    Code, ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpAccess, OpKind, Register,
 };
 
 mod arithmetic;
+mod escape;
 
 use super::decode;
+use super::info::with_info;
 use crate::RelocatedField;
 use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Segment, Value, low_bytes};
 
@@ -73,7 +74,7 @@ pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effec
 /// The same of an instruction that is decoded.
 pub(super) fn effects_of(bits: u32, instruction: &Instruction, out: &mut Vec<Effect>) {
     if !instruction.is_invalid() {
-        Model { bits, word: (bits / 8) as u8, instruction, relocated: None, out }.run();
+        Model { bits, word: (bits / 8) as u8, instruction, relocated: None, has_escaped: false, out }.run();
     }
 }
 
@@ -93,7 +94,8 @@ pub(super) fn relocated_effects(bits: u32, bytes: &[u8], fields: &[RelocatedFiel
         relocated.displacement = field(constants.has_displacement(), constants.displacement_offset());
         relocated.immediate = field(constants.has_immediate(), constants.immediate_offset());
     }
-    Model { bits, word: (bits / 8) as u8, instruction: &instruction, relocated: Some(relocated), out }.run();
+    let (word, relocated) = ((bits / 8) as u8, Some(relocated));
+    Model { bits, word, instruction: &instruction, relocated, has_escaped: false, out }.run();
 }
 
 /// The constants of an instruction that the linker fills in.
@@ -111,12 +113,17 @@ struct Model<'a> {
     instruction: &'a Instruction,
     /// `None` for linked code, in which no field is left to the linker.
     relocated: Option<Relocated>,
+    /// Whether what it reads has been told of as [`Effect::Escape`].
+    has_escaped: bool,
     out: &'a mut Vec<Effect>,
 }
 
 impl Model<'_> {
     fn run(&mut self) {
         use Mnemonic::*;
+        if self.has_unnamed_operand() {
+            self.escape();
+        }
         match self.instruction.mnemonic() {
             Nop | Endbr32 | Endbr64 | Pause | Prefetcht0 | Prefetchw => {}
             Mov => self.assign(0, self.operand(1)),
@@ -325,6 +332,7 @@ impl Model<'_> {
 
     /// `stos`, `movs`, `ins`: memory at `%edi` is written, once or `%ecx` times.
     fn string_store(&mut self) {
+        self.escape();
         let instruction = self.instruction;
         let to = Address { base: Some(EDI), ..Address::default() };
         let addressed = matches!(
@@ -428,7 +436,10 @@ impl Model<'_> {
         if matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory) {
             let target = match self.operand(0) {
                 value @ (Value::Reg { width, .. } | Value::Load { width, .. }) if width == self.word => value,
-                _ => Value::Unknown,
+                _ => {
+                    self.escape();
+                    Value::Unknown
+                }
             };
             self.out.push(Effect::Transfer(target));
         }
@@ -475,33 +486,32 @@ impl Model<'_> {
 
     /// Forgets every general register, the memory and the flags that the instruction writes.
     fn forget(&mut self) {
-        let mut factory = InstructionInfoFactory::new();
-        for used in factory.info(self.instruction).used_memory() {
-            if !writes(used.access()) {
-                continue;
+        self.escape();
+        let instruction = self.instruction;
+        with_info(instruction, |info| {
+            for used in info.used_memory().iter().filter(|used| writes(used.access())) {
+                let width = used.memory_size().size();
+                let operand = is_operand_memory(instruction).then(|| self.address()).flatten();
+                self.out.push(match operand {
+                    Some(to) if (1..=255).contains(&width) => {
+                        Effect::Store { to, value: Value::Unknown, width: width as u8 }
+                    }
+                    Some(to) => Effect::ClobberRange(to),
+                    None => Effect::ClobberMemory,
+                });
             }
-            let width = used.memory_size().size();
-            let operand = is_operand_memory(self.instruction).then(|| self.address()).flatten();
-            self.out.push(match operand {
-                Some(to) if (1..=255).contains(&width) => {
-                    Effect::Store { to, value: Value::Unknown, width: width as u8 }
-                }
-                Some(to) => Effect::ClobberRange(to),
-                None => Effect::ClobberMemory,
-            });
-        }
+        });
         self.forget_registers();
     }
 
     fn forget_registers(&mut self) {
-        let mut factory = InstructionInfoFactory::new();
-        for used in factory.info(self.instruction).used_registers() {
-            // `syscall` is said to write r11, in 32-bit code too.
-            let exists = |reg: &Reg| self.bits == 64 || reg.0 < REGISTERS_32;
-            if let (Some(reg), true) = (general(used.register()).filter(exists), writes(used.access())) {
-                self.out.push(Effect::Clobber(reg));
-            }
-        }
+        // `syscall` is said to write r11, in 32-bit code too.
+        let exists = |reg: &Reg| self.bits == 64 || reg.0 < REGISTERS_32;
+        with_info(self.instruction, |info| {
+            let written = info.used_registers().iter().filter(|used| writes(used.access()));
+            let registers = written.filter_map(|used| general(used.register())).filter(exists);
+            self.out.extend(registers.map(Effect::Clobber));
+        });
         if self.instruction.rflags_modified() != 0 {
             self.out.push(Effect::ClobberFlags);
         }

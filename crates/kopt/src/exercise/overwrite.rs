@@ -1,6 +1,6 @@
 //! Registers and flags that do not matter get other contents, to show that they do not.
 
-use kcfg::flow::{GraphProgram, constant_memory};
+use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Contents, Editor, Graph};
 use kcfg::index::NodeId;
 use kflow::{FLAGS, FunctionIndex, Liveness, Program, Summaries, bit};
@@ -17,7 +17,8 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
     let isa = graph.isa();
     let fronts: Vec<(NodeId, Vec<u8>)> = {
         let program = GraphProgram::of(graph);
-        let summaries = Summaries::of(&program, program.machine(), constant_memory(graph));
+        let summaries =
+            Summaries::of(&program, program.machine(), DataUses::of(graph).constant_memory(graph));
         let liveness = Liveness::of(&program, &summaries);
         let functions = (0..program.functions()).map(FunctionIndex::from);
         let known = functions.filter(|&function| summaries.is_known(function)).count();

@@ -3,7 +3,7 @@ Pass `fold`: conditional constant propagation over the whole program (Chanet et 
 it leaves without use.
 
 What is known ([`kflow::propagate`]): what all callers of a function pass it, what functions return, and what memory holds
-to which nothing that is alive refers but instructions that load from it ([`kcfg::flow::constant_memory`]). A variable is
+to which nothing that is alive refers but instructions that load from it ([`DataUses`]). A variable is
 thus constant as soon as nothing alive writes it or takes its address, whoever has seen to that.
 
 - A conditional branch or a `switch` that goes one way only becomes a jump, or falls through ([`reach`](crate::reach)
@@ -20,10 +20,10 @@ mod block;
 mod stores;
 
 use fixedbitset::FixedBitSet;
-use kcfg::flow::{GraphProgram, constant_memory};
+use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
 use kcfg::index::NodeId;
-use kflow::{Liveness, Reached, Seeds, Summaries, propagate};
+use kflow::{Liveness, Reached, Remembered, Seeds, Summaries, propagate};
 
 use crate::report::PassReport;
 use block::Folder;
@@ -37,12 +37,14 @@ struct Change {
     end: Option<Terminator>,
 }
 
-/// Folds what is constant.
-pub fn run(graph: &mut Graph) -> PassReport {
+/// Folds what is constant. What is found out about functions is remembered for the next round.
+pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
     let mut report = PassReport::new("fold");
     let changes = {
         let program = GraphProgram::of(graph);
-        let summaries = Summaries::of(&program, program.machine(), constant_memory(graph));
+        let uses = DataUses::of(graph);
+        let memory = uses.constant_memory(graph);
+        let summaries = Summaries::of_changed(&program, program.machine(), memory, remembered);
         let liveness = Liveness::of(&program, &summaries);
         let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
         let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
@@ -51,7 +53,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
             reached[at] = Some(block);
         });
         let fixed = unchangeable(graph);
-        let unread = stores::unread(graph, &program, &summaries, &liveness);
+        let unread = stores::unread(graph, &uses, &program, &summaries, &liveness);
         let folder =
             Folder { graph, program: &program, summaries: &summaries, liveness: &liveness, unread: &unread };
         let mut changes = Vec::new();

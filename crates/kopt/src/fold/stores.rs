@@ -1,7 +1,7 @@
 //! Stores to variables that nobody reads.
 
 use fixedbitset::FixedBitSet;
-use kcfg::flow::{GraphProgram, unread_memory};
+use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use kflow::{BlockIndex, FLAGS, Instruction, Liveness, Program, Summaries};
@@ -11,11 +11,12 @@ use kisa::Memory;
 /// that computes what it stores from what is there.
 pub(super) fn unread(
     graph: &Graph,
+    uses: &DataUses,
     program: &GraphProgram,
     summaries: &Summaries,
     liveness: &Liveness,
 ) -> FixedBitSet {
-    let mut unread = unread_memory(graph);
+    let mut unread = uses.unread_memory();
     for block in (0..program.blocks()).map(BlockIndex::from) {
         let mut computed: Vec<(usize, NodeId)> = Vec::new();
         let mut place = 0;

@@ -241,6 +241,7 @@ impl Code<'_> {
                 }
                 Effect::ClobberFlags
                 | Effect::ClobberMemory
+                | Effect::Escape(_)
                 | Effect::SystemCall { .. }
                 | Effect::BranchIf(_) => continue,
             };
@@ -258,7 +259,10 @@ impl Code<'_> {
             }
         }
         let followed = |effect: &Effect| {
-            !matches!(effect, Effect::Clobber(_) | Effect::ClobberFlags | Effect::OnlyIf(_))
+            !matches!(
+                effect,
+                Effect::Escape(_) | Effect::Clobber(_) | Effect::ClobberFlags | Effect::OnlyIf(_)
+            )
         };
         if before > 0 && !effects.iter().any(followed) {
             self.reach_unfollowed(at, &holding.clone());

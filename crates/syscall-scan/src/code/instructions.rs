@@ -1,6 +1,6 @@
 //! Instructions, as they are decoded at an address.
 
-use kisa::{Effect, Explained, Insn, MemoryOperand, Value, arm};
+use kisa::{Effect, Explained, Insn, MemoryOperand, arm};
 
 use super::Code;
 use crate::image::{Addr, Image};
@@ -83,29 +83,6 @@ impl<'a> Code<'a> {
     /// The address that the instruction at an address reads or writes, if it says so.
     pub fn memory_operand(&self, at: Addr) -> Option<MemoryOperand> {
         self.isa.memory_operand(self.image.code_bytes(at), at.0)
-    }
-
-    /// The registers, as bits, that an instruction reads and its effects do not mention: those whose contents go
-    /// into vector registers or arithmetic that is not followed. What only makes up its address is not counted.
-    pub fn unfollowed_reads(&self, at: Addr, effects: &[Effect]) -> u64 {
-        let followed = |effect: &Effect| {
-            !matches!(
-                effect,
-                Effect::Clobber(_)
-                    | Effect::ClobberFlags
-                    | Effect::ClobberMemory
-                    | Effect::ClobberRange(_)
-                    | Effect::OnlyIf(_)
-                    | Effect::Store { value: Value::Unknown, .. }
-            )
-        };
-        if effects.iter().any(followed) {
-            return 0;
-        }
-        let address = self.memory_operand(at).map(|operand| operand.address);
-        let address = address.into_iter().flat_map(|a| a.base.into_iter().chain(a.index.map(|(reg, _)| reg)));
-        let own = address.fold(1 << self.isa.stack_pointer().0, |bits, reg| bits | 1 << reg.0);
-        self.registers_read(at) & !own
     }
 
     /// The registers that the instruction at an address reads, as a set of bits.

@@ -157,6 +157,7 @@ impl Code<'_> {
                 Effect::ClobberFlags
                 | Effect::Clobber(_)
                 | Effect::ClobberMemory
+                | Effect::Escape(_)
                 | Effect::Swap(..)
                 | Effect::SystemCall { .. }
                 | Effect::BranchIf(_)

@@ -66,7 +66,9 @@ impl<'a> Recorder<'a> {
         operand: Option<MemoryOperand>,
     ) {
         self.base = base;
-        if effects.iter().all(|effect| matches!(effect, Effect::Clobber(_) | Effect::ClobberFlags)) {
+        let is_unfollowed =
+            |effect: &Effect| matches!(effect, Effect::Escape(_) | Effect::Clobber(_) | Effect::ClobberFlags);
+        if effects.iter().all(is_unfollowed) {
             if let Some(operand) = operand {
                 self.address(at, &operand.address, true);
             }
@@ -92,6 +94,7 @@ impl<'a> Recorder<'a> {
                 Effect::ClobberFlags
                 | Effect::Clobber(_)
                 | Effect::ClobberMemory
+                | Effect::Escape(_)
                 | Effect::Swap(..)
                 | Effect::SystemCall { .. }
                 | Effect::BranchIf(_)

@@ -104,6 +104,7 @@ impl Code<'_> {
                 | Effect::Clobber(_)
                 | Effect::ClobberMemory
                 | Effect::ClobberRange(_)
+                | Effect::Escape(_)
                 | Effect::Swap(..)
                 | Effect::SystemCall { .. }
                 | Effect::Transfer(_)

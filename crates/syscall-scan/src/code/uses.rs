@@ -180,10 +180,6 @@ impl UseWalk<'_, '_> {
             code.explain(&mut code.reader(at), at, &mut effects).and_then(|explained| explained.operand);
         self.at = at;
         self.branches_through = None;
-        let reads = code.unfollowed_reads(at, &effects);
-        for (_, &content) in registers.iter().enumerate().filter(|&(number, _)| reads >> number & 1 != 0) {
-            self.escape(content);
-        }
         let mut named = false;
         for effect in &effects {
             self.effect(effect, registers);
@@ -299,6 +295,13 @@ impl UseWalk<'_, '_> {
             }
             Effect::Clobber(register) => {
                 set(registers, register, Derivation::Other);
+            }
+            // What is loaded belongs to who stored it there.
+            Effect::Escape(value) => {
+                let content = self.value(value, registers);
+                if let Value::Reg { .. } = value {
+                    self.escape(content);
+                }
             }
             Effect::Swap(a, b) => {
                 let (left, right) = (self.content(a, registers), self.content(b, registers));

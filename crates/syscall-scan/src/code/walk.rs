@@ -278,6 +278,11 @@ impl Transfer for RunWalk<'_> {
         self.put(b, left);
     }
 
+    fn escape(&mut self, value: Value) {
+        let content = self.content(value);
+        self.lose(content);
+    }
+
     fn store(&mut self, to: &Address, value: Option<Constant>, width: u8) {
         let numbers = match value {
             Some(Constant::Numbers(numbers)) if width >= 4 && !self.maybe => self.narrow(numbers, width),

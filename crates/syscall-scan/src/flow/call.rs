@@ -31,13 +31,13 @@ impl Flows<'_> {
     pub(super) fn call(
         &mut self,
         state: &mut State,
-        (at, reads, effects): (Addr, u64, &[Effect]),
+        (at, effects): (Addr, &[Effect]),
         callee: Option<Addr>,
         trust_frame: bool,
     ) {
         let stack_pointer = self.convention.stack_pointer;
         let before = state.register(stack_pointer).clone();
-        self.apply(state, at, effects, reads, trust_frame);
+        self.apply(state, at, effects, trust_frame);
         let (kept, returns_twice) = match callee.map(|callee| self.callee(callee)) {
             Some(Callee::Leaf(leaf)) => {
                 for (at, effects) in leaf.iter() {

@@ -276,8 +276,7 @@ impl<'c> Flows<'c> {
                 visit(self, Visit::Instruction { at, state: &arrived, effects: &effects })?;
                 let Some(length) = self.code.length(at) else { break };
                 let next = at.plus(length);
-                let reads = self.code.unfollowed_reads(at, &effects);
-                self.apply(&mut state, at, &effects, reads, flow.trust_frame);
+                self.apply(&mut state, at, &effects, flow.trust_frame);
                 match block.exit.filter(|&id| self.code.exit(id).at == at) {
                     Some(exit) => {
                         if matches!(effects.first(), Some(Effect::BranchIf(_))) {
@@ -331,29 +330,17 @@ impl<'c> Flows<'c> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
         self.code.effects(at, &mut effects);
-        let reads = self.code.unfollowed_reads(at, &effects);
-        let outcome = self.apply(state, at, &effects, reads, trust_frame);
+        let outcome = self.apply(state, at, &effects, trust_frame);
         self.effects = effects;
         Some((at.plus(length), outcome))
     }
 
-    /// Applies the effects of one instruction, which does with the registers in `reads` what its effects do
-    /// not say.
-    fn apply(
-        &mut self,
-        state: &mut State,
-        at: Addr,
-        effects: &[Effect],
-        reads: u64,
-        trust_frame: bool,
-    ) -> Outcome {
+    /// Applies the effects of one instruction.
+    fn apply(&mut self, state: &mut State, at: Addr, effects: &[Effect], trust_frame: bool) -> Outcome {
         state.settle_for(effects, &mut self.domain);
         let ends = self.ends(state, effects);
         let stack_pointer = self.convention.stack_pointer;
         self.domain.at = at;
-        if reads != 0 {
-            self.lose_read(state, reads);
-        }
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
         effects.iter().for_each(|effect| apply(&mut step, effect));
@@ -362,14 +349,6 @@ impl<'c> Flows<'c> {
             state.set_register(TEMPORARY, ValueSet::Any);
         }
         outcome
-    }
-
-    /// What registers, as bits, hold becomes part of something unknown.
-    fn lose_read(&self, state: &mut State, registers: u64) {
-        for number in (0..self.domain.registers as u8).filter(|number| registers >> number & 1 != 0) {
-            let value = state.register(Reg(number)).clone();
-            state.frame.lose(&value, &self.domain);
-        }
     }
 
     /// Whether this is a system call that does not come back.

@@ -105,7 +105,7 @@ impl Flows<'_> {
         &mut self,
         function: &Function,
         index: BlockIndex,
-        instructions: impl Iterator<Item = (Addr, u64, &'d [Effect])>,
+        instructions: impl Iterator<Item = (Addr, &'d [Effect])>,
         mut state: State,
         trust_frame: bool,
         behind: &mut [Option<Rc<State>>],
@@ -115,12 +115,12 @@ impl Flows<'_> {
         let (mut branch, mut balanced) = (None, true);
         // The state where the exit is one on a condition that does not hold; and whether it is a direct one.
         let (mut skipped, mut direct) = (None, false);
-        for (at, reads, effects) in instructions {
+        for (at, effects) in instructions {
             let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
             match kind {
                 Some(ExitKind::Return) => {
                     if self.convention.link.is_some() {
-                        self.apply(&mut state, at, effects, reads, trust_frame);
+                        self.apply(&mut state, at, effects, trust_frame);
                     }
                     balanced = self.is_at_return(&state);
                     match state.skipped() {
@@ -129,14 +129,14 @@ impl Flows<'_> {
                     }
                 }
                 Some(ExitKind::Call(callee)) => {
-                    self.call(&mut state, (at, reads, effects), Some(callee), trust_frame);
+                    self.call(&mut state, (at, effects), Some(callee), trust_frame);
                 }
                 Some(ExitKind::IndirectCall) => {
-                    self.call(&mut state, (at, reads, effects), None, trust_frame);
+                    self.call(&mut state, (at, effects), None, trust_frame);
                 }
                 Some(ExitKind::Stop) => return true,
                 _ => {
-                    let outcome = self.apply(&mut state, at, effects, reads, trust_frame);
+                    let outcome = self.apply(&mut state, at, effects, trust_frame);
                     if outcome.ends {
                         return true;
                     }
@@ -196,8 +196,6 @@ pub(super) struct Decoded {
 
 struct Instruction {
     at: Addr,
-    /// See [`Code::unfollowed_reads`].
-    reads: u64,
     /// Where its effects end.
     end: usize,
 }
@@ -219,10 +217,8 @@ impl Decoded {
         let mut at = block.start;
         let mut reader = code.reader(at);
         while at < block.end {
-            let start = self.effects.len();
             code.read_effects(&mut reader, at, &mut self.effects);
-            let reads = code.unfollowed_reads(at, &self.effects[start..]);
-            self.instructions.push(Instruction { at, reads, end: self.effects.len() });
+            self.instructions.push(Instruction { at, end: self.effects.len() });
             // What is no instruction ends the block.
             at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));
         }
@@ -230,14 +226,11 @@ impl Decoded {
     }
 
     /// The instructions of a block that has been decoded.
-    fn instructions(&self, block: BlockIndex) -> impl Iterator<Item = (Addr, u64, &[Effect])> {
+    fn instructions(&self, block: BlockIndex) -> impl Iterator<Item = (Addr, &[Effect])> {
         let (range, start) = self.blocks[block.get()].clone().unwrap_or_default();
         let instructions = &self.instructions[range];
         let ends = instructions.iter().map(|instruction| instruction.end);
         let starts = std::iter::once(start).chain(ends);
-        instructions
-            .iter()
-            .zip(starts)
-            .map(|(insn, start)| (insn.at, insn.reads, &self.effects[start..insn.end]))
+        instructions.iter().zip(starts).map(|(insn, start)| (insn.at, &self.effects[start..insn.end]))
     }
 }

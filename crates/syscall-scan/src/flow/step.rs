@@ -359,6 +359,16 @@ impl Transfer for Step<'_> {
         self.state.set_register(b, left);
     }
 
+    /// What a register holds becomes part of something unknown. What is in the frame is known there.
+    fn escape(&mut self, value: Value) {
+        if let Value::Reg { reg, .. } = value
+            && reg != self.stack_pointer
+        {
+            let value = self.state.register(reg).clone();
+            self.state.frame.lose(&value, self.domain);
+        }
+    }
+
     fn store(&mut self, to: &Address, value: ValueSet, width: u8) {
         self.store_to(to, value, width);
     }

@@ -261,6 +261,8 @@ impl<F: Fn(&Address) -> bool> Transfer for Holders<F> {
 
     // None of these reads a register in a way that is followed.
 
+    fn escape(&mut self, _value: Value) {}
+
     fn clobber_memory(&mut self, _from: Option<&Address>) {}
 
     fn clobber_flags(&mut self) {}

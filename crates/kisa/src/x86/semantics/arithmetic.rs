@@ -18,7 +18,10 @@ impl Model<'_> {
         let count_mask = if self.width(0) == 8 { 63 } else { 31 };
         match self.operand(1) {
             Value::Const(count) => self.arithmetic(op, Value::Const(count & count_mask)),
-            _ => self.assign(0, Value::Unknown),
+            _ => {
+                self.escape();
+                self.assign(0, Value::Unknown);
+            }
         }
         self.out.push(Effect::ClobberFlags);
     }
@@ -36,7 +39,10 @@ impl Model<'_> {
                 let left = self.operand(0);
                 self.out.push(Effect::Binary { op, dst, left, right, width });
             }
-            (None, OpKind::Memory) => self.store(Value::Unknown, width),
+            (None, OpKind::Memory) => {
+                self.escape();
+                self.store(Value::Unknown, width);
+            }
             _ => self.forget(),
         }
     }

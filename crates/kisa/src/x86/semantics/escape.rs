@@ -1,0 +1,70 @@
+//! What instructions read whose effects do not tell what becomes of it.
+
+use iced_x86::{Mnemonic, OpKind, Register, UsedMemory};
+
+use super::super::info::with_info;
+use super::super::operands::is_read;
+use super::registers::ESP;
+use super::{Model, general, is_high_byte, is_operand_memory};
+use crate::semantics::{Address, Effect, Value};
+
+/// The largest operand in memory that is told of piece by piece, in bytes: that of a vector of AVX-512.
+const MAX_PIECES: usize = 64;
+
+impl Model<'_> {
+    /// Whether an operand is not a value of the language: a part of a register that is not its lowest, a register that is not
+    /// a general one, memory at an address that is computed in another way, or more than 8 bytes of it.
+    pub(super) fn has_unnamed_operand(&self) -> bool {
+        let instruction = self.instruction;
+        (0..instruction.op_count()).any(|operand| match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                is_high_byte(register) || general(register).is_none()
+            }
+            OpKind::Memory => instruction.memory_size().size() > 8 || self.address().is_none(),
+            _ => false,
+        })
+    }
+
+    /// Tells of the general registers and of the memory that the instruction reads, before anything is written. A register
+    /// that only makes up an address is not among them.
+    pub(super) fn escape(&mut self) {
+        let instruction = self.instruction;
+        // `bt` decides a flag.
+        if std::mem::replace(&mut self.has_escaped, true) || instruction.mnemonic() == Mnemonic::Bt {
+            return;
+        }
+        // What else is read than the address of the operand.
+        let mut elsewhere = *instruction;
+        elsewhere.set_memory_base(Register::None);
+        elsewhere.set_memory_index(Register::None);
+        let top = instruction.is_stack_instruction().then_some(ESP);
+        let word = self.word;
+        with_info(&elsewhere, |info| {
+            let read = info.used_registers().iter().filter(|used| is_read(used.access()));
+            let registers = read.filter_map(|used| general(used.register())).filter(|&reg| Some(reg) != top);
+            self.out.extend(registers.map(|reg| Effect::Escape(Value::Reg { reg, width: word })));
+        });
+        with_info(instruction, |info| {
+            let read = info.used_memory().iter().filter(|used| is_read(used.access()));
+            read.for_each(|used| self.escape_memory(used));
+        });
+    }
+
+    fn escape_memory(&mut self, used: &UsedMemory) {
+        use Mnemonic::{Btc, Btr, Bts};
+        let instruction = self.instruction;
+        // The bit that they test may be anywhere behind the operand, or in front of it.
+        let elsewhere =
+            matches!(instruction.mnemonic(), Btc | Btr | Bts) && instruction.op1_kind() == OpKind::Register;
+        let from = (is_operand_memory(instruction) && !elsewhere).then(|| self.address()).flatten();
+        let size = used.memory_size().size();
+        match from.filter(|_| (1..=MAX_PIECES).contains(&size)) {
+            Some(from) => self.out.extend((0..size).step_by(8).map(|at| {
+                let from = Address { displacement: from.displacement.wrapping_add(at as i64), ..from };
+                Effect::Escape(Value::Load { from, width: (size - at).min(8) as u8 })
+            })),
+            None => self.out.push(Effect::Escape(Value::Unknown)),
+        }
+    }
+}
