@@ -76,6 +76,9 @@ pub const MARKS: &[Mark] = &[
     perhaps(Thaw, Calls, Function("__wrap_exc_page_fault|__wrap_early_fixup_exception")),
     needed(Thaw, Calls, Function("local_clock|sched_clock")),
     perhaps(Thaw, Calls, Function("irq_work_queue")),
+    // What it does some time after each thaw (kdecomp-rt/kernel/refreeze.c): no trace of a kernel that is not frozen has it.
+    perhaps(Thaw, Calls, Function("kshrink_settle")),
+    perhaps(Thaw, Calls, Function("irq_work_run|irq_work_tick|irq_work_run_list|irq_work_single")),
     perhaps(Thaw, Calls, Function("kvm_sched_clock_read|vmware_sched_clock|read_hv_sched_clock_tsc")),
     // arch/x86/mm/fault.c: up to where it has read the address of the fault, which another fault would overwrite.
     needed(Thaw, Alone, Function("exc_page_fault")),
@@ -111,6 +114,41 @@ pub const MARKS: &[Mark] = &[
     perhaps(Allocator, Calls, Function("frag_show_print|unusable_show_print|extfrag_show_print")),
     perhaps(Allocator, Calls, Function("pagetypeinfo_showfree_print|pagetypeinfo_showblockcount_print")),
     perhaps(Allocator, Calls, Function("zoneinfo_show_print")),
+    // What the function tracer calls at the entry of any function (kernel/trace/trace_functions.c, kernel/trace/ftrace.c), and
+    // what the events call that are traced with the locks of the allocator held or while a page is taken. None of it is
+    // found by following calls: it is registered when a tracer is switched on.
+    perhaps(
+        Allocator,
+        Calls,
+        Function(
+            "function_trace_call|function_no_repeats_trace_call|function_stack_trace_call\
+             |function_stack_no_repeats_trace_call|arch_ftrace_ops_list_func|ftrace_ops_list_func|ftrace_ops_assist_func\
+             |ftrace_pid_func|function_trace_probe_call|prepare_ftrace_return|ftrace_graph_func|ftrace_return_to_handler\
+             |trace_graph_entry|trace_graph_return|trace_graph_thresh_return|irqsoff_tracer_call|wakeup_tracer_call\
+             |stack_trace_call|perf_ftrace_function_call|function_profile_call",
+        ),
+    ),
+    perhaps(
+        Allocator,
+        Calls,
+        Function(
+            "trace_event_raw_event_mm_page_alloc|trace_event_raw_event_mm_page_free|trace_event_raw_event_mm_page\
+             |trace_event_raw_event_mm_page_free_batched|trace_event_raw_event_mm_page_pcpu_drain\
+             |trace_event_raw_event_mm_page_alloc_extfrag|trace_event_raw_event_contention_begin\
+             |trace_event_raw_event_contention_end|trace_event_raw_event_preemptirq_template\
+             |trace_event_raw_event_page_ref_mod_template|trace_event_raw_event_page_ref_mod_and_test_template",
+        ),
+    ),
+    perhaps(
+        Allocator,
+        Calls,
+        Function(
+            "perf_trace_mm_page_alloc|perf_trace_mm_page_free|perf_trace_mm_page|perf_trace_mm_page_free_batched\
+             |perf_trace_mm_page_pcpu_drain|perf_trace_mm_page_alloc_extfrag|perf_trace_contention_begin\
+             |perf_trace_contention_end|perf_trace_preemptirq_template|perf_trace_page_ref_mod_template\
+             |perf_trace_page_ref_mod_and_test_template",
+        ),
+    ),
     // Before the page allocator is up, a thaw takes its page from memblock (mm/memblock.c), which may be at work.
     needed(Allocator, Alone, Object("mm/memblock.o")),
     // What is frozen can come back from `start_kernel` on, before which the runtime begins (arch/x86/kernel/head32.c).
@@ -127,6 +165,10 @@ pub const MARKS: &[Mark] = &[
     perhaps(Exception, Alone, Section(".softirqentry.text")),
     // arch/x86/kernel/nmi.c: what runs in every NMI. A handler that finds something wrong may thaw.
     needed(Exception, Calls, Function("exc_nmi")),
+    // What a processor says when another one asks it in an NMI what it does (lib/nmi_backtrace.c), and what every oops says:
+    // there are few pages for NMIs, and none if the allocator has the defect.
+    perhaps(Exception, Calls, Function("nmi_cpu_backtrace")),
+    needed(Exception, Calls, Function("show_regs")),
     perhaps(Exception, Alone, Function("doublefault_shim|exc_double_fault")),
     // A task is switched: the stack is already the next one's, and the current task is still the one before.
     needed(Exception, Calls, Function("__switch_to")),
