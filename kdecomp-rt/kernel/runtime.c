@@ -14,20 +14,13 @@
  * is the kernel's own X.
  */
 #include <linux/init.h>
-#include <linux/irq_work.h>
-#include <linux/kernel.h>
 #include <linux/memblock.h>
 #include <linux/mm.h>
-#include <linux/pgtable.h>
-#include <linux/proc_fs.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/task.h>
-#include <linux/seq_file.h>
-#include <linux/set_memory.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
-#include <linux/workqueue.h>
 
 #include <asm/setup.h>
 #include <asm/text-patching.h>
@@ -36,21 +29,7 @@
 #include <asm/trapnr.h>
 
 #include "decode.h"
-
-/* From the link: where frozen code begins, where frozen data does, and where that ends, each the start of a page. */
-extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_end[];
-
-/* From the link: the page tables of these addresses, one behind the other. */
-extern pte_t kshrink_page_tables[];
-
-/*
- * From the link: the packed file (docs/frozen-format.md) behind its size. The size is no symbol, because frozen code refers
- * to it, and it is not known before that is packed.
- */
-extern const struct {
-	u32 size;
-	u8 file[];
-} kshrink_packed;
+#include "runtime.h"
 
 /*
  * For the link, which reads it from the object: the end of the vmalloc area, if nothing is reserved above it at boot
@@ -68,65 +47,18 @@ asmlinkage void __noreturn __real_start_kernel(void);
 asmlinkage void __noreturn __wrap_start_kernel(void);
 void __real_vmalloc_init(void);
 void __wrap_vmalloc_init(void);
-int __real_kernel_text_address(unsigned long address);
-int __wrap_kernel_text_address(unsigned long address);
-int __real___kernel_text_address(unsigned long address);
-int __wrap___kernel_text_address(unsigned long address);
-int __real_func_ptr_is_kernel_text(void *pointer);
-int __wrap_func_ptr_is_kernel_text(void *pointer);
-void __real_kfree_const(const void *pointer);
-void __wrap_kfree_const(const void *pointer);
-const char *__real_kstrdup_const(const char *string, gfp_t flags);
-const char *__wrap_kstrdup_const(const char *string, gfp_t flags);
 
-/* What the boot parameter kshrink.thaw says. */
-enum mode {
-	LOG,	/* thaw, and remember each thaw for /proc/kshrink */
-	COUNT,	/* thaw, and count */
-	REFUSE,	/* do not thaw for tasks of user space, for which it is fatal then; thaw and remember for all else */
-};
-
-static enum mode mode __ro_after_init = LOG;
+enum kshrink_mode kshrink_mode __ro_after_init = LOG;
 static struct frozen frozen __ro_after_init;
 
-/* One thaw. */
-struct thaw {
-	u64 when;	/* nanoseconds of local_clock() */
-	u32 took;	/* nanoseconds */
-	u32 page;	/* its number, counted from the beginning of frozen code */
-	unsigned long ip;
-	pid_t pid;
-	char context;
-	char comm[TASK_COMM_LEN];
-};
-
-/* Thaws are remembered in pages that are allocated when they are needed. */
-#define THAWS_PER_SHEET (PAGE_SIZE / sizeof(struct thaw))
-#define SHEETS 16
-
-static struct thaw *sheets[SHEETS];
-static atomic_t thawed, refused;
+struct kshrink_thaw *kshrink_sheets[SHEETS];
+atomic_t kshrink_thawed, kshrink_refused;
 
 /* Pages for non-maskable interrupts, and for when there is no other memory. */
 static void *reserve[2];
 
 /* The first page of the room behind the kernel. */
 static void *first_page __initdata;
-
-static bool is_frozen(unsigned long address)
-{
-	return address - (unsigned long)kshrink_frozen_text < (unsigned long)(kshrink_frozen_end - kshrink_frozen_text);
-}
-
-static u32 page_of(unsigned long address)
-{
-	return (address - (unsigned long)kshrink_frozen_text) >> PAGE_SHIFT;
-}
-
-static pte_t *pte_of(unsigned long address)
-{
-	return kshrink_page_tables + ((address - ((unsigned long)kshrink_frozen_text & PMD_MASK)) >> PAGE_SHIFT);
-}
 
 /* Room behind the kernel for pages that are thawed before memblock knows any memory; what is not used is free then. */
 RESERVE_BRK(kshrink, 128 * PAGE_SIZE);
@@ -164,6 +96,17 @@ static void *take_page(void)
 	return page;
 }
 
+/* What was taken before the page allocator was up is reserved memory to it. */
+void kshrink_free(void *address)
+{
+	struct page *page = virt_to_page(address);
+
+	if (PageReserved(page))
+		free_reserved_page(page);
+	else
+		__free_page(page);
+}
+
 static void give_back(void *page)
 {
 	u32 i;
@@ -173,7 +116,7 @@ static void give_back(void *page)
 			return;
 	/* In a non-maskable interrupt the page came from the reserve; that it is full again by now is not worth a list. */
 	if (after_bootmem && !in_nmi())
-		free_page((unsigned long)page);
+		kshrink_free(page);
 }
 
 static void refill(void)
@@ -200,19 +143,19 @@ static char context(void)
 
 static void remember(struct pt_regs *regs, u32 page, u64 since)
 {
-	u32 number = atomic_inc_return(&thawed) - 1, sheet = number / THAWS_PER_SHEET;
-	struct thaw *thaw;
+	u32 number = atomic_inc_return(&kshrink_thawed) - 1, sheet = number / THAWS_PER_SHEET;
+	struct kshrink_thaw *thaw;
 
-	if (mode == COUNT || sheet >= SHEETS)
+	if (kshrink_mode == COUNT || sheet >= SHEETS)
 		return;
-	thaw = READ_ONCE(sheets[sheet]);
+	thaw = READ_ONCE(kshrink_sheets[sheet]);
 	if (!thaw) {
 		void *fresh = in_nmi() ? NULL : take_page();
 
 		if (!fresh)
 			return;
 		memset(fresh, 0, PAGE_SIZE);
-		thaw = cmpxchg(&sheets[sheet], NULL, fresh);
+		thaw = cmpxchg(&kshrink_sheets[sheet], NULL, fresh);
 		if (thaw)
 			give_back(fresh);
 		else
@@ -239,76 +182,23 @@ static bool is_refused(void)
 	static atomic_t next;
 	u32 i;
 
-	if (likely(mode != REFUSE) || system_state != SYSTEM_RUNNING || !in_task() || current->flags & PF_KTHREAD ||
+	if (likely(kshrink_mode != REFUSE) || system_state != SYSTEM_RUNNING || !in_task() || current->flags & PF_KTHREAD ||
 	    is_global_init(current))
 		return false;
 	for (i = 0; i < ARRAY_SIZE(ending); i++)
 		if (READ_ONCE(ending[i]) == current)
 			return false;
 	WRITE_ONCE(ending[atomic_inc_return(&next) % ARRAY_SIZE(ending)], current);
-	atomic_inc(&refused);
+	atomic_inc(&kshrink_refused);
 	return true;
 }
-
-#ifdef CONFIG_STRICT_KERNEL_RWX
-/*
- * The linear mapping of a thawed page is writable. Making it read-only may split a large page, which takes locks and
- * memory, so that a worker does it, when the kernel has protected its own text.
- */
-static void protect(struct work_struct *unused);
-static DECLARE_DELAYED_WORK(protection, protect);
-
-static void protect(struct work_struct *unused)
-{
-	unsigned long address;
-
-	if (system_state != SYSTEM_RUNNING) {
-		schedule_delayed_work(&protection, HZ);
-		return;
-	}
-	for (address = (unsigned long)kshrink_frozen_text; is_frozen(address); address += PAGE_SIZE) {
-		pte_t pte = READ_ONCE(*pte_of(address)), *linear;
-		unsigned long page;
-		u32 level;
-
-		if (!pte_present(pte))
-			continue;
-		page = (unsigned long)page_address(pte_page(pte));
-		linear = lookup_address(page, &level);
-		if (linear && pte_write(*linear) && set_memory_ro(page, 1))
-			pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
-	}
-}
-
-static void request_protection(struct irq_work *unused)
-{
-	schedule_delayed_work(&protection, 0);
-}
-
-static void protect_later(void)
-{
-	static struct irq_work request = IRQ_WORK_INIT(request_protection);
-
-	if (rodata_enabled && system_state == SYSTEM_RUNNING)
-		irq_work_queue(&request);
-}
-
-static void protect_after_boot(void)
-{
-	if (rodata_enabled)
-		schedule_delayed_work(&protection, HZ);
-}
-#else
-static void protect_later(void) {}
-static void protect_after_boot(void) {}
-#endif
 
 /* Decodes a page and maps it. Returns whether it is there now. */
 static bool thaw(struct pt_regs *regs, unsigned long address)
 {
-	u32 number = page_of(address);
+	u32 number = kshrink_page_of(address);
 	u64 since = local_clock();
-	pte_t *entry = pte_of(address), empty = __pte(0), full;
+	pte_t *entry = kshrink_pte_of(address), empty = __pte(0), full;
 	bool is_there = false;
 	void *page = take_page();
 	int size;
@@ -331,7 +221,7 @@ static bool thaw(struct pt_regs *regs, unsigned long address)
 #endif
 	if (is_there) {
 		remember(regs, number, since);
-		protect_later();
+		kshrink_settle_later();
 	} else {
 		give_back(page);
 	}
@@ -345,9 +235,9 @@ static bool is_handled(struct pt_regs *regs, unsigned long error_code, unsigned 
 {
 	bool enabled = regs->flags & X86_EFLAGS_IF, is_there;
 
-	if (likely(!is_frozen(address)) || error_code & ~X86_PF_INSTR)
+	if (likely(!kshrink_is_frozen(address)) || error_code & ~X86_PF_INSTR)
 		return false;
-	if (pte_present(READ_ONCE(*pte_of(address))))
+	if (pte_present(READ_ONCE(*kshrink_pte_of(address))))
 		return true;
 	if (is_refused())
 		return false;
@@ -375,43 +265,16 @@ void __init __wrap_early_fixup_exception(struct pt_regs *regs, int trap)
 		__real_early_fixup_exception(regs, trap);
 }
 
-int __wrap_kernel_text_address(unsigned long address)
-{
-	return is_frozen(address) || __real_kernel_text_address(address);
-}
-
-int __wrap___kernel_text_address(unsigned long address)
-{
-	return is_frozen(address) || __real___kernel_text_address(address);
-}
-
-int __wrap_func_ptr_is_kernel_text(void *pointer)
-{
-	return is_frozen((unsigned long)pointer) || __real_func_ptr_is_kernel_text(pointer);
-}
-
-/* Strings of read-only data are not copied and not freed. */
-void __wrap_kfree_const(const void *pointer)
-{
-	if (!is_frozen((unsigned long)pointer))
-		__real_kfree_const(pointer);
-}
-
-const char *__wrap_kstrdup_const(const char *string, gfp_t flags)
-{
-	return is_frozen((unsigned long)string) ? string : __real_kstrdup_const(string, flags);
-}
-
 static int __init set_mode(char *value)
 {
 	if (!value)
 		return -EINVAL;
 	if (!strcmp(value, "log"))
-		mode = LOG;
+		kshrink_mode = LOG;
 	else if (!strcmp(value, "count"))
-		mode = COUNT;
+		kshrink_mode = COUNT;
 	else if (!strcmp(value, "refuse"))
-		mode = REFUSE;
+		kshrink_mode = REFUSE;
 	else
 		pr_warn("kshrink.thaw=%s: expected log, count or refuse; log is used\n", value);
 	return 0;
@@ -451,33 +314,3 @@ void __init __wrap_vmalloc_init(void)
 	vm_area_add_early(&area);
 	__real_vmalloc_init();
 }
-
-static int show(struct seq_file *file, void *unused)
-{
-	static const char *const modes[] = { "log", "count", "refuse" };
-	u32 count = atomic_read(&thawed), i;
-
-	seq_printf(file, "mode %s\nfrozen_text_pages %u\nfrozen_data_pages %u\npacked_bytes %u\nthawed %u\nrefused %u\n",
-		   modes[mode], page_of((unsigned long)kshrink_frozen_data),
-		   page_of((unsigned long)kshrink_frozen_end) - page_of((unsigned long)kshrink_frozen_data),
-		   kshrink_packed.size, count, (u32)atomic_read(&refused));
-	seq_puts(file, "# ns took_ns page context pid command ip\n");
-	for (i = 0; i < count && i < SHEETS * THAWS_PER_SHEET; i++) {
-		const struct thaw *sheet = READ_ONCE(sheets[i / THAWS_PER_SHEET]), *thaw = sheet + i % THAWS_PER_SHEET;
-
-		if (sheet && smp_load_acquire(&thaw->ip))
-			seq_printf(file, "%llu %u %08lx %c %d %s %pS\n", thaw->when, thaw->took,
-				   (unsigned long)kshrink_frozen_text + thaw->page * PAGE_SIZE, thaw->context,
-				   thaw->pid, thaw->comm, (void *)thaw->ip);
-	}
-	return 0;
-}
-
-static int __init start(void)
-{
-	protect_after_boot();
-	if (!proc_create_single("kshrink", 0400, NULL, show))
-		pr_warn("kshrink: /proc/kshrink is not there: no memory\n");
-	return 0;
-}
-device_initcall(start);

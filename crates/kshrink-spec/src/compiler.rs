@@ -12,10 +12,13 @@ use crate::relink::last_lines;
 /// The object whose recorded command is used: one of every kernel.
 const MODEL: &str = "init/main.o";
 
+/// Flags for the function tracer (`CC_FLAGS_FTRACE` of the kernel's Makefile), which must not run while a fault is handled.
+const TRACER: [&str; 4] = ["-pg", "-mfentry", "-mrecord-mcount", "-mnop-mcount"];
+
 /// The compiler of a kernel's build, and the flags that it was called with.
 pub struct KernelCompiler {
     dir: PathBuf,
-    /// The compiler, then its flags, without those that name what it reads and writes.
+    /// The compiler, then its flags, without those that name what it reads and writes, and those for the function tracer.
     words: Vec<String>,
 }
 
@@ -74,6 +77,7 @@ fn recorded_command(text: &str) -> Option<Vec<String>> {
         match word.as_str() {
             "-o" => drop(words.next()),
             "-c" => {}
+            word if TRACER.contains(&word) => {}
             _ if word.starts_with("-Wp,-M") || word.ends_with("init/main.c") => {}
             _ if word.starts_with("-DKBUILD_") || word.starts_with("-D__KBUILD_") => {
                 kept.push(word.replace("init/main", "main").replace("main", "kshrink"));

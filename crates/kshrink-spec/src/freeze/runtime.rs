@@ -16,18 +16,26 @@ macro_rules! source {
     };
 }
 
-const HEADERS: [Source; 3] =
-    [source!("decode.h", "decode.h"), source!("symbols.h", "symbols.h"), source!("tables.h", "tables.h")];
+const HEADERS: [Source; 4] = [
+    source!("decode.h", "decode.h"),
+    source!("runtime.h", "kernel/runtime.h"),
+    source!("symbols.h", "symbols.h"),
+    source!("tables.h", "tables.h"),
+];
 
 /// What is compiled, with flags besides those of the kernel: decoding is worth the bytes that speed takes.
-const UNITS: [(Source, &[&str]); 3] = [
+const UNITS: [(Source, &[&str]); 6] = [
     (source!("decode.c", "decode.c"), &["-O2"]),
     (source!("open.c", "open.c"), &[]),
     (source!("runtime.c", "kernel/runtime.c"), &[]),
+    (source!("refreeze.c", "kernel/refreeze.c"), &[]),
+    (source!("names.c", "kernel/names.c"), &[]),
+    (source!("proc.c", "kernel/proc.c"), &[]),
 ];
 
-/// The kernel's functions that the runtime wraps, as `ld --wrap` does.
-const WRAPPED: [&str; 9] = [
+/// The kernel's functions that the runtime wraps, as `ld --wrap` does. What a kernel does not have, nothing
+/// in it refers to.
+const WRAPPED: [&str; 17] = [
     "start_kernel",
     "early_fixup_exception",
     "exc_page_fault",
@@ -37,6 +45,14 @@ const WRAPPED: [&str; 9] = [
     "func_ptr_is_kernel_text",
     "kfree_const",
     "kstrdup_const",
+    "sprint_symbol",
+    "sprint_symbol_build_id",
+    "sprint_symbol_no_offset",
+    "sprint_backtrace",
+    "sprint_backtrace_build_id",
+    "kallsyms_lookup_size_offset",
+    "kallsyms_lookup",
+    "lookup_symbol_name",
 ];
 
 /// The variable of the runtime that holds the end of the addresses that can be frozen.

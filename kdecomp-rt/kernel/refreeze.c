@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * What is done with thawed pages later: they are write-protected, and they are refrozen when that is asked for.
+ *
+ * A page can be refrozen at any time, also while it runs: whatever is frozen may be absent whenever it is touched, and
+ * comes back with the same bytes at the same address.
+ */
+#include <linux/cpu.h>
+#include <linux/irq_work.h>
+#include <linux/kernel.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/set_memory.h>
+#include <linux/workqueue.h>
+
+#include <asm/tlbflush.h>
+
+#include "runtime.h"
+
+/* How many pages are unmapped at once: the translation buffers of all processors are flushed before their memory is freed. */
+#define BATCH 64
+
+/* The bit of an entry of the page table, which processors ignore, that says that the linear mapping is read-only. */
+#define PROTECTED _PAGE_BIT_SOFTW2
+
+atomic_t kshrink_refrozen;
+
+/* Held by who changes the linear mapping of a page that is thawed, or takes the page away. */
+static DEFINE_MUTEX(changes);
+
+/*
+ * A processor that starts or stops runs the kernel's code when it is not yet or no longer asked to flush its translation
+ * buffers: none does meanwhile.
+ */
+static void begin(void)
+{
+	cpus_read_lock();
+	mutex_lock(&changes);
+}
+
+static void end(void)
+{
+	mutex_unlock(&changes);
+	cpus_read_unlock();
+}
+
+/* Unmaps the pages from `first` on up to `behind`, and frees their memory. */
+static void take_away(unsigned long first, unsigned long behind)
+{
+	unsigned long address = first;
+
+	while (address < behind) {
+		pte_t entries[BATCH];
+		u32 count = 0, i;
+
+		for (; address < behind && count < BATCH; address += PAGE_SIZE) {
+			entries[count] = __pte(xchg(&kshrink_pte_of(address)->pte, 0));
+			count += !!pte_present(entries[count]);
+		}
+		if (count)
+			flush_tlb_kernel_range(first, address);
+		for (i = 0; i < count; i++) {
+			void *linear = page_address(pte_page(entries[i]));
+
+			/* What stays write-protected for want of memory is of no use to anybody. */
+			if (!(pte_flags(entries[i]) & BIT(PROTECTED)) || !set_memory_rw((unsigned long)linear, 1))
+				kshrink_free(linear);
+		}
+		atomic_add(count, &kshrink_refrozen);
+	}
+}
+
+int kshrink_refreeze(unsigned long first, unsigned long behind)
+{
+	if (kshrink_mode == REFUSE)
+		return -EPERM;
+	begin();
+	take_away(first, behind);
+	end();
+	return 0;
+}
+
+/*
+ * After boot, and after thaws: the linear mapping of a thawed page is writable. Making it read-only may split a large page,
+ * which takes locks and memory, so that a worker does it, when the kernel has protected its own text. A page that was
+ * thawed before the page allocator was up lies in memory that this knows nothing of; what still needs it gets it back.
+ */
+static void kshrink_settle(struct work_struct *unused);
+static DECLARE_DELAYED_WORK(settling, kshrink_settle);
+
+static void kshrink_settle(struct work_struct *unused)
+{
+	unsigned long address;
+
+	if (system_state != SYSTEM_RUNNING) {
+		schedule_delayed_work(&settling, HZ);
+		return;
+	}
+	begin();
+	for (address = (unsigned long)kshrink_frozen_text; kshrink_is_frozen(address); address += PAGE_SIZE) {
+		pte_t *entry = kshrink_pte_of(address), pte = READ_ONCE(*entry);
+
+		if (!pte_present(pte) || pte_flags(pte) & BIT(PROTECTED))
+			continue;
+		if (PageReserved(pte_page(pte)) && kshrink_mode != REFUSE)
+			take_away(address, address + PAGE_SIZE);
+		else if (!IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
+			continue;
+		else if (set_memory_ro((unsigned long)page_address(pte_page(pte)), 1))
+			pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
+		else
+			set_bit(PROTECTED, (unsigned long *)&entry->pte);
+	}
+	end();
+}
+
+static void request_settling(struct irq_work *unused)
+{
+	schedule_delayed_work(&settling, 0);
+}
+
+void kshrink_settle_later(void)
+{
+	static struct irq_work request = IRQ_WORK_INIT(request_settling);
+
+	if (system_state == SYSTEM_RUNNING)
+		irq_work_queue(&request);
+}
+
+static int __init settle_after_boot(void)
+{
+	schedule_delayed_work(&settling, HZ);
+	return 0;
+}
+device_initcall(settle_after_boot);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the parts of the runtime share. */
+#ifndef KSHRINK_RUNTIME_H
+#define KSHRINK_RUNTIME_H
+
+#include <linux/atomic.h>
+#include <linux/pgtable.h>
+#include <linux/sched.h>
+#include <linux/types.h>
+
+/* From the link: where frozen code begins, where frozen data does, and where that ends, each the start of a page. */
+extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_end[];
+
+/* From the link: the page tables of these addresses, one behind the other. */
+extern pte_t kshrink_page_tables[];
+
+/*
+ * From the link: the packed file (docs/frozen-format.md) behind its size. The size is no symbol, because frozen code refers
+ * to it, and it is not known before that is packed.
+ */
+extern const struct kshrink_packed {
+	u32 size;
+	u8 file[];
+} kshrink_packed;
+
+/* What the boot parameter kshrink.thaw says. */
+enum kshrink_mode {
+	LOG,	/* thaw, and remember each thaw for /proc/kshrink */
+	COUNT,	/* thaw, and count */
+	REFUSE,	/* do not thaw for tasks of user space, for which it is fatal then; thaw and remember for all else */
+};
+
+extern enum kshrink_mode kshrink_mode;
+
+/* One thaw. */
+struct kshrink_thaw {
+	u64 when;	/* nanoseconds of local_clock() */
+	u32 took;	/* nanoseconds */
+	u32 page;	/* its number, counted from the beginning of frozen code */
+	unsigned long ip;
+	pid_t pid;
+	char context;
+	char comm[TASK_COMM_LEN];
+};
+
+/* Thaws are remembered in pages that are allocated when they are needed. */
+#define THAWS_PER_SHEET (PAGE_SIZE / sizeof(struct kshrink_thaw))
+#define SHEETS 16
+
+extern struct kshrink_thaw *kshrink_sheets[SHEETS];
+
+/* How many pages have been thawed and refrozen, and how many accesses were refused. */
+extern atomic_t kshrink_thawed, kshrink_refrozen, kshrink_refused;
+
+static __always_inline bool kshrink_is_frozen(unsigned long address)
+{
+	return address - (unsigned long)kshrink_frozen_text < (unsigned long)(kshrink_frozen_end - kshrink_frozen_text);
+}
+
+/* The number of the page of a frozen address. */
+static inline u32 kshrink_page_of(unsigned long address)
+{
+	return (address - (unsigned long)kshrink_frozen_text) >> PAGE_SHIFT;
+}
+
+/* The entry of the page table for a frozen address. */
+static inline pte_t *kshrink_pte_of(unsigned long address)
+{
+	return kshrink_page_tables + ((address - ((unsigned long)kshrink_frozen_text & PMD_MASK)) >> PAGE_SHIFT);
+}
+
+/* Frees the memory of a page, given its address in the linear mapping; also if it was taken before there was an allocator. */
+void kshrink_free(void *address);
+
+/* Asks for what has to be done some time after a page was thawed. May be called in any context. */
+void kshrink_settle_later(void);
+
+/*
+ * Unmaps the thawed pages from `first` on up to `behind`, and frees their memory: who touches one of them gets it back. May
+ * sleep. Returns 0, or -EPERM if thawing is refused.
+ */
+int kshrink_refreeze(unsigned long first, unsigned long behind);
+
+#endif
