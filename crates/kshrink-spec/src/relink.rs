@@ -91,6 +91,11 @@ impl<'b> Staged<'b> {
         Ok(())
     }
 
+    /// The copy.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// The relinked kernel; its boot image lies where the build puts it.
     pub fn vmlinux(&self) -> PathBuf {
         self.dir.path().join("vmlinux")

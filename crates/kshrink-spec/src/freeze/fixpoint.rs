@@ -11,6 +11,7 @@ use kelf::Object;
 use serde::Serialize;
 
 use super::image::{self, Addresses};
+use super::kallsyms;
 use super::layout::{Layout, PAGE};
 use super::split::{Split, split};
 use super::system_map;
@@ -81,6 +82,7 @@ pub fn link(
 ) -> Result<Frozen, Failure> {
     let layout = Layout::of(&object, limit)?;
     let mut split = split(object, &layout)?;
+    kallsyms::add(staged.dir(), &split.names(&layout))?;
     let size = layout.code.len() + layout.data.len();
     let mut room = size / 2;
     for links in 1..=MOST_LINKS {

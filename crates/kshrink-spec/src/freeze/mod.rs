@@ -10,11 +10,13 @@ The pass `freeze` has moved them to sections of their own. From there:
 - [`layout`]: the frozen sections get their addresses, which depend on nothing but their sizes;
 - [`split`]: the lowered object without them, in which their symbols are absolute, with room for the packed bytes;
 - [`image`]: the frozen sections as they are when they run, given where the link has put the rest of the kernel;
+- [`kallsyms`]: frozen code gets into the kernel's own table of symbols;
 - [`fixpoint`]: links, packs and links again until the packed bytes fit their room.
 */
 
 mod fixpoint;
 mod image;
+mod kallsyms;
 mod layout;
 pub mod runtime;
 mod split;

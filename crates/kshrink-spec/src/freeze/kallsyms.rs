@@ -1,0 +1,34 @@
+//! Frozen code in the kernel's own table of symbols (`CONFIG_KALLSYMS`), which its build makes from what `nm` prints, without
+//! absolute symbols.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use kcli::Failure;
+
+use super::system_map::Named;
+
+/// The tool that makes the table, in a build directory.
+const TOOL: &str = "scripts/kallsyms";
+
+/// What stands in its place.
+const SCRIPT: &str = include_str!("kallsyms.sh");
+
+/// Makes the links in a copy of a build directory add symbols of frozen code. Nothing if the kernel has no table.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn add(dir: &Path, named: &[Named<'_>]) -> Result<(), Failure> {
+    let tool = dir.join(TOOL);
+    if !tool.is_file() {
+        return Ok(());
+    }
+    let mut code: Vec<_> = named.iter().filter(|(_, kind, _)| kind.eq_ignore_ascii_case(&'t')).collect();
+    code.sort_unstable();
+    let lines = code.iter().map(|(address, kind, name)| format!("{address:08x} {kind} {name}\n"));
+    fs::write(dir.join(format!("{TOOL}.frozen")), lines.collect::<String>())?;
+    fs::rename(&tool, dir.join(format!("{TOOL}.kernel")))?;
+    fs::write(&tool, SCRIPT)?;
+    Ok(fs::set_permissions(&tool, fs::Permissions::from_mode(0o755))?)
+}
