@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack table1 study-sections study-kernels study-scan study-programs study-torture study-random pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack table1 study-sections study-kernels study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -32,6 +32,7 @@ help:
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
 	@echo 'make study-random     500 random programs in place of 100, rewritten and run (docs/torture.md)'
+	@echo 'make study-freeze     ten minutes of stress-ng while all frozen pages come and go (docs/freezing.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
@@ -112,6 +113,10 @@ study-torture: build
 
 study-random: build
 	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs
+
+study-freeze: build
+	fixtures/install.sh kernel boot
+	cargo test --release --package kshrink-tests --test kernels -- --ignored --nocapture everything_frozen_survives
 
 pages: build
 	fixtures/pages/pages.sh out/pages

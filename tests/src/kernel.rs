@@ -166,6 +166,21 @@ impl KernelTest<'_> {
         self.scenario("frozen", None, &[])
     }
 
+    /// The scenario smp while all pages are refrozen again and again, and thaws in every context.
+    pub fn thaw(&mut self, kernel: &Kernel) -> Scenario {
+        self.scenario("thaw", Some(kernel), &["--cpus", "2"])
+    }
+
+    /// Ten minutes of stress-ng while all pages are refrozen again and again.
+    pub fn chaos(&mut self, kernel: &Kernel) -> Scenario {
+        self.scenario("chaos", Some(kernel), &["--cpus", "2"])
+    }
+
+    /// Backtraces, an oops, no memory, and a panic.
+    pub fn crash(&mut self, kernel: &Kernel) -> Scenario {
+        self.scenario("crash", Some(kernel), &["--cpus", "2"])
+    }
+
     /// stress-ng.
     pub fn stress(&mut self) -> Scenario {
         self.scenario("stress", None, &[])
