@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack table1 study-sections study-kernels study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 study-sections study-kernels study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench   rewriting beside ld -r: time and memory'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
+	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md)'
 	@echo "make table1  the paper's Table I beside the web kernel, technique by technique (docs/table1.md)"
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder'
@@ -92,6 +93,9 @@ bench-scan: build
 bench-pack: build
 	fixtures/install.sh kernel
 	kernel=$$(fixtures/kernels/build.sh web-i386 | tail -n 1) && target/release/frozen-pack bench $$kernel/vmlinux
+
+bench-calls: build
+	fixtures/bench/calls.sh docs/speed.md
 
 table1: build
 	fixtures/bench/table1.sh docs/table1.md
