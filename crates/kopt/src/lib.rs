@@ -26,6 +26,7 @@ pub mod reach;
 pub mod report;
 pub mod retained;
 pub mod rounds;
+mod switches;
 pub mod syscalls;
 pub mod uses;
 
