@@ -25,9 +25,10 @@ use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
 use kcfg::index::NodeId;
-use kflow::{Liveness, Reached, Remembered, Seeds, Summaries, propagate};
+use kflow::{Liveness, Reached, Remembered, Summaries, propagate};
 
 use crate::report::PassReport;
+use crate::sysargs;
 use block::Folder;
 
 /// What becomes of a block.
@@ -50,7 +51,7 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
         let liveness = Liveness::of(&program, &summaries);
         let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
         let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
-        propagate(&program, &summaries, &Seeds::default(), |block| {
+        propagate(&program, &summaries, &sysargs::private_memory(graph, &program), |block| {
             let at = block.block.get();
             reached[at] = Some(block);
         });

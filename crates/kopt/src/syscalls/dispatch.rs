@@ -213,6 +213,16 @@ impl Walker<'_> {
     }
 }
 
+/// The handler that is called for a number. `None` if that is not certain.
+pub(super) fn handler_of(
+    graph: &Graph,
+    shared: &FxHashSet<TableId>,
+    entry: NodeId,
+    nr: u32,
+) -> Option<Target> {
+    handler(graph, walk(graph, shared, entry, nr).leaf)
+}
+
 /// The handler that a leaf calls or jumps to.
 fn handler(graph: &Graph, leaf: NodeId) -> Option<Target> {
     match &graph.block(leaf)?.end {
