@@ -364,8 +364,16 @@ pub const ALL: &[Assumption] = &[
                callees save, and so does a compiled function that is not understood; neither writes to where its \
                callers have saved theirs. (A program in which a function pops its arguments is not taken to do so.)",
         applied_in: "crates/kcfg/src/flow/mod.rs",
-        guards: &["crates/kflow/src/tests.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
+        guards: &["crates/kflow/src/tests/calls.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
         applies: |_, reports| folds(reports),
+    },
+    Assumption {
+        name: "asm-leaves-the-stack-pointer",
+        says: "Hand-written code that the compiled code of a kernel calls comes back with the stack pointer where it was, as \
+               compilers take for granted of `asm`, and does not write to where its callers have saved their registers.",
+        applied_in: "crates/kcfg/src/flow/groups.rs",
+        guards: &["crates/kflow/src/tests/calls.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
+        applies: |graph, reports| is_kernel(graph) && folds(reports),
     },
     Assumption {
         name: "variables-change-by-reference",
