@@ -146,13 +146,13 @@ impl Chain {
         Ok(warnings.map(bare).collect())
     }
 
-    /// Rewrites the objects of a program into one, whatever the rewriter says. Where `layout` is the last pass, it gets a
-    /// random order, and `freeze` random code.
+    /// Rewrites the objects of a program into one, whatever the rewriter says. Pass `layout` gets a random order, and
+    /// `freeze` random code.
     pub fn attempt_rewrite(&mut self, output: &str, objects: &[&str], entry: &str, passes: &str) -> Outcome {
         let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
         let mut run =
             run.args(["--passes", passes, "--merge", "all", "--emit-object", output]).limit(REWRITE_LIMIT);
-        if passes.ends_with(",layout") {
+        if passes.split(',').any(|pass| ["layout", "freeze"].contains(&pass)) {
             let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
             let named = objects.iter().copied().zip(paths.iter().map(PathBuf::as_path));
             let plan = order::random(named, objects.len() as u64);

@@ -161,6 +161,11 @@ impl KernelTest<'_> {
         self.scenario("parameters", None, &[])
     }
 
+    /// Operations of system calls that BusyBox asks for, and others.
+    pub fn operations(&mut self) -> Scenario {
+        self.scenario("operations", None, &[])
+    }
+
     /// The web server, and then what the kernel says of its memory and of what thawed.
     pub fn frozen(&mut self) -> Scenario {
         self.scenario("frozen", None, &[])

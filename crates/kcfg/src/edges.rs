@@ -252,7 +252,7 @@ impl Predecessors {
 }
 
 /// The successors of a block by its terminator. Callees, and targets of patched branches, are references.
-pub(crate) fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
+pub fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
     match end {
         Terminator::FallThrough(next) => f(*next),
         Terminator::Jump(dest) => graph.resolve_node(dest.target).into_iter().for_each(f),

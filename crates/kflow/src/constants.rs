@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::values::{Element, Names, Term, TermSet};
 
 /// How many constants a value is one of, as far as other functions are told.
-const MAX_CONSTANTS: usize = 8;
+const MAX_CONSTANTS: usize = 24;
 
 /// A number, or the address of a symbol plus a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

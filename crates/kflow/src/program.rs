@@ -105,7 +105,10 @@ pub enum Callee {
     Function(FunctionIndex),
     /// One that keeps to the calling convention ([`crate::Convention`]): compiled code calls it by its address.
     Conventional,
-    /// One of which nothing is known: it is hand-written, or outside of the program.
+    /// One that is written by hand, and that compiled code calls: it may do anything, but comes back with the stack pointer
+    /// where the compiler believes it to be.
+    HandWritten,
+    /// One of which nothing is known: it is outside of the program, or of a program that believes nothing.
     Unknown,
 }
 

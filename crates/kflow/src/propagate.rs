@@ -14,19 +14,23 @@ use kisa::Reg;
 use rustc_hash::FxHashMap;
 
 use crate::Summaries;
-use crate::constants::ConstantSet;
 use crate::facts::{Entry, Facts, Reached};
 use crate::program::{Callee, FunctionCfg, FunctionIndex, Program};
 use crate::summary::{callees_first, calls};
 use crate::walk::Walk;
 
-/// What is known of arguments besides what the program says: by function, the registers that hold one of these constants
-/// whenever it is entered.
-pub type Seeds = FxHashMap<FunctionIndex, Vec<(Reg, ConstantSet)>>;
+/// What is known of functions besides what the program says: by function, a register that points, whenever it is entered, to
+/// memory that only the function and those that it calls write while it runs.
+pub type PrivateMemory = FxHashMap<FunctionIndex, Reg>;
 
 /// Follows constants through a program, and calls `f` with what is known of each block that control gets to. Blocks of
 /// functions that cannot be followed are left out.
-pub fn propagate<P: Program>(program: &P, summaries: &Summaries, seeds: &Seeds, mut f: impl FnMut(Reached)) {
+pub fn propagate<P: Program>(
+    program: &P,
+    summaries: &Summaries,
+    private: &PrivateMemory,
+    mut f: impl FnMut(Reached),
+) {
     let (_, callees) = calls(program);
     let order = callees_first(&callees);
     let mut entries: Vec<Option<Entry>> = vec![None; program.functions()];
@@ -46,12 +50,12 @@ pub fn propagate<P: Program>(program: &P, summaries: &Summaries, seeds: &Seeds, 
     functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));
     for function in functions {
         let Some(entry) = entries[function.get()].take() else { continue };
-        let seed = seeds.get(&function);
+        let private = private.get(&function).copied();
         let followed;
-        let facts = match summaries.facts(function).filter(|_| seed.is_none() && entry.is_any()) {
+        let facts = match summaries.facts(function).filter(|_| private.is_none() && entry.is_any()) {
             Some(known) => Some(known),
             None => {
-                followed = follow(program, summaries, function, (&entry, seed));
+                followed = follow(program, summaries, function, (&entry, private));
                 followed.as_ref()
             }
         };
@@ -87,21 +91,24 @@ fn pass(entries: &mut [Option<Entry>], callee: FunctionIndex, passed: &Entry) {
     }
 }
 
-/// What is known of a function that gets this, and what it was told besides. `None` if it cannot be followed.
+/// What is known of a function that gets this, and a register that points to private memory. `None` if it cannot be followed.
 fn follow<P: Program>(
     program: &P,
     summaries: &Summaries,
     function: FunctionIndex,
-    (entry, seed): (&Entry, Option<&Vec<(Reg, ConstantSet)>>),
+    (entry, private): (&Entry, Option<Reg>),
 ) -> Option<Facts> {
     let cfg = FunctionCfg::of(program, function);
     if !summaries.can_follow(program, function, &cfg) {
         return None;
     }
     let mut walk = Walk::new(program, summaries, &cfg);
+    if let Some(reg) = private {
+        walk.names.keep_private(reg);
+    }
     let mut begin = walk.enter();
     let word = summaries.machine.word;
-    for (reg, set) in entry.registers.iter().chain(seed.into_iter().flatten()) {
+    for (reg, set) in &entry.registers {
         let value = set.value(&mut walk.names);
         begin.set_register(*reg, value);
     }

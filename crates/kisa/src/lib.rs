@@ -118,6 +118,17 @@ pub trait Rewritable: Isa {
     /// nothing else but the flags, if those may change. Returns whether it is known how.
     fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) -> bool;
 
+    /// Appends an instruction that loads a word into a register from so many bytes behind where another register points,
+    /// and changes nothing else. Returns whether it is known how.
+    fn encode_load_word(&self, dst: Reg, base: Reg, displacement: u8, out: &mut Vec<u8>) -> bool;
+
+    /// Appends an instruction that compares a register with a number, so that [`Rewritable::branch_if_equal`] tells whether
+    /// it holds that, and changes nothing but the flags. Returns whether it is known how.
+    fn encode_compare(&self, reg: Reg, number: u32, out: &mut Vec<u8>) -> bool;
+
+    /// The branch that is taken if the operands of the last comparison are equal; `None` if it is not known.
+    fn branch_if_equal(&self) -> Option<Branch>;
+
     /// Appends an instruction that gives the flags other contents, and changes nothing else. Returns whether it is known
     /// how.
     fn encode_overwrite_flags(&self, out: &mut Vec<u8>) -> bool;

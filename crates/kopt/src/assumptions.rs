@@ -279,6 +279,23 @@ pub const ALL: &[Assumption] = &[
         applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
+        name: "operations-are-listed",
+        says: "Programs ask for no operation of a system call that the plan does not list: such an operation is answered \
+               with -ENOSYS.",
+        applied_in: "crates/kopt/src/sysargs/mod.rs",
+        guards: &[SYSARGS, REFUSED_OPERATIONS],
+        applies: |_, reports| refuses_operations(reports),
+    },
+    Assumption {
+        name: "handlers-get-registers",
+        says: "`__ia32_sys_…` gets one argument, in the first register, which points to the registers of the program: the \
+               first words of `struct pt_regs` are the arguments of the call. Nothing changes them while it runs but what \
+               it calls (a tracer changes those of a process that is stopped).",
+        applied_in: "crates/kopt/src/sysargs/mod.rs",
+        guards: &[SYSARGS, REFUSED_OPERATIONS],
+        applies: |_, reports| refuses_operations(reports),
+    },
+    Assumption {
         name: "roots-of-the-closure-are-listed",
         says: "What runs before a frozen page can come back, or while one does, is what is listed by name for Linux 6.1 \
                and 6.12, what that calls, and what the pointers lead to in the data that it means.",
@@ -347,8 +364,16 @@ pub const ALL: &[Assumption] = &[
                callees save, and so does a compiled function that is not understood; neither writes to where its \
                callers have saved theirs. (A program in which a function pops its arguments is not taken to do so.)",
         applied_in: "crates/kcfg/src/flow/mod.rs",
-        guards: &["crates/kflow/src/tests.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
+        guards: &["crates/kflow/src/tests/calls.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
         applies: |_, reports| folds(reports),
+    },
+    Assumption {
+        name: "asm-leaves-the-stack-pointer",
+        says: "Hand-written code that the compiled code of a kernel calls comes back with the stack pointer where it was, as \
+               compilers take for granted of `asm`, and does not write to where its callers have saved their registers.",
+        applied_in: "crates/kcfg/src/flow/groups.rs",
+        guards: &["crates/kflow/src/tests/calls.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
+        applies: |graph, reports| is_kernel(graph) && folds(reports),
     },
     Assumption {
         name: "variables-change-by-reference",
@@ -368,6 +393,9 @@ const FEATURES: &str = "tests/tests/features.rs: features_survive";
 const FOLD: &str = "crates/kopt/tests/filetests/main.rs: fold";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
 const INITMOTION: &str = "crates/kopt/tests/filetests/main.rs: initmotion";
+const SYSARGS: &str = "crates/kopt/tests/filetests/main.rs: sysargs";
+const REFUSED_OPERATIONS: &str =
+    "tests/tests/kernels/operations.rs: a_kernel_refuses_what_no_program_asks_for";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
 const PATCHED_KERNEL: &str =
     "tests/tests/kernels/parameters.rs: a_kernel_that_patches_itself_for_one_command_line";
@@ -408,6 +436,10 @@ fn folds(reports: &[PassReport]) -> bool {
 
 fn redirects_calls(reports: &[PassReport]) -> bool {
     reports.iter().any(|report| report.pass == "syscalls" && report.redirected > 0)
+}
+
+fn refuses_operations(reports: &[PassReport]) -> bool {
+    reports.iter().any(|report| report.pass == "sysargs" && report.redirected > 0)
 }
 
 fn removes_parameters(reports: &[PassReport]) -> bool {

@@ -72,7 +72,7 @@ fn split_blocks(graph: &mut Graph) -> u64 {
 
 /// Whether a block can be put in front of a function. Where the function tracer patches the entry, it may not: the kernel
 /// ignores a site that is not where the function's symbol is (`test_for_valid_rec` in kernel/trace/ftrace.c).
-fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
+pub(crate) fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     let entry = graph.function(id).entry();
     let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.fixed));
     node.live && node.glued_to.is_none() && !is_patched

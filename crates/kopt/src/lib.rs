@@ -26,6 +26,8 @@ pub mod reach;
 pub mod report;
 pub mod retained;
 pub mod rounds;
+mod switches;
+pub mod sysargs;
 pub mod syscalls;
 pub mod uses;
 
@@ -47,6 +49,8 @@ pub enum Pass {
     Exports,
     /// [`syscalls`]
     Syscalls,
+    /// [`sysargs`]
+    SysArgs,
     /// [`params`]
     Params,
     /// [`keys`]
@@ -124,6 +128,7 @@ impl Pass {
     pub const ALL: &[Pass] = &[
         Pass::Exports,
         Pass::Syscalls,
+        Pass::SysArgs,
         Pass::Params,
         Pass::Keys,
         Pass::Reach,
@@ -178,6 +183,12 @@ impl Pass {
             Pass::Syscalls => {
                 facts("syscalls", "redirects the system calls that no program makes", true, Runs::Always)
             }
+            Pass::SysArgs => facts(
+                "sysargs",
+                "refuses operations of system calls that no program asks for, so that `fold` removes them",
+                true,
+                Runs::IfNamed,
+            ),
             Pass::Params => facts(
                 "params",
                 "removes the boot parameters that the command line does not name, and sets variables that `cmdline-spec` fixed",
@@ -253,6 +264,7 @@ impl Pass {
         match self {
             Pass::Exports => exports::run(graph, plan),
             Pass::Syscalls => syscalls::run(graph, plan, options),
+            Pass::SysArgs => sysargs::run(graph, plan, options),
             Pass::Params => params::run(graph, plan),
             Pass::Keys => keys::run(graph),
             Pass::Reach => reach::run(graph),

@@ -7,6 +7,7 @@ mod again;
 mod arm;
 mod counters;
 mod frozen;
+mod operations;
 mod parameters;
 
 use std::collections::BTreeMap;

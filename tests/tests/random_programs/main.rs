@@ -7,9 +7,11 @@ statements, which csmith does not make ([`switches`]). Both are compiled once fo
 [`VARIANTS`], go through `--passes none`, through `--passes reach`, through `icf` behind it, and through passes that shuffle all code
 ([`SHUFFLED`]), are linked as the original was, and have to print the same with the same exit status.
 
-`KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it.
+`KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it. Other random programs
+go through all passes in random order ([`orders`]).
 */
 
+mod orders;
 mod switches;
 
 use std::collections::BTreeMap;
@@ -155,7 +157,7 @@ fn program(number: usize, programs: usize) -> Result<Figures, String> {
     for attempt in 0..TRIES {
         let seed = number + attempt * programs;
         let mut chain = Chain::new(&format!("random-program-{number}"));
-        match originals(&mut chain, seed, variant) {
+        match originals(&mut chain, seed, variant, &LEVELS) {
             Ok(Some(originals)) => {
                 let mut figures = Figures { seeds_skipped: attempt, ..Figures::default() };
                 for (level, original) in LEVELS.iter().zip(&originals) {
@@ -178,7 +180,12 @@ fn program(number: usize, programs: usize) -> Result<Figures, String> {
 
 /// Makes, compiles and runs the original programs, one for each level; `None` if csmith fails with this seed, or
 /// the program does not end.
-fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option<Vec<Outcome>>, String> {
+fn originals(
+    chain: &mut Chain,
+    seed: usize,
+    variant: &Variant,
+    levels: &[&str],
+) -> Result<Option<Vec<Outcome>>, String> {
     let csmith = Run::new("csmith").args(["--seed", &seed.to_string(), "--output", "csmith.c"]);
     if chain.attempt(csmith.args(variant.csmith).limit(BUILD_LIMIT)).status != Some(0) {
         return Ok(None);
@@ -187,7 +194,7 @@ fn originals(chain: &mut Chain, seed: usize, variant: &Variant) -> Result<Option
     let text = fs::read_to_string(chain.dir().join("csmith.c")).map_err(|error| error.to_string())?;
     chain.write("random.c", with_switches(&text)?);
     let mut outcomes = Vec::new();
-    for level in LEVELS {
+    for &level in levels {
         let flags: Vec<&str> =
             [level, "-w", "-I/usr/include/csmith"].iter().chain(variant.compile).copied().collect();
         let runtime = fixture("programs/random/runtime.c");

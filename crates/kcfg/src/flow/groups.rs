@@ -5,6 +5,7 @@ use rustc_hash::FxHashSet;
 use crate::carried::{EARLIER, HAND_WRITTEN, NO_FUNCTION};
 use crate::graph::Graph;
 use crate::index::{FunctionId, NodeId};
+use crate::special::World;
 
 /// Sets of functions that belong together.
 pub(super) struct Groups(Vec<usize>);
@@ -36,6 +37,14 @@ pub(super) fn compiled(graph: &Graph) -> FxHashSet<NodeId> {
     let others = [HAND_WRITTEN, NO_FUNCTION, EARLIER];
     let opaque = graph.opaque.iter().filter(|opaque| !others.contains(&opaque.reason));
     opaque.map(|opaque| opaque.node).collect()
+}
+
+/// The chunks of code that are written by hand and that the compiled code of a kernel calls: there, nothing pops the arguments
+/// of such calls.
+pub(super) fn hand_written(graph: &Graph) -> FxHashSet<NodeId> {
+    let is_kernel = matches!(graph.world, World::Kernel(_));
+    let written = graph.opaque.iter().filter(|opaque| is_kernel && opaque.reason == HAND_WRITTEN);
+    written.map(|opaque| opaque.node).collect()
 }
 
 /// Whether a function is the cold part of another one.

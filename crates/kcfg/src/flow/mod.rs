@@ -2,9 +2,9 @@
 The graph as a program for the analyses of [`kflow`].
 
 What belongs together is one function there: a function and its cold part, and whatever jumps into the middle of
-another. Chunks of code, being hand-written or not understood, are callees of which nothing is known; of computed
-calls, and of compiled code that is carried whole, it is known that they keep to the calling convention, unless a
-function of the program pops its arguments. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
+another. Chunks of code, being hand-written or not understood, are callees of which nothing is known, but that those of a
+kernel come back with the stack as it was; of computed calls, and of compiled code that is carried whole, it is known that
+they keep to the calling convention, unless a function of the program pops its arguments. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
 
 A trap handler that only prints the registers (`ud2` of `BUG`) makes no use of them here.
 */
@@ -29,7 +29,7 @@ use crate::index::{FunctionId, NodeId};
 use crate::special::TableKind;
 
 use decoded::Decoded;
-use groups::{Groups, compiled, is_cold};
+use groups::{Groups, compiled, hand_written, is_cold};
 pub use memory::DataUses;
 
 /// The blocks of a graph that are alive, as a program.
@@ -51,6 +51,8 @@ pub struct GraphProgram<'g> {
     leaves_early: FixedBitSet,
     /// Code that is carried whole and that compilers made.
     compiled: FxHashSet<NodeId>,
+    /// Code that is written by hand.
+    hand_written: FxHashSet<NodeId>,
     decoded: Decoded,
     /// The ways out of each block.
     ways: Vec<SmallVec<[Way; 2]>>,
@@ -75,6 +77,7 @@ impl<'g> GraphProgram<'g> {
             opaque_callers: FixedBitSet::new(),
             leaves_early: FixedBitSet::with_capacity(nodes.len()),
             compiled: compiled(graph),
+            hand_written: hand_written(graph),
             decoded: Decoded::of(graph, &nodes),
             ways: Vec::new(),
             nodes,
@@ -313,6 +316,7 @@ impl<'g> GraphProgram<'g> {
         let callee = match block.filter(|&to| self.is_entry(to)) {
             Some(to) => Callee::Function(self.function_of(to)),
             None if to.is_some_and(|to| self.compiled.contains(&to)) => Callee::Conventional,
+            None if to.is_some_and(|to| self.hand_written.contains(&to)) => Callee::HandWritten,
             None => Callee::Unknown,
         };
         // A jump out of the function returns to its caller, if it is one to the beginning of another.
@@ -321,12 +325,20 @@ impl<'g> GraphProgram<'g> {
         Way { condition: None, callee: Some(callee), then }
     }
 
+    /// Whether what is so many bytes behind the beginning of a node is called like the beginning: a chunk that is written by
+    /// hand holds many functions.
+    fn is_beginning(&self, node: NodeId, inside: u32) -> bool {
+        inside == 0 || self.hand_written.contains(&node)
+    }
+
     fn jump(&self, from: BlockIndex, dest: &Dest) -> Way {
         match (self.graph.resolve(dest.target), dest.target) {
             _ if dest.offset == 0 && self.graph.may_be_replaced(dest.target) => {
                 Way { condition: None, callee: Some(Callee::Conventional), then: Then::Caller }
             }
-            (Some((to, 0)), _) if dest.offset == 0 => self.way(from, Some(to), None),
+            (Some((to, inside)), _) if dest.offset == 0 && self.is_beginning(to, inside) => {
+                self.way(from, Some(to), None)
+            }
             (None, Target::Symbol(_)) if dest.offset == 0 => self.way(from, None, None),
             _ => Way { condition: None, callee: Some(Callee::Unknown), then: Then::Anywhere },
         }
@@ -338,7 +350,9 @@ impl<'g> GraphProgram<'g> {
             _ if callee.addend == 0 && self.graph.may_be_replaced(callee.target) => {
                 Way { condition: None, callee: Some(Callee::Conventional), then }
             }
-            Some((to, 0)) if callee.addend == 0 => self.way(from, Some(to), Some(then)),
+            Some((to, inside)) if callee.addend == 0 && self.is_beginning(to, inside) => {
+                self.way(from, Some(to), Some(then))
+            }
             _ => self.way(from, None, Some(then)),
         }
     }

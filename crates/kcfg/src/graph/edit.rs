@@ -18,7 +18,7 @@ use super::{
     Block, Chunk, Dest, Function, Graph, JumpTable, Life, Node, NodeKind, Origin, Provenance, Ref, Role,
     Root, Section, Symbol, SymbolPlace, Target, Terminator,
 };
-use crate::index::{FunctionId, NodeId, SectionId, SymbolId};
+use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
 use crate::special::TableKind;
 
 /// Bytes, and the references in them in ascending order of offset.
@@ -195,6 +195,13 @@ impl<'g> Editor<'g> {
         };
         debug_assert!(!block.fixed, "a patch site keeps its end");
         block.end = end;
+    }
+
+    /// Makes a slot of a jump table lead to where another one does. Both hold addresses.
+    pub fn turn_slot(&mut self, table: TableId, slot: usize, like: usize) {
+        let slots = self.graph.slots_mut(table);
+        let (target, addend) = (slots[like].target, slots[like].addend);
+        (slots[slot].target, slots[slot].addend) = (target, addend);
     }
 
     /// Puts instructions in front of those of a block. Uses of the block refer to them, but for entries of tables about

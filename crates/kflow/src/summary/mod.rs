@@ -226,6 +226,9 @@ impl Summaries {
         match callee {
             Callee::Function(function) => self.functions[function.get()],
             Callee::Conventional => self.conventional(),
+            Callee::HandWritten => {
+                Summary { changes: EVERYTHING & !bit(self.machine.stack_pointer), ..Summary::UNKNOWN }
+            }
             Callee::Unknown => Summary::UNKNOWN,
         }
     }
@@ -240,7 +243,7 @@ impl Summaries {
     pub fn returns(&self, callee: Callee) -> bool {
         match callee {
             Callee::Function(function) => self.results[function.get()].is_some(),
-            Callee::Conventional | Callee::Unknown => true,
+            Callee::Conventional | Callee::HandWritten | Callee::Unknown => true,
         }
     }
 
@@ -253,7 +256,7 @@ impl Summaries {
     pub(crate) fn results(&self, callee: Callee) -> impl Iterator<Item = (Reg, &ConstantSet)> {
         let results = match callee {
             Callee::Function(function) => self.results[function.get()].as_ref(),
-            Callee::Conventional | Callee::Unknown => None,
+            Callee::Conventional | Callee::HandWritten | Callee::Unknown => None,
         };
         let registers = self.machine.convention.map(|convention| convention.results);
         let pairs = registers.zip(results).into_iter();

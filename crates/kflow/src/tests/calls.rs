@@ -231,7 +231,13 @@ fn what_keeps_to_a_convention() {
     let mut test = Test::default();
     test.function([block(exposes, [way]), block(b"\x89\x4c\x24\x04\x58\x5b\xc3", [RETURN])]);
     assert_eq!(known(&test).changes & set(&[EBX, ESP]), bit(EBX));
-    // Hand-written code may do anything.
+    // Hand-written code that compiled code calls may do anything, but to the stack pointer: push %ebx; call; pop %ebx; ret
+    let written = Way { callee: Some(Callee::HandWritten), ..way };
+    let mut test = Test::default();
+    test.function([block(b"\x53\xff\xd0", [written]), block(b"\x5b\xc3", [RETURN])]);
+    assert_eq!(known(&test).changes & (0xff | FLAGS), (0xff | FLAGS) & !set(&[EBX, ESP]));
+    assert!(of(&test).is_known(FunctionIndex(0)));
+    // Of a program that is not known to keep to that, nothing is known.
     let way = Way { callee: Some(Callee::Unknown), ..way };
     let mut test = Test::default();
     test.function([block(b"\xff\xd0", [way]), block(b"\xc3", [RETURN])]);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kisa::Segment;
 use smallvec::SmallVec;
 
-use super::{NameId, Names, TermSet};
+use super::{NameId, Names, Term, TermSet};
 
 /// How many cells are kept; the oldest are forgotten first, those in the frame last.
 const MAX_CELLS: usize = 32;
@@ -24,6 +24,12 @@ impl Place {
     /// Whether it is in the frame, as its parts tell.
     pub(super) fn is_framed(&self, names: &Names) -> bool {
         self.parts.iter().any(|&(name, _)| names.is_frame(name))
+    }
+
+    /// Whether only the function and those that it calls write there ([`Names::keep_private`]).
+    fn is_private(&self, names: &Names) -> bool {
+        let is_it = |&(name, times): &(NameId, u8)| Some(name) == names.private && times == 1;
+        self.segment.is_none() && self.parts.len() == 1 && self.parts.iter().all(is_it)
     }
 
     fn is_fixed(&self, names: &Names) -> bool {
@@ -63,7 +69,9 @@ impl Memory {
 
     /// Whether what is there stays until it is written here.
     fn is_own(&self, place: &Place, value: &TermSet, names: &Names) -> bool {
-        names.shared.is_none() || place.is_framed(names) && (!self.is_exposed || names.is_saved(value))
+        names.shared.is_none()
+            || place.is_private(names)
+            || place.is_framed(names) && (!self.is_exposed || names.is_saved(value))
     }
 
     /// Notes what is there.
@@ -108,6 +116,16 @@ impl Memory {
     /// All of the frame may be written.
     pub(super) fn write_frame(&mut self, names: &Names) {
         self.retain(|cell| !cell.place.is_framed(names) || names.is_saved(&cell.value));
+    }
+
+    /// An unknown turns out to be a number: private memory that holds it holds that. Where ways come together then, it holds
+    /// one of several numbers, where a range would have many between them.
+    pub(super) fn settle(&mut self, unknown: Term, number: u64, names: &Names) {
+        let holds = |cell: &Cell| cell.value.single() == Some(unknown) && cell.place.is_private(names);
+        if names.private.is_some() && self.cells.iter().any(holds) {
+            let cells = Rc::make_mut(&mut self.cells).iter_mut();
+            cells.filter(|cell| holds(cell)).for_each(|cell| cell.value = TermSet::number(number));
+        }
     }
 
     /// What is known of the bytes that may be among these.

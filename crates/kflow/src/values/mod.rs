@@ -74,7 +74,7 @@ impl Term {
 }
 
 impl Element for Term {
-    const MAX_NUMBERS: usize = 16;
+    const MAX_NUMBERS: usize = 24;
     const MAX_OTHERS: usize = 16;
     const MAX_PAIRS: usize = 256;
     const MAX_RANGES: usize = 24;
@@ -111,6 +111,8 @@ pub struct Names {
     shared: Option<Rc<ConstantMemory>>,
     /// What that was asked for.
     asked: Asked,
+    /// What points to memory that only the function and those that it calls write.
+    private: Option<NameId>,
 }
 
 impl Names {
@@ -127,6 +129,7 @@ impl Names {
             saved: 0,
             shared: None,
             asked: Asked::default(),
+            private: None,
         };
         names.add(Name::Zero);
         names
@@ -147,6 +150,12 @@ impl Names {
     /// saved them in its frame, but for the function itself.
     pub fn keep_saved(&mut self, registers: u64) {
         self.saved = registers;
+    }
+
+    /// From here on, where this register points on entry lies memory that only the function and those that it calls write:
+    /// neither what it stores through other pointers to memory that it knows, nor its frame, is there.
+    pub(crate) fn keep_private(&mut self, reg: Reg) {
+        self.private = Some(self.entry(reg).name);
     }
 
     /// How many registers there are.

@@ -100,7 +100,16 @@ impl State {
     /// Learns that a condition holds of the last comparison. Returns whether that is possible.
     pub fn assume(&mut self, condition: Condition, names: &Names) -> bool {
         let Some(compared) = &self.compared else { return true };
-        self.ranges.assume(compared, condition, names)
+        let is_possible = self.ranges.assume(compared, condition, names);
+        if let (Condition::Equal, true, Some(left), Some(number)) = (
+            condition,
+            is_possible && compared.width == names.word,
+            compared.left.single(),
+            compared.right.as_number(),
+        ) {
+            self.memory.settle(left, number, names);
+        }
+        is_possible
     }
 
     /// Makes this state hold for `other` too. Where `widen` says where a loop begins, whatever differs becomes unknown:

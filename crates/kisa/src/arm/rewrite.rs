@@ -168,6 +168,18 @@ impl Rewritable for Arm {
         false
     }
 
+    fn encode_load_word(&self, _dst: Reg, _base: Reg, _displacement: u8, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn encode_compare(&self, _reg: Reg, _number: u32, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn branch_if_equal(&self) -> Option<Branch> {
+        None
+    }
+
     fn encode_overwrite_flags(&self, _out: &mut Vec<u8>) -> bool {
         false
     }

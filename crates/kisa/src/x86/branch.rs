@@ -24,6 +24,9 @@ pub(super) const CONDITION_CODES: [ConditionCode; 16] = [
     ConditionCode::g,
 ];
 
+/// `je`.
+pub(super) const IF_EQUAL: Branch = Branch { kind: BranchKind::Conditional, condition: 4 };
+
 // The odd branches keep their opcode as condition number.
 pub(super) const LOOPNE: u8 = 0xe0;
 pub(super) const LOOPE: u8 = 0xe1;

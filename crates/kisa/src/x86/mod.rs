@@ -8,6 +8,7 @@ use super::{
 };
 
 mod branch;
+mod compare;
 mod computes;
 mod decode;
 mod info;
@@ -105,6 +106,18 @@ impl Rewritable for X86 {
     fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) -> bool {
         overwrite::number(self.bits, reg, number as u32, flags_may_change, out);
         true
+    }
+
+    fn encode_load_word(&self, dst: Reg, base: Reg, displacement: u8, out: &mut Vec<u8>) -> bool {
+        compare::load_word(self.bits, dst, base, displacement, out)
+    }
+
+    fn encode_compare(&self, reg: Reg, number: u32, out: &mut Vec<u8>) -> bool {
+        compare::compare(self.bits, reg, number, out)
+    }
+
+    fn branch_if_equal(&self) -> Option<Branch> {
+        Some(branch::IF_EQUAL)
     }
 
     fn encode_overwrite_flags(&self, out: &mut Vec<u8>) -> bool {

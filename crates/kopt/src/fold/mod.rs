@@ -7,7 +7,8 @@ to which nothing that is alive refers but instructions that load from it ([`Data
 thus constant as soon as nothing alive writes it or takes its address, whoever has seen to that.
 
 - A conditional branch or a `switch` that goes one way only becomes a jump, or falls through ([`reach`](crate::reach)
-  removes the other way), and a computed call to a known function a direct one.
+  removes the other way), and a computed call to a known function a direct one. Of a `switch` that goes several ways,
+  slots that it never takes lead where one does that it may take.
 - Instructions whose results nobody needs are removed ([`kflow::Liveness`]), and those that compute a known number become
   shorter ones. So are stores to variables that nothing alive reads, or has the address of.
 
@@ -17,15 +18,17 @@ load through a pointer: that may be from a device.
 */
 
 mod block;
+mod slots;
 mod stores;
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
 use kcfg::index::NodeId;
-use kflow::{Liveness, Reached, Remembered, Seeds, Summaries, propagate};
+use kflow::{Liveness, Reached, Remembered, Summaries, propagate};
 
 use crate::report::PassReport;
+use crate::sysargs;
 use block::Folder;
 
 /// What becomes of a block.
@@ -40,7 +43,7 @@ struct Change {
 /// Folds what is constant. What is found out about functions is remembered for the next round.
 pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
     let mut report = PassReport::new("fold");
-    let changes = {
+    let (changes, untaken) = {
         let program = GraphProgram::of(graph);
         let uses = DataUses::of(graph);
         let memory = uses.constant_memory(graph);
@@ -48,7 +51,7 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
         let liveness = Liveness::of(&program, &summaries);
         let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
         let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
-        propagate(&program, &summaries, &Seeds::default(), |block| {
+        propagate(&program, &summaries, &sysargs::private_memory(graph, &program), |block| {
             let at = block.block.get();
             reached[at] = Some(block);
         });
@@ -61,9 +64,11 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
             let Some(block) = program.block(node) else { continue };
             changes.extend(folder.fold(node, block, reached[block.get()].as_ref(), &mut report));
         }
-        changes
+        (changes, slots::untaken(graph, &program, &reached, &fixed))
     };
+    report.count("slots of jump tables turned", untaken.len() as u64);
     let mut editor = Editor::new(graph, "fold");
+    untaken.iter().for_each(|slot| editor.turn_slot(slot.table, slot.slot, slot.like));
     for Change { node, contents, end } in changes {
         if let Some((contents, moved)) = contents {
             let before = u64::from(editor.graph().node(node).size);

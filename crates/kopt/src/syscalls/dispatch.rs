@@ -18,6 +18,7 @@ use kisa::{Effect, Flags, RelocatedField, Rewritable};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NO_CALL, NUMBERS, is_ni_syscall};
+use crate::switches::shared_tables;
 
 /// What was redirected in a dispatcher.
 pub(super) struct Outcome {
@@ -116,17 +117,6 @@ struct Walk {
     state: History,
 }
 
-/// The jump tables that others read than one jump: more jumps go through them, or references name their slots.
-fn shared_tables(graph: &Graph) -> FxHashSet<TableId> {
-    let mut seen = FxHashSet::default();
-    let tables = graph.node_ids().filter_map(|node| match graph.block(node)?.end {
-        Terminator::Switch(table) => Some(table),
-        _ => None,
-    });
-    let is_own = |table: TableId| graph.slots(table).iter().all(|slot| slot.role == Role::Slot(table));
-    tables.filter(|&table| !seen.insert(table) || !is_own(table)).collect()
-}
-
 fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> Walk {
     let isa = graph.isa();
     let mut names = Names::new(graph.machine.word_size(), isa.registers(), isa.stack_pointer());
@@ -221,6 +211,16 @@ impl Walker<'_> {
         }
         self.state.apply(&mut self.names, at, effects);
     }
+}
+
+/// The handler that is called for a number. `None` if that is not certain.
+pub(super) fn handler_of(
+    graph: &Graph,
+    shared: &FxHashSet<TableId>,
+    entry: NodeId,
+    nr: u32,
+) -> Option<Target> {
+    handler(graph, walk(graph, shared, entry, nr).leaf)
 }
 
 /// The handler that a leaf calls or jumps to.

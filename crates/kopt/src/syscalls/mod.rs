@@ -9,15 +9,18 @@ are always kept ([`kplan::implicit_calls`]).
 */
 
 mod dispatch;
+mod handlers;
 
 use kcfg::graph::{Graph, SymbolPlace, Target};
-use kcfg::index::SymbolId;
+use kcfg::index::{NodeId, SymbolId};
 use kelf::Machine;
-use kplan::{Abi, Plan, implicit_calls};
+use kplan::{Abi, AbiCalls, Plan, implicit_calls};
 use rustc_hash::FxHashSet;
 
 use crate::Options;
 use crate::report::PassReport;
+
+pub(crate) use handlers::Handlers;
 
 /// A number beyond every table, for which a dispatcher takes its default.
 const NO_CALL: u32 = u32::MAX;
@@ -55,25 +58,30 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     let mut report = PassReport::new("syscalls");
     for dispatchers in dispatchers(graph.machine) {
         let all = || format!("every system call of {}", dispatchers.abi);
-        let calls = plan.syscalls.as_ref().and_then(|syscalls| syscalls.get(dispatchers.abi));
-        let Some(calls) = calls else {
-            report.keep(all(), "the plan does not say which ones programs make");
-            continue;
+        let calls = match all_calls(plan, dispatchers.abi, options) {
+            Ok(calls) => calls,
+            Err(why) => {
+                report.keep(all(), why);
+                continue;
+            }
         };
-        if !calls.complete && !options.assume_complete {
-            let unresolved = calls.unresolved.len();
-            report.keep(
-                all(),
-                format!("the plan is incomplete ({unresolved} unresolved sites); see --assume-complete"),
-            );
-            continue;
-        }
         let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
         used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
         redirect_switch(graph, dispatchers, &used, &mut report);
         redirect_table(graph, dispatchers, &used, &mut report);
     }
     report
+}
+
+/// The calls of an ABI that programs make, if these are all. `Err` says why nothing may rest on that.
+pub(crate) fn all_calls(plan: &Plan, abi: Abi, options: Options) -> Result<&AbiCalls, String> {
+    let calls = plan.syscalls.as_ref().and_then(|syscalls| syscalls.get(abi));
+    let calls = calls.ok_or("the plan does not say which ones programs make")?;
+    if calls.complete || options.assume_complete {
+        return Ok(calls);
+    }
+    let unresolved = calls.unresolved.len();
+    Err(format!("the plan is incomplete ({unresolved} unresolved sites); see --assume-complete"))
 }
 
 fn redirect_switch(
@@ -104,26 +112,42 @@ fn redirect_table(
     used: &FxHashSet<u32>,
     report: &mut PassReport,
 ) {
-    let Some(table) = symbol(graph, dispatchers.table) else { return };
-    let SymbolPlace::Node(node, start) = graph.symbols[table.get()].place else { return };
-    let word = u64::from(graph.machine.word_size());
-    let end = u64::from(start) + graph.symbols[table.get()].size;
+    let Some(table) = Table::of(graph, dispatchers) else { return };
     let handlers = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
     let Some(ni) = handlers else {
         report.keep(dispatchers.table, "the kernel has no sys_ni_syscall to put into it");
         return;
     };
-    for slot in graph.refs_of_mut(node) {
-        let at = u64::from(slot.offset);
-        if at < u64::from(start) || at >= end {
-            continue;
-        }
-        let nr = ((at - u64::from(start)) / word) as u32;
+    for slot in graph.refs_of_mut(table.node) {
+        let Some(nr) = table.number(slot.offset) else { continue };
         if !used.contains(&nr) && slot.target != Target::Symbol(ni) {
             slot.target = Target::Symbol(ni);
             slot.addend = 0;
             report.redirected += 1;
         }
+    }
+}
+
+/// The table of handlers of an ABI.
+struct Table {
+    /// The data that it lies in, where it begins there, and its size in bytes.
+    node: NodeId,
+    start: u32,
+    size: u64,
+    word: u32,
+}
+
+impl Table {
+    fn of(graph: &Graph, dispatchers: &Dispatchers) -> Option<Table> {
+        let symbol = &graph.symbols[symbol(graph, dispatchers.table)?.get()];
+        let SymbolPlace::Node(node, start) = symbol.place else { return None };
+        Some(Table { node, start, size: symbol.size, word: u32::from(graph.machine.word_size()) })
+    }
+
+    /// The number of the call whose slot is at an offset of the data.
+    fn number(&self, offset: u32) -> Option<u32> {
+        let inside = offset.checked_sub(self.start).filter(|&inside| u64::from(inside) < self.size)?;
+        Some(inside / self.word)
     }
 }
 
@@ -138,6 +162,6 @@ fn symbol(graph: &Graph, name: &str) -> Option<SymbolId> {
     graph.symbols.iter().position(|symbol| symbol.name == name).map(SymbolId::from)
 }
 
-fn defined(graph: &Graph, name: &str) -> Option<kcfg::index::NodeId> {
+fn defined(graph: &Graph, name: &str) -> Option<NodeId> {
     graph.resolve_node(Target::Symbol(symbol(graph, name)?))
 }

@@ -87,6 +87,11 @@ fn syscalls() {
 }
 
 #[test]
+fn sysargs() {
+    check(Pass::SysArgs);
+}
+
+#[test]
 fn keys() {
     check(Pass::Keys);
 }

@@ -1,0 +1,48 @@
+//! Slots of jump tables that control never takes.
+
+use fixedbitset::FixedBitSet;
+use kcfg::flow::GraphProgram;
+use kcfg::graph::{Graph, Terminator};
+use kcfg::index::TableId;
+use kelf::RelocClass;
+use kflow::Reached;
+
+use crate::switches::shared_tables;
+
+/// A slot that control never takes, and one of the same table that it may take.
+pub(super) struct Untaken {
+    pub table: TableId,
+    pub slot: usize,
+    pub like: usize,
+}
+
+/// The slots that control never takes, of tables that serve one jump, which takes several of the others.
+pub(super) fn untaken(
+    graph: &Graph,
+    program: &GraphProgram<'_>,
+    reached: &[Option<Reached>],
+    fixed: &FixedBitSet,
+) -> Vec<Untaken> {
+    let shared = shared_tables(graph);
+    let mut found = Vec::new();
+    for node in graph.node_ids().filter(|node| !fixed.contains(node.get())) {
+        let Some(reached) = program.block(node).and_then(|block| reached[block.get()].as_ref()) else {
+            continue;
+        };
+        let Some(Terminator::Switch(table)) = graph.block(node).map(|block| &block.end) else { continue };
+        let (table, slots) = (*table, graph.slots(*table));
+        let mut taken = (0..slots.len()).filter(|&slot| reached.taken.get(slot) == Some(&true));
+        let (Some(like), Some(_)) = (taken.next(), taken.next()) else { continue };
+        // A distance from the slot itself would be another one from there.
+        let is_plain = slots.iter().all(|slot| slot.class == RelocClass::Absolute);
+        if shared.contains(&table) || !is_plain || reached.taken.len() != slots.len() {
+            continue;
+        }
+        let is_untaken = |&slot: &usize| {
+            let (one, other) = (&slots[slot], &slots[like]);
+            !reached.taken[slot] && (one.target, one.addend) != (other.target, other.addend)
+        };
+        found.extend((0..slots.len()).filter(is_untaken).map(|slot| Untaken { table, slot, like }));
+    }
+    found
+}

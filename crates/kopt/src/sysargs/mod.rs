@@ -1,0 +1,149 @@
+/*!
+Pass `sysargs`: system calls that do one of several things, of which programs ask for some (Chanet et al. 2007, section 3.2).
+
+The plan lists what an argument can be at every place of every program that makes a call. Of the arguments that say what a
+call is asked for (`selectors`: the command of `ioctl`, the operation of `socketcall`, the option of `prctl`), this pass
+makes that certain: in front of the handler comes a guard (`guard`), which answers everything else with -ENOSYS, as pass
+[`syscalls`](crate::syscalls) answers other calls. [`fold`](crate::fold) finds out from the guard which values the handler
+meets, and decides its branches. So nothing rests on the plan but what a program may ask for: what it asks for in spite of
+the plan is turned away, and never meets code that takes something else for granted.
+
+That holds because the guard and the handler look at the same word, `struct pt_regs` on the stack of the kernel, and nothing
+changes that in between: a tracer changes the registers of a process that is stopped, before the dispatch or in a function
+that the handler calls, and then the handler has loaded them, or is taken to find there anything ([`private_memory`]).
+
+A handler is guarded if all calls that get there have known values, and nothing else than the dispatch leads there. It has no
+guard where the function tracer patches its beginning. The arguments of the operations of `socketcall` lie in memory that
+the program may change at any time, and are not known.
+*/
+
+mod guard;
+mod selectors;
+
+use kcfg::flow::GraphProgram;
+use kcfg::graph::{Graph, Provenance};
+use kcfg::index::NodeId;
+use kelf::Machine;
+use kflow::{FunctionIndex, PrivateMemory, Program};
+use kplan::{Abi, AbiCalls, Plan, implicit_calls};
+
+use crate::Options;
+use crate::exercise::can_begin_otherwise;
+use crate::report::PassReport;
+use crate::syscalls::{Handlers, all_calls};
+use guard::{Check, Guarded};
+
+/// The name of the pass.
+const PASS: &str = "sysargs";
+
+/// The most values that a guard compares with: analyses of constants follow no more.
+const MAX_VALUES: usize = 16;
+
+/// Puts guards in front of handlers.
+pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
+    let mut report = PassReport::new(PASS);
+    let all = "every operation of system calls";
+    if graph.machine != Machine::I386 || !guard::can_be_made(graph.isa()) {
+        report.keep(all, "handlers of this machine are not known");
+        return report;
+    }
+    let handlers = all_calls(plan, Abi::I386, options).and_then(|calls| {
+        let mut numbers: Vec<u32> = calls.calls.iter().map(|call| call.nr).collect();
+        numbers.extend(implicit_calls(Abi::I386).iter().map(|call| call.nr));
+        Ok((calls, Handlers::of(graph, Abi::I386, &numbers)?))
+    });
+    let (calls, handlers) = match handlers {
+        Ok(found) => found,
+        Err(why) => {
+            report.keep(all, why);
+            return report;
+        }
+    };
+    let mut entries: Vec<(NodeId, &[u32])> =
+        handlers.numbers.iter().map(|(&entry, numbers)| (entry, &numbers[..])).collect();
+    entries.sort_unstable();
+    let mut guarded = Vec::new();
+    for (entry, numbers) in entries {
+        let Some((name, arguments)) = selected(graph, entry) else { continue };
+        match checks(calls, numbers, &arguments).and_then(|checks| {
+            may_be_guarded(graph, &handlers, entry)?;
+            Ok(checks)
+        }) {
+            Ok(checks) => {
+                report.count("arguments checked", checks.len() as u64);
+                guarded.push(Guarded { entry, checks });
+            }
+            Err(why) => report.keep(format!("every operation of {name}"), why),
+        }
+    }
+    report.redirected += guarded.len();
+    guard::insert(graph, &guarded, handlers.ni);
+    report
+}
+
+/// The name of a handler, and the arguments that say what it is asked for. `None` if there are none, or it is guarded.
+fn selected(graph: &Graph, entry: NodeId) -> Option<(String, Vec<u8>)> {
+    if is_guard(graph, entry) {
+        return None;
+    }
+    graph.names_in(entry).find_map(|name| {
+        let arguments: Vec<u8> = selectors::of(name).collect();
+        (!arguments.is_empty()).then(|| (name.to_owned(), arguments))
+    })
+}
+
+/// What these arguments of these calls can be. `Err` says why that is not known.
+fn checks(calls: &AbiCalls, numbers: &[u32], arguments: &[u8]) -> Result<Vec<Check>, String> {
+    arguments.iter().map(|&argument| check(calls, numbers, argument)).collect()
+}
+
+fn check(calls: &AbiCalls, numbers: &[u32], argument: u8) -> Result<Check, String> {
+    let mut all = Vec::new();
+    for &nr in numbers {
+        let is_implicit = implicit_calls(Abi::I386).iter().any(|call| call.nr == nr);
+        let listed = calls.call(nr).filter(|_| !is_implicit);
+        let values = listed.and_then(|call| call.args.get(argument.into())).ok_or_else(|| {
+            format!("argument {argument} of call {nr} can be anything, as far as the plan knows")
+        })?;
+        for value in values {
+            let value = u32::try_from(value.value)
+                .map_err(|_| format!("{:#x} is no argument of call {nr} on this machine", value.value))?;
+            all.push(value);
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    match all.len() {
+        0 => Err(format!("the plan has an empty list of what argument {argument} can be")),
+        1..=MAX_VALUES => Ok(Check { argument, values: all }),
+        many => Err(format!("argument {argument} can be one of {many}, more than {MAX_VALUES}")),
+    }
+}
+
+/// Whether a guard can be put in front of a handler; `Err` says why not.
+fn may_be_guarded(graph: &Graph, handlers: &Handlers, entry: NodeId) -> Result<(), &'static str> {
+    let function = graph.function_of(entry).ok_or("its handler is carried whole")?;
+    if graph.function(function).entry() != entry || !can_begin_otherwise(graph, function) {
+        return Err("the beginning of its handler is patched, or glued to other code");
+    }
+    if !handlers.is_only_dispatched(entry) {
+        return Err("something else than the dispatch leads to its handler, or has its address");
+    }
+    Ok(())
+}
+
+/// Whether a block is of a guard.
+fn is_guard(graph: &Graph, node: NodeId) -> bool {
+    graph.node(node).provenance == Provenance::Made(PASS)
+}
+
+/// The guarded handlers of a program: where the first argument of each points lies `struct pt_regs`, which nobody else writes.
+pub(crate) fn private_memory(graph: &Graph, program: &GraphProgram<'_>) -> PrivateMemory {
+    let Some(registers) = graph.isa().argument(0) else { return PrivateMemory::default() };
+    let functions = (0..program.functions()).map(FunctionIndex::from);
+    let is_guarded = |&function: &FunctionIndex| {
+        let first = program.blocks_of(function).first();
+        first.is_some_and(|&first| is_guard(graph, program.node(first)))
+    };
+    functions.filter(is_guarded).map(|function| (function, registers)).collect()
+}

@@ -1,0 +1,88 @@
+//! Which function handles which call.
+
+use fixedbitset::FixedBitSet;
+use kcfg::edges::for_each_successor;
+use kcfg::graph::{Graph, Role, Target};
+use kcfg::index::{NodeId, SymbolId};
+use kplan::Abi;
+use rustc_hash::FxHashMap;
+
+use super::{NI_SYSCALLS, Table, defined, dispatch, dispatchers, symbol};
+use crate::switches::shared_tables;
+
+/// The handlers of the calls of an ABI.
+pub(crate) struct Handlers {
+    /// By the block that a handler begins with, the numbers of its calls.
+    pub numbers: FxHashMap<NodeId, Vec<u32>>,
+    /// The one that returns `-ENOSYS`.
+    pub ni: SymbolId,
+    /// What something else than the dispatchers names, or leads to.
+    elsewhere: FixedBitSet,
+}
+
+impl Handlers {
+    /// Finds the handlers of these calls. `Err` says why it is not known which they are.
+    pub fn of(graph: &Graph, abi: Abi, numbers: &[u32]) -> Result<Handlers, String> {
+        let known = dispatchers(graph.machine).iter().find(|dispatchers| dispatchers.abi == abi);
+        let dispatchers = known.ok_or("the dispatchers of this machine are not known")?;
+        let ni = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
+        let ni = ni.ok_or("the kernel has no sys_ni_syscall")?;
+        let entry = dispatchers.function.and_then(|function| defined(graph, function));
+        let table = Table::of(graph, dispatchers);
+        if entry.is_none() && table.is_none() {
+            return Err(format!("the kernel has no {}", dispatchers.table));
+        }
+        let mut found = Handlers { numbers: FxHashMap::default(), ni, elsewhere: FixedBitSet::new() };
+        if let Some(entry) = entry {
+            let shared = shared_tables(graph);
+            for &nr in numbers {
+                let handler = dispatch::handler_of(graph, &shared, entry, nr);
+                let handler = handler.ok_or(format!("it is not certain what handles call {nr}"))?;
+                found.add(graph, handler, nr);
+            }
+        }
+        if let Some(table) = &table {
+            for slot in graph.refs_of(table.node) {
+                if let Some(nr) = table.number(slot.offset).filter(|nr| numbers.contains(nr)) {
+                    found.add(graph, slot.target, nr);
+                }
+            }
+        }
+        found.elsewhere = elsewhere(graph, entry, table.as_ref());
+        Ok(found)
+    }
+
+    fn add(&mut self, graph: &Graph, handler: Target, nr: u32) {
+        let Some(entry) = graph.resolve_node(handler) else { return };
+        let numbers = self.numbers.entry(entry).or_default();
+        if !numbers.contains(&nr) {
+            numbers.push(nr);
+        }
+    }
+
+    /// Whether nothing but the dispatchers names a block, or leads to it, entries of tables about it aside.
+    pub fn is_only_dispatched(&self, entry: NodeId) -> bool {
+        !self.elsewhere.contains(entry.get())
+    }
+}
+
+/// What is named, or led to, from elsewhere than the function of a dispatcher and the slots of a table.
+fn elsewhere(graph: &Graph, dispatcher: Option<NodeId>, table: Option<&Table>) -> FixedBitSet {
+    let mut elsewhere = FixedBitSet::with_capacity(graph.nodes.len());
+    let dispatcher = dispatcher.and_then(|entry| graph.function_of(entry));
+    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+        if dispatcher.is_some() && graph.function_of(node) == dispatcher {
+            continue;
+        }
+        let slots = table.filter(|table| table.node == node);
+        let named = graph.refs_of(node).iter().filter(|reference| {
+            reference.role != Role::Site && slots.and_then(|table| table.number(reference.offset)).is_none()
+        });
+        elsewhere.extend(named.filter_map(|reference| graph.resolve_node(reference.target)).map(NodeId::get));
+        if let Some(block) = graph.block(node) {
+            for_each_successor(graph, &block.end, |to| elsewhere.insert(to.get()));
+        }
+    }
+    elsewhere.extend(graph.roots.iter().map(|root| root.node.get()));
+    elsewhere
+}

@@ -1,0 +1,125 @@
+/*!
+Passes in random order.
+
+Each of [`PROGRAMS`] random programs, or as many as `KSHRINK_PROGRAMS` says, goes through all passes that there are, in an order
+that its seed makes, and through some of them in another order, and has to do what it did before. Those that remove run
+first and in rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs program N alone.
+*/
+
+use kshrink_tests::{Chain, Random, Run, parallel, recipe};
+
+use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, number, objects, originals, run};
+
+/// How many programs, unless `KSHRINK_PROGRAMS` says otherwise.
+const PROGRAMS: usize = 30;
+/// The seeds of their programs begin here, so that they are others than those that go through given passes.
+const FIRST_SEED: usize = 100_000;
+
+/// Levels of optimization, each with how a program is compiled besides.
+const WAYS: &[(&str, Variant)] = &[
+    ("-O2", variant(&["-fno-pie"], &["--float"])),
+    ("-O3", variant(&["-fno-pie"], &["--max-funcs", "16"])),
+    ("-O2", variant(&["-fPIC", "-fno-plt"], &["--inline-function"])),
+    ("-O3", variant(&["-fPIC"], &[])),
+    ("-O3", variant(&["-fno-pie", "-ffunction-sections", "-fdata-sections"], &[])),
+    (
+        "-O2",
+        Variant {
+            link: &["-static", "-no-pie", "-nostdlib"],
+            freestanding: true,
+            ..variant(&["-fno-pic", "-mregparm=3", "-mpreferred-stack-boundary=2", "-ffreestanding"], &[])
+        },
+    ),
+];
+
+const fn variant(compile: &'static [&'static str], csmith: &'static [&'static str]) -> Variant {
+    Variant { compile, link: STATIC, freestanding: false, finds_dead: false, csmith }
+}
+
+#[test]
+fn random_programs_go_through_passes_in_any_order() {
+    recipe("install.sh", &["programs"]);
+    let programs = number("KSHRINK_PROGRAMS").unwrap_or(PROGRAMS);
+    let numbers: Vec<usize> =
+        number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
+    let all = all_passes();
+    assert!(all.len() > 10, "few passes: {all:?}");
+    let results = parallel(numbers.len(), |i| program(numbers[i], &all).err());
+    let failures: Vec<String> = results.into_iter().flatten().collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} programs failed\n\n{}",
+        failures.len(),
+        numbers.len(),
+        failures.join("\n\n")
+    );
+}
+
+/// The names of all passes: the answer to an unknown one lists them.
+fn all_passes() -> Vec<String> {
+    let run =
+        Run::kshrink("kshrink-spec").args(["--objects", "none.o", "--passes", "?", "--emit-object", "out.o"]);
+    let answer = run.outcome().stderr;
+    let (_, list) =
+        answer.split_once("or a list of ").unwrap_or_else(|| panic!("no list of passes: {answer}"));
+    let list = list.lines().next().unwrap_or_default();
+    list.split(", ").map(|name| name.trim().to_owned()).collect()
+}
+
+/// Takes one program through two random orders.
+fn program(number: usize, all: &[String]) -> Result<(), String> {
+    let (level, variant) = &WAYS[number % WAYS.len()];
+    for attempt in 0..TRIES {
+        let seed = FIRST_SEED + number * TRIES + attempt;
+        let mut chain = Chain::new(&format!("random-order-{number}"));
+        let before = |why: String| format!("program {number} (seed {seed}), before rewriting: {why}");
+        let original = match originals(&mut chain, seed, variant, &[*level]) {
+            Ok(Some(outcomes)) => outcomes.into_iter().next(),
+            Ok(None) => None,
+            Err(why) => return Err(chain.failed(&before(String::new()), &why)),
+        };
+        let Some(original) = original else { continue };
+        let mut random = Random::new(seed as u64);
+        let orders = [shuffled(&mut random, all), some(&mut random, all)];
+        for (index, passes) in orders.iter().enumerate() {
+            let what = format!(
+                "program {number} (seed {seed}), {level} {}, passes {passes}",
+                variant.compile.join(" ")
+            );
+            let rewritten = (|| {
+                let objects = objects(level, variant);
+                let paths: Vec<&str> = objects.iter().map(String::as_str).collect();
+                let (object, program) = (format!("order-{index}.o"), format!("order-{index}"));
+                let entry = if variant.freestanding { "_start" } else { "main" };
+                chain.rewrite(&object, &paths, entry, passes)?;
+                chain.link(&program, &[&object], variant.link)?;
+                let outcome = run(&mut chain, &program, REWRITTEN_LIMIT);
+                if outcome.equals(&original) {
+                    return Ok(());
+                }
+                Err(format!("it does something else\n  before: {original}\n  after: {outcome}"))
+            })();
+            if let Err(why) = rewritten {
+                return Err(chain.failed(&what, &why));
+            }
+        }
+        return Ok(());
+    }
+    Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
+}
+
+/// All passes in a random order.
+fn shuffled(random: &mut Random, all: &[String]) -> String {
+    let mut passes: Vec<&str> = all.iter().map(String::as_str).collect();
+    for last in (1..passes.len()).rev() {
+        passes.swap(last, random.range(0, last as u32) as usize);
+    }
+    passes.join(",")
+}
+
+/// Some passes, at least one, in a random order.
+fn some(random: &mut Random, all: &[String]) -> String {
+    let shuffled = shuffled(random, all);
+    let count = random.range(1, all.len() as u32) as usize;
+    shuffled.split(',').take(count).collect::<Vec<_>>().join(",")
+}
