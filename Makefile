@@ -1,5 +1,5 @@
 # make check  while you work: what holds without kernels and foreign tools
-# make demo   the main job, from nothing to two booted kernels and a table
+# make demo   the main job, from nothing to booted kernels and a table; with ARCH=arm, for 32-bit ARM
 # make test   everything that has to hold
 # make help   the rest
 
@@ -15,6 +15,7 @@ CHECKED = assumptions build_dir cli command edit filetests guards lift lower rep
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
+	@echo 'make demo ARCH=arm   the same for 32-bit ARM (out/demo-arm/)'
 	@echo 'make check   format, lints, documentation, tests that need no kernel and no foreign tool, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
 	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
@@ -39,7 +40,7 @@ help:
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
 demo: build
-	fixtures/demo.sh out/demo
+	fixtures/demo.sh out/demo$(ARCH:%=-%) $(ARCH)
 
 check: lint
 	cargo test --workspace --lib --bins -- --skip chains_tell_what_functions_tell

@@ -139,11 +139,30 @@ impl KernelTest<'_> {
 
     /// The web server on 32-bit ARM.
     pub fn web_on_arm(&mut self) -> Scenario {
-        let initramfs = "web-armhf.cpio.gz".to_owned();
-        let run = Run::new(fixture("scenarios/make-initramfs.sh")).args(["web", &initramfs]);
-        let run = run.env("ARCH", "armhf").limit(RELINK_LIMIT);
+        self.on_arm("web", None, &["--machine", "virt32"])
+    }
+
+    /// Two processors of 32-bit ARM, modules of a kernel, and code that is patched.
+    pub fn processors_on_arm(&mut self, kernel: &Kernel) -> Scenario {
+        self.on_arm("processors", Some(kernel), &["--machine", "virt32", "--cpus", "2"])
+    }
+
+    /// stress-ng on 32-bit ARM.
+    pub fn stress_on_arm(&mut self) -> Scenario {
+        self.on_arm("stress", None, &["--machine", "virt32"])
+    }
+
+    fn on_arm(
+        &mut self,
+        name: &'static str,
+        kernel: Option<&Kernel>,
+        machine: &'static [&'static str],
+    ) -> Scenario {
+        let initramfs = format!("{name}-armhf.cpio.gz");
+        let run = Run::new(fixture("scenarios/make-initramfs.sh")).args([name, &initramfs]);
+        let run = run.args(kernel.map(|kernel| &kernel.build)).env("ARCH", "armhf").limit(RELINK_LIMIT);
         self.spend(Work::Boot, |chain| chain.succeed(run));
-        Scenario { name: "web", initramfs, machine: &["--machine", "virt32"] }
+        Scenario { name, initramfs, machine }
     }
 
     /// Two processors, modules of a kernel, and code that is patched.

@@ -1,18 +1,19 @@
 /*!
 32-bit ARM programs, in Thumb code and in ARM code: those small ones of `fixtures/programs/features/` that are not about
-x86 instructions, and random ones. Each has to do the same after `--passes none` and `--passes reach`, and `none` keeps
-the size of its code.
+x86 instructions, and random ones. Each has to do the same after `--passes none`, after `--passes reach`, with identical
+functions folded, and with all of its code shuffled and edited; `none` keeps the size of its code.
 */
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kshrink_tests::{Chain, Outcome, Run, elf, fixture, parallel, recipe};
+use kshrink_tests::{Chain, EXERCISED, FOLDED, Outcome, Run, SHUFFLED, elf, fixture, parallel, recipe};
 
 const GCC: &str = "arm-linux-gnueabihf-gcc";
 const ENCODINGS: [&str; 2] = ["-mthumb", "-marm"];
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
+const PASSES: [&str; 5] = ["none", "reach", FOLDED, SHUFFLED, EXERCISED];
 
 /// Programs with x86 instructions in their sources, or that the C library for ARM does not link.
 const NOT_FOR_ARM: &[&str] = &[
@@ -124,10 +125,9 @@ fn check(chain: &mut Chain, program: &[PathBuf], encoding: &str, level: &str) ->
     if original.stdout.is_empty() || original.status.is_none_or(|status| status > 128) {
         return Err(format!("the original does nothing: {original}"));
     }
-    for passes in ["none", "reach"] {
+    for passes in PASSES {
         let object = format!("{passes}.o");
-        let rewrite = Run::kshrink("kshrink-spec").arg("--objects").args(&objects).args(["--entry", "main"]);
-        chain.step(rewrite.args(["--passes", passes, "--emit-object", &object]))?;
+        chain.rewrite(&object, &objects, "main", passes)?;
         link(chain, passes, &[&object])?;
         let outcome = run(chain, passes);
         if !outcome.equals(&original) {

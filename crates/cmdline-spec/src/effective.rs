@@ -6,8 +6,11 @@ use kelf::{KernelBuild, Machine};
 use crate::bootconfig;
 use crate::line::{self, Word};
 
-/// `COMMAND_LINE_SIZE` (arch/x86/include/asm/setup.h), in bytes, with the 0 byte at the end.
-const COMMAND_LINE_SIZE: usize = 2048;
+/// `COMMAND_LINE_SIZE` (arch/x86/include/asm/setup.h, arch/arm/include/uapi/asm/setup.h), in bytes, with the 0 byte at the
+/// end.
+fn command_line_size(machine: Machine) -> usize {
+    if machine == Machine::Arm { 1024 } else { 2048 }
+}
 
 /// The command line that a kernel takes apart.
 #[derive(Debug)]
@@ -30,11 +33,12 @@ pub fn command_line(
     notes: &mut Vec<String>,
 ) -> Result<CommandLine, Failure> {
     let text = with_builtin(build, passed, notes)?;
-    if text.len() >= COMMAND_LINE_SIZE {
+    let size = command_line_size(build.machine);
+    if text.len() >= size {
         return Err(Failure::bad_input(format!(
             "the command line has {} bytes, of which the kernel takes the first {}; shorten it",
             text.len(),
-            COMMAND_LINE_SIZE - 1
+            size - 1
         )));
     }
     let words = line::words(&text);
@@ -68,23 +72,52 @@ pub fn command_line(
     Ok(CommandLine { text, words: all })
 }
 
-/// With `CONFIG_CMDLINE` (`setup_arch` in arch/x86/kernel/setup.c).
+/// With `CONFIG_CMDLINE`, as the kernel puts the two together.
 fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> Result<String, Failure> {
-    if !matches!(build.machine, Machine::I386 | Machine::X86_64) {
-        return Err(Failure::bad_input(format!(
-            "how a kernel for {} puts its command line together is not known, only for x86",
-            build.machine
-        )));
-    }
-    let builtin = build.config("CONFIG_CMDLINE").filter(|_| build.is_enabled("CONFIG_CMDLINE_BOOL"));
-    let builtin = builtin.unwrap_or_default();
-    if build.is_enabled("CONFIG_CMDLINE_OVERRIDE") {
+    let builtin = build.config("CONFIG_CMDLINE").unwrap_or_default();
+    let overrides = |option: &'static str| build.is_enabled(option).then_some(option);
+    let (builtin, overrides, order) = match build.machine {
+        // `setup_arch` in arch/x86/kernel/setup.c.
+        Machine::I386 | Machine::X86_64 if build.is_enabled("CONFIG_CMDLINE_BOOL") => {
+            (builtin, overrides("CONFIG_CMDLINE_OVERRIDE"), Order::BuiltinFirst)
+        }
+        Machine::I386 | Machine::X86_64 => ("", None, Order::BuiltinFirst),
+        // `early_init_dt_scan_chosen` in drivers/of/fdt.c.
+        Machine::Arm if build.is_enabled("CONFIG_OF") && !build.is_enabled("CONFIG_ARM_ATAG_DTB_COMPAT") => {
+            let order = match build.is_enabled("CONFIG_CMDLINE_EXTEND") {
+                true => Order::PassedFirst,
+                false => Order::Default,
+            };
+            (builtin, overrides("CONFIG_CMDLINE_FORCE"), order)
+        }
+        machine => {
+            return Err(Failure::bad_input(format!(
+                "how this kernel for {machine} puts its command line together is not known, only for x86, and for 32-bit \
+                 ARM with a device tree (CONFIG_OF without CONFIG_ARM_ATAG_DTB_COMPAT)"
+            )));
+        }
+    };
+    if let Some(option) = overrides {
         if !passed.trim().is_empty() && passed.trim() != builtin.trim() {
             notes.push(format!(
-                "this kernel ignores the command line that it is passed (CONFIG_CMDLINE_OVERRIDE); its own is \"{builtin}\""
+                "this kernel ignores the command line that it is passed ({option}); its own is \"{builtin}\""
             ));
         }
         return Ok(builtin.to_owned());
     }
-    Ok(if builtin.is_empty() { passed.to_owned() } else { format!("{builtin} {passed}") })
+    Ok(match order {
+        _ if builtin.is_empty() => passed.to_owned(),
+        Order::BuiltinFirst => format!("{builtin} {passed}"),
+        Order::PassedFirst => format!("{passed} {builtin}"),
+        Order::Default if passed.is_empty() => builtin.to_owned(),
+        Order::Default => passed.to_owned(),
+    })
+}
+
+/// Where the built-in command line goes.
+enum Order {
+    BuiltinFirst,
+    PassedFirst,
+    /// Only where none is passed.
+    Default,
 }

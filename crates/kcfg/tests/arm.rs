@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Dir, lift, lift_reachable};
-use kcfg::graph::{Graph, NodeKind, Terminator};
+use kcfg::graph::{Contents, Editor, Graph, NodeKind, Terminator};
 use kcfg::index::NodeId;
-use kcfg::lower::{Relax, lower};
+use kcfg::lower::{Relax, bring_near, lower};
 use kelf::RelocClass;
 use kisa::Encoding;
 use kshrink_tests::process::run;
@@ -154,6 +154,36 @@ f:  cmp r0, #2
     graph.verify().unwrap();
 }
 
+/// What would be two more slots is a trap that a branch leads to.
+#[test]
+fn a_table_of_distances_ends_where_a_branch_leads() {
+    let text = "
+    .text
+    .thumb
+    .global f
+    .type f, %function
+f:  cmp r0, #1
+    bhi 9f
+    tbb [pc, r0]
+.Lt: .byte (1f - .Lt) / 2, (2f - .Lt) / 2
+9:  .short 0xde02
+1:  movs r0, #1
+    bx lr
+2:  movs r0, #2
+    bx lr
+    .size f, . - f
+";
+    let dir = Dir::new();
+    let graph = lift(&[assemble(&dir, "table", text)]);
+    assert_eq!(opaque(&graph), []);
+    let blocks = blocks(&graph, "f");
+    let switch = blocks.iter().find_map(|&block| match end(&graph, block) {
+        Terminator::Switch(table) => Some(*table),
+        _ => None,
+    });
+    assert_eq!(graph.slots(switch.expect("a switch")).len(), 2);
+}
+
 #[test]
 fn conditional_returns_and_calls_fall_through() {
     let text = "
@@ -213,4 +243,161 @@ fn code_that_reads_its_address_is_carried_whole() {
         assert_eq!(graph.opaque.len(), 1, "{body}");
         assert!(matches!(graph.node(graph.opaque[0].node).kind, NodeKind::Chunk(_)));
     }
+}
+
+/// The literals of a function, and the blocks that refer to each.
+fn literals(graph: &Graph) -> Vec<NodeId> {
+    let is_literal = |node: &NodeId| {
+        graph.node(*node).live && graph.chunk(*node).is_some_and(|chunk| chunk.function.is_some())
+    };
+    graph.node_ids().filter(is_literal).collect()
+}
+
+#[test]
+fn a_literal_that_is_too_far_is_copied_behind_its_load() {
+    let dir = Dir::new();
+    let mut graph = lift(&[assemble(&dir, "literals", LITERALS)]);
+    let old = literals(&graph);
+    let text = graph.sections[graph.node(old[0]).section.get()].clone();
+    let mut editor = Editor::new(&mut graph, "test");
+    let elsewhere = editor.add_section(text);
+    editor.place(&old[..2], elsewhere);
+    editor.finish();
+    assert!(lower(&graph, Relax::Shortest).is_err());
+    bring_near(&mut graph);
+    graph.verify().unwrap();
+    assert!(!graph.node(old[0]).live && !graph.node(old[1]).live && graph.node(old[2]).live);
+    let new = literals(&graph);
+    assert_eq!(new.len(), 3);
+    for &copy in new.iter().filter(|&&node| node != old[2]) {
+        assert_eq!(graph.owner(copy), graph.function_of(blocks(&graph, "f")[0]));
+        assert_ne!(graph.node(copy).section, elsewhere);
+    }
+    let lowered = lower(&graph, Relax::Shortest).unwrap().object;
+    let text = lowered.sections.iter().find(|section| section.name == ".text").unwrap();
+    assert_eq!(text.relocs.iter().filter(|reloc| reloc.class == RelocClass::Absolute).count(), 3);
+    // Nothing is left to do.
+    let before = graph.nodes.len();
+    bring_near(&mut graph);
+    assert_eq!(graph.nodes.len(), before);
+}
+
+#[test]
+fn a_table_of_bytes_gets_wider_slots() {
+    let text = "
+    .text
+    .thumb
+    .global f
+    .type f, %function
+f:  cmp r0, #1
+    bhi 9f
+    tbb [pc, r0]
+.Lt: .byte (1f - .Lt) / 2, (9f - .Lt) / 2
+1:  movs r0, #1
+    bx lr
+9:  bx lr
+    .size f, . - f
+";
+    let dir = Dir::new();
+    let mut graph = lift(&[assemble(&dir, "table", text)]);
+    let first = blocks(&graph, "f")[2];
+    let mut nops = Vec::new();
+    graph.isa().encode_nops(Encoding::Thumb, 1000, &mut nops);
+    let mut editor = Editor::new(&mut graph, "test");
+    editor.prepend(first, Contents { bytes: nops, refs: Vec::new() });
+    editor.finish();
+    assert!(lower(&graph, Relax::Shortest).is_err());
+    bring_near(&mut graph);
+    graph.verify().unwrap();
+    let lowered = lower(&graph, Relax::Shortest).unwrap().object;
+    let text = lowered.sections.iter().find(|section| section.name == ".text").unwrap();
+    let table = text.data.windows(4).position(|bytes| bytes == [0xdf, 0xe8, 0x10, 0xf0]).expect("tbh") + 4;
+    let slot = |i: usize| usize::from(u16::from_le_bytes([text.data[table + i], text.data[table + i + 1]]));
+    // Behind the table, and behind 1000 bytes, `movs` and `bx`.
+    assert_eq!((slot(0) * 2, slot(2) * 2), (4, 4 + 1000 + 4));
+}
+
+/// A table of addresses that a jump finds by what its function computes is not a computed goto.
+#[test]
+fn tables_of_addresses_among_the_instructions() {
+    let thumb = "
+    .thumb
+    .global f
+    .type f, %function
+f:  cmp r0, #2
+    bhi 9f
+    adr r1, .Lt
+    ldr pc, [r1, r0, lsl #2]
+    .align 2
+.Lt: .word 1f + 1, 9f + 1, 2f + 1
+1:  movs r0, #1
+    bx lr
+2:  movs r0, #2
+9:  bx lr
+    .size f, . - f
+";
+    let main = "
+    .arm
+    .global f
+    .type f, %function
+f:  cmp r0, #2
+    ldrls pc, [pc, r0, lsl #2]
+    b 9f
+.Lt: .word 1f, 9f, 2f
+1:  mov r0, #1
+    bx lr
+2:  mov r0, #2
+9:  bx lr
+    .size f, . - f
+";
+    for text in [thumb, main] {
+        let dir = Dir::new();
+        let object = assemble(&dir, "addresses", &format!(".text\n{text}"));
+        let mut graph = lift(std::slice::from_ref(&object));
+        assert_eq!(opaque(&graph), []);
+        let table = literals(&graph)[0];
+        let slots = graph.refs_of(table).iter().filter_map(|slot| graph.resolve_node(slot.target));
+        let own = graph.owner(table);
+        assert_eq!(slots.map(|block| graph.function_of(block)).collect::<Vec<_>>(), [own; 3]);
+        let bytes = std::fs::read(&object).unwrap();
+        let before = kelf::Object::read("before.o", &bytes).unwrap();
+        let data = |object: &kelf::Object<'_>| {
+            object.sections.iter().find(|section| section.name == ".text").unwrap().data.to_vec()
+        };
+        let same = lower(&graph, Relax::AsAssembled).unwrap().object;
+        assert_eq!(data(&same).len(), data(&before).len());
+        // A block in front of a case changes where the case is, and the bit that says Thumb stays.
+        let case = graph.resolve_node(graph.refs_of(table)[2].target).unwrap();
+        let mut nops = Vec::new();
+        graph.isa().encode_nops(graph.encoding(case), 8, &mut nops);
+        let mut editor = Editor::new(&mut graph, "test");
+        editor.prepend(case, Contents { bytes: nops, refs: Vec::new() });
+        editor.finish();
+        let slot = graph.refs_of(table)[2];
+        let bit = i64::from(graph.encoding(case) == Encoding::Thumb);
+        assert_eq!((graph.resolve_node(slot.target), slot.addend), (Some(case), bit));
+        bring_near(&mut graph);
+        graph.verify().unwrap();
+        lower(&graph, Relax::Shortest).unwrap();
+    }
+}
+
+/// The address in the register may be another one if control can come from elsewhere.
+#[test]
+fn a_jump_by_a_table_that_others_lead_to_is_a_computed_goto() {
+    let text = "
+    .text
+    .thumb
+    .global f
+    .type f, %function
+f:  cbz r0, 1f
+    adr r1, .Lt
+1:  ldr pc, [r1, r0, lsl #2]
+    .align 2
+.Lt: .word 1b + 1
+    .size f, . - f
+";
+    let dir = Dir::new();
+    let graph = lift(&[assemble(&dir, "goto", text)]);
+    assert_eq!(opaque(&graph), [("f", "a computed goto")]);
 }

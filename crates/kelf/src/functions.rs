@@ -290,7 +290,9 @@ impl TextSection {
     }
 }
 
-/// The executable sections by rising address, and for each section of the file its place among them.
+/// The executable sections by rising address, and for each section of the file its place among them. Of sections that run
+/// at the same address (`OVERLAY` of linker scripts; the vectors of ARM kernels, of which one is chosen at boot) the first
+/// counts.
 fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<TextSection>)> {
     let segments = Segments::of(file)?;
     let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
@@ -315,6 +317,9 @@ fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<TextSect
     let mut numbers = vec![None; file.sections.len()];
     let mut sections: Vec<TextSection> = Vec::with_capacity(found.len());
     for (index, section) in found {
+        if sections.last().is_some_and(|last| last.address == section.address && last.size > 0) {
+            continue;
+        }
         if sections.last().is_some_and(|last| last.addresses().end > section.address) {
             return Err(file.damaged(file.describe(index), "overlaps the executable section before it"));
         }

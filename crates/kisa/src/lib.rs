@@ -100,8 +100,9 @@ pub trait Rewritable: Isa {
     /// The unconditional jump of an encoding.
     fn jump(&self, encoding: Encoding) -> Branch;
 
-    /// The relocation of a branch in its longest form, if its target is left to the linker.
-    fn branch_relocation(&self, branch: Branch) -> BranchRelocation;
+    /// The relocation of a branch in a form of this length in bytes, if its target is left to the linker. The form has a
+    /// field of at least 4 bytes.
+    fn branch_relocation(&self, branch: Branch, len: u8) -> BranchRelocation;
 
     /// Appends `size` bytes of padding that may be executed.
     fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>);
@@ -165,12 +166,39 @@ pub trait Rewritable: Isa {
         false
     }
 
+    /// Clears the distance in the instruction at the start of `bytes`, for which there is [`Rewritable::literal`], so that
+    /// instructions that differ in nothing else become the same bytes.
+    fn clear_literal(&self, bytes: &mut [u8], address: u64) {
+        let _ = (bytes, address);
+    }
+
     /// The width in bytes of the slots of the table behind the instruction at the start of `bytes`, if that jumps by
     /// such a table: each slot is the distance in halfwords from the start of the table to a target (`tbb [pc, r0]` of
     /// Thumb code).
     fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
         let _ = (bytes, address);
         None
+    }
+
+    /// The register that holds the address of a table of addresses by which the instruction at the start of `bytes` jumps
+    /// (`ldr pc, [r2, r3, lsl #2]` of ARM); the program counter if the table lies two instructions further, for which there
+    /// is then [`Rewritable::literal`].
+    fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Makes the instruction at the start of `bytes`, for which there is [`Rewritable::distance_table`], jump by a table with
+    /// slots of this width in bytes. Returns whether there is such an instruction; it has the same length.
+    fn set_distance_table(&self, bytes: &mut [u8], address: u64, width: u8) -> bool {
+        let _ = (bytes, address, width);
+        false
+    }
+
+    /// The multiple of bytes that the length of every instruction is.
+    fn unit(&self, encoding: Encoding) -> usize {
+        let _ = encoding;
+        1
     }
 
     /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes`, which a relocation of this

@@ -26,7 +26,7 @@ use crate::report::PassReport;
 /// Every how many functions one is moved.
 const EVERY: usize = 3;
 
-/// Size in bytes of the `nop`s in front of functions that are not moved.
+/// Size in bytes at least of the `nop`s in front of functions that are not moved.
 const NOPS: usize = 3;
 
 /// Makes the edits.
@@ -53,13 +53,16 @@ pub fn run(graph: &mut Graph) -> PassReport {
 
 /// Splits blocks behind their first instructions; returns how many.
 fn split_blocks(graph: &mut Graph) -> u64 {
-    let isa = graph.isa();
     let mut at = Vec::new();
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
-        let first = isa.decode(graph.bytes_of(id), 0).map_or(0, |insn| u32::from(insn.len));
-        let can = graph.block(id).is_some_and(|block| !block.fixed);
-        if can && first < graph.node(id).size {
-            at.push((id, first));
+        if graph.block(id).is_none_or(|block| block.fixed) {
+            continue;
+        }
+        let mut instructions = graph.decode(id).flatten();
+        let Some((_, _, first)) = instructions.next() else { continue };
+        // What follows an `it` stays with it.
+        if first.predicates.conditions().is_empty() && instructions.next().is_some() {
+            at.push((id, u32::from(first.len)));
         }
     }
     let mut editor = Editor::new(graph, "exercise");
@@ -110,7 +113,8 @@ fn add_blocks(graph: &mut Graph, moving: &[FunctionId], staying: &[FunctionId]) 
     for &id in staying {
         let mut bytes = Vec::new();
         let entry = editor.graph().function(id).entry();
-        isa.encode_nops(editor.graph().encoding(entry), NOPS, &mut bytes);
+        let encoding = editor.graph().encoding(entry);
+        isa.encode_nops(encoding, NOPS.next_multiple_of(isa.unit(encoding)), &mut bytes);
         add_block(&mut editor, id, Contents { bytes, refs: Vec::new() });
     }
     for &id in moving {
@@ -130,12 +134,13 @@ fn add_block(editor: &mut Editor<'_>, function: FunctionId, contents: Contents) 
 
 /// Puts each function into a section of its own.
 fn move_functions(graph: &mut Graph, functions: &[FunctionId]) {
+    let owned = graph.owned();
     let mut editor = Editor::new(graph, "exercise");
     for &id in functions {
-        let blocks = editor.graph().function(id).blocks.clone();
-        let old = editor.graph().section_of(blocks[0]);
+        let nodes = &owned[id.get()];
+        let old = editor.graph().section_of(nodes[0]);
         let section = editor.add_section(Section { nodes: Vec::new(), ..old.clone() });
-        editor.place(&blocks, section);
+        editor.place(nodes, section);
     }
     editor.finish();
 }

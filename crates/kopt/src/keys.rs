@@ -16,7 +16,7 @@ What only code switches that pass `reach` has removed is found in the next round
 the processor can do, and stay.
 */
 
-use kcfg::graph::{Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator};
+use kcfg::graph::{Dest, Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
 use kcfg::special::TableKind;
 use kelf::RelocClass;
@@ -163,8 +163,20 @@ fn end(graph: &Graph, entry: &Entry, is_on: bool) -> Option<Terminator> {
         (Terminator::Branch { branch, taken, .. }, true) if branch.kind == BranchKind::Jump => {
             Some(Terminator::Jump(*taken))
         }
+        // Where the length of the jump is fixed, it is among the bytes.
+        (Terminator::Patched { .. }, true) => jump(graph, entry.site).map(Terminator::Jump),
         _ => None,
     }
+}
+
+/// Where a patch site jumps to that is nothing but a jump; `None` if it is something else.
+fn jump(graph: &Graph, site: NodeId) -> Option<Dest> {
+    let mut steps = graph.decode(site);
+    let (Some(Some((0, _, insn))), None) = (steps.next(), steps.next()) else { return None };
+    let is_jump = matches!(insn.flow, Flow::Direct { branch, .. } if branch.kind == BranchKind::Jump);
+    let [reference] = graph.refs_of(site) else { return None };
+    let to = Dest { target: reference.target, offset: reference.addend };
+    (is_jump && !insn.conditional && reference.class == RelocClass::Branch).then_some(to)
 }
 
 fn redirect_calls(graph: &mut Graph, report: &mut PassReport) {

@@ -29,6 +29,7 @@ pub mod rounds;
 mod switches;
 pub mod sysargs;
 pub mod syscalls;
+pub mod unwinding;
 pub mod uses;
 
 use std::fmt;
@@ -159,7 +160,11 @@ impl Pass {
 
     /// Whether it knows code of a machine.
     pub fn knows(self, machine: Machine) -> bool {
-        machine == Machine::I386 || matches!(self, Pass::Syscalls | Pass::Reach)
+        match machine {
+            Machine::I386 => true,
+            Machine::Arm => !matches!(self, Pass::Fold | Pass::Instrument | Pass::Freeze),
+            Machine::X86_64 | Machine::Aarch64 => matches!(self, Pass::Syscalls | Pass::Reach),
+        }
     }
 
     /// Whether it runs if nobody says which passes to run, and it knows the machine.

@@ -2,10 +2,11 @@
 
 use kcfg::graph::{Broken, Graph};
 use kcfg::lift::{self, Lifter};
+use kcfg::lower;
 use kflow::Remembered;
 use kplan::Plan;
 
-use crate::{Options, Pass, PassReport};
+use crate::{Options, Pass, PassReport, unwinding};
 
 /// The largest number of rounds. Removed references allow to cut more data, which allows to remove more.
 const MAX_ROUNDS: usize = 4;
@@ -41,8 +42,8 @@ impl kcli::Fault for Error {
 }
 
 /// Runs the passes: first those that remove, in rounds, until neither they nor cutting the data again ([`Lifter::refine`])
-/// change anything; then the others, once. Returns the graph, and a report of each pass over all rounds. `begin` is called
-/// with the name of every step before it: `graph`, a pass, `refine`.
+/// change anything; then the others, once; last, what instructions read is brought near enough ([`lower::bring_near`]). Returns the graph, and a report of each pass over all rounds. `begin` is called
+/// with the name of every step before it: `graph`, a pass, `refine`, `unwinding`, `literals`.
 ///
 /// # Errors
 /// Those of [`Lifter::graph`]; with [`Options::verify`], the first step after which an invariant is broken, and a second
@@ -90,10 +91,20 @@ pub fn run(
             break;
         }
     }
+    if !passes.is_empty() {
+        begin("unwinding");
+        unwinding::gather(&mut graph);
+        verify("unwinding", &graph)?;
+    }
     for pass in &finishing {
         begin(pass.name());
         reports.push(pass.run(&mut graph, plan, options, &mut remembered));
         verify(pass.name(), &graph)?;
+    }
+    if !passes.is_empty() {
+        begin("literals");
+        lower::bring_near(&mut graph);
+        verify("literals", &graph)?;
     }
     Ok((graph, reports))
 }

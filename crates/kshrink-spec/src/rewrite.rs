@@ -114,9 +114,17 @@ pub fn check_passes(machine: Machine, passes: &[Pass]) -> Result<(), Failure> {
     match passes.iter().find(|pass| !pass.knows(machine)) {
         None => Ok(()),
         Some(pass) => Err(Failure::bad_input(format!(
-            "pass {pass} does not know code for {machine} yet; choose among none, syscalls and reach with --passes"
+            "pass {pass} does not know code for {machine} yet; choose among none, {} with --passes",
+            known(machine)
         ))),
     }
+}
+
+/// The passes that know code of a machine, as a list for people.
+fn known(machine: Machine) -> String {
+    let names: Vec<&str> =
+        Pass::ALL.iter().filter(|pass| pass.knows(machine)).map(|pass| pass.name()).collect();
+    names.join(", ")
 }
 
 /// Runs the passes, with a phase for every step.

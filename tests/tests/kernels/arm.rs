@@ -2,8 +2,12 @@
 
 use kshrink_tests::{KernelTest, Run, recipe};
 
+use super::coverage;
+
 /// What the build was made with.
 const MAKE: [&str; 2] = ["--make", "CROSS_COMPILE=arm-linux-gnueabihf-"];
+/// The scan of ARM programs may say that it is incomplete (docs/scan.md).
+const COMPLETE: &[&str] = &["--assume-complete"];
 
 #[test]
 fn the_thumb_kernel_stays_the_same_or_shrinks_and_serves() {
@@ -33,10 +37,67 @@ fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, cut: f64) {
     }
     test.passes(&scenario, &same.kernel, &[]);
 
-    let busybox = recipe("package.sh", &["busybox-static", "armhf"]).join("bin/busybox");
-    let plan = Run::kshrink("syscall-scan").arg(busybox).succeed().text();
-    // The scan of ARM programs may say that it is incomplete (docs/scan.md).
-    let small = test.rewritten(&kernel, "small", &plan, &[&["--assume-complete"], &MAKE[..]].concat());
+    let plan = busybox_plan();
+    let small = test.rewritten(&kernel, "small", &plan, &[COMPLETE, &MAKE[..]].concat());
     assert!(small.cut("footprint") >= cut, "the footprint fell by only {:.2} %", small.cut("footprint"));
     test.passes(&scenario, &small.kernel, &[]);
+}
+
+/// The plan that `syscall-scan` makes for BusyBox.
+fn busybox_plan() -> String {
+    let busybox = recipe("package.sh", &["busybox-static", "armhf"]).join("bin/busybox");
+    Run::kshrink("syscall-scan").arg(busybox).succeed().text()
+}
+
+/// Every pass that knows ARM code, with what ran in a trace, in one kernel for one command line.
+#[test]
+fn the_thumb_kernel_goes_through_all_passes_and_serves() {
+    KernelTest::check("the_thumb_kernel_goes_through_all_passes_and_serves", |test| {
+        let kernel = test.kernel("arm-virt");
+        let scenario = test.web_on_arm();
+        let line = ["--cmdline", "console=ttyAMA0 panic=-1"];
+        let run = Run::kshrink("cmdline-spec").arg(&kernel.vmlinux).args(line);
+        let plan = run.stdin(busybox_plan().as_str()).succeed().text();
+        let plan = coverage(test, &scenario, &kernel, &plan);
+        let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]);
+        let plan = reorder.arg(&kernel.vmlinux).stdin(plan.as_str()).succeed().text();
+        let passes = "syscalls,params,keys,reach,icf,initmotion,merge,exercise,layout";
+        let arguments = [&["--passes", passes], COMPLETE, &MAKE[..]].concat();
+        let all = test.rewritten(&kernel, "all", &plan, &arguments);
+        test.passes(&scenario, &all.kernel, &[]);
+    });
+}
+
+/// Two processors, code that is patched for one processor or by static keys, and a module.
+#[test]
+#[ignore = "builds one more kernel"]
+fn smp_kernel_for_arm_with_modules() {
+    KernelTest::check("smp_kernel_for_arm_with_modules", |test| {
+        let kernel = test.kernel("arm-virt-smp");
+        let scenario = test.processors_on_arm(&kernel);
+        let same = test.rewritten(&kernel, "same", "", &[&["--passes", "none"], &MAKE[..]].concat());
+        for column in ["text", "data", "init_text", "init_data"] {
+            assert_eq!(same.size("before", column), same.size("after", column), "{column}");
+        }
+        test.passes(&scenario, &same.kernel, &[]);
+        let module = kernel.build.join("drivers/net/dummy.ko");
+        test.chain.succeed(Run::new("install").arg("-D").arg(module).arg("lib/modules/kernel/dummy.ko"));
+        let arguments = [&["--modules", "lib/modules"], COMPLETE, &MAKE[..]].concat();
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &arguments);
+        assert!(small.cut("footprint") >= 10.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
+        test.passes(&scenario, &small.kernel, &[]);
+    });
+}
+
+/// The linker removes whole functions and variables; what it cannot goes on top of that.
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_kernel_without_what_the_linker_removes_shrinks_and_serves() {
+    KernelTest::check("the_kernel_without_what_the_linker_removes_shrinks_and_serves", |test| {
+        let kernel = test.kernel("arm-virt-gc");
+        let scenario = test.web_on_arm();
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[COMPLETE, &MAKE[..]].concat());
+        assert!(small.cut("footprint") >= 8.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
+        test.passes(&scenario, &small.kernel, &[]);
+    });
 }

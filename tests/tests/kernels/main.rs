@@ -184,11 +184,12 @@ fn shrunk_kernel_survives_stress() {
     });
 }
 
-/// Boots a kernel with a trace, and returns its coverage as a plan.
-fn coverage(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> String {
+/// Boots a kernel with a trace, and returns a plan (an empty text is none) with its coverage.
+fn coverage(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, plan: &str) -> String {
     let trace = format!("{}.trace", kernel.name);
     test.passes(scenario, kernel, &["--icount", "yes", "--trace", &trace]);
     let run = Run::kshrink("coverage").arg("qemu").arg(&kernel.vmlinux).arg(&trace);
+    let run = if plan.is_empty() { run } else { run.stdin(plan) };
     test.chain.succeed(run).text()
 }
 
@@ -205,11 +206,11 @@ fn what_ran_lies_together_and_serves() {
     KernelTest::check("what_ran_lies_together_and_serves", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.web();
-        let plan = coverage(test, &scenario, &kernel);
+        let plan = coverage(test, &scenario, &kernel, "");
         let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]);
         let order = reorder.arg(&kernel.vmlinux).stdin(plan.as_str()).succeed().text();
         let ordered = test.rewritten(&kernel, "ordered", &order, &["--passes", "layout"]).kernel;
-        let ran = coverage(test, &scenario, &ordered);
+        let ran = coverage(test, &scenario, &ordered, "");
         let (touched, _) = pages(&ordered.vmlinux, &ran);
         let (before, minimum) = pages(&kernel.vmlinux, &plan);
         // After one training; `make pages` makes seventeen, under conditions that differ. What runs besides depends

@@ -10,7 +10,8 @@ those at the time of the addition.
 Edits are not checked here: [`Graph::verify`] finds what an edit broke.
 */
 
-use kisa::Rewritable;
+use kelf::Machine;
+use kisa::{Encoding, Rewritable};
 use rustc_hash::FxHashMap;
 
 use super::moves::{Move, Moves, Use};
@@ -19,7 +20,7 @@ use super::{
     Root, Section, Symbol, SymbolPlace, Target, Terminator,
 };
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
-use crate::special::TableKind;
+use crate::special::{About, TableKind};
 
 /// Bytes, and the references in them in ascending order of offset.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,6 +102,49 @@ impl<'g> Editor<'g> {
     /// Adds `size` bytes of zeros to the end of a section that has no bytes in the file (`SHT_NOBITS`).
     pub fn add_zeros(&mut self, section: SectionId, size: u32, align: u32) -> NodeId {
         self.add_chunk(section, size, align)
+    }
+
+    /// Adds a copy of data directly behind a node of a function, which it then belongs to.
+    pub fn copy_behind(&mut self, of: NodeId, behind: NodeId) -> NodeId {
+        let contents =
+            Contents { bytes: self.graph.bytes_of(of).to_vec(), refs: self.graph.refs_of(of).to_vec() };
+        let (size, align) = (self.graph.node(of).size, self.graph.node(of).align);
+        let (section, function) = (self.graph.node(behind).section, self.graph.owner(behind));
+        let kind = NodeKind::Chunk(Chunk { code: false, life: Life::Referenced, function });
+        let id = self.push(self.made(section, size, align, kind));
+        self.set_contents(id, contents);
+        self.behind.entry(behind).or_default().push(id);
+        id
+    }
+
+    /// Gives a table of distances slots of two bytes, and makes the block that jumps by it do so with these.
+    pub fn widen_table(&mut self, jump: NodeId, table: TableId) {
+        const WIDTH: u8 = 2;
+        let JumpTable { chunk, range } = self.graph.tables[table.get()].clone();
+        let slots: Vec<Ref> = self.graph.slots(table).to_vec();
+        let narrow = slots.first().map_or(WIDTH, |slot| slot.width);
+        let refs: Vec<Ref> = (0u32..)
+            .zip(&slots)
+            .map(|(i, slot)| Ref { offset: i * u32::from(WIDTH), width: WIDTH, ..*slot })
+            .collect();
+        debug_assert!(
+            range.start == 0 && slots.len() == self.graph.refs_of(chunk).len(),
+            "a table of distances"
+        );
+        let size = slots.len() as u32 * u32::from(WIDTH);
+        self.graph.nodes[chunk.get()].size = size;
+        self.graph.nodes[chunk.get()].align = WIDTH.into();
+        self.set_contents(chunk, Contents { bytes: vec![0; size as usize], refs });
+        self.graph.tables[table.get()].range = 0..size;
+        let (isa, encoding) = (self.graph.isa(), self.graph.encoding(jump));
+        let last = self.graph.decode(jump).flatten().last();
+        let (mut bytes, refs) = (self.graph.bytes_of(jump).to_vec(), self.graph.refs_of(jump).to_vec());
+        if let Some((at, _, _)) = last {
+            let changed =
+                isa.set_distance_table(&mut bytes[at as usize..], encoding.address(at.into()), WIDTH);
+            debug_assert!(changed && narrow < WIDTH, "it jumps by a table of bytes");
+        }
+        self.set_contents(jump, Contents { bytes, refs });
     }
 
     /// Gives data without references other bytes, as many as it has.
@@ -453,8 +497,12 @@ impl<'g> Editor<'g> {
     fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
         match target {
             Target::Node(node) => {
-                let (node, offset) = self.moves.place_of(node, addend, by);
-                (Target::Node(node), offset)
+                // The address of a label in Thumb code has bit 0 set.
+                let thumb =
+                    self.graph.machine == Machine::Arm && self.graph.encoding(node) == Encoding::Thumb;
+                let bit = if thumb { addend & 1 } else { 0 };
+                let (node, offset) = self.moves.place_of(node, addend - bit, by);
+                (Target::Node(node), offset + bit)
             }
             Target::Symbol(symbol) => {
                 let SymbolPlace::Node(node, inside) = self.graph.symbols[symbol.get()].place else {
@@ -498,6 +546,5 @@ impl Around {
 
 /// Whether the entries of a table are about one instruction, and not about a function.
 fn is_about_instruction(life: Life) -> bool {
-    let is_function = |kind| matches!(kind, TableKind::FunctionList | TableKind::ErrorInjection);
-    matches!(life, Life::Site(kind) if !is_function(kind))
+    matches!(life, Life::Site(kind) if kind.about() != About::Function)
 }

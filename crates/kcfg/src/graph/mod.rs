@@ -237,12 +237,16 @@ impl Graph {
     }
 
     /// Whether a reference of a node makes the address of its target a value of the program. That is not so for direct
-    /// branches, slots of jump tables, and entries of tables about code: these say where control goes.
+    /// branches, slots of jump tables, and entries of tables about code: these say where control goes. Nor is it so for the
+    /// literals that instructions read.
     pub fn takes_address(&self, id: NodeId, reference: &Ref) -> bool {
         let is_branch = match reference.class {
             RelocClass::Branch => reference.bias > 0,
             // x86-64 computes addresses in this way, too.
             RelocClass::Relative => reference.bias > 0 && self.machine == Machine::I386,
+            RelocClass::Literal => {
+                return reference.role == Role::Address && !self.reads_literal(id, reference);
+            }
             _ => false,
         };
         let holds_code = match &self.node(id).kind {
@@ -251,6 +255,13 @@ impl Graph {
             NodeKind::Chunk(chunk) => chunk.code,
         };
         reference.role == Role::Address && !(holds_code && is_branch)
+    }
+
+    /// Whether the instruction at a reference reads the literal that it refers to, and does not compute its address.
+    fn reads_literal(&self, id: NodeId, reference: &Ref) -> bool {
+        let bytes = self.bytes_of(id).get(reference.offset as usize..).unwrap_or_default();
+        let address = self.encoding(id).address(reference.offset.into());
+        self.isa().literal(bytes, address).is_some_and(|literal| literal.read.is_some())
     }
 
     /// The encoding of a block's instructions; of other nodes, the machine's first one.
@@ -264,6 +275,17 @@ impl Graph {
             NodeKind::Block(block) => Some(block.function),
             NodeKind::Chunk(chunk) => chunk.function,
         }
+    }
+
+    /// For each function its blocks and the data among its instructions, in the order of the sections.
+    pub fn owned(&self) -> Vec<Vec<NodeId>> {
+        let mut owned = vec![Vec::new(); self.functions.len()];
+        for &node in self.sections.iter().flat_map(|section| &section.nodes) {
+            if let Some(function) = self.owner(node) {
+                owned[function.get()].push(node);
+            }
+        }
+        owned
     }
 
     /// The instruction set.

@@ -40,6 +40,10 @@ pub(super) struct CodeSection {
     literals: Vec<(u32, u32)>,
     /// Those of these places whose content is only passed on to other functions, in order.
     passed_on: Vec<u32>,
+    /// Offsets of jumps by a table of addresses among the instructions.
+    table_jumps: Vec<u32>,
+    /// Of these, the ones behind which the next instruction and the table have to stay.
+    pub fixed_tables: Vec<u32>,
     /// Offsets of computed jumps that are not indirect jump instructions: jumps to retpolines, and returns to an
     /// address that was put on the stack.
     computed_jumps: Vec<u32>,
@@ -110,6 +114,8 @@ impl CodeSection {
             lists_carried: carried.is_some(),
             literals: Vec::new(),
             passed_on: Vec::new(),
+            table_jumps: Vec::new(),
+            fixed_tables: Vec::new(),
             computed_jumps: Vec::new(),
             // The kernel patches a jump into each of these at run time.
             trampolines: section.name == ".static_call.text",

@@ -246,12 +246,13 @@ impl Reader<'_> {
         self.isa.distance_table(&self.data[jump.offset as usize..jump.end() as usize], jump.address)
     }
 
-    /// The slots of a table of distances that begins with `range`. It ends where a slot leads, or where a literal is, and
-    /// behind it there may be zeros as padding.
+    /// The slots of a table of distances that begins with `range`. It ends where a slot or a branch leads, where a literal
+    /// is, or code that a table is about, and behind it there may be zeros as padding.
     fn slots(&self, range: Range<u32>, width: u8, inside: &Inside) -> Vec<u32> {
         let literals = inside.literals.iter().map(|(_, literal)| literal.target as u32);
-        let literal = literals.filter(|&target| target > range.start && target < range.end).min();
-        let mut end = literal.unwrap_or(range.end);
+        let others = literals.chain(inside.targets.iter().copied()).chain(self.sites.iter().copied());
+        let first = others.filter(|&target| target > range.start && target < range.end).min();
+        let mut end = first.unwrap_or(range.end);
         let mut slots = Vec::new();
         let mut at = range.start;
         while at + u32::from(width) <= end {

@@ -240,6 +240,19 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         }
     }
 
+    /// Glues the last node to the one in front if any more are to be glued.
+    fn glue_last(&mut self, count: &mut u32) {
+        let last = NodeId::from(self.lifted.graph.nodes.len() - 1);
+        self.glue_node(last, count);
+    }
+
+    fn glue_node(&mut self, node: NodeId, count: &mut u32) {
+        if *count > 0 {
+            *count -= 1;
+            self.lifted.graph.nodes[node.get()].glued_to = node.get().checked_sub(1).map(NodeId::from);
+        }
+    }
+
     fn span(&mut self, code: &CodeSection, index: usize, regions: &[FixedRegion], fatal_traps: &[u32]) {
         let span = &code.spans[index];
         if let Some(reason) = span.opaque {
@@ -258,6 +271,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         let from = code.insns.partition_point(|placed| placed.offset < span.start);
         let to = code.insns.partition_point(|placed| placed.offset < span.end);
         let mut start = span.start;
+        // How many of the next nodes have to stay behind the one in front of them.
+        let mut glued = 0;
         for i in from..to {
             let placed = code.insns[i];
             let end = placed.end();
@@ -270,6 +285,11 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             }
             let static_jump = region.is_some_and(|region| region.static_jump);
             self.block(span, function, start..end, placed, region.is_some() && !static_jump, fatal_traps);
+            self.glue_last(&mut glued);
+            if code.fixed_tables.binary_search(&placed.offset).is_ok() {
+                // The instruction behind it, and the table.
+                glued = 2;
+            }
             start = end;
             let mut behind = code.data_behind(end);
             if behind.is_some()
@@ -280,7 +300,9 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             while let Some(part) =
                 behind.and_then(|behind| code.data.get(behind)).filter(|part| part.padding == start)
             {
+                let first = self.lifted.graph.nodes.len();
                 self.data(function, part);
+                self.glue_node(NodeId::from(first), &mut glued);
                 start = part.end;
                 behind = behind.map(|behind| behind + 1);
             }

@@ -88,7 +88,7 @@ pub(super) fn plan(isa: &dyn Rewritable, program: &Program<'_>, options: &Option
     }
     collect_references(program, &options.world, &mut plans);
     for (plan, sites) in plans.iter_mut().zip(&sites) {
-        settle(plan, sites);
+        settle(plan, sites, program.machine);
     }
     Ok(Plans { sections: plans, tables })
 }
@@ -419,12 +419,12 @@ fn numbers_beside(section: &Section<'_>, address: u32, width: u8) -> Vec<u32> {
 }
 
 /// Finds the patch sites of all sections of code, and decides which functions are opaque.
-fn settle(plan: &mut [SectionPlan], sites: &Sites) {
+fn settle(plan: &mut [SectionPlan], sites: &Sites, machine: Machine) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
         let SectionPlan::Code { code, regions, fatal_traps, glued } = section_plan else { continue };
         let index = SectionIndex::from(i);
         let sites = sites.of_section(index);
-        *regions = sites::fix_regions(code, sites);
+        *regions = sites::fix_regions(code, sites, machine);
         *fatal_traps = sites.iter().filter(|site| site.fatal).map(|site| site.offset).collect();
         fatal_traps.sort_unstable();
         let pads = sites.iter().filter(|site| site.pads);

@@ -1,7 +1,7 @@
 //! The weak tables of one object: the sites of their entries, and the patch sites among those.
 
 use goblin::elf::section_header::SHT_NOBITS;
-use kelf::{Object, Place, SectionIndex};
+use kelf::{Machine, Object, Place, SectionIndex};
 
 use super::decode::CodeSection;
 use crate::special::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, EntryLayout, Rule, TableKind, World};
@@ -160,7 +160,7 @@ pub(super) struct FixedRegion {
 
 /// Finds the fixed regions of one code section, makes blocks begin at its `sites`, and makes functions opaque
 /// whose sites are not whole instructions or are branched into.
-pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRegion> {
+pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], machine: Machine) -> Vec<FixedRegion> {
     let mut regions: Vec<FixedRegion> = Vec::new();
     for site in sites {
         let Some(span) = code.span_containing(site.offset) else { continue };
@@ -189,7 +189,7 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site]) -> Vec<FixedRe
         }
         code.leaders.push(end);
         let static_jump =
-            site.about == About::PatchedJump && matches!(insn.insn.flow, kisa::Flow::Direct { .. });
+            site.about.lets_jumps_change(machine) && matches!(insn.insn.flow, kisa::Flow::Direct { .. });
         regions.push(FixedRegion { start: insn.offset, end, static_jump });
     }
     regions.sort_unstable_by_key(|region| region.start);

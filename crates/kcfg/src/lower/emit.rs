@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
-use super::{Error, Lowered, PlacedCode};
+use super::{Error, Lowered, PlacedCode, unwind};
 use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
 use crate::graph::{Block, Graph, JumpTable, NodeKind, Ref, Role, StackNote, Target, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId, TableId};
@@ -73,6 +73,7 @@ impl<'g> Emitter<'g> {
         if relax == Relax::Shortest {
             pack::order(graph, &mut emitter.placed);
         }
+        unwind::regroup(graph, &mut emitter.placed);
         let placed = std::mem::take(&mut emitter.placed);
         for (i, placed) in placed.iter().enumerate() {
             let index = SectionIndex::from(i + 1);
@@ -262,13 +263,18 @@ impl<'g> Emitter<'g> {
         let mut relocs = Vec::new();
         if input.kind != SHT_NOBITS {
             data.reserve_exact(placed.size as usize);
-            for node in &placed.nodes {
+            for (i, node) in placed.nodes.iter().enumerate() {
                 self.pad(input.flags, node, &mut data);
+                let first = relocs.len();
                 self.node(input.flags, node, &mut data, &mut relocs)?;
+                if let Some(&(section, offset)) = placed.about.get(i) {
+                    self.set_site(node, section, offset, &mut relocs[first..]);
+                }
             }
         }
         // In an order of nothing, the linker has no place for it.
-        let link_order = input.order.and_then(|order| self.outputs[order.get()]);
+        let order = placed.about.first().map(|&(section, _)| section).or(input.order);
+        let link_order = order.and_then(|order| self.outputs[order.get()]);
         let dropped = if link_order.is_some() { SHF_GROUP } else { SHF_GROUP | SHF_LINK_ORDER };
         Ok(Section {
             name: graph.world.output_name(&input.name),
@@ -281,6 +287,18 @@ impl<'g> Emitter<'g> {
             relocs,
             link_order,
         })
+    }
+
+    /// Makes the relocation of an entry's site refer to an offset in a section.
+    fn set_site(&self, entry: &PlacedNode, section: SectionId, offset: u32, relocs: &mut [Reloc]) {
+        let Some(site) = self.graph.site(entry.node) else { return };
+        let at = u64::from(entry.offset + site.offset);
+        if let (Some(section), Some(reloc)) =
+            (self.outputs[section.get()], relocs.iter_mut().find(|reloc| reloc.offset == at))
+        {
+            reloc.symbol = self.section_symbols[section.get()];
+            reloc.addend = i64::from(offset);
+        }
     }
 
     /// Writes the padding in front of a node: that of the input, if it has the right length.
@@ -313,7 +331,8 @@ impl<'g> Emitter<'g> {
             at += u32::from(branch.form.len);
             let displacement = if branch.symbolic {
                 let field = at - u32::from(branch.form.len) + u32::from(branch.form.field_offset);
-                let BranchRelocation { r_type, bias } = self.isa.branch_relocation(branch.branch);
+                let BranchRelocation { r_type, bias } =
+                    self.isa.branch_relocation(branch.branch, branch.form.len);
                 let (symbol, addend) = self.named(placed.node, branch.dest.target, branch.dest.offset)?;
                 relocs.push(Reloc {
                     offset: u64::from(field),

@@ -6,19 +6,24 @@ kernel's linker script places them as in the original, except that sections of p
 alignment (`pack`). Nodes are in the order of their section; a block whose fall-through successor is not the next node
 gets a jump; branches within a section are encoded in the shortest form that reaches (`relax`). References to nodes are
 written against section symbols, as assemblers do; references to global symbols stay symbolic, so that the linker
-resolves them.
+resolves them. The index of ARM's unwind tables is made anew for the code as it is placed (`unwind`).
+
+On ARM, instructions reach literals and tables only near by: [`bring_near`] sees to that before.
 */
 
 mod emit;
+mod near;
 mod pack;
 mod relax;
 mod symbols;
+mod unwind;
 
 use kelf::{Object, SectionIndex};
 
 use crate::graph::Graph;
 use crate::index::NodeId;
 
+pub use near::bring_near;
 pub use relax::Relax;
 pub(crate) use symbols::OWN;
 

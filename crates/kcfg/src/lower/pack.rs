@@ -217,6 +217,7 @@ mod tests {
                     nodes: Vec::new(),
                     size: random.range(0, sizes),
                     align: 1 << random.range(0, aligns),
+                    about: Vec::new(),
                 })
                 .collect();
             pieces.sort_by_key(|piece| piece.align);

@@ -6,6 +6,9 @@ use crate::graph::{Dest, Graph, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
 use kisa::{Branch, BranchForm, Encoding, Rewritable};
 
+/// Width in bytes of a branch field for which there is a relocation that reaches all of a program.
+const FAR: u8 = 4;
+
 /// Whether branches to global symbols in the same section are encoded like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relax {
@@ -24,6 +27,8 @@ pub(super) struct Placed {
     pub size: u32,
     /// Alignment in bytes.
     pub align: u32,
+    /// Of an index of unwind tables, for each node, where what it is about lies: a section, and the offset in bytes there.
+    pub about: Vec<(SectionId, u32)>,
 }
 
 /// A node with its place in the output section.
@@ -78,7 +83,7 @@ pub(super) fn place(
             // The node that needed a larger alignment may have been removed.
             Relax::Shortest => widest(graph, live),
         };
-        out.push(Placed { section, nodes, size, align });
+        out.push(Placed { section, nodes, size, align, about: Vec::new() });
     }
     Ok(())
 }
@@ -95,7 +100,7 @@ pub(super) fn place_apart(
         let place = |&node: &NodeId| PlacedNode { node, offset: 0, branches: Vec::new() };
         let mut nodes: Vec<PlacedNode> = run.iter().map(place).collect();
         let size = assign_offsets(graph, &mut nodes, Relax::Shortest, offsets);
-        out.push(Placed { section, nodes, size, align: widest(graph, run) });
+        out.push(Placed { section, nodes, size, align: widest(graph, run), about: Vec::new() });
     }
 }
 
@@ -222,7 +227,11 @@ impl BranchMaker<'_> {
         let len = self.graph.branch_len(from);
         let assembled =
             forms.iter().find(|form| self.relax == Relax::AsAssembled && u32::from(form.len) == len);
-        let form = if symbolic { forms[forms.len() - 1] } else { *assembled.unwrap_or(&forms[0]) };
+        let form = match (assembled, symbolic) {
+            (Some(form), true) if form.field_width >= FAR => *form,
+            (_, true) => forms[forms.len() - 1],
+            (assembled, false) => *assembled.unwrap_or(&forms[0]),
+        };
         PlacedBranch { branch, dest, form, symbolic }
     }
 

@@ -11,7 +11,8 @@ pub enum About {
     Instruction,
     /// Code that the kernel patches, or whose bytes it compares: they must not change.
     PatchedCode,
-    /// As [`About::PatchedCode`], but the length of a direct jump may change, because the kernel reads it from the opcode.
+    /// As [`About::PatchedCode`], but on x86 the length of a direct jump may change, because the kernel reads it from the
+    /// opcode (arch/x86/kernel/jump_label.c). On ARM it patches 4 bytes (arch/arm/kernel/jump_label.c).
     PatchedJump,
     /// The first byte of a function, which may lie in another object or be undefined.
     Function,
@@ -21,6 +22,11 @@ impl About {
     /// Whether the bytes of the site must not change.
     pub fn fixes_code(self) -> bool {
         matches!(self, About::PatchedCode | About::PatchedJump)
+    }
+
+    /// Whether the length of a direct jump at the site may change all the same.
+    pub fn lets_jumps_change(self, machine: Machine) -> bool {
+        self == About::PatchedJump && matches!(machine, Machine::I386 | Machine::X86_64)
     }
 }
 

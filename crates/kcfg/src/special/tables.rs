@@ -40,6 +40,8 @@ pub enum TableKind {
     ErrorInjection,
     /// `.pv_table`: instructions whose immediate is the distance of virtual from physical addresses.
     PhysicalOffset,
+    /// `.alt.smp.init`: instructions, each with what it becomes on a machine with one processor.
+    SmpAlternative,
     /// `.ARM.exidx`: how to unwind functions, by their first byte.
     UnwindIndex,
 }
@@ -226,6 +228,15 @@ const TABLES: &[Table] = &[
         about: About::PatchedCode,
         // arch/arm/include/asm/memory.h; read in arch/arm/kernel/phys2virt.S, which patches one instruction an entry.
         layouts: &[layout(ARM, 4, &[0], Detail::None)],
+    },
+    Table {
+        kind: TableKind::SmpAlternative,
+        names: &[Is(".alt.smp.init")],
+        about: About::PatchedCode,
+        // `__ALT_SMP_ASM` in arch/arm/include/asm/processor.h, `ALT_UP` and `ALT_UP_B` in arch/arm/include/asm/assembler.h;
+        // read in arch/arm/kernel/head.S, which copies 4 bytes. Only assembly has branches as replacements (`ALT_UP_B`), by
+        // the distance to a label of the same section, which is carried whole.
+        layouts: &[layout(ARM, 8, &[0], Detail::None)],
     },
     Table {
         kind: TableKind::UnwindIndex,

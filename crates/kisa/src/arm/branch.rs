@@ -51,12 +51,12 @@ const fn form(len: u8, bits: u32, unit: i64, ahead: i64) -> BranchForm {
 const MAIN_FORM: BranchForm = form(4, 26, 4, 4);
 const WIDE_JUMP: BranchForm = form(4, 25, 2, 0);
 const THUMB_JUMPS: [BranchForm; 2] = [form(2, 12, 2, 2), WIDE_JUMP];
-const THUMB_CONDITIONALS: [BranchForm; 2] = [form(2, 9, 2, 2), form(4, 21, 2, 0)];
-/// `cbz` reaches forward only. In its long form, its inverse skips a jump.
-const COMPARISONS: [BranchForm; 2] = [
-    BranchForm { len: 2, field_offset: 0, field_width: 2, reach: (2, 128) },
-    BranchForm { len: 6, field_offset: 2, field_width: 4, reach: WIDE_JUMP.reach },
-];
+/// The inverse of a conditional branch, and the jump that it skips.
+const OVER_JUMP: BranchForm = BranchForm { len: 6, field_offset: 2, field_width: 4, reach: WIDE_JUMP.reach };
+const THUMB_CONDITIONALS: [BranchForm; 3] = [form(2, 9, 2, 2), form(4, 21, 2, 0), OVER_JUMP];
+/// `cbz` reaches forward only.
+const COMPARISONS: [BranchForm; 2] =
+    [BranchForm { len: 2, field_offset: 0, field_width: 2, reach: (2, 128) }, OVER_JUMP];
 
 /// See [`crate::Rewritable::branch_forms`].
 pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {
@@ -70,14 +70,14 @@ pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {
 }
 
 /// See [`crate::Rewritable::branch_relocation`].
-pub(super) fn relocation(branch: Branch) -> BranchRelocation {
+pub(super) fn relocation(branch: Branch, len: u8) -> BranchRelocation {
     let always = branch.condition & 15 == ALWAYS;
     let (r_type, bias) = match branch.kind {
         // Not for `bl` on a condition, because that has no form that changes the encoding (IHI 0044, 5.6.1.6).
         BranchKind::Call if is_main(branch) && always => (R_ARM_CALL, 8),
         _ if is_main(branch) => (R_ARM_JUMP24, 8),
         BranchKind::Call => (R_ARM_THM_PC22, 4),
-        BranchKind::Conditional if !compares(branch) => (R_ARM_THM_JUMP19, 4),
+        BranchKind::Conditional if !compares(branch) && len != OVER_JUMP.len => (R_ARM_THM_JUMP19, 4),
         _ => (R_ARM_THM_JUMP24, 4),
     };
     BranchRelocation { r_type, bias }
@@ -102,7 +102,11 @@ pub(super) fn encode(branch: Branch, form: BranchForm, displacement: i64, out: &
             narrow(0xd000 | u32::from(branch.condition & 15) << 8 | half >> 1 & 0xff, out);
         }
         (BranchKind::Conditional, 6) => {
-            compare(Branch { condition: branch.condition ^ NOT_ZERO, ..branch }, 2, out);
+            // From its own address plus 4 to the address plus 6.
+            match compares(branch) {
+                true => compare(Branch { condition: branch.condition ^ NOT_ZERO, ..branch }, 2, out),
+                false => narrow(0xd001 | u32::from(branch.condition & 15 ^ 1) << 8, out),
+            }
             far(0x9000, distance, out);
         }
         (BranchKind::Conditional, _) => {

@@ -22,6 +22,20 @@ enum Distance {
     Rotated,
 }
 
+impl Distance {
+    /// The bits of an instruction that say the distance, and whether it is forward.
+    fn mask(self) -> u32 {
+        match self {
+            Words => 0xff,
+            Bytes12 => 0x0080_0fff,
+            Words8 => 0x0080_00ff,
+            Bytes8 => 0x0080_0f0f,
+            Spread12 => 0x04a0_70ff,
+            Rotated => 0x00c0_0fff,
+        }
+    }
+}
+
 /// Instructions by the bits that tell them from others.
 struct Form {
     mask: u32,
@@ -112,29 +126,40 @@ pub(super) fn set(bytes: &mut [u8], encoding: Encoding, address: u64, target: u6
     let Some((word, form, wide)) = find(bytes, encoding) else { return false };
     let distance = target as i64 - base(encoding, address);
     let (forward, size) = (distance >= 0, distance.unsigned_abs() as u32);
-    let with = |mask: u32, value: u32| word & !mask | value;
+    let with = |value: u32| word & !form.distance.mask() | value;
     let up = u32::from(forward) << 23;
     let changed = match form.distance {
-        Words if forward && size % 4 == 0 && size < 1 << 10 => with(0xff, size / 4),
-        Bytes12 if size < 1 << 12 => with(0x0080_0fff, up | size),
-        Words8 if size % 4 == 0 && size < 1 << 10 => with(0x0080_00ff, up | (size / 4)),
-        Bytes8 if size < 1 << 8 => with(0x0080_0f0f, up | size >> 4 << 8 | size & 15),
+        Words if forward && size % 4 == 0 && size < 1 << 10 => with(size / 4),
+        Bytes12 if size < 1 << 12 => with(up | size),
+        Words8 if size % 4 == 0 && size < 1 << 10 => with(up | (size / 4)),
+        Bytes8 if size < 1 << 8 => with(up | size >> 4 << 8 | size & 15),
         Spread12 if size < 1 << 12 => {
             let back = if forward { 0 } else { 1 << 23 | 1 << 21 };
             let spread = size >> 11 << 26 | (size >> 8 & 7) << 12 | size & 0xff;
-            with(0x04a0_70ff, back | spread)
+            with(back | spread)
         }
         Rotated => {
             let Some(by) = (0..16).find(|by| size.rotate_left(2 * by) < 256) else { return false };
             let opcode = if forward { 1 << 23 } else { 1 << 22 };
-            with(0x00c0_0fff, opcode | by << 8 | size.rotate_left(2 * by))
+            with(opcode | by << 8 | size.rotate_left(2 * by))
         }
         _ => return false,
     };
-    let changed = if wide { changed.rotate_left(16) } else { changed };
-    let len = if wide || encoding == Encoding::Main { 4 } else { 2 };
-    bytes[..len].copy_from_slice(&changed.to_le_bytes()[..len]);
+    write(bytes, changed, encoding, wide);
     true
+}
+
+/// See [`crate::Rewritable::clear_literal`].
+pub(super) fn clear(bytes: &mut [u8], encoding: Encoding) {
+    let Some((word, form, wide)) = find(bytes, encoding) else { return };
+    write(bytes, word & !form.distance.mask(), encoding, wide);
+}
+
+/// Writes an instruction that [`find`] gave as one number.
+fn write(bytes: &mut [u8], word: u32, encoding: Encoding, wide: bool) {
+    let word = if wide { word.rotate_left(16) } else { word };
+    let len = if wide || encoding == Encoding::Main { 4 } else { 2 };
+    bytes[..len].copy_from_slice(&word.to_le_bytes()[..len]);
 }
 
 #[cfg(test)]
@@ -178,6 +203,11 @@ mod tests {
                 assert!(!set(&mut changed, encoding, address, target + 0x1_0003), "{bytes:x?}");
                 assert!(set(&mut changed, encoding, address, target));
                 assert_eq!(changed, bytes);
+                let (mut one, mut other) = (changed.clone(), changed);
+                assert!(set(&mut other, encoding, address, target + 4));
+                clear(&mut one, encoding);
+                clear(&mut other, encoding);
+                assert_eq!(one, other, "{bytes:x?}");
             }
         }
     }

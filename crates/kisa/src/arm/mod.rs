@@ -41,6 +41,8 @@ pub mod registers {
     pub const SP: Reg = Reg(13);
     /// The return address.
     pub const LR: Reg = Reg(14);
+    /// The program counter.
+    pub(crate) const PC: Reg = Reg(15);
 }
 
 /// The address of a Thumb instruction on which `it` puts a condition.

@@ -3,7 +3,7 @@
 use kelf::RelocClass;
 
 use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
-use super::{Arm, branch, decode, encoding, literal};
+use super::{Arm, branch, decode, encoding, literal, registers};
 use crate::semantics::{Address, Effect, Reg, Value};
 use crate::{
     AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Isa, Literal, RelocatedField,
@@ -27,8 +27,8 @@ impl Rewritable for Arm {
         branch::jump(encoding)
     }
 
-    fn branch_relocation(&self, branch: Branch) -> BranchRelocation {
-        branch::relocation(branch)
+    fn branch_relocation(&self, branch: Branch, len: u8) -> BranchRelocation {
+        branch::relocation(branch, len)
     }
 
     fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>) {
@@ -52,6 +52,9 @@ impl Rewritable for Arm {
         if self.distance_table(bytes, address).is_some() {
             return Some(Literal { target: behind(bytes, address), read: None });
         }
+        if self.address_table(bytes, address) == Some(registers::PC) {
+            return Some(Literal { target: (address & 0xffff_fffe) + 8, read: None });
+        }
         literal::literal(bytes, encoding(address), address)
     }
 
@@ -67,6 +70,9 @@ impl Rewritable for Arm {
         if self.distance_table(bytes, address).is_some() {
             return target == behind(bytes, address);
         }
+        if self.address_table(bytes, address) == Some(registers::PC) {
+            return target == (address & 0xffff_fffe) + 8;
+        }
         literal::set(bytes, encoding(address), address, target)
     }
 
@@ -75,6 +81,38 @@ impl Rewritable for Arm {
             Op::Table { base: PC, width, .. } => Some(width),
             _ => None,
         }
+    }
+
+    fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
+        match decode(bytes, address)?.op {
+            Op::Load {
+                dst: [Some(PC), None],
+                width: 4,
+                from: Place { base, offset: Offset::Reg { by: 2, .. }, mode: Mode::Offset },
+                ..
+            } => Some(Reg(base)),
+            _ => None,
+        }
+    }
+
+    fn clear_literal(&self, bytes: &mut [u8], address: u64) {
+        if self.distance_table(bytes, address).is_none() {
+            literal::clear(bytes, encoding(address));
+        }
+    }
+
+    fn set_distance_table(&self, bytes: &mut [u8], address: u64, width: u8) -> bool {
+        // Bit 4 of the second halfword tells `tbh` from `tbb` (DDI 0487, F5.1.274).
+        match (self.distance_table(bytes, address), width) {
+            (Some(_), 1) => bytes[2] &= !0x10,
+            (Some(_), 2) => bytes[2] |= 0x10,
+            _ => return false,
+        }
+        true
+    }
+
+    fn unit(&self, encoding: Encoding) -> usize {
+        if encoding == Encoding::Main { 4 } else { 2 }
     }
 
     fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool {

@@ -86,7 +86,7 @@ impl Rewritable for X86 {
         Branch { kind: BranchKind::Jump, condition: 0 }
     }
 
-    fn branch_relocation(&self, _branch: Branch) -> BranchRelocation {
+    fn branch_relocation(&self, _branch: Branch, _len: u8) -> BranchRelocation {
         BranchRelocation { r_type: kelf::reloc::branch(self.machine()), bias: 4 }
     }
 

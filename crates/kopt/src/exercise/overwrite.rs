@@ -47,14 +47,12 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
 fn front(isa: &dyn Rewritable, dead: u64, number: usize, report: &mut PassReport) -> Vec<u8> {
     let mut bytes = Vec::new();
     if dead & FLAGS != 0 {
-        isa.encode_overwrite_flags(&mut bytes);
-        report.count("flags overwritten", 1);
+        report.count("flags overwritten", isa.encode_overwrite_flags(&mut bytes).into());
     }
     let count = isa.registers();
     let registers = (0..count).map(|index| Reg(((index + number) % count) as u8));
     for reg in registers.filter(|&reg| dead & bit(reg) != 0).take(MAX_REGISTERS) {
-        isa.encode_overwrite(reg, &mut bytes);
-        report.count("registers overwritten", 1);
+        report.count("registers overwritten", isa.encode_overwrite(reg, &mut bytes).into());
     }
     bytes
 }

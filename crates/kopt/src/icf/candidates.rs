@@ -95,6 +95,8 @@ impl Judge<'_> {
                     | TableKind::PatchSite
                     | TableKind::RuntimeConst
                     | TableKind::PhysicalOffset
+                    | TableKind::SmpAlternative
+                    | TableKind::UnwindIndex
             ),
             _ => false,
         };

@@ -4,8 +4,9 @@ use goblin::elf::section_header::{SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kcfg::edges::Edges;
 use kcfg::graph::{Dest, Graph, Life, Ref, Role, SymbolPlace, Target, Terminator};
-use kcfg::index::{NodeId, TableId};
-use kcfg::special::Rule;
+use kcfg::index::{FunctionId, NodeId, TableId};
+use kcfg::special::{Rule, TableKind};
+use kelf::RelocClass;
 use rustc_hash::FxHashMap;
 
 use super::entries;
@@ -32,6 +33,8 @@ pub struct Reader<'g> {
     edges: &'g Edges<'g>,
     /// For each block of a piece, the index of that and of the block in it.
     places: FxHashMap<NodeId, (usize, usize)>,
+    /// For each function the entry of the index of unwind tables that is about it.
+    unwinding: FxHashMap<FunctionId, NodeId>,
     /// Constants by what they hold, and of each that was met its number.
     constants: FxHashMap<Vec<u8>, usize>,
     numbers: FxHashMap<NodeId, Option<usize>>,
@@ -44,7 +47,14 @@ impl<'g> Reader<'g> {
         for (i, piece) in pieces.iter().enumerate() {
             places.extend(piece.iter().enumerate().map(|(number, &block)| (block, (i, number))));
         }
-        Reader { graph, edges, places, constants: FxHashMap::default(), numbers: FxHashMap::default() }
+        Reader {
+            graph,
+            edges,
+            places,
+            unwinding: unwinding(graph),
+            constants: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+        }
     }
 
     /// What a piece holds.
@@ -72,7 +82,8 @@ impl<'g> Reader<'g> {
     }
 
     /// The number of a constant, which all have that hold the same and that are of one kind: a string or constant that
-    /// the linker merges (`SHF_MERGE`), or code that is copied over other code. `None` for anything else.
+    /// the linker merges (`SHF_MERGE`), code that is copied over other code, or a literal among code. `None` for anything
+    /// else.
     fn constant(&mut self, id: NodeId) -> Option<usize> {
         if let Some(&number) = self.numbers.get(&id) {
             return number;
@@ -83,10 +94,17 @@ impl<'g> Reader<'g> {
         let is_merged = section.flags & u64::from(SHF_MERGE) != 0
             && section.flags & u64::from(SHF_WRITE) == 0
             && graph.refs_of(id).is_empty();
-        let number = (is_merged || rule == Rule::Replacement).then(|| {
+        let is_literal = graph.chunk(id).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
+        let kind = match rule {
+            _ if is_literal => Some(2),
+            _ if is_merged => Some(1),
+            Rule::Replacement => Some(0),
+            _ => None,
+        };
+        let number = kind.map(|kind| {
             let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
-            writer.number(u64::from(is_merged));
-            writer.number(u64::from(section.align));
+            writer.number(kind);
+            writer.number(u64::from(if is_literal { graph.node(id).align } else { section.align }));
             writer.number(section.entsize);
             writer.contents(id);
             // A branch to a piece is one to that very piece here.
@@ -97,6 +115,29 @@ impl<'g> Reader<'g> {
         });
         self.numbers.insert(id, number);
         number
+    }
+}
+
+/// For each function the entry of the index of unwind tables that is about it. Blocks of functions that are unwound
+/// otherwise are not identical: a trace through them would go wrong.
+fn unwinding(graph: &Graph) -> FxHashMap<FunctionId, NodeId> {
+    let entries = graph.node_ids().filter(|&node| graph.node(node).live).filter_map(|node| {
+        let is_entry =
+            graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex));
+        let site = graph.site(node).filter(|_| is_entry)?;
+        Some((graph.function_of(graph.resolve_node(site.target)?)?, node))
+    });
+    entries.collect()
+}
+
+/// Clears what is not defined of a field: all that a relocation or lowering fills in, and of an instruction of ARM nothing
+/// else.
+fn clear(graph: &Graph, id: NodeId, reference: &Ref, field: &mut [u8]) {
+    match (reference.class, reference.role) {
+        (RelocClass::Literal, Role::Slot(_)) => field.fill(0),
+        (RelocClass::Literal, _) => graph.isa().clear_literal(field, graph.encoding(id).address(0)),
+        _ if kelf::put_field(graph.machine, reference.r_type, field, 0).is_err() => field.fill(0),
+        _ => {}
     }
 }
 
@@ -118,6 +159,12 @@ impl Writer<'_, '_> {
         let graph = self.reader.graph;
         let Some(block) = graph.block(id) else { return };
         self.number(u64::from(block.fixed));
+        self.number(graph.encoding(id) as u64);
+        let unwinding = self.reader.unwinding.get(&block.function).copied();
+        self.number(u64::from(unwinding.is_some()));
+        if let Some(entry) = unwinding {
+            self.unwinding(entry);
+        }
         match &block.end {
             Terminator::FallThrough(next) => self.end(0, Some(*next)),
             Terminator::Jump(dest) => {
@@ -158,6 +205,22 @@ impl Writer<'_, '_> {
         }
     }
 
+    /// What an entry of the index of unwind tables says, but not of which function.
+    fn unwinding(&mut self, entry: NodeId) {
+        let graph = self.reader.graph;
+        let mut bytes = graph.bytes_of(entry).to_vec();
+        for reference in graph.refs_of(entry) {
+            let field = reference.offset as usize..reference.offset as usize + usize::from(reference.width);
+            if let Some(field) = bytes.get_mut(field) {
+                clear(graph, entry, reference, field);
+            }
+            if reference.role != Role::Site {
+                self.field(reference, false);
+            }
+        }
+        self.shape.extend(bytes);
+    }
+
     fn end(&mut self, kind: u64, next: Option<NodeId>) {
         self.number(kind);
         self.number(u64::from(next.is_some()));
@@ -178,7 +241,7 @@ impl Writer<'_, '_> {
         for reference in refs {
             let field = reference.offset as usize..reference.offset as usize + usize::from(reference.width);
             if let Some(field) = bytes.get_mut(field) {
-                field.fill(0);
+                clear(graph, id, reference, field);
             }
         }
         self.number(u64::from(graph.node(id).size));

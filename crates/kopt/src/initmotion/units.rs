@@ -49,18 +49,21 @@ pub fn all(graph: &Graph) -> Vec<Unit> {
     let glued = glued(graph);
     let is_fixed_in_place = |&node: &NodeId| glued.contains(node.get());
     let mut units = Vec::new();
-    for function in &graph.functions {
-        let blocks = function.blocks.iter().copied().filter(|&block| graph.node(block).live);
-        let nodes: Vec<NodeId> = blocks.collect();
-        let is_movable = nodes.iter().all(|&block| {
-            place(graph, block) == Some(Place::Text) && !is_fixed_in_place(&block) && reaches(graph, block)
+    for mut nodes in graph.owned() {
+        nodes.retain(|&node| graph.node(node).live);
+        let is_movable = nodes.iter().all(|&node| {
+            place(graph, node) == Some(Place::Text)
+                && !is_fixed_in_place(&node)
+                && (graph.block(node).is_none() || reaches(graph, node))
         });
         if is_movable && !nodes.is_empty() {
             units.push(Unit { nodes, place: Place::Text });
         }
     }
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
-        let is_variable = graph.chunk(id).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
+        let is_variable = graph
+            .chunk(id)
+            .is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced && chunk.function.is_none());
         if let Some(place) = place(graph, id).filter(|_| is_variable && !is_fixed_in_place(&id)) {
             units.push(Unit { nodes: vec![id], place });
         }

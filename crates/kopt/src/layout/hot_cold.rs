@@ -84,8 +84,9 @@ impl HotCold {
     }
 }
 
-/// Whether two neighbours move together: blocks of one function, and nodes that are glued together.
+/// Whether two neighbours move together: blocks of one function, with the data among them, and nodes that are glued
+/// together.
 pub(crate) fn move_together(graph: &Graph, one: NodeId, other: NodeId) -> bool {
-    let function = graph.function_of(one);
-    graph.node(other).glued_to == Some(one) || function.is_some() && function == graph.function_of(other)
+    let function = graph.owner(one);
+    graph.node(other).glued_to == Some(one) || function.is_some() && function == graph.owner(other)
 }

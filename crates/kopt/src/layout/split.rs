@@ -57,7 +57,11 @@ impl Splitter {
                 continue;
             }
             let site = graph.site(id).and_then(|site| graph.resolve_node(site.target));
-            if let Some(site) = site.filter(|&site| graph.node(site).size <= u32::from(FAR)) {
+            let longest = |site| {
+                let forms = graph.isa().branch_forms(graph.isa().jump(graph.encoding(site)));
+                forms.last().map_or(0, |form| u32::from(form.len))
+            };
+            if let Some(site) = site.filter(|&site| graph.node(site).size < longest(site)) {
                 let is_fixed = graph.block(site).is_some_and(|block| block.fixed);
                 short_keys.set(site.get(), is_fixed);
             }
@@ -75,32 +79,45 @@ impl Splitter {
         nodes: &[NodeId],
         hot: &Hot<'_>,
     ) -> Result<Split, Option<&'static str>> {
-        if self.granularity == Granularity::Function || nodes.iter().all(|&node| hot.rank(node).is_some()) {
+        // Behind the blocks that read them, literals move with these.
+        let (literals, blocks): (Vec<NodeId>, Vec<NodeId>) =
+            nodes.iter().partition(|&&node| is_literal(graph, node));
+        if self.granularity == Granularity::Function || blocks.iter().all(|&node| hot.rank(node).is_some()) {
             return Err(None);
         }
         let function = self.check(graph, nodes).map_err(Some)?;
-        let mut stays: Vec<bool> = nodes.iter().map(|&node| hot.rank(node).is_some()).collect();
+        let mut stays: Vec<bool> = blocks.iter().map(|&node| hot.rank(node).is_some()).collect();
         stays[0] = true;
         let mut inline_bytes = 0;
         for run in cold_runs(&stays) {
-            let bytes: u64 = nodes[run.clone()].iter().map(|&node| u64::from(graph.input_size(node))).sum();
-            if bytes <= cost(graph, nodes, &stays, &run) {
+            let bytes: u64 = blocks[run.clone()].iter().map(|&node| u64::from(graph.input_size(node))).sum();
+            if bytes <= cost(graph, &blocks, &stays, &run) {
                 inline_bytes += bytes;
                 stays[run].fill(true);
             }
         }
         let part = |stay: bool| {
-            nodes
+            blocks
                 .iter()
                 .zip(&stays)
                 .filter(move |&(_, &stays)| stays == stay)
                 .map(|(&node, _)| node)
                 .collect()
         };
-        let (hot, cold): (Vec<_>, Vec<_>) = (part(true), part(false));
+        let (hot, mut cold): (Vec<_>, Vec<_>) = (part(true), part(false));
+        let read = |node: NodeId| hot.iter().any(|&block| refers_to(graph, block, node));
+        let (stay, leave): (Vec<NodeId>, Vec<NodeId>) = literals.into_iter().partition(|&node| read(node));
+        let mut hot = chain(graph, &hot);
+        match cold.is_empty() {
+            true => hot.extend(nodes.iter().filter(|&&node| is_literal(graph, node))),
+            false => {
+                hot.extend(stay);
+                cold.extend(leave);
+            }
+        }
         let bytes = cold.iter().map(|&node: &NodeId| u64::from(graph.input_size(node))).sum();
         let part = cold.first().map(|&first| ColdPart { function, first, bytes });
-        Ok(Split { hot: chain(graph, &hot), cold, part, inline_bytes })
+        Ok(Split { hot, cold, part, inline_bytes })
     }
 
     /// The function that consists of these nodes, if its blocks can be moved apart.
@@ -111,7 +128,7 @@ impl Splitter {
         let NodeKind::Block(first) = &graph.node(nodes[0]).kind else {
             return Err("hand-written, or carried whole: cannot be split");
         };
-        for &node in nodes {
+        for &node in nodes.iter().filter(|&&node| !is_literal(graph, node)) {
             let block = graph.block(node).filter(|block| block.function == first.function);
             let Some(block) = block.filter(|_| graph.node(node).glued_to.is_none()) else {
                 return Err("glued to neighbouring code");
@@ -135,6 +152,17 @@ impl Splitter {
         }
         Ok(first.function)
     }
+}
+
+/// Whether a node is data that instructions of its function read by its distance, and that need not lie behind one of them.
+fn is_literal(graph: &Graph, node: NodeId) -> bool {
+    let among_code = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
+    among_code && graph.node(node).glued_to.is_none()
+}
+
+fn refers_to(graph: &Graph, from: NodeId, to: NodeId) -> bool {
+    graph.node(from).live
+        && graph.refs_of(from).iter().any(|reference| graph.resolve_node(reference.target) == Some(to))
 }
 
 /// The maximal runs of blocks that do not stay.

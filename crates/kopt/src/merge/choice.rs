@@ -110,7 +110,8 @@ impl Prices {
                 Terminator::Call { next: Some(next) }
                 | Terminator::IndirectCall { next: Some(next) }
                 | Terminator::Trap { next: Some(next) }
-                | Terminator::Patched { next: Some(next) } => add(*next, longest(jump)),
+                | Terminator::Patched { next: Some(next) }
+                | Terminator::Conditional { next: Some(next) } => add(*next, longest(jump)),
                 Terminator::Switch(table) => {
                     let slots = graph.slots(*table).iter();
                     slots.filter_map(|slot| graph.resolve_node(slot.target)).for_each(|to| add(to, 0));

@@ -20,8 +20,9 @@ mod choice;
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
-use kcfg::graph::{Editor, Graph, Role, SymbolPlace, Terminator};
+use kcfg::graph::{Editor, Graph, Ref, Role, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
+use kelf::RelocClass;
 use kplan::Plan;
 
 use crate::identical::{self, entries};
@@ -87,7 +88,8 @@ fn candidates(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
 }
 
 /// The blocks that others have to find where they are: the first ones of functions, those that are glued to others, and
-/// those that anything refers to, but for branches that reach far and for jump tables.
+/// those that anything refers to, but for branches that reach far and for jump tables of addresses. (Tables of distances
+/// reach forward only.)
 fn named(graph: &Graph) -> FixedBitSet {
     let mut named = FixedBitSet::with_capacity(graph.nodes.len());
     for function in &graph.functions {
@@ -103,7 +105,9 @@ fn named(graph: &Graph) -> FixedBitSet {
         {
             named.extend(graph.resolve_node(taken.target).map(NodeId::get));
         }
-        let refs = graph.refs_of(id).iter().filter(|reference| !matches!(reference.role, Role::Slot(_)));
+        let reaches_far =
+            |slot: &Ref| matches!(slot.role, Role::Slot(_)) && slot.class != RelocClass::Literal;
+        let refs = graph.refs_of(id).iter().filter(|reference| !reaches_far(reference));
         named.extend(refs.filter_map(|reference| graph.resolve_node(reference.target)).map(NodeId::get));
     }
     for symbol in &graph.symbols {

@@ -3,6 +3,10 @@
 use kopt::{OptimizeFor, Options, Pass, Scope};
 use kplan::Plan;
 
+/// The assemblers of machines.
+const I386: &[&str] = &["as", "--32"];
+const ARM: &[&str] = &["arm-linux-gnueabihf-as"];
+
 /// What begins a part.
 const PART: &str = "=== ";
 /// The part that blessing replaces, which is the last.
@@ -18,6 +22,8 @@ pub struct Case<'t> {
     pub passes: Vec<Pass>,
     /// What the passes are told besides the plan.
     pub options: Options,
+    /// The assembler, with its arguments.
+    pub assembler: &'static [&'static str],
     /// Whether loadable modules can use what a kernel exports.
     pub modules: bool,
     /// The assembly of each object, by name.
@@ -40,6 +46,7 @@ impl<'t> Case<'t> {
             entries: Vec::new(),
             passes: vec![pass],
             options: Options { verify: true, ..Options::default() },
+            assembler: I386,
             modules: false,
             sources: Vec::new(),
             linker_script: None,
@@ -77,6 +84,7 @@ impl<'t> Case<'t> {
             match (name, value) {
                 ("entries", _) => self.entries = words().collect(),
                 ("passes", _) => self.passes = words().map(|name| name.parse()).collect::<Result<_, _>>()?,
+                ("machine", "arm") => self.assembler = ARM,
                 ("modules", "yes") => self.modules = true,
                 ("assume-complete", "yes") => self.options.assume_complete = true,
                 ("merge", "all") => self.options.merge = Scope::All,

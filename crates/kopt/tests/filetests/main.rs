@@ -19,66 +19,25 @@ optimize-for: image
                          bytes of what the section `params` of the plan is about
 ```
 
+Programs for 32-bit ARM are in `filetests_arm`, with the setting `machine: arm`.
+
 An object without `.file` counts as written by hand, and its code is not taken apart. `KSHRINK_BLESS=1` writes the last
 part of every file anew.
 */
 
 mod case;
+mod check;
 mod run;
 
-use std::fs;
-use std::panic;
-use std::path::{Path, PathBuf};
-
-use case::Case;
+use check::{names, root};
 use kopt::Pass;
-use similar::TextDiff;
 
-const BLESS: &str = "KSHRINK_BLESS=1 cargo test -p kopt --test filetests";
+/// The directory of the cases.
+const CASES: &str = "tests/filetests";
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests")
-}
-
-/// The names in a directory, sorted.
-fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().expect("a name in UTF-8")).collect();
-    names.sort();
-    names
-}
-
-/// Runs every file of a pass. With `KSHRINK_BLESS=1`, writes what comes of each into it.
+/// Runs every file of a pass.
 fn check(pass: Pass) {
-    let bless = std::env::var_os("KSHRINK_BLESS").is_some_and(|value| value == "1");
-    let directory = root().join(pass.name());
-    let mut failures = Vec::new();
-    for name in names(&directory) {
-        let path = directory.join(&name);
-        match check_file(&path, pass, bless) {
-            Ok(()) => {}
-            Err(message) => failures.push(format!("{}/{name}: {message}", pass.name())),
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-fn check_file(path: &Path, pass: Pass, bless: bool) -> Result<(), String> {
-    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let case = Case::parse(&text, pass)?;
-    // A pass that panics shall not hide which file made it do so.
-    let found = panic::catch_unwind(|| run::run(&case)).map_err(|_| "panicked, as printed above")??;
-    let found = case.with(&found);
-    if found == text {
-        return Ok(());
-    }
-    if bless {
-        return fs::write(path, found).map_err(|error| error.to_string());
-    }
-    let diff = TextDiff::from_lines(&text, &found);
-    let diff = diff.unified_diff().context_radius(5).header("expected", "found").to_string();
-    Err(format!("not what is expected; if it is right, bless it with `{BLESS}`\n{diff}"))
+    check::directory(CASES, pass);
 }
 
 #[test]
@@ -153,12 +112,13 @@ fn instrument() {
 
 #[test]
 fn every_pass_has_a_directory() {
-    let directories: Vec<String> = names(&root()).into_iter().filter(|name| !name.ends_with(".rs")).collect();
+    let directories: Vec<String> =
+        names(&root(CASES)).into_iter().filter(|name| !name.ends_with(".rs")).collect();
     let mut passes: Vec<&str> = Pass::ALL.iter().map(|pass| pass.name()).collect();
     passes.sort_unstable();
     assert_eq!(directories, passes);
     for pass in passes {
-        let names = names(&root().join(pass));
+        let names = names(&root(CASES).join(pass));
         assert!(names.len() >= 10, "{pass} is shown by {} files only", names.len());
         assert!(names.iter().all(|name| name.ends_with(".test")), "{names:?}");
     }

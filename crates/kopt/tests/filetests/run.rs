@@ -29,7 +29,7 @@ fn rewrite(case: &Case<'_>, directory: &Path) -> Result<String, String> {
     let objects: Vec<PathBuf> = case
         .sources
         .iter()
-        .map(|(name, source)| assemble(directory, name, source))
+        .map(|(name, source)| assemble(case, directory, name, source))
         .collect::<Result<_, _>>()?;
     let files = InputFiles::of_objects(&objects).map_err(message)?.entered_by(&case.entries);
     let program = Program::link(&files).map_err(message)?;
@@ -51,14 +51,16 @@ fn rewrite(case: &Case<'_>, directory: &Path) -> Result<String, String> {
     Ok(text(&graph, &reports)? + &contents(&graph, case))
 }
 
-fn assemble(directory: &Path, name: &str, source: &str) -> Result<PathBuf, String> {
+fn assemble(case: &Case<'_>, directory: &Path, name: &str, source: &str) -> Result<PathBuf, String> {
     let path = directory.join(name);
     // A name may have directories, as objects of a kernel do.
     fs::create_dir_all(path.parent().unwrap_or(directory)).map_err(message)?;
     fs::write(&path, source).map_err(message)?;
     let object = path.with_extension("o");
-    let output = Command::new("as").arg("--32").arg("-o").arg(&object).arg(&path).output();
-    let output = output.map_err(|error| format!("as: {error}; install binutils"))?;
+    let assembler = case.assembler;
+    let output = Command::new(assembler[0]).args(&assembler[1..]).arg("-o").arg(&object).arg(&path).output();
+    let output =
+        output.map_err(|error| format!("{}: {error}; install binutils for that machine", assembler[0]))?;
     if output.status.success() {
         Ok(object)
     } else {

@@ -18,6 +18,7 @@ impl CodeSection {
             }
         }
         self.passed_on = self.addresses_passed_on(isa, section);
+        self.collect_table_jumps(isa, section);
         for (at, target) in self.literals.clone() {
             let Some(span) = self.span_containing(at) else { continue };
             if self.span_containing(target) != Some(span) {
@@ -34,6 +35,37 @@ impl CodeSection {
         for target in targets {
             self.branch_targets.push(target);
             self.add_reference(target);
+        }
+    }
+
+    /// Finds the jumps by a table of addresses among the instructions: of ARM code, one that finds it by its own address; of
+    /// Thumb code, one directly behind the instruction that computes the address of the table, unless something else leads
+    /// there. Where such a jump goes is a word of the data at that address, which has a relocation.
+    fn collect_table_jumps(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+        let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
+        let mut before: Option<&PlacedInsn> = None;
+        for placed in &self.insns {
+            let in_front = before.replace(placed).filter(|before| before.end() == placed.offset);
+            let Some(base) = isa.address_table(bytes(placed), placed.address) else { continue };
+            let own = isa.literal(bytes(placed), placed.address);
+            let table = own.or_else(|| {
+                let computes = |before: &&PlacedInsn| {
+                    let mut effects = Vec::new();
+                    isa.effects(bytes(before), before.address, &mut effects);
+                    let written = effects.iter().fold(0, |set, effect| set | effect.registers_written());
+                    written == 1 << base.0 && !before.is_conditional() && !before.is_predicated()
+                };
+                let before = in_front.filter(computes)?;
+                isa.literal(bytes(before), before.address)
+            });
+            let Some(table) = table.filter(|table| table.read.is_none()) else { continue };
+            if self.data_containing(table.target as u32).is_none() {
+                continue;
+            }
+            self.table_jumps.push(placed.offset);
+            if own.is_some() {
+                self.fixed_tables.push(placed.offset);
+            }
         }
     }
 

@@ -99,6 +99,8 @@ impl CodeSection {
 
     /// Sorts the leaders, and merges opaque spans with those that they are inseparable from.
     pub fn settle(&mut self) {
+        self.leaders.sort_unstable();
+        self.leaders.dedup();
         let mut fields = std::mem::take(&mut self.refers_to_itself);
         // `_THIS_IP_` of the kernel: no distance is added to it here.
         fields.retain(|field| self.passed_on.binary_search(field).is_err());
@@ -110,8 +112,6 @@ impl CodeSection {
                 self.make_opaque(span, "a computed goto");
             }
         }
-        self.leaders.sort_unstable();
-        self.leaders.dedup();
         let mut index = 0;
         while index < self.spans.len() {
             match self.inseparable_from(index) {
@@ -185,7 +185,15 @@ impl CodeSection {
             self.data_behind(placed.end())
                 .is_some_and(|part| matches!(self.data[part].kind, DataKind::Distances { .. }))
         };
-        let jumps = |placed: &PlacedInsn| placed.insn.flow == Flow::IndirectJump && !by_table(placed);
+        let is_one_of = |offsets: &[u32], placed: &PlacedInsn| offsets.binary_search(&placed.offset).is_ok();
+        let by_addresses = |placed: &PlacedInsn| {
+            // Nothing else leads to it, with another address of a table.
+            let alone = is_one_of(&self.fixed_tables, placed) || !is_one_of(&self.leaders, placed);
+            alone && is_one_of(&self.table_jumps, placed)
+        };
+        let jumps = |placed: &PlacedInsn| {
+            placed.insn.flow == Flow::IndirectJump && !by_table(placed) && !by_addresses(placed)
+        };
         let from = self.computed_jumps.partition_point(|&offset| offset < span.start);
         let computed = self.computed_jumps.get(from).is_some_and(|&offset| offset < span.end);
         computed || self.insns_of(span).iter().any(jumps)

@@ -1,0 +1,290 @@
+/*!
+What instructions reach only near by: literals and tables of distances of ARM code.
+
+A load reaches a literal up to 1020 or 4095 bytes away, and the slots of a table of distances span 510 or 131070 bytes.
+Passes move code apart, share it, and put more of it in between. Before such a program is lowered, [`bring_near`] gives each
+load that does not reach its literal a copy that it reaches, behind a block of the same part of the function: one that
+control does not run on from, or else one that then jumps over the copy. Tables get slots of two bytes where one is not
+enough. That is repeated until all reach, because every copy moves what lies behind it. Literals that nothing reads any more
+are removed.
+*/
+
+use fixedbitset::FixedBitSet;
+use kelf::{Machine, RelocClass};
+use kisa::Rewritable;
+
+use super::relax::{self, PlacedNode, Relax};
+use crate::graph::{Editor, Graph, SymbolPlace, Target, Terminator};
+use crate::index::{NodeId, SectionId, TableId};
+
+/// How often to place all code at most. What does not reach then is an error of lowering.
+const MAX_ROUNDS: usize = 64;
+
+/// How many bytes a copy should be nearer than the load reaches, because further copies come in between.
+const MARGIN: u32 = 64;
+
+/// The name that nodes have which are made here.
+const STEP: &str = "literals";
+
+/// Brings what instructions read near enough, and removes literals that nothing reads.
+pub fn bring_near(graph: &mut Graph) {
+    if graph.machine != Machine::Arm {
+        return;
+    }
+    remove_unread(graph);
+    for _ in 0..MAX_ROUNDS {
+        let mut found = Found::default();
+        let mut offsets = vec![0; graph.nodes.len()];
+        for section in (0..graph.sections.len()).map(SectionId::from) {
+            found.look_at(graph, section, &mut offsets);
+        }
+        if found.is_empty() {
+            break;
+        }
+        found.apply(graph);
+    }
+    remove_unread(graph);
+}
+
+/// Removes the literals that no instruction reads which is alive.
+fn remove_unread(graph: &mut Graph) {
+    let mut read = FixedBitSet::with_capacity(graph.nodes.len());
+    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+        let targets = graph.refs_of(node).iter().filter_map(|reference| graph.resolve_node(reference.target));
+        read.extend(targets.map(NodeId::get));
+    }
+    read.extend(graph.roots.iter().map(|root| root.node.get()));
+    read.extend(graph.symbols.iter().filter_map(|symbol| match symbol.place {
+        SymbolPlace::Node(node, _) => Some(node.get()),
+        _ => None,
+    }));
+    for node in graph.node_ids() {
+        if is_literal(graph, node) && !read.contains(node.get()) {
+            graph.nodes[node.get()].live = false;
+        }
+    }
+}
+
+/// Whether a node is a literal, and no table of distances.
+fn is_literal(graph: &Graph, node: NodeId) -> bool {
+    let among_code = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
+    among_code && graph.node(node).live && graph.node(node).glued_to.is_none()
+}
+
+/// What does not reach.
+#[derive(Default)]
+struct Found {
+    /// Copies to make: of this literal, directly behind this node.
+    copies: Vec<(NodeId, NodeId)>,
+    /// References by their numbers among those of a block, and what they are to refer to.
+    loads: Vec<(NodeId, usize, Literal)>,
+    /// Jumps by tables whose slots are too narrow.
+    tables: Vec<(NodeId, TableId)>,
+}
+
+/// A literal to read instead.
+#[derive(Clone, Copy)]
+enum Literal {
+    There(NodeId),
+    /// The copy of this number.
+    Copy(usize),
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.loads.is_empty() && self.tables.is_empty()
+    }
+
+    /// Adds what does not reach in a section of code; none if its branches do not reach either.
+    fn look_at(&mut self, graph: &Graph, section: SectionId, offsets: &mut [u32]) {
+        let nodes = graph.sections[section.get()].nodes.iter().copied();
+        let live: Vec<NodeId> = nodes.filter(|&node| graph.node(node).live).collect();
+        if !live.iter().any(|&node| graph.block(node).is_some()) {
+            return;
+        }
+        let mut placed = Vec::new();
+        let isa = graph.isa();
+        if relax::place(isa, graph, section, &live, Relax::Shortest, offsets, &mut placed).is_err() {
+            return;
+        }
+        for placed in &placed {
+            let parts = placed.nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node));
+            for nodes in parts.filter(|part| graph.owner(part[0].node).is_some()) {
+                Part { graph, isa, section, nodes, offsets }.look(self);
+            }
+        }
+    }
+
+    fn apply(self, graph: &mut Graph) {
+        let mut editor = Editor::new(graph, STEP);
+        let copies: Vec<NodeId> =
+            self.copies.iter().map(|&(literal, behind)| editor.copy_behind(literal, behind)).collect();
+        for (jump, table) in self.tables {
+            editor.widen_table(jump, table);
+        }
+        editor.finish();
+        for (node, number, literal) in self.loads {
+            let to = match literal {
+                Literal::There(node) => node,
+                Literal::Copy(number) => copies[number],
+            };
+            graph.refs_of_mut(node)[number].target = Target::Node(to);
+        }
+    }
+}
+
+/// Neighbouring nodes of one function.
+struct Part<'p> {
+    graph: &'p Graph,
+    isa: &'static dyn Rewritable,
+    section: SectionId,
+    nodes: &'p [PlacedNode],
+    offsets: &'p [u32],
+}
+
+impl Part<'_> {
+    fn look(&self, found: &mut Found) {
+        // Where copies are to be: the index of the node in front, with the number of the copy.
+        let mut planned: Vec<(usize, usize)> = Vec::new();
+        for (i, placed) in self.nodes.iter().enumerate() {
+            let graph = self.graph;
+            let Some(block) = graph.block(placed.node) else { continue };
+            if let Terminator::Switch(table) = block.end
+                && self.is_narrow(table)
+            {
+                found.tables.push((placed.node, table));
+            }
+            for (number, reference) in graph.refs_of(placed.node).iter().enumerate() {
+                let Some((literal, inside)) = graph.resolve(reference.target) else { continue };
+                let inside = i64::from(inside) + reference.addend;
+                if reference.class != RelocClass::Literal || !is_literal(graph, literal) {
+                    continue;
+                }
+                let load =
+                    Load { node: placed.node, offset: reference.offset, width: reference.width, inside };
+                let here = graph.node(literal).section == self.section;
+                if here && self.reaches(&load, self.offsets[literal.get()]) {
+                    continue;
+                }
+                if let Some(literal) = self.other(i, &load, literal, &planned, found) {
+                    found.loads.push((placed.node, number, literal));
+                    if let Literal::Copy(copy) = literal
+                        && planned.iter().all(|&(_, planned)| planned != copy)
+                    {
+                        let behind = found.copies[copy].1;
+                        let index = self.nodes.iter().position(|placed| placed.node == behind);
+                        planned.push((index.unwrap_or(i), copy));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a slot of a table of distances is too narrow.
+    fn is_narrow(&self, table: TableId) -> bool {
+        let chunk = self.graph.tables[table.get()].chunk;
+        let start = i64::from(self.offsets[chunk.get()]);
+        self.graph.slots(table).iter().filter(|slot| slot.class == RelocClass::Literal).any(|slot| {
+            let to = self.graph.resolve(slot.target).filter(|&(to, _)| self.graph.node(to).live);
+            to.is_some_and(|(to, inside)| {
+                let target = i64::from(self.offsets[to.get()]) + i64::from(inside) + slot.addend;
+                slot.width == 1 && (target - start) / 2 > 0xff
+            })
+        })
+    }
+
+    /// Whether a load reaches a literal that begins at an offset of the section.
+    fn reaches(&self, load: &Load, literal: u32) -> bool {
+        let graph = self.graph;
+        let start = load.offset as usize;
+        let mut bytes = graph.bytes_of(load.node)[start..start + usize::from(load.width)].to_vec();
+        let place = u64::from(self.offsets[load.node.get()] + load.offset);
+        let target = i64::from(literal) + load.inside;
+        target >= 0
+            && self.isa.set_literal(&mut bytes, graph.encoding(load.node).address(place), target as u64)
+    }
+
+    /// A literal that a load in node `i` reaches, and that holds the same as the one that it does not reach: one that is
+    /// there, or is to be copied, or now will be.
+    fn other(
+        &self,
+        i: usize,
+        load: &Load,
+        literal: NodeId,
+        planned: &[(usize, usize)],
+        found: &mut Found,
+    ) -> Option<Literal> {
+        let graph = self.graph;
+        let same = |other: NodeId| {
+            graph.bytes_of(other) == graph.bytes_of(literal)
+                && graph.refs_of(other) == graph.refs_of(literal)
+                && graph.node(other).align >= graph.node(literal).align
+        };
+        let there = self.nodes.iter().map(|placed| placed.node).find(|&other| {
+            is_literal(graph, other) && same(other) && self.reaches(load, self.offsets[other.get()])
+        });
+        if let Some(there) = there {
+            return Some(Literal::There(there));
+        }
+        let reaches = |index: usize| {
+            let align = graph.node(literal).align.max(1);
+            let at = self.end(index).next_multiple_of(align);
+            self.reaches(load, at) && self.reaches(load, (at + MARGIN).next_multiple_of(align))
+        };
+        let copy = planned.iter().find(|&&(index, copy)| same(found.copies[copy].0) && reaches(index));
+        if let Some(&(_, copy)) = copy {
+            return Some(Literal::Copy(copy));
+        }
+        let gaps = |index: &usize| self.is_gap(*index);
+        let reachable: Vec<usize> = (i..self.nodes.len()).take_while(|&index| reaches(index)).collect();
+        let free =
+            |&&index: &&usize| self.runs_out(index) || planned.iter().any(|&(planned, _)| planned == index);
+        let index = reachable.iter().filter(|index| gaps(index)).find(free).copied();
+        let index = index.or_else(|| reachable.iter().rev().copied().find(gaps))?;
+        found.copies.push((literal, self.nodes[index].node));
+        Some(Literal::Copy(found.copies.len() - 1))
+    }
+
+    /// Where a node ends, with its branches.
+    fn end(&self, index: usize) -> u32 {
+        let placed = &self.nodes[index];
+        let branches: u32 = placed.branches.iter().map(|branch| u32::from(branch.form.len)).sum();
+        placed.offset + self.graph.node(placed.node).size + branches
+    }
+
+    /// Whether something may be put behind a node.
+    fn is_gap(&self, index: usize) -> bool {
+        let node = self.nodes[index].node;
+        self.nodes.get(index + 1).is_none_or(|behind| self.graph.node(behind.node).glued_to != Some(node))
+    }
+
+    /// Whether control does not go on behind a node.
+    fn runs_out(&self, index: usize) -> bool {
+        let Some(block) = self.graph.block(self.nodes[index].node) else { return true };
+        let next = match block.end {
+            Terminator::FallThrough(next) | Terminator::Branch { next, .. } => Some(next),
+            Terminator::Call { next }
+            | Terminator::IndirectCall { next }
+            | Terminator::Trap { next }
+            | Terminator::Patched { next }
+            | Terminator::Conditional { next } => next,
+            Terminator::Jump(_)
+            | Terminator::Switch(_)
+            | Terminator::IndirectJump
+            | Terminator::Return
+            | Terminator::Unreachable => None,
+        };
+        // What has a jump to its successor already.
+        next.is_none() || self.nodes.get(index + 1).is_some_and(|behind| next != Some(behind.node))
+    }
+}
+
+/// An instruction that reads a literal.
+struct Load {
+    node: NodeId,
+    /// Its offset in bytes in the node, and its length.
+    offset: u32,
+    width: u8,
+    /// How many bytes behind the beginning of the literal it reads.
+    inside: i64,
+}

@@ -1,0 +1,130 @@
+/*!
+The index of ARM's unwind tables (`.ARM.exidx`; IHI 0038, section 5), made anew for the code as it is placed.
+
+An entry is about all code from a function's first byte up to the next entry's. The linker orders the sections of the index
+by the code that each is for (`SHF_LINK_ORDER`), and whoever unwinds searches it by halving. So the entries of each section of
+code come in the order of its functions, and a part of a function that lies elsewhere, out of line or in another section, has
+an entry of its own, which says the same.
+*/
+
+use indexmap::IndexMap;
+use rustc_hash::FxHashMap;
+
+use super::relax::{Placed, PlacedNode};
+use crate::graph::{Graph, Life};
+use crate::index::{FunctionId, NodeId, SectionId};
+use crate::special::TableKind;
+
+/// The name of sections of the index, to which that of the code is added unless it is `.text`.
+const INDEX: &str = ".ARM.exidx";
+/// Size of an entry in bytes.
+const ENTRY: u32 = 8;
+
+/// Replaces the placed sections of the index by ones that follow the placed code.
+/// Changes nothing if it is not known where all code lies that the entries are about.
+pub(super) fn regroup(graph: &Graph, placed: &mut Vec<Placed>) {
+    let Some(entries) = Entries::of(graph) else { return };
+    let mut made: IndexMap<SectionId, Placed> = IndexMap::new();
+    for code in placed.iter() {
+        let found = entries.about(graph, &code.nodes);
+        if let (false, Some(section)) = (found.is_empty(), template(graph, code.section)) {
+            made.insert(code.section, index(graph, section, code.section, &found));
+        }
+    }
+    // In the places of those that were there.
+    let mut all = Vec::with_capacity(placed.len());
+    for piece in std::mem::take(placed) {
+        if is_index(graph, piece.section) {
+            let code = graph.sections[piece.section.get()].order;
+            all.extend(code.and_then(|code| made.shift_remove(&code)));
+        } else {
+            all.push(piece);
+        }
+    }
+    all.extend(made.into_values());
+    *placed = all;
+}
+
+/// A section of the index, for a section of code.
+fn index(graph: &Graph, section: SectionId, code: SectionId, entries: &[(NodeId, u32)]) -> Placed {
+    let place = |(i, &(node, _)): (usize, &(NodeId, u32))| PlacedNode {
+        node,
+        offset: i as u32 * ENTRY,
+        branches: Vec::new(),
+    };
+    Placed {
+        section,
+        nodes: entries.iter().enumerate().map(place).collect(),
+        size: entries.len() as u32 * ENTRY,
+        align: graph.sections[section.get()].align.max(1),
+        about: entries.iter().map(|&(_, offset)| (code, offset)).collect(),
+    }
+}
+
+/// The section whose name and attributes the index of a section of code gets: its own, or one of the name that the
+/// compiler would give it, or else any.
+fn template(graph: &Graph, code: SectionId) -> Option<SectionId> {
+    let all = || (0..graph.sections.len()).map(SectionId::from).filter(|&id| is_index(graph, id));
+    let name = |id: SectionId| &*graph.sections[id.get()].name;
+    let wanted = match graph.world.output_name(name(code)) {
+        ".text" => INDEX.to_owned(),
+        other => format!("{INDEX}{other}"),
+    };
+    let own = all().find(|id| graph.sections[id.get()].order == Some(code));
+    own.or_else(|| all().find(|&id| name(id) == wanted)).or_else(|| all().next())
+}
+
+fn is_index(graph: &Graph, section: SectionId) -> bool {
+    graph.sections[section.get()].nodes.first().is_some_and(|&node| is_entry(graph, node))
+}
+
+fn is_entry(graph: &Graph, node: NodeId) -> bool {
+    graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
+}
+
+/// The entries that are alive.
+struct Entries {
+    /// For each node that one is about, the entries and the offsets in bytes of what they are about, by rising offset.
+    by_node: FxHashMap<NodeId, Vec<(u32, NodeId)>>,
+    /// For each function, the entry that is about its first block.
+    by_function: FxHashMap<FunctionId, NodeId>,
+}
+
+impl Entries {
+    /// Those of a graph; `None` if there are none, or if it is not known what one is about.
+    fn of(graph: &Graph) -> Option<Entries> {
+        let mut entries = Entries { by_node: FxHashMap::default(), by_function: FxHashMap::default() };
+        for node in graph.node_ids().filter(|&node| graph.node(node).live && is_entry(graph, node)) {
+            let site = graph.site(node)?;
+            let (to, inside) = graph.resolve(site.target)?;
+            let offset = u32::try_from(i64::from(inside) + site.addend).ok()?;
+            entries.by_node.entry(to).or_default().push((offset, node));
+            if let Some(function) = graph.function_of(to) {
+                entries.by_function.entry(function).or_insert(node);
+            }
+        }
+        entries.by_node.values_mut().for_each(|entries| entries.sort_unstable());
+        (!entries.by_node.is_empty()).then_some(entries)
+    }
+
+    /// The entries about placed code, with the offset in bytes of what each is about.
+    fn about(&self, graph: &Graph, nodes: &[PlacedNode]) -> Vec<(NodeId, u32)> {
+        let mut found: Vec<(NodeId, u32)> = Vec::new();
+        let (mut before, mut covering) = (None, None);
+        for &PlacedNode { node, offset, .. } in nodes {
+            let function = graph.owner(node);
+            let own = self.by_node.get(&node).map_or(&[][..], Vec::as_slice);
+            if function.is_none() || function != before {
+                let whole = function.filter(|_| own.is_empty()).and_then(|id| self.by_function.get(&id));
+                found.extend(whole.map(|&entry| (entry, offset)));
+                covering = whole.copied();
+            }
+            for &(inside, entry) in own.iter().filter(|&&(_, entry)| covering != Some(entry)) {
+                found.push((entry, offset + inside));
+            }
+            covering = own.last().map(|&(_, entry)| entry).or(covering);
+            before = function;
+        }
+        found
+    }
+}

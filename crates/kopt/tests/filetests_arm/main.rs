@@ -1,0 +1,49 @@
+//! Passes on 32-bit ARM code, shown as the programs of `filetests` show them on i386 code. They are a target of their own,
+//! because they need an assembler for ARM.
+
+#[path = "../filetests/case.rs"]
+mod case;
+#[path = "../filetests/check.rs"]
+mod check;
+#[path = "../filetests/run.rs"]
+mod run;
+
+use kopt::Pass;
+
+/// The directory of the cases.
+const CASES: &str = "tests/filetests_arm";
+
+#[test]
+fn exercise() {
+    check::directory(CASES, Pass::Exercise);
+}
+
+#[test]
+fn icf() {
+    check::directory(CASES, Pass::Icf);
+}
+
+#[test]
+fn initmotion() {
+    check::directory(CASES, Pass::InitMotion);
+}
+
+#[test]
+fn keys() {
+    check::directory(CASES, Pass::Keys);
+}
+
+#[test]
+fn layout() {
+    check::directory(CASES, Pass::Layout);
+}
+
+#[test]
+fn merge() {
+    check::directory(CASES, Pass::Merge);
+}
+
+#[test]
+fn reach() {
+    check::directory(CASES, Pass::Reach);
+}
