@@ -57,7 +57,7 @@ fn split_blocks(graph: &mut Graph) -> u64 {
     let mut at = Vec::new();
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
         let first = isa.decode(graph.bytes_of(id), 0).map_or(0, |insn| u32::from(insn.len));
-        let can = graph.block(id).is_some_and(|block| !block.fixed);
+        let can = graph.block(id).is_some_and(|block| !block.is_fixed());
         if can && first < graph.node(id).size {
             at.push((id, first));
         }
@@ -74,7 +74,7 @@ fn split_blocks(graph: &mut Graph) -> u64 {
 /// ignores a site that is not where the function's symbol is (`test_for_valid_rec` in kernel/trace/ftrace.c).
 fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     let entry = graph.function(id).entry();
-    let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.fixed));
+    let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.is_fixed()));
     node.live && node.glued_to.is_none() && !is_patched
 }
 

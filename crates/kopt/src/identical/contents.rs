@@ -117,7 +117,6 @@ impl Writer<'_, '_> {
         self.contents(id);
         let graph = self.reader.graph;
         let Some(block) = graph.block(id) else { return };
-        self.number(u64::from(block.fixed));
         match &block.end {
             Terminator::FallThrough(next) => self.end(0, Some(*next)),
             Terminator::Jump(dest) => {

@@ -58,7 +58,7 @@ impl Splitter {
             }
             let site = graph.site(id).and_then(|site| graph.resolve_node(site.target));
             if let Some(site) = site.filter(|&site| graph.node(site).size <= u32::from(FAR)) {
-                let is_fixed = graph.block(site).is_some_and(|block| block.fixed);
+                let is_fixed = graph.block(site).is_some_and(|block| block.is_fixed());
                 short_keys.set(site.get(), is_fixed);
             }
         }
