@@ -95,7 +95,7 @@ impl Summary {
         match &node.kind {
             NodeKind::Block(block) => {
                 self.blocks += 1;
-                self.fixed_blocks += usize::from(block.fixed);
+                self.fixed_blocks += usize::from(block.is_fixed());
                 self.block_bytes += size;
                 self.instructions += count_instructions(graph, id);
             }

@@ -191,7 +191,7 @@ fn static_keys() {
     // The `nop` has the length that the kernel patches.
     let node = site("with_nop");
     let block = graph.block(node).unwrap();
-    assert!(block.fixed && matches!(block.end, Terminator::Patched { next: Some(_) }));
+    assert!(block.is_fixed() && matches!(block.end, Terminator::Patched { next: Some(_) }));
     assert_eq!(graph.bytes_of(node), [0x0f, 0x1f, 0x44, 0, 0]);
     // The `jmp` may change its length, which the kernel reads from its opcode, but stays where it falls
     // through when it is patched away.
@@ -199,7 +199,7 @@ fn static_keys() {
     let block = graph.block(node).unwrap();
     let Terminator::Branch { branch, next, .. } = block.end else { panic!("{:?}", block.end) };
     assert_eq!(branch.kind, BranchKind::Jump);
-    assert!(!block.fixed);
+    assert!(!block.is_fixed());
     assert_eq!(next, NodeId(node.0 + 1));
 
     for (function, callee) in [("with_nop", "unlikely"), ("with_jmp", "likely")] {
@@ -218,7 +218,7 @@ fn alternatives_live_with_their_originals() {
     let view = View::of(&graph);
     // The original and its padding are one block that keeps its bytes.
     let fence = view.blocks("fences")[1];
-    assert!(graph.block(fence).unwrap().fixed);
+    assert!(graph.block(fence).unwrap().is_fixed());
     assert_eq!(graph.bytes_of(fence), b"\xf0\x83\x44\x24\xfc\0\x90\x90\x90");
     let replacement = |node: NodeId| {
         let [entry] = view.to(node, EdgeKind::Site)[..] else { panic!("one entry") };
@@ -275,7 +275,7 @@ fn a_user_program_may_use_the_names_of_the_kernel_s_tables() {
         assert!(graph.roots.iter().any(|root| root.node == chunk), "{section}");
     }
     // Nobody patches its code.
-    assert!(graph.node_ids().all(|node| graph.block(node).is_none_or(|block| !block.fixed)));
+    assert!(graph.node_ids().all(|node| graph.block(node).is_none_or(|block| !block.is_fixed())));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn static_cpu_has_goes_four_ways() {
     let graph = lift_fixture("alternatives.c");
     let view = View::of(&graph);
     let blocks = view.blocks("has_feature");
-    let site = *blocks.iter().find(|&&node| graph.block(node).unwrap().fixed).unwrap();
+    let site = *blocks.iter().find(|&&node| graph.block(node).unwrap().is_fixed()).unwrap();
     // Through the table, through the code behind the functions, and behind itself.
     let mut reached: BTreeSet<NodeId> = BTreeSet::new();
     let mut pending = vec![site];

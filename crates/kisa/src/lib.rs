@@ -62,6 +62,9 @@ pub trait Isa: Sync {
 
 /// Reads the instructions of one piece of code. `offset` says where in it, the rest is as an [`Isa`] has it.
 pub trait Reader {
+    /// See [`Isa::decode`].
+    fn decode(&mut self, offset: usize, address: u64) -> Option<Insn>;
+
     /// See [`Isa::effects`].
     fn effects(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>);
 
@@ -76,6 +79,10 @@ struct PlainReader<'b> {
 }
 
 impl Reader for PlainReader<'_> {
+    fn decode(&mut self, offset: usize, address: u64) -> Option<Insn> {
+        self.isa.decode(self.bytes.get(offset..)?, address)
+    }
+
     fn effects(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) {
         self.isa.effects(self.bytes.get(offset..).unwrap_or_default(), address, out)
     }

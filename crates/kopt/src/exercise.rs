@@ -55,7 +55,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
 fn split_blocks(graph: &mut Graph) -> u64 {
     let mut at = Vec::new();
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
-        if graph.block(id).is_none_or(|block| block.fixed) {
+        if graph.block(id).is_none_or(|block| block.is_fixed()) {
             continue;
         }
         let mut instructions = graph.decode(id).flatten();
@@ -77,7 +77,7 @@ fn split_blocks(graph: &mut Graph) -> u64 {
 /// ignores a site that is not where the function's symbol is (`test_for_valid_rec` in kernel/trace/ftrace.c).
 pub(crate) fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     let entry = graph.function(id).entry();
-    let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.fixed));
+    let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.is_fixed()));
     node.live && node.glued_to.is_none() && !is_patched
 }
 

@@ -44,7 +44,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
         }
         if early.contains(block.function.get()) {
             report.count("blocks that run before paging, left alone", 1);
-        } else if block.fixed {
+        } else if block.is_fixed() {
             report.count("patch sites, left alone", 1);
         } else if relative.contains(block.function.get()) {
             report.count("blocks of position-independent functions, left alone", 1);

@@ -296,7 +296,7 @@ impl<'g> GraphProgram<'g> {
                 )) => false,
                 _ => true,
             };
-            let is_fixed = block.fixed && entries.is_empty();
+            let is_fixed = block.is_fixed() && entries.is_empty();
             let is_unknown = self.decoded.is_unknown(index);
             self.leaves_early.set(index, is_fixed || is_unknown || entries.iter().any(leaves));
         }

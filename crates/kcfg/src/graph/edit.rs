@@ -20,7 +20,7 @@ use super::{
     Root, Section, Symbol, SymbolPlace, Target, Terminator,
 };
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
-use crate::special::{About, TableKind};
+use crate::special::About;
 
 /// Bytes, and the references in them in ascending order of offset.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -167,7 +167,7 @@ impl<'g> Editor<'g> {
         self.graph.nodes[id.get()].size = 0;
         self.set_contents(id, Contents::default());
         if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
-            (block.end, block.fixed) = (end, false);
+            block.end = end;
         }
     }
 
@@ -182,7 +182,7 @@ impl<'g> Editor<'g> {
         let (section, NodeKind::Block(block)) = (neighbour.section, &neighbour.kind) else {
             unreachable!("a block comes in front of a block")
         };
-        let kind = NodeKind::Block(Block { function: block.function, end, fixed: false });
+        let kind = NodeKind::Block(Block { function: block.function, end });
         let id = self.push(Node { padding, ..self.made(section, size, align, kind) });
         self.set_contents(id, contents);
         self.in_front.entry(in_front_of).or_default().push(id);
@@ -190,13 +190,13 @@ impl<'g> Editor<'g> {
     }
 
     /// Splits a block in two at an instruction, given by its offset in bytes. Returns the second part, into which the
-    /// first falls through, and which has the terminator of the block. The block must not be [`Block::fixed`]. Of a
+    /// first falls through, and which has the terminator of the block. The block must not be [`Block::is_fixed`]. Of a
     /// block that [`Editor::edit_block`] lengthened, it is not known which bytes of the input each part comes from; the
     /// first part then has all of the provenance.
     pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
         let NodeKind::Block(block) = &self.graph.node(id).kind else { unreachable!("only blocks are split") };
         debug_assert!(
-            !block.fixed && 0 < at && at < self.graph.node(id).size,
+            !block.is_fixed() && 0 < at && at < self.graph.node(id).size,
             "a split between two instructions"
         );
         let rest = self.split(id, at, 1);
@@ -215,9 +215,12 @@ impl<'g> Editor<'g> {
 
     /// Gives a block other contents. `moved` lists pairs of an old and a new offset in bytes: the bytes from the old
     /// offset up to that of the next pair are now at the new offset. Uses of the block itself refer to its new first
-    /// byte. The block must not be [`Block::fixed`].
+    /// byte. The block must not be [`Block::is_fixed`].
     pub fn edit_block(&mut self, id: NodeId, contents: Contents, moved: &[(u32, u32)]) {
-        debug_assert!(self.graph.block(id).is_none_or(|block| !block.fixed), "a patch site keeps its bytes");
+        debug_assert!(
+            self.graph.block(id).is_none_or(|block| !block.is_fixed()),
+            "a patch site keeps its bytes"
+        );
         self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
         self.set_contents(id, contents);
         self.moves.note(id, Move::Within(moved.to_vec()));
@@ -232,12 +235,12 @@ impl<'g> Editor<'g> {
         self.set_contents(id, contents);
     }
 
-    /// Gives a block another terminator. The block must not be [`Block::fixed`].
+    /// Gives a block another terminator. The block must not be [`Block::is_fixed`].
     pub fn end_block(&mut self, id: NodeId, end: Terminator) {
         let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind else {
             unreachable!("only blocks have terminators")
         };
-        debug_assert!(!block.fixed, "a patch site keeps its end");
+        debug_assert!(!block.is_fixed(), "a patch site keeps its end");
         block.end = end;
     }
 

@@ -90,9 +90,14 @@ pub struct Block {
     pub function: FunctionId,
     /// How control leaves it.
     pub end: Terminator,
-    /// A patch site: the program patches these bytes at run time, or finds them by address, so that no pass may change
-    /// them.
-    pub fixed: bool,
+}
+
+impl Block {
+    /// Whether it is a patch site: the program patches these bytes at run time, or finds them by address, so that no pass
+    /// may change them.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self.end, Terminator::Patched { .. })
+    }
 }
 
 /// How control leaves a block. The instruction of a direct jump or conditional branch is not among the block's bytes:
@@ -143,7 +148,8 @@ pub enum Terminator {
         next: Option<NodeId>,
     },
     /// Code that is patched at run time: goes to any code that references of the block, or of table entries whose site it
-    /// is, refer to, or falls through.
+    /// is, refer to, or falls through. This is a kind of terminator, and no property beside one, so that no analysis that
+    /// looks at terminators can take the instruction in the input for what runs.
     Patched {
         /// The block behind it.
         next: Option<NodeId>,

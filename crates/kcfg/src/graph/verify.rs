@@ -172,7 +172,7 @@ impl Verifier<'_> {
         let calls = graph.refs_of(id).iter().filter(|reference| reference.role == Role::Callee).count();
         let expected = usize::from(matches!(block.end, Terminator::Call { .. }));
         self.check(id, calls == expected, || format!("{calls} callees, ends with {:?}", block.end))?;
-        if block.fixed {
+        if block.is_fixed() {
             let Some(origin) = graph.node(id).origin() else {
                 return self.check(id, false, || "fixed, but made by a pass");
             };
@@ -204,7 +204,7 @@ impl Verifier<'_> {
         let Some(site) = graph.site(id).filter(|_| graph.node(id).live) else { return Ok(()) };
         let Some((to, inside)) = graph.resolve(site.target) else { return Ok(()) };
         let offset = i64::from(inside) + site.addend;
-        let Some(block) = graph.block(to).filter(|block| !block.fixed) else { return Ok(()) };
+        let Some(block) = graph.block(to).filter(|block| !block.is_fixed()) else { return Ok(()) };
         let mut starts = instruction_starts(graph, to).map(|(starts, _)| starts).unwrap_or_default();
         // The branch of these terminators is not among the bytes.
         if matches!(block.end, Terminator::Jump(_) | Terminator::Branch { .. }) {

@@ -60,8 +60,8 @@ pub(super) struct PlacedInsn {
     pub offset: u32,
     pub insn: Insn,
     pub encoding: Encoding,
-    /// The offset as an address that says how it is encoded, and on which condition it happens.
-    pub address: u64,
+    /// The condition that another instruction puts on it (`it` of Thumb code), by the machine's own number.
+    pub predicate: Option<u8>,
 }
 
 impl PlacedInsn {
@@ -69,9 +69,15 @@ impl PlacedInsn {
         self.offset + u32::from(self.insn.len)
     }
 
+    /// The offset as an address that says how it is encoded, and on which condition it happens.
+    pub fn address(&self) -> u64 {
+        let address = self.encoding.address(self.offset.into());
+        self.predicate.map_or(address, |condition| kisa::arm::predicated(address, condition))
+    }
+
     /// Whether another instruction puts a condition on it.
     pub fn is_predicated(&self) -> bool {
-        self.address >> 32 != 0
+        self.predicate.is_some()
     }
 
     /// Whether control may go on behind it although it goes elsewhere, too, other than by coming back.
@@ -239,7 +245,7 @@ impl CodeSection {
             let constant = self.insn_containing(offset).is_some_and(|placed| {
                 let bytes = &section.data[placed.offset as usize..placed.end() as usize];
                 let at = (offset - placed.offset) as u8;
-                isa.is_constant(bytes, placed.address, at, reloc.width, reloc.class)
+                isa.is_constant(bytes, placed.address(), at, reloc.width, reloc.class)
             });
             let literal = self.data_containing(offset).is_some_and(|part| {
                 matches!(part.kind, DataKind::Literals(_)) && reloc.class != RelocClass::Branch

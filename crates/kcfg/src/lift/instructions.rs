@@ -147,26 +147,30 @@ impl Reader<'_> {
     fn read_piece(&self, start: u32, end: u32, encoding: Encoding, insns: &mut Vec<PlacedInsn>) -> Decoded {
         let mut decoded = Decoded::Plain;
         let mut conditions: VecDeque<u8> = VecDeque::new();
+        let mut reader = self.isa.reader(&self.data[..end as usize]);
         let mut at = start;
         while at < end {
             let bytes = &self.data[at as usize..end as usize];
             let address = encoding.address(at.into());
-            let predicated = conditions.pop_front();
-            let address = predicated.map_or(address, |condition| kisa::arm::predicated(address, condition));
-            let Some(insn) = self.isa.decode(bytes, address) else {
+            let predicate = conditions.pop_front();
+            let address = predicate.map_or(address, |condition| kisa::arm::predicated(address, condition));
+            let Some(insn) = reader.decode(at as usize, address) else {
                 let Some(len) = self.isa.length(bytes, address) else { return Decoded::Not };
                 decoded = Decoded::Odd("an instruction that kshrink does not know");
                 at += len as u32;
                 continue;
             };
-            conditions.extend(insn.predicates.conditions());
+            let puts = insn.predicates.conditions();
+            if !puts.is_empty() {
+                conditions.extend(puts);
+            }
             let jumps = matches!(insn.flow, Flow::Direct { branch, .. } if branch.kind != BranchKind::Call);
             if !self.isa.can_move(bytes, address) {
                 decoded = Decoded::Odd("a branch or an address that compilers do not make");
-            } else if predicated.is_some() && (jumps || insn.flow != Flow::Next && !conditions.is_empty()) {
+            } else if predicate.is_some() && (jumps || insn.flow != Flow::Next && !conditions.is_empty()) {
                 decoded = Decoded::Odd("a jump on the condition of another instruction");
             }
-            insns.push(PlacedInsn { offset: at, insn, encoding, address });
+            insns.push(PlacedInsn { offset: at, insn, encoding, predicate });
             at += u32::from(insn.len);
         }
         if !conditions.is_empty() {
@@ -210,7 +214,7 @@ impl Reader<'_> {
         }
         if !is_data_end(data, start) {
             let is_padding = |placed: &PlacedInsn| {
-                let nop = self.isa.padding_len(bytes_of(*placed), placed.address);
+                let nop = self.isa.padding_len(bytes_of(*placed), placed.address());
                 nop == Some(usize::from(placed.insn.len)) && !inside.targets.contains(&placed.offset)
             };
             let mut first_nop = start;
@@ -243,7 +247,7 @@ impl Reader<'_> {
     /// The width in bytes of the slots of the table of distances at an offset, if the instruction in front jumps by one.
     fn table_at(&self, at: u32, insns: &[PlacedInsn]) -> Option<u8> {
         let jump = ending_at(insns, at)?;
-        self.isa.distance_table(&self.data[jump.offset as usize..jump.end() as usize], jump.address)
+        self.isa.distance_table(&self.data[jump.offset as usize..jump.end() as usize], jump.address())
     }
 
     /// The slots of a table of distances that begins with `range`. It ends where a slot or a branch leads, where a literal
@@ -295,7 +299,7 @@ impl Inside {
                 self.targets.push(target);
             }
             let bytes = &reader.data[placed.offset as usize..placed.end() as usize];
-            if let Some(literal) = reader.isa.literal(bytes, placed.address) {
+            if let Some(literal) = reader.isa.literal(bytes, placed.address()) {
                 self.literals.push((placed.offset, literal));
             }
         }

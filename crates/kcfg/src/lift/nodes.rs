@@ -331,7 +331,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             && matches!(last.insn.flow, Flow::Direct { branch, .. } if branch.kind != BranchKind::Call);
         let end = if branch_is_apart { last.offset } else { range.end };
         let align = if range.start == span.start { span.align } else { 1 };
-        let block = Block { function, end: Terminator::Unreachable, fixed: patched };
+        let block = Block { function, end: Terminator::Unreachable };
         let node = self.node(range.start..end, align, NodeKind::Block(block));
         let fatal = fatal_traps.binary_search(&last.offset).is_ok();
         let next = Some(NodeId(node.0 + 1));

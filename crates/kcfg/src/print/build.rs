@@ -53,7 +53,7 @@ impl Printer<'_> {
             instructions: count_instructions(self.graph, id),
             end: end_name(&block.end),
             table,
-            fixed: block.fixed,
+            fixed: block.is_fixed(),
             root: self.roots_of(id),
             edges: self.edge_records(id),
             refs: self.graph.refs_of(id).iter().map(|reference| self.ref_record(reference)).collect(),

@@ -103,7 +103,7 @@ struct Vertex<'p> {
 impl Vertex<'_> {
     fn style(&self) -> &'static str {
         match self.what {
-            What::Node(node) if self.printer.graph.block(node).is_some_and(|block| block.fixed) => {
+            What::Node(node) if self.printer.graph.block(node).is_some_and(|block| block.is_fixed()) => {
                 "shape = box peripheries = 2"
             }
             What::Node(_) if self.inside => "shape = box",

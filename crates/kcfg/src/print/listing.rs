@@ -100,7 +100,7 @@ impl Printer<'_> {
         if let Provenance::Made(pass) = node.provenance {
             notes.push(format!("made by {pass}"));
         }
-        if graph.block(id).is_some_and(|block| block.fixed) {
+        if graph.block(id).is_some_and(|block| block.is_fixed()) {
             notes.push("patched".to_owned());
         }
         notes

@@ -103,6 +103,10 @@ impl<'b> Reader<'b> {
 }
 
 impl crate::Reader for Reader<'_> {
+    fn decode(&mut self, offset: usize, address: u64) -> Option<Insn> {
+        Decoded::next(self.at(offset, address)?)?.insn()
+    }
+
     fn effects(&mut self, offset: usize, address: u64, out: &mut Vec<Effect>) {
         if let Some(decoder) = self.at(offset, address) {
             effects_of(decoder.bitness(), &decoder.decode(), out);

@@ -25,7 +25,7 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
         report.count("functions whose calls are known", known as u64);
         let relative = instrument::position_independent(graph);
         let can_change = |&id: &NodeId| {
-            graph.block(id).is_some_and(|block| !block.fixed && !relative.contains(block.function.get()))
+            graph.block(id).is_some_and(|block| !block.is_fixed() && !relative.contains(block.function.get()))
         };
         let blocks = graph.node_ids().filter(|&id| graph.node(id).live).filter(can_change);
         let fronts = blocks.filter_map(|id| {

@@ -87,7 +87,7 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
 fn unchangeable(graph: &Graph) -> FixedBitSet {
     let mut fixed = FixedBitSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
-        let is_fixed = graph.block(node).is_none_or(|block| block.fixed);
+        let is_fixed = graph.block(node).is_none_or(|block| block.is_fixed());
         if is_fixed || graph.knows_own_address(node) {
             fixed.insert(node.get());
         }

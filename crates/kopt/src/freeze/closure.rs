@@ -194,7 +194,7 @@ impl Search<'_> {
             {
                 self.pin(site, Reason::Patched, None);
             }
-            if graph.block(id).is_some_and(|block| block.fixed) {
+            if graph.block(id).is_some_and(|block| block.is_fixed()) {
                 self.pin(id, Reason::Patched, None);
             }
         }

@@ -100,7 +100,7 @@ impl Judge<'_> {
             ),
             _ => false,
         };
-        let is_patched = block.fixed && entries.is_empty();
+        let is_patched = block.is_fixed() && entries.is_empty();
         if is_patched || !entries.iter().all(may_fold) || graph.knows_own_address(id) {
             self.exclude(id);
         }

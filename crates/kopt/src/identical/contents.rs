@@ -158,7 +158,6 @@ impl Writer<'_, '_> {
         self.contents(id);
         let graph = self.reader.graph;
         let Some(block) = graph.block(id) else { return };
-        self.number(u64::from(block.fixed));
         self.number(graph.encoding(id) as u64);
         let unwinding = self.reader.unwinding.get(&block.function).copied();
         self.number(u64::from(unwinding.is_some()));

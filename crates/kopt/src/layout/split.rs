@@ -62,7 +62,7 @@ impl Splitter {
                 forms.last().map_or(0, |form| u32::from(form.len))
             };
             if let Some(site) = site.filter(|&site| graph.node(site).size < longest(site)) {
-                let is_fixed = graph.block(site).is_some_and(|block| block.fixed);
+                let is_fixed = graph.block(site).is_some_and(|block| block.is_fixed());
                 short_keys.set(site.get(), is_fixed);
             }
         }

@@ -79,7 +79,7 @@ fn candidates(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
         let section = graph.section_of(id);
         layout::class(&graph.world, &section.name) == ".text"
             && section.group.is_none()
-            && !block.fixed
+            && !block.is_fixed()
             && !named.contains(id.get())
             && !relative.contains(block.function.get())
             && entries(edges, id).is_empty()

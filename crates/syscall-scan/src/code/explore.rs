@@ -9,8 +9,8 @@ use super::constants::Constants;
 use super::deferred::{Deferred, EntryComparison};
 use super::walk::RunWalk;
 use super::{
-    Activity, Code, Exit, ExitId, ExitKind, Marks, Returns, RunId, Taken, held, live, references, taken,
-    thunks,
+    Activity, Code, Exit, ExitId, ExitKind, Marks, Reader, Returns, RunId, Taken, held, live, references,
+    taken, thunks,
 };
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
@@ -87,9 +87,10 @@ impl<'a> Code<'a> {
     /// the caller has to find ([`Code::add_targets`]). Returns whether there was anything to do.
     pub fn explore(&mut self) -> bool {
         let any = !self.work.is_empty() || self.is_to_revisit();
+        let mut reader = self.reader(Addr(0));
         while !self.work.is_empty() || self.is_to_revisit() {
             while let Some(work) = self.work.pop() {
-                self.perform(work);
+                self.perform(work, &mut reader);
             }
             if !self.revisit() || !self.is_to_revisit() && self.work.is_empty() {
                 self.take_relative_addresses();
@@ -126,7 +127,7 @@ impl<'a> Code<'a> {
         self.work.push(Work::Taken(target, by));
     }
 
-    fn perform(&mut self, work: Work) {
+    fn perform(&mut self, work: Work, reader: &mut Reader<'a>) {
         let Some(work) = self.defer(work) else { return };
         match work {
             Work::Taken(target, by) => {
@@ -136,12 +137,12 @@ impl<'a> Code<'a> {
                 }
                 let run = self.marks.run_from(target);
                 self.arrive_from_anywhere(run);
-                self.run(run);
+                self.run(run, reader);
             }
             Work::Edge(from, target) => {
                 let run = self.marks.run_from(target);
                 self.arrive_from(from, run);
-                let exit = self.run(run);
+                let exit = self.run(run, reader);
                 self.pass_on_held(from, target);
                 self.marks.set_incoming(run, from);
                 self.changes.exit(from);
@@ -155,7 +156,7 @@ impl<'a> Code<'a> {
                 self.entry_at(target).callers.push(from);
                 let run = self.marks.run_from(target);
                 self.arrive_by_call(from, run);
-                let exit = self.run(run);
+                let exit = self.run(run, reader);
                 if self.exit(exit).returns == Returns::No {
                     self.exits[exit.0 as usize].waiting.push(from);
                 } else {
@@ -166,18 +167,18 @@ impl<'a> Code<'a> {
     }
 
     /// The exit of a run, decoded if nobody has been there before.
-    fn run(&mut self, run: RunId) -> ExitId {
+    fn run(&mut self, run: RunId, reader: &mut Reader<'a>) -> ExitId {
         if let Some(exit) = self.marks.exit_of(run) {
             return exit;
         }
-        let exit = self.decode_run(run);
+        let exit = self.decode_run(run, reader);
         self.marks.set_decoded(run, exit);
         self.exits[exit.0 as usize].runs.push(run);
         self.changes.exit(exit);
         exit
     }
 
-    fn decode_run(&mut self, run: RunId) -> ExitId {
+    fn decode_run(&mut self, run: RunId, reader: &mut Reader<'a>) -> ExitId {
         let start = self.marks.run(run).start;
         let mut at = start;
         let mut effects = Vec::new();
@@ -185,13 +186,12 @@ impl<'a> Code<'a> {
         let mut replaced = false;
         let mut comparison = EntryComparison::default();
         let mut walk = self.walk_from(run);
-        let mut reader = self.reader(start);
         loop {
             if let Some(length) = self.length(at) {
                 let next = at.plus(length);
                 effects.clear();
                 if !holding.is_empty() || walk.is_some() {
-                    self.read_effects(&mut reader, at, &mut effects);
+                    self.read_effects(reader, at, &mut effects);
                 }
                 if !holding.is_empty() {
                     self.follow_held((at, next), &effects, &mut holding, false);
@@ -216,7 +216,7 @@ impl<'a> Code<'a> {
                 return exit;
             }
             effects.clear();
-            let Some(Explained { mut insn, operand }) = self.explain(&mut reader, at, &mut effects) else {
+            let Some(Explained { mut insn, operand }) = self.explain(reader, at, &mut effects) else {
                 return self.add_exit(at, at, ExitKind::Stop, Returns::No);
             };
             let next = at.plus(insn.len.into());

@@ -171,14 +171,11 @@ impl Code<'_> {
 
     /// The instructions of a function, with their effects, that is a few straight ones and a return.
     pub fn straight_instructions(&self, function: Addr) -> Option<StraightInstructions> {
-        let mut instructions = Vec::new();
-        for at in self.instructions_from(function).take(MAX_STRAIGHT) {
-            instructions.push((at, self.effects_at(at)));
-            if let Some(exit) = self.exit_at(at) {
-                return (self.exit(exit).kind == ExitKind::Return).then_some(instructions);
-            }
-        }
-        None
+        let mut first = self.instructions_from(function).take(MAX_STRAIGHT);
+        let (last, exit) = first.find_map(|at| Some((at, self.exit_at(at)?)))?;
+        let instructions = self.instructions_from(function).take_while(|&at| at <= last);
+        let effects = |at| (at, self.effects_at(at));
+        (self.exit(exit).kind == ExitKind::Return).then(|| instructions.map(effects).collect())
     }
 
     /// The registers, as bits, that a function of a few straight instructions writes to: such as hand the program

@@ -1,22 +1,17 @@
 //! Instructions, as they are decoded at an address.
 
+use std::ops::Range;
+
 use kisa::{Effect, Explained, Insn, MemoryOperand, arm};
 
 use super::Code;
-use crate::image::{Addr, Image};
+use crate::image::Addr;
 
-/// Reads instructions of one piece of code, see [`Code::reader`].
+/// Reads instructions anywhere, and those of one piece of code without looking for the piece or making a decoder anew.
 pub struct Reader<'a> {
-    /// The first byte of the piece.
-    first: Addr,
+    /// The addresses of the piece: from an instruction to the end of its segment.
+    piece: Range<u64>,
     reader: Box<dyn kisa::Reader + 'a>,
-}
-
-impl Reader<'_> {
-    fn offset(&self, image: &Image, at: Addr) -> usize {
-        let offset = image.first_byte(at).0.wrapping_sub(self.first.0);
-        usize::try_from(offset).unwrap_or(usize::MAX)
-    }
 }
 
 impl<'a> Code<'a> {
@@ -31,17 +26,32 @@ impl<'a> Code<'a> {
         Some(insn)
     }
 
-    /// A reader of the code that an instruction is in, from the instruction on.
+    /// A reader, which is fast from an instruction on.
     pub fn reader(&self, start: Addr) -> Reader<'a> {
-        let image: &'a Image = self.image;
-        Reader { first: image.first_byte(start), reader: self.isa.reader(image.code_bytes(start)) }
+        let bytes = self.image.code_bytes(start);
+        let first = self.image.first_byte(start).0;
+        Reader { piece: first..first.saturating_add(bytes.len() as u64), reader: self.isa.reader(bytes) }
+    }
+
+    /// Goes to an instruction. Returns its offset in the piece that is read then.
+    fn seek(&self, reader: &mut Reader<'a>, at: Addr) -> usize {
+        let first = self.image.first_byte(at).0;
+        if !reader.piece.contains(&first) {
+            *reader = self.reader(at);
+        }
+        (first - reader.piece.start) as usize
     }
 
     /// The instruction with its memory operand, and with its effects appended to `out`.
-    pub(super) fn explain(&self, reader: &mut Reader, at: Addr, out: &mut Vec<Effect>) -> Option<Explained> {
+    pub(super) fn explain(
+        &self,
+        reader: &mut Reader<'a>,
+        at: Addr,
+        out: &mut Vec<Effect>,
+    ) -> Option<Explained> {
         let first = out.len();
-        let offset = reader.offset(self.image, at);
         let is_code = self.image.is_code(at);
+        let offset = self.seek(reader, at);
         let mut explained =
             is_code.then(|| reader.reader.explain(offset, self.predicated(at), out)).flatten()?;
         if !self.thunks.is_empty() {
@@ -68,10 +78,11 @@ impl<'a> Code<'a> {
         effects
     }
 
-    /// The same, read by a reader that began at this instruction or in front of it.
-    pub fn read_effects(&self, reader: &mut Reader, at: Addr, out: &mut Vec<Effect>) {
+    /// The same.
+    pub fn read_effects(&self, reader: &mut Reader<'a>, at: Addr, out: &mut Vec<Effect>) {
         if self.thunks.is_empty() || !self.effects_through_thunk(at, out) {
-            reader.reader.effects(reader.offset(self.image, at), self.predicated(at), out);
+            let offset = self.seek(reader, at);
+            reader.reader.effects(offset, self.predicated(at), out);
         }
     }
 

@@ -11,7 +11,7 @@
 use kisa::{Address, BinaryOp, Effect, Memory, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Code, ExitKind};
+use super::{Code, ExitKind, Reader};
 use crate::abi::Convention;
 use crate::image::{Addr, landing_pads};
 
@@ -73,6 +73,7 @@ impl Code<'_> {
     pub(super) fn uses(&self, at: Addr, register: Reg, convention: &'static Convention) -> Uses {
         let mut walk = UseWalk {
             code: self,
+            reader: self.reader(at),
             convention,
             pads: self.image.extent_around(at).map(|e| landing_pads(self.image, e)).unwrap_or_default(),
             uses: Uses::default(),
@@ -98,6 +99,7 @@ impl Code<'_> {
 /// Following an address through a function.
 struct UseWalk<'w, 'c> {
     code: &'w Code<'c>,
+    reader: Reader<'c>,
     convention: &'static Convention,
     /// Where the unwinder may enter the function, from any call.
     pads: Vec<Addr>,
@@ -177,7 +179,7 @@ impl UseWalk<'_, '_> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
         let operand =
-            code.explain(&mut code.reader(at), at, &mut effects).and_then(|explained| explained.operand);
+            code.explain(&mut self.reader, at, &mut effects).and_then(|explained| explained.operand);
         self.at = at;
         self.branches_through = None;
         let mut named = false;

@@ -262,10 +262,10 @@ impl<'c> Flows<'c> {
         visit: &mut impl FnMut(&mut Self, Visit<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut effects = Vec::new();
+        let mut reader = self.code.reader(flow.function.entry);
         for (index, block) in flow.function.blocks.iter().enumerate() {
             let Some(mut state) = flow.states[index].as_deref().cloned() else { continue };
             let mut at = block.start;
-            let mut reader = self.code.reader(at);
             while at < block.end {
                 effects.clear();
                 self.code.read_effects(&mut reader, at, &mut effects);

@@ -3,11 +3,13 @@
 //! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
 //! offset table in a register. Both are found without looking at the frame, which is most of the work of [`super`].
 
+use std::collections::BTreeSet;
+
 use kelf::Machine;
 use kisa::{Address, Effect, Reg, Value};
 
 use crate::abi::Convention;
-use crate::code::{Block, Code, Constant, ExitKind, Facts, Function, NumberSet, RunWalk};
+use crate::code::{Block, Code, Constant, ExitKind, Facts, Function, NumberSet, Reader, RunWalk};
 use crate::image::Addr;
 
 /// Registers with the numbers that they hold.
@@ -17,31 +19,37 @@ pub type RegisterNumbers = Vec<(Reg, u64)>;
 pub(super) fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec<Option<Facts>> {
     let mut front: Vec<Option<Facts>> = vec![None; function.blocks.len()];
     front[0] = Some(Facts::nothing());
-    let mut pending = vec![0];
-    while let Some(index) = pending.pop() {
+    let mut reader = code.reader(function.entry);
+    let mut pending = BTreeSet::from([0]);
+    while let Some(index) = pending.pop_first() {
         let block = &function.blocks[index];
         let Some(facts) = front[index].clone() else { continue };
-        let facts = behind(code, convention, block, facts);
+        let facts = behind(code, &mut reader, convention, block, facts);
         for next in block.successors.iter().map(|next| next.get()) {
             match &mut front[next] {
                 Some(known) if known.covers(&facts) => continue,
                 Some(known) => known.join(&facts, true),
                 None => front[next] = Some(facts.clone()),
             }
-            pending.push(next);
+            pending.insert(next);
         }
     }
     front
 }
 
 /// What is known behind a block.
-fn behind(code: &Code, convention: &Convention, block: &Block, facts: Facts) -> Facts {
+fn behind<'c>(
+    code: &Code<'c>,
+    reader: &mut Reader<'c>,
+    convention: &Convention,
+    block: &Block,
+    facts: Facts,
+) -> Facts {
     let mut walk = RunWalk::new(code.image, facts, convention.stack_pointer);
     let mut effects = Vec::new();
-    let mut reader = code.reader(block.start);
     for at in code.instructions_from(block.start).take_while(|&at| at < block.end) {
         effects.clear();
-        code.read_effects(&mut reader, at, &mut effects);
+        code.read_effects(reader, at, &mut effects);
         walk.apply(&effects);
     }
     let mut known = walk.known;

@@ -8,7 +8,7 @@ use kflow::{Analysis, BlockIndex, Cfg, Head};
 use kisa::Effect;
 
 use super::{Flows, State};
-use crate::code::{Block, Code, ExitKind, Function};
+use crate::code::{Block, Code, ExitKind, Function, Reader};
 use crate::image::Addr;
 
 /// The states in front of the blocks, and whether every return was reached with the stack pointer at the return address.
@@ -41,6 +41,7 @@ struct Solving<'s, 'c> {
     flows: &'s mut Flows<'c>,
     function: &'s Function,
     decoded: Decoded,
+    reader: Reader<'c>,
     trust_frame: bool,
     /// The blocks that return with the stack pointer elsewhere than at the return address.
     unbalanced: BTreeSet<BlockIndex>,
@@ -65,7 +66,7 @@ impl Analysis for Solving<'_, '_> {
     }
 
     fn block(&mut self, block: BlockIndex, state: State, behind: &mut [Option<Rc<State>>]) {
-        self.decoded.decode(self.flows.code, block, &self.function.blocks[block.get()]);
+        self.decoded.decode(self.flows.code, &mut self.reader, block, &self.function.blocks[block.get()]);
         let instructions = self.decoded.instructions(block);
         if self.flows.block(self.function, block, instructions, state, self.trust_frame, behind) {
             self.unbalanced.remove(&block);
@@ -89,7 +90,14 @@ impl Flows<'_> {
         decoded.begin(count);
         let blocks = Blocks { code: self.code, function };
         let unbalanced = BTreeSet::new();
-        let mut solving = Solving { flows: self, function, decoded, trust_frame, unbalanced };
+        let mut solving = Solving {
+            reader: self.code.reader(function.entry),
+            flows: self,
+            function,
+            decoded,
+            trust_frame,
+            unbalanced,
+        };
         let states = kflow::solve(&mut solving, &blocks, begin);
         let Solving { decoded, unbalanced, .. } = solving;
         self.decoded = decoded;
@@ -209,15 +217,14 @@ impl Decoded {
         self.blocks.resize(blocks, None);
     }
 
-    fn decode(&mut self, code: &Code, index: BlockIndex, block: &Block) {
+    fn decode<'c>(&mut self, code: &Code<'c>, reader: &mut Reader<'c>, index: BlockIndex, block: &Block) {
         if self.blocks[index.get()].is_some() {
             return;
         }
         let (first, effects) = (self.instructions.len(), self.effects.len());
         let mut at = block.start;
-        let mut reader = code.reader(at);
         while at < block.end {
-            code.read_effects(&mut reader, at, &mut self.effects);
+            code.read_effects(reader, at, &mut self.effects);
             self.instructions.push(Instruction { at, end: self.effects.len() });
             // What is no instruction ends the block.
             at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));

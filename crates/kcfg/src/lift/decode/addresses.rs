@@ -13,7 +13,7 @@ impl CodeSection {
     pub(super) fn collect_literals(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
         for placed in &self.insns {
             let bytes = &section.data[placed.offset as usize..placed.end() as usize];
-            if let Some(literal) = isa.literal(bytes, placed.address) {
+            if let Some(literal) = isa.literal(bytes, placed.address()) {
                 self.literals.push((placed.offset, literal.target as u32));
             }
         }
@@ -46,17 +46,17 @@ impl CodeSection {
         let mut before: Option<&PlacedInsn> = None;
         for placed in &self.insns {
             let in_front = before.replace(placed).filter(|before| before.end() == placed.offset);
-            let Some(base) = isa.address_table(bytes(placed), placed.address) else { continue };
-            let own = isa.literal(bytes(placed), placed.address);
+            let Some(base) = isa.address_table(bytes(placed), placed.address()) else { continue };
+            let own = isa.literal(bytes(placed), placed.address());
             let table = own.or_else(|| {
                 let computes = |before: &&PlacedInsn| {
                     let mut effects = Vec::new();
-                    isa.effects(bytes(before), before.address, &mut effects);
+                    isa.effects(bytes(before), before.address(), &mut effects);
                     let written = effects.iter().fold(0, |set, effect| set | effect.registers_written());
                     written == 1 << base.0 && !before.is_conditional() && !before.is_predicated()
                 };
                 let before = in_front.filter(computes)?;
-                isa.literal(bytes(before), before.address)
+                isa.literal(bytes(before), before.address())
             });
             let Some(table) = table.filter(|table| table.read.is_none()) else { continue };
             if self.data_containing(table.target as u32).is_none() {
@@ -112,7 +112,7 @@ fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &
     let mut effects = Vec::new();
     let mut written = |placed: &PlacedInsn| {
         effects.clear();
-        isa.effects(bytes(placed), placed.address, &mut effects);
+        isa.effects(bytes(placed), placed.address(), &mut effects);
         effects.iter().fold(0, |set, effect| set | effect.registers_written())
     };
     let Some(load) = insns.first().filter(|load| !load.is_predicated() && !load.insn.conditional) else {
@@ -127,7 +127,7 @@ fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &
         if pair[0].end() != next.offset || next.is_conditional() {
             return false;
         }
-        if isa.registers_read(bytes(next), next.address) & value != 0 {
+        if isa.registers_read(bytes(next), next.address()) & value != 0 {
             return false;
         }
         match next.insn.flow {
@@ -155,7 +155,7 @@ fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) 
             return false;
         }
         effects.clear();
-        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], pair[0].address, &mut effects);
+        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], pair[0].address(), &mut effects);
         let moves = effects.iter().any(|effect| effect.registers_written() >> stack.0 & 1 != 0);
         let top = if moves { -i64::from(isa.machine().word_size()) } else { 0 };
         let puts = |effect: &Effect| match effect {
