@@ -31,8 +31,9 @@ pub fn bring_near(graph: &mut Graph) {
     if graph.machine != Machine::Arm {
         return;
     }
-    remove_unread(graph);
     for _ in 0..MAX_ROUNDS {
+        // First, because what goes moves what lies behind it, and the distances that `sub r1, pc, #N` reaches have gaps.
+        remove_unread(graph);
         let mut found = Found::default();
         let mut offsets = vec![0; graph.nodes.len()];
         for section in (0..graph.sections.len()).map(SectionId::from) {
@@ -43,7 +44,6 @@ pub fn bring_near(graph: &mut Graph) {
         }
         found.apply(graph);
     }
-    remove_unread(graph);
 }
 
 /// Removes the literals that no instruction reads which is alive.
