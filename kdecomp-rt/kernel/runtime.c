@@ -4,7 +4,7 @@
  *
  * Frozen code and data have addresses at the top of the vmalloc area and no memory. The first access to a page faults;
  * the handler below decodes the page into memory of its own, which it writes through the linear mapping, and then maps
- * it, read-only, at its address. It stays from then on.
+ * it, read-only, at its address. It stays until it is refrozen (refreeze.c).
  *
  * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
  * as well: each decodes into a page of its own, and one compare-and-exchange of the page-table entry decides whose page
