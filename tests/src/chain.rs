@@ -17,8 +17,8 @@ const GCC: &str = "i686-linux-gnu-gcc";
 /// A rewrite of a user program takes well below a second, of the largest a few.
 const REWRITE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Passes that remove, one behind the other.
-pub const FOLDED: &str = "reach,icf";
+/// What nothing reaches removed, and one made of identical functions.
+pub const DEDUPLICATED: &str = "reach,icf";
 /// Passes that remove what can be removed, and put the rest of the code in a random order.
 pub const SHUFFLED: &str = "reach,icf,merge,layout";
 /// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores

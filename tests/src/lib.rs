@@ -6,7 +6,7 @@ what is inside them.
 - [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
 - [`Chain`]: runs commands, keeps what they left behind if they fail; compiles, rewrites and links i386 programs;
 - [`KernelTest`]: builds, rewrites and boots kernels;
-- [`FOLDED`], [`PROPAGATED`], [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`], [`FROZEN`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
+- [`DEDUPLICATED`], [`PROPAGATED`], [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`], [`FROZEN`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
   numbers;
 - [`Damage`]: damages a file, as a seed says;
 - [`elf`]: what is in an object, read without the tools under test;
@@ -32,7 +32,7 @@ mod run;
 pub mod strace;
 
 pub use chain::{
-    Chain, EXERCISED, FOLDED, FROZEN, INSTRUMENTED, PROPAGATED, Rewritten, SHUFFLED, same_bytes,
+    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, PROPAGATED, Rewritten, SHUFFLED, same_bytes,
 };
 pub use damage::Damage;
 pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};

@@ -12,11 +12,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kshrink_tests::{
-    Chain, EXERCISED, FOLDED, FROZEN, INSTRUMENTED, PROPAGATED, Run, SHUFFLED, fixture, parallel, recipe,
+    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, PROPAGATED, Run, SHUFFLED, fixture, parallel,
+    recipe,
 };
 
 const LEVELS: [&str; 3] = ["-O0", "-Os", "-O2"];
-const PASSES: [&str; 8] = ["none", "reach", FOLDED, PROPAGATED, SHUFFLED, INSTRUMENTED, EXERCISED, FROZEN];
+const PASSES: [&str; 8] =
+    ["none", "reach", DEDUPLICATED, PROPAGATED, SHUFFLED, INSTRUMENTED, EXERCISED, FROZEN];
 
 /// Flags for the compiler, and for the linker.
 const WAYS: &[(&[&str], &[&str])] = &[
@@ -91,7 +93,7 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
         let object = format!("{passes}.o");
         let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
         // The other passes need a plan, which is about the original code.
-        if ["none", "reach", FOLDED].contains(&passes) {
+        if ["none", "reach", DEDUPLICATED].contains(&passes) {
             chain.rewrites_to_itself(&object, "main", passes, &rewritten)?;
         }
         let now = chain.link(passes, &[&object], link)?;

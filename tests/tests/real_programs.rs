@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{
-    Chain, EXERCISED, FOLDED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, fixture, parallel,
-    recipe,
+    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, fixture,
+    parallel, recipe,
 };
 
 /// BusyBox's test suite takes 40 s on a quiet machine, the others less.
@@ -25,7 +25,8 @@ const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
 /// A directory for each: what the linker is given, and what `--passes` is given.
-const VARIANTS: [&str; 8] = [ORIGINAL, "none", "reach", FOLDED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN];
+const VARIANTS: [&str; 8] =
+    [ORIGINAL, "none", "reach", DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN];
 
 #[test]
 fn zlib() {
@@ -112,12 +113,12 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
     };
     let (before, rewritten) = rewrite("none")?;
     let (after, reached) = rewrite("reach")?;
-    let (folded, once) = rewrite(FOLDED)?;
+    let (folded, once) = rewrite(DEDUPLICATED)?;
     rewrite(INSTRUMENTED)?;
     rewrite(EXERCISED)?;
     rewrite(PROPAGATED)?;
     rewrite(FROZEN)?;
-    for (passes, once) in [("none", &rewritten), ("reach", &reached), (FOLDED, &once)] {
+    for (passes, once) in [("none", &rewritten), ("reach", &reached), (DEDUPLICATED, &once)] {
         chain.rewrites_to_itself(&format!("{program}-{passes}.o"), entry.trim(), passes, once)?;
     }
     if after.code_bytes > before.code_bytes {

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{
-    Chain, EXERCISED, FOLDED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, SHUFFLED, fixture,
-    parallel, recipe,
+    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, SHUFFLED,
+    fixture, parallel, recipe,
 };
 use serde_json::Value;
 
@@ -255,9 +255,9 @@ fn rewrite_all(
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
     let is_pie = variant.link.contains(&"-static-pie");
     let shuffled: &[&str] = if is_pie {
-        &[FOLDED, PROPAGATED, SHUFFLED, FROZEN]
+        &[DEDUPLICATED, PROPAGATED, SHUFFLED, FROZEN]
     } else {
-        &[FOLDED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN]
+        &[DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN]
     };
     for &passes in ["none", "reach"].iter().chain(shuffled) {
         let object = format!("{passes}{level}.o");

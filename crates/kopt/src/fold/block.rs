@@ -9,8 +9,8 @@ use kflow::constants::Constant;
 use kflow::{BlockIndex, FLAGS, Liveness, Program, Reached, Summaries, bit};
 use kisa::{Branch, BranchKind, Reg, Value};
 
-use super::Change;
 use super::stores::stored_to;
+use super::{Change, calls, jumps};
 use crate::report::PassReport;
 
 /// Folds one block after the other.
@@ -21,6 +21,8 @@ pub(super) struct Folder<'g> {
     pub(super) liveness: &'g Liveness,
     /// Variables that nobody reads.
     pub(super) unread: &'g FixedBitSet,
+    /// What nothing may change.
+    pub(super) fixed: &'g FixedBitSet,
 }
 
 /// What of an instruction matters to those in front of it.
@@ -68,6 +70,20 @@ impl Folder<'_> {
                 new_end = Some(Terminator::Call { next: *next });
                 report.count("calls made direct", 1);
             }
+        }
+        if let (None, Some(last)) = (&new_end, fates.last_mut())
+            && let Some((body, next)) = calls::inlined(self.graph, self.program, self.fixed, node)
+        {
+            *last = if body.is_empty() { Fate::Goes } else { Fate::Becomes(body) };
+            new_end = Some(self.going_to(node, Dest { target: Target::Node(next), offset: 0 }));
+            report.count("calls replaced by what they call", 1);
+        }
+        let old_end = &self.graph.block(node)?.end;
+        if let Some(shortened) =
+            jumps::shortened(self.graph, self.fixed, node, new_end.as_ref().unwrap_or(old_end))
+        {
+            new_end = Some(shortened);
+            report.count("jumps past empty blocks", 1);
         }
         let stays = fates.iter().all(|fate| *fate == Fate::Stays);
         if stays && new_end.is_none() {

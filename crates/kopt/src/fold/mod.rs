@@ -11,6 +11,8 @@ thus constant as soon as nothing alive writes it or takes its address, whoever h
   slots that it never takes lead where one does that it may take.
 - Instructions whose results nobody needs are removed ([`kflow::Liveness`]), and those that compute a known number become
   shorter ones. So are stores to variables that nothing alive reads, or has the address of.
+- A function that takes no more bytes than a call of it takes its place, and a jump to a block that is empty goes where that
+  does.
 
 Blocks are left alone that are patched, that may fault or trap and are found by their addresses, that know their own
 address, or that lie glued to others. Nothing but the instructions that are known to do nothing else is removed, and no
@@ -18,6 +20,8 @@ load through a pointer: that may be from a device.
 */
 
 mod block;
+mod calls;
+mod jumps;
 mod slots;
 mod stores;
 
@@ -57,8 +61,14 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
         });
         let fixed = unchangeable(graph);
         let unread = stores::unread(graph, &uses, &program, &summaries, &liveness);
-        let folder =
-            Folder { graph, program: &program, summaries: &summaries, liveness: &liveness, unread: &unread };
+        let folder = Folder {
+            graph,
+            program: &program,
+            summaries: &summaries,
+            liveness: &liveness,
+            unread: &unread,
+            fixed: &fixed,
+        };
         let mut changes = Vec::new();
         for node in graph.node_ids().filter(|node| !fixed.contains(node.get())) {
             let Some(block) = program.block(node) else { continue };

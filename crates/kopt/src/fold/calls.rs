@@ -1,0 +1,57 @@
+//! Calls of functions that are no longer than the call.
+
+use fixedbitset::FixedBitSet;
+use kcfg::flow::GraphProgram;
+use kcfg::graph::{Graph, Terminator};
+use kcfg::index::NodeId;
+use kcfg::instructions::Instruction;
+use kflow::Program;
+use kisa::{BinaryOp, Effect, Value};
+
+/// The instructions of the function that a block calls at its end, without the return, if they take no more than the bytes of
+/// the call, are all that the function does, and do the same in place of the call; and the block behind the call. Code that
+/// nothing may change (`fixed`) is not copied either.
+pub(super) fn inlined(
+    graph: &Graph,
+    program: &GraphProgram,
+    fixed: &FixedBitSet,
+    node: NodeId,
+) -> Option<(Vec<u8>, NodeId)> {
+    let Terminator::Call { next: Some(next) } = graph.block(node)?.end else { return None };
+    let callee = graph.callee(node).filter(|callee| callee.addend == 0)?;
+    let (to, 0) = graph.resolve(callee.target)? else { return None };
+    let block = program.block(to)?;
+    let stays =
+        graph.may_be_replaced(callee.target) || fixed.contains(to.get()) || program.may_leave_early(block);
+    let ends = matches!(graph.block(to)?.end, Terminator::Return) && graph.refs_of(to).is_empty();
+    // Most functions are larger by far.
+    let limit = graph.node(node).size - callee.offset + u32::from(callee.width);
+    if stays || !ends || graph.node(to).size > limit || graph.encoding(to) != graph.encoding(node) {
+        return None;
+    }
+    let all = graph.instructions(to)?;
+    let (last, body) = all.split_last()?;
+    let call = graph.instructions(node)?.pop()?;
+    let size: usize = body.iter().map(|instruction| instruction.bytes.len()).sum();
+    let fits = size <= call.bytes.len() && body.iter().all(|instruction| stands_alone(graph, instruction));
+    (fits && only_returns(graph, last))
+        .then(|| (body.iter().flat_map(|one| one.bytes).copied().collect(), next))
+}
+
+/// Whether an instruction does the same in another function: it has nothing to do with the stack.
+fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
+    let (isa, stack) = (graph.isa(), kflow::bit(graph.isa().stack_pointer()));
+    let written = instruction.effects.iter().fold(0, |set, effect| set | effect.registers_written());
+    isa.can_move(instruction.bytes, instruction.address)
+        && (isa.registers_read(instruction.bytes, instruction.address) | written) & stack == 0
+        && !instruction.effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }))
+}
+
+/// Whether a return does nothing else: it takes no arguments off the stack.
+fn only_returns(graph: &Graph, instruction: &Instruction) -> bool {
+    let (stack, word) = (graph.isa().stack_pointer(), Value::Const(graph.machine.word_size().into()));
+    matches!(
+        instruction.effects[..],
+        [Effect::Binary { op: BinaryOp::Add, dst, right, .. }] if dst == stack && right == word
+    )
+}

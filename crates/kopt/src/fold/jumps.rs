@@ -1,0 +1,62 @@
+//! Jumps to blocks that do nothing but to go on elsewhere.
+
+use fixedbitset::FixedBitSet;
+use kcfg::graph::{Dest, Graph, Target, Terminator};
+use kcfg::index::{FunctionId, NodeId};
+use kisa::BranchKind;
+
+/// How many such blocks are followed one behind the other. What goes in a circle never ends.
+const MAX_BLOCKS: usize = 16;
+
+/// The terminator of a block whose jump, or taken branch, goes to an empty block of the same function, with the place where
+/// control goes on. `end` is the terminator that it has or will have.
+pub(super) fn shortened(
+    graph: &Graph,
+    fixed: &FixedBitSet,
+    node: NodeId,
+    end: &Terminator,
+) -> Option<Terminator> {
+    let function = graph.function_of(node)?;
+    let behind = |dest: &Dest| behind(graph, fixed, function, dest);
+    match end {
+        Terminator::Jump(dest) => Some(Terminator::Jump(behind(dest)?)),
+        Terminator::Branch { branch, taken, next } if branch.kind == BranchKind::Conditional => {
+            let taken = behind(taken)?;
+            Some(Terminator::Branch { branch: *branch, taken, next: *next })
+        }
+        _ => None,
+    }
+}
+
+/// Where control goes on that goes to an empty block; `None` if it goes to another one.
+fn behind(graph: &Graph, fixed: &FixedBitSet, function: FunctionId, dest: &Dest) -> Option<Dest> {
+    let mut last = None;
+    let mut to = target(graph, dest).filter(|&to| graph.function_of(to) == Some(function))?;
+    for _ in 0..MAX_BLOCKS {
+        let Some(next) = passed_through(graph, fixed, to) else { return last };
+        to = target(graph, &next)?;
+        last = Some(next);
+    }
+    None
+}
+
+/// The node that a branch goes to the beginning of.
+fn target(graph: &Graph, dest: &Dest) -> Option<NodeId> {
+    match graph.resolve(dest.target) {
+        Some((to, 0)) if dest.offset == 0 && !graph.may_be_replaced(dest.target) => Some(to),
+        _ => None,
+    }
+}
+
+/// Where an empty block goes.
+fn passed_through(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> Option<Dest> {
+    let block = graph.block(node).filter(|_| graph.node(node).size == 0 && !fixed.contains(node.get()))?;
+    let dest = match &block.end {
+        Terminator::FallThrough(next) => Dest { target: Target::Node(*next), offset: 0 },
+        Terminator::Jump(dest) => *dest,
+        _ => return None,
+    };
+    // Control stays in the function.
+    let to = target(graph, &dest)?;
+    (graph.function_of(to) == Some(block.function)).then_some(dest)
+}
