@@ -211,7 +211,7 @@ impl Pass {
                 "fold",
                 "decides branches on constants of the whole program, and removes instructions whose results nobody needs",
                 true,
-                Runs::IfNamed,
+                Runs::Always,
             ),
             Pass::Icf => facts(
                 "icf",
