@@ -46,8 +46,12 @@ struct code {
 	struct stream stream;
 	const struct frozen *frozen;
 	struct recent recent[2];
-	/* The page's address. */
+	/* The page's address and size, and what is added to that of a branch that leaves it. */
 	uint32_t address;
+	uint32_t size;
+	uint32_t away;
+	/* The upper byte of addresses near by. */
+	uint32_t high;
 	/* What an address in memory has to be increased by for that of the instruction. */
 	uint32_t moved;
 	/* The last opcode symbol. */
@@ -82,7 +86,7 @@ static uint32_t value(struct code *code, uint32_t context, uint32_t kind, uint32
 		if (kind == KIND_BRANCH) {
 			const uint8_t *at = frozen->branches + 3 * index;
 
-			found = (end & HIGH) | get16(at) | (uint32_t)at[2] << 16;
+			found = code->high | get16(at) | (uint32_t)at[2] << 16;
 		} else {
 			found = get32(frozen->words + 4 * index);
 		}
@@ -94,7 +98,7 @@ static uint32_t value(struct code *code, uint32_t context, uint32_t kind, uint32
 		found = (uint32_t)(int16_t)number(code, kind, 1, 2);
 		return kind == KIND_BRANCH ? end + found : found;
 	} else if (form == FORM_NEAR) {
-		found = (end & HIGH) | number(code, kind, 2, 3);
+		found = code->high | number(code, kind, 2, 3);
 	} else if (form == FORM_FULL) {
 		found = number(code, kind, 3, 4);
 	} else {
@@ -115,7 +119,7 @@ static inline uint8_t *instruction(struct code *code, uint8_t *out)
 	struct stream *stream = &code->stream;
 	const uint8_t *template;
 	uint32_t last = code->last, op = listed(stream, records(stream, OPCODE + last));
-	uint32_t number = op - 1, rest, mod_rm, displacement;
+	uint32_t number = op - 1, rest, mod_rm, displacement, target;
 
 	if (op == MORE_TEMPLATES)
 		number += symbol(stream, MORE + last);
@@ -180,7 +184,10 @@ static inline uint8_t *instruction(struct code *code, uint8_t *out)
 		break;
 	case OPERAND_REL32:
 		displacement = (uint32_t)(uintptr_t)out + code->moved + 4;
-		put32(out, value(code, BRANCH + op, KIND_BRANCH, displacement) - displacement);
+		target = value(code, BRANCH + op, KIND_BRANCH, displacement);
+		if (target - code->address >= code->size)
+			displacement += code->away;
+		put32(out, target - displacement);
 		out += 4;
 		break;
 	}
@@ -192,10 +199,13 @@ static int finish(const struct stream *stream)
 	return stream->error || stream->state != LOW || stream->next != stream->end ? FROZEN_DAMAGED : 0;
 }
 
-static int decode_code(const struct frozen *frozen, const struct stream *stream, uint32_t address, uint8_t *out,
-		       uint32_t size)
+static int decode_code(const struct frozen *frozen, const struct stream *stream, uint32_t address, uint32_t runs_at,
+		       uint8_t *out, uint32_t size)
 {
-	struct code code = { .stream = *stream, .frozen = frozen, .address = address };
+	struct code code = {
+		.stream = *stream, .frozen = frozen, .address = address, .size = size, .away = runs_at - address,
+		.high = frozen->has_sizes ? frozen->high : address & HIGH,
+	};
 	uint8_t *end = out + size, *limit = size > LONGEST ? end - LONGEST : out;
 	/* For what may straddle the end of the page, which is cut off there. */
 	uint8_t last[2 * LONGEST], *straddling = NULL;
@@ -285,12 +295,10 @@ static int decode_data(const struct frozen *frozen, struct stream *stream, uint8
 	return finish(stream);
 }
 
-int frozen_page(const struct frozen *frozen, uint32_t page, void *out)
+int frozen_place(const struct frozen *frozen, uint32_t page, uint32_t *address)
 {
-	const uint8_t *segment = frozen->segments, *index = frozen->index + 4 * page;
-	uint32_t start, size, offset, i;
-	struct stream stream = { 0 };
-	int error = 0;
+	const uint8_t *segment = frozen->segments;
+	uint32_t start, size, i;
 
 	if (page >= frozen->page_count)
 		return FROZEN_NO_PAGE;
@@ -298,18 +306,36 @@ int frozen_page(const struct frozen *frozen, uint32_t page, void *out)
 	for (i = 1; i < frozen->segment_count && get32(segment + 12 + 8) <= page; i++)
 		segment += 12;
 	start = (page - get32(segment + 8)) * frozen->page_size;
+	*address = get32(segment) + start;
+	if (frozen->has_sizes)
+		return (int)(get32(frozen->index + 4 * page) & SIZE_MASK);
 	size = get32(segment + 4) - start;
-	if (size > frozen->page_size)
-		size = frozen->page_size;
-	offset = get32(index) & 0xFFFFFFF;
-	stream.next = frozen->streams + offset;
-	stream.end = frozen->streams + (get32(index + 4) & 0xFFFFFFF);
-	if (get32(index) >> 28 == 0) {
-		if ((size_t)(stream.end - stream.next) != size)
+	return (int)(size > frozen->page_size ? frozen->page_size : size);
+}
+
+int frozen_page_at(const struct frozen *frozen, uint32_t page, uint32_t runs_at, void *out)
+{
+	const uint8_t *index = frozen->index + 4 * page;
+	uint32_t address, i, layout = 1;
+	struct stream stream = { 0 };
+	int size = frozen_place(frozen, page, &address), error = 0;
+
+	if (size < 0)
+		return size;
+	if (frozen->has_sizes) {
+		stream.next = frozen->streams + (get32(index) >> SIZE_BITS << 1);
+		stream.end = frozen->streams + (get32(index + 4) >> SIZE_BITS << 1);
+	} else {
+		stream.next = frozen->streams + (get32(index) & INDEX_MASK);
+		stream.end = frozen->streams + (get32(index + 4) & INDEX_MASK);
+		layout = get32(index) >> INDEX_BITS;
+	}
+	if (layout == 0) {
+		if (stream.end - stream.next != size)
 			return FROZEN_DAMAGED;
-		for (i = 0; i < size; i++)
+		for (i = 0; i < (uint32_t)size; i++)
 			((uint8_t *)out)[i] = stream.next[i];
-		return (int)size;
+		return size;
 	}
 	if (stream.end - stream.next < 4 || (stream.end - stream.next) & 1)
 		return FROZEN_DAMAGED;
@@ -317,9 +343,19 @@ int frozen_page(const struct frozen *frozen, uint32_t page, void *out)
 	stream.next += 4;
 	if (stream.state < LOW)
 		return FROZEN_DAMAGED;
-	if (get32(index) >> 28 == 1)
-		error = frozen->templates ? decode_code(frozen, &stream, get32(segment) + start, out, size) : FROZEN_DAMAGED;
+	if (layout != 1)
+		error = frozen->dictionary ? decode_data(frozen, &stream, out, (uint32_t)size) : FROZEN_DAMAGED;
+	else if (frozen->templates)
+		error = decode_code(frozen, &stream, address, runs_at, out, (uint32_t)size);
 	else
-		error = frozen->dictionary ? decode_data(frozen, &stream, out, size) : FROZEN_DAMAGED;
-	return error ? error : (int)size;
+		error = FROZEN_DAMAGED;
+	return error ? error : size;
+}
+
+int frozen_page(const struct frozen *frozen, uint32_t page, void *out)
+{
+	uint32_t address;
+	int size = frozen_place(frozen, page, &address);
+
+	return size < 0 ? size : frozen_page_at(frozen, page, address, out);
 }

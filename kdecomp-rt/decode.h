@@ -48,6 +48,9 @@ struct frozen {
 	uint32_t word_count;
 	uint32_t branch_count;
 	uint32_t dictionary_size;
+	/* Whether pages have sizes of their own, in the index, and then the upper byte of addresses near by. */
+	int has_sizes;
+	uint32_t high;
 	struct frozen_tables code;
 	struct frozen_tables data;
 };
@@ -63,5 +66,14 @@ int frozen_open(struct frozen *frozen, const void *bytes, size_t size);
  * anything there. Returns the size of the page in bytes, FROZEN_DAMAGED or FROZEN_NO_PAGE.
  */
 int frozen_page(const struct frozen *frozen, uint32_t page, void *out);
+
+/*
+ * The same for a page of code that will run at another address than its own: branches out of it lead where they do from
+ * its own.
+ */
+int frozen_page_at(const struct frozen *frozen, uint32_t page, uint32_t runs_at, void *out);
+
+/* The size of a page in bytes, and its address; FROZEN_NO_PAGE if there is none. */
+int frozen_place(const struct frozen *frozen, uint32_t page, uint32_t *address);
 
 #endif

@@ -5,7 +5,6 @@
 #define HEADER 40
 #define SEGMENT 12
 #define LAYOUTS 3
-#define INDEX_BITS 28
 
 /* What of a part has not been taken yet. */
 struct rest {
@@ -158,14 +157,14 @@ static int __init open_data(struct frozen *frozen, struct rest rest)
 
 static int __init check_index(const struct frozen *frozen, uint32_t streams)
 {
-	uint32_t page, last = 0, mask = (1u << INDEX_BITS) - 1;
+	uint32_t page, last = 0;
 
 	for (page = 0; page <= frozen->page_count; page++) {
 		uint32_t entry = get32(frozen->index + 4 * page);
 
-		if ((entry & mask) < last || (page < frozen->page_count && entry >> INDEX_BITS >= LAYOUTS))
+		if ((entry & INDEX_MASK) < last || (page < frozen->page_count && entry >> INDEX_BITS >= LAYOUTS))
 			return FROZEN_DAMAGED;
-		last = entry & mask;
+		last = entry & INDEX_MASK;
 		if (page == frozen->page_count && entry != streams)
 			return FROZEN_DAMAGED;
 	}
@@ -189,6 +188,25 @@ static int __init check_segments(const struct frozen *frozen)
 	return next == frozen->page_count ? 0 : FROZEN_DAMAGED;
 }
 
+/* The same where pages have sizes of their own. */
+static int __init check_sizes(const struct frozen *frozen, uint32_t streams)
+{
+	uint32_t page, last = 0;
+
+	for (page = 0; page <= frozen->page_count; page++) {
+		uint32_t entry = get32(frozen->index + 4 * page), size = entry & SIZE_MASK;
+
+		if (entry >> SIZE_BITS < last)
+			return FROZEN_DAMAGED;
+		last = entry >> SIZE_BITS;
+		if (page < frozen->page_count && (size == 0 || size > frozen->page_size))
+			return FROZEN_DAMAGED;
+		if (page == frozen->page_count && (size || streams != last << 1))
+			return FROZEN_DAMAGED;
+	}
+	return 0;
+}
+
 int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 {
 	static const uint8_t magic[8] = "kfrozen\n";
@@ -197,7 +215,7 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 	uint32_t i;
 
 	*frozen = (struct frozen){ 0 };
-	if (!head || get32(head + 8) != 2)
+	if (!head || get32(head + 8) < 2 || get32(head + 8) > 3)
 		return FROZEN_DAMAGED;
 	for (i = 0; i < sizeof(magic); i++)
 		if (head[i] != magic[i])
@@ -211,6 +229,14 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 	if (frozen->page_count == UINT32_MAX)
 		return FROZEN_DAMAGED;
 	frozen->index = take(&rest, frozen->page_count + 1, 4);
+	frozen->has_sizes = get32(head + 8) == 3;
+	if (frozen->has_sizes) {
+		const uint8_t *high = take(&rest, 1, 4);
+
+		if (!high)
+			return FROZEN_DAMAGED;
+		frozen->high = get32(high) & 0xFF000000u;
+	}
 	code.size = get32(head + 24);
 	code.at = take(&rest, get32(head + 24), 1);
 	data.size = get32(head + 28);
@@ -222,7 +248,7 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 		return FROZEN_DAMAGED;
 	if (data.size && open_data(frozen, data))
 		return FROZEN_DAMAGED;
-	if (check_index(frozen, get32(head + 32)))
+	if (frozen->has_sizes ? check_sizes(frozen, get32(head + 32)) : check_index(frozen, get32(head + 32)))
 		return FROZEN_DAMAGED;
 	return check_segments(frozen);
 }

@@ -62,6 +62,13 @@ enum {
 	FORM = BYTE + 256,
 	DATA_CONTEXTS = FORM + 256
 };
+/* An entry of the index: above, the layout of the page; below, where its stream is. */
+#define INDEX_BITS 28
+#define INDEX_MASK ((1u << INDEX_BITS) - 1)
+
+/* Where pages have sizes of their own: above, where the stream is, in units of 2 bytes; below, the size. */
+#define SIZE_BITS 12
+#define SIZE_MASK ((1u << SIZE_BITS) - 1)
 
 extern const uint16_t frozen_frequency[CODES];
 

@@ -21,24 +21,19 @@ void __wrap_kfree_const(const void *pointer);
 const char *__real_kstrdup_const(const char *string, gfp_t flags);
 const char *__wrap_kstrdup_const(const char *string, gfp_t flags);
 
-static bool is_frozen_code(unsigned long address)
-{
-	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
-}
-
 int __wrap_kernel_text_address(unsigned long address)
 {
-	return is_frozen_code(address) || __real_kernel_text_address(address);
+	return kshrink_is_code(address) || __real_kernel_text_address(address);
 }
 
 int __wrap___kernel_text_address(unsigned long address)
 {
-	return is_frozen_code(address) || __real___kernel_text_address(address);
+	return kshrink_is_code(address) || __real___kernel_text_address(address);
 }
 
 int __wrap_func_ptr_is_kernel_text(void *pointer)
 {
-	return is_frozen_code((unsigned long)pointer) || __real_func_ptr_is_kernel_text(pointer);
+	return kshrink_is_code((unsigned long)pointer) || __real_func_ptr_is_kernel_text(pointer);
 }
 
 /* Strings of read-only data are not copied and not freed. */
@@ -88,6 +83,11 @@ const char *__wrap_kallsyms_lookup(unsigned long address, unsigned long *size, u
 				   char *name);
 int __real_lookup_symbol_name(unsigned long address, char *name);
 int __wrap_lookup_symbol_name(unsigned long address, char *name);
+
+static bool is_frozen_code(unsigned long address)
+{
+	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
+}
 
 static unsigned long address_of(u32 symbol)
 {
@@ -174,40 +174,40 @@ static int print(char *buffer, unsigned long address, u32 back, bool with_offset
 
 int __wrap_sprint_symbol(char *buffer, unsigned long address)
 {
-	return is_frozen_code(address) ? print(buffer, address, 0, true) : __real_sprint_symbol(buffer, address);
+	return kshrink_is_code(address) ? print(buffer, address, 0, true) : __real_sprint_symbol(buffer, address);
 }
 
 int __wrap_sprint_symbol_build_id(char *buffer, unsigned long address)
 {
-	return is_frozen_code(address) ? print(buffer, address, 0, true) : __real_sprint_symbol_build_id(buffer, address);
+	return kshrink_is_code(address) ? print(buffer, address, 0, true) : __real_sprint_symbol_build_id(buffer, address);
 }
 
 int __wrap_sprint_symbol_no_offset(char *buffer, unsigned long address)
 {
-	return is_frozen_code(address) ? print(buffer, address, 0, false) : __real_sprint_symbol_no_offset(buffer, address);
+	return kshrink_is_code(address) ? print(buffer, address, 0, false) : __real_sprint_symbol_no_offset(buffer, address);
 }
 
 int __wrap_sprint_backtrace(char *buffer, unsigned long address)
 {
-	return is_frozen_code(address - 1) ? print(buffer, address, 1, true) : __real_sprint_backtrace(buffer, address);
+	return kshrink_is_code(address - 1) ? print(buffer, address, 1, true) : __real_sprint_backtrace(buffer, address);
 }
 
 int __wrap_sprint_backtrace_build_id(char *buffer, unsigned long address)
 {
-	return is_frozen_code(address - 1) ? print(buffer, address, 1, true) :
+	return kshrink_is_code(address - 1) ? print(buffer, address, 1, true) :
 					     __real_sprint_backtrace_build_id(buffer, address);
 }
 
 int __wrap_kallsyms_lookup_size_offset(unsigned long address, unsigned long *size, unsigned long *offset)
 {
-	return is_frozen_code(address) ? find(address, size, offset, NULL) :
+	return kshrink_is_code(address) ? find(address, size, offset, NULL) :
 					 __real_kallsyms_lookup_size_offset(address, size, offset);
 }
 
 const char *__wrap_kallsyms_lookup(unsigned long address, unsigned long *size, unsigned long *offset, char **module,
 				   char *name)
 {
-	if (!is_frozen_code(address))
+	if (!kshrink_is_code(address))
 		return __real_kallsyms_lookup(address, size, offset, module, name);
 	if (module)
 		*module = NULL;
@@ -216,7 +216,7 @@ const char *__wrap_kallsyms_lookup(unsigned long address, unsigned long *size, u
 
 int __wrap_lookup_symbol_name(unsigned long address, char *name)
 {
-	if (!is_frozen_code(address))
+	if (!kshrink_is_code(address))
 		return __real_lookup_symbol_name(address, name);
 	return find(address, NULL, NULL, name) ? 0 : -ERANGE;
 }

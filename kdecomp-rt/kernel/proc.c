@@ -13,13 +13,12 @@ static int show(struct seq_file *file, void *unused)
 	static const char *const modes[] = { "log", "count", "refuse" };
 	u32 count = atomic_read(&kshrink_thawed), i;
 
-	seq_printf(file, "mode %s\nfrozen_text_pages %u\nfrozen_data_pages %u\npacked_bytes %u\n", modes[kshrink_mode],
-		   kshrink_page_of((unsigned long)kshrink_frozen_data),
-		   kshrink_page_of((unsigned long)kshrink_frozen_end) - kshrink_page_of((unsigned long)kshrink_frozen_data),
-		   kshrink_packed.size);
+	seq_printf(file, "mode %s\n", modes[kshrink_mode]);
+	kshrink_show(file);
+	seq_printf(file, "packed_bytes %u\n", kshrink_packed.size);
 	seq_printf(file, "thawed %u\nrefrozen %u\nrefused %u\n", count, (u32)atomic_read(&kshrink_refrozen),
 		   (u32)atomic_read(&kshrink_refused));
-	seq_puts(file, "# ns took_ns page context pid command ip\n");
+	seq_printf(file, "# ns took_ns %s context pid command ip\n", kshrink_unit);
 	for (i = 0; i < count && i < SHEETS * THAWS_PER_SHEET; i++) {
 		const struct kshrink_thaw *sheet = READ_ONCE(kshrink_sheets[i / THAWS_PER_SHEET]);
 		const struct kshrink_thaw *thaw = sheet + i % THAWS_PER_SHEET;

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Thaws pages of a frozen kernel when something touches them (docs/freezing.md).
- *
- * Frozen code and data have addresses at the top of the vmalloc area and no memory. The first access to a page faults;
- * the handler below decodes the page into memory of its own, which it writes through the linear mapping, and then maps
- * it, read-only, at its address. It stays until it is refrozen (refreeze.c).
- *
- * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
- * as well: each decodes into a page of its own, and one compare-and-exchange of the page-table entry decides whose page
- * it is. What the handler calls is never frozen.
+ * What the two ways of thawing frozen code share (docs/freezing.md): page.c does it in page faults, stub.c in stubs.
+ * Memory, what is refused, what is remembered, and where frozen addresses are.
  *
  * The names __wrap_X and __real_X are those of `ld --wrap=X`: what refers to X in the kernel gets __wrap_X, and __real_X
  * is the kernel's own X.
@@ -24,11 +17,7 @@
 
 #include <asm/setup.h>
 #include <asm/text-patching.h>
-#include <asm/tlbflush.h>
-#include <asm/trap_pf.h>
-#include <asm/trapnr.h>
 
-#include "decode.h"
 #include "runtime.h"
 
 /*
@@ -39,17 +28,13 @@
 __section(".discard.kshrink") __used const unsigned long kshrink_range_limit = VMALLOC_END;
 #undef __FIXADDR_TOP
 
-void __real_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
-void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
-void __real_early_fixup_exception(struct pt_regs *regs, int trap);
-void __wrap_early_fixup_exception(struct pt_regs *regs, int trap);
 asmlinkage void __noreturn __real_start_kernel(void);
 asmlinkage void __noreturn __wrap_start_kernel(void);
 void __real_vmalloc_init(void);
 void __wrap_vmalloc_init(void);
 
 enum kshrink_mode kshrink_mode __ro_after_init = LOG;
-static struct frozen frozen __ro_after_init;
+struct frozen kshrink_frozen __ro_after_init;
 
 struct kshrink_thaw *kshrink_sheets[SHEETS];
 atomic_t kshrink_thawed, kshrink_refused;
@@ -82,7 +67,7 @@ static void *buddy_page(void)
 	return page ? page_address(page) : NULL;
 }
 
-static void *take_page(void)
+void *kshrink_take_page(void)
 {
 	void *page = NULL;
 	u32 i;
@@ -107,7 +92,7 @@ void kshrink_free(void *address)
 		__free_page(page);
 }
 
-static void give_back(void *page)
+void kshrink_give_back(void *page)
 {
 	u32 i;
 
@@ -119,15 +104,17 @@ static void give_back(void *page)
 		kshrink_free(page);
 }
 
-static void refill(void)
+void kshrink_refill(void)
 {
 	u32 i;
 
+	if (!after_bootmem || in_nmi())
+		return;
 	for (i = 0; i < ARRAY_SIZE(reserve); i++) {
 		void *page = reserve[i] ? NULL : buddy_page();
 
 		if (page)
-			give_back(page);
+			kshrink_give_back(page);
 	}
 }
 
@@ -141,7 +128,7 @@ static char context(void)
 	return in_task() ? 'T' : 'S';
 }
 
-static void remember(struct pt_regs *regs, u32 page, u64 since)
+void kshrink_remember(unsigned long ip, u32 page, u64 since)
 {
 	u32 number = atomic_inc_return(&kshrink_thawed) - 1, sheet = number / THAWS_PER_SHEET;
 	struct kshrink_thaw *thaw;
@@ -150,14 +137,14 @@ static void remember(struct pt_regs *regs, u32 page, u64 since)
 		return;
 	thaw = READ_ONCE(kshrink_sheets[sheet]);
 	if (!thaw) {
-		void *fresh = in_nmi() ? NULL : take_page();
+		void *fresh = in_nmi() ? NULL : kshrink_take_page();
 
 		if (!fresh)
 			return;
 		memset(fresh, 0, PAGE_SIZE);
 		thaw = cmpxchg(&kshrink_sheets[sheet], NULL, fresh);
 		if (thaw)
-			give_back(fresh);
+			kshrink_give_back(fresh);
 		else
 			thaw = fresh;
 	}
@@ -169,14 +156,14 @@ static void remember(struct pt_regs *regs, u32 page, u64 since)
 	thaw->context = context();
 	memcpy(thaw->comm, current->comm, sizeof(thaw->comm) - 1);
 	/* Last: a reader takes an entry without it for one that is being written. */
-	smp_store_release(&thaw->ip, regs->ip);
+	smp_store_release(&thaw->ip, ip);
 }
 
 /*
  * With kshrink.thaw=refuse, whether the task must not have the page. What a refused task then runs, to report that and to
  * end, may be frozen as well.
  */
-static bool is_refused(void)
+bool kshrink_is_refused(void)
 {
 	static struct task_struct *ending[4];
 	static atomic_t next;
@@ -191,78 +178,6 @@ static bool is_refused(void)
 	WRITE_ONCE(ending[atomic_inc_return(&next) % ARRAY_SIZE(ending)], current);
 	atomic_inc(&kshrink_refused);
 	return true;
-}
-
-/* Decodes a page and maps it. Returns whether it is there now. */
-static bool thaw(struct pt_regs *regs, unsigned long address)
-{
-	u32 number = kshrink_page_of(address);
-	u64 since = local_clock();
-	pte_t *entry = kshrink_pte_of(address), empty = __pte(0), full;
-	bool is_there = false;
-	void *page = take_page();
-	int size;
-
-	if (!page)
-		return false;
-	size = frozen_page(&frozen, number, page);
-	if (size < 0) {
-		give_back(page);
-		return false;
-	}
-	memset(page + size, 0, PAGE_SIZE - size);
-	full = pfn_pte(__pa(page) >> PAGE_SHIFT,
-		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
-	/* The processor keeps no entries that are not present, so that there is nothing to flush. */
-#ifdef CONFIG_X86_PAE
-	is_there = cmpxchg64(&entry->pte, empty.pte, full.pte) == empty.pte;
-#else
-	is_there = cmpxchg(&entry->pte, empty.pte, full.pte) == empty.pte;
-#endif
-	if (is_there) {
-		remember(regs, number, since);
-		kshrink_settle_later();
-	} else {
-		give_back(page);
-	}
-	if (after_bootmem && !in_nmi())
-		refill();
-	return true;
-}
-
-/* Whose fault it is says the address alone: an instruction that begins on one page may end on a frozen one. */
-static bool is_handled(struct pt_regs *regs, unsigned long error_code, unsigned long address)
-{
-	bool enabled = regs->flags & X86_EFLAGS_IF, is_there;
-
-	if (likely(!kshrink_is_frozen(address)) || error_code & ~X86_PF_INSTR)
-		return false;
-	if (pte_present(READ_ONCE(*kshrink_pte_of(address))))
-		return true;
-	if (is_refused())
-		return false;
-	/* As in the interrupted context: it takes a while. */
-	if (enabled)
-		raw_local_irq_enable();
-	is_there = thaw(regs, address);
-	raw_local_irq_disable();
-	if (!is_there)
-		write_cr2(address);
-	return is_there;
-}
-
-/* Instead of exc_page_fault() (arch/x86/mm/fault.c), with interrupts off. */
-__visible noinstr void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code)
-{
-	if (!is_handled(regs, error_code, read_cr2()))
-		__real_exc_page_fault(regs, error_code);
-}
-
-/* Instead of early_fixup_exception() (arch/x86/mm/extable.c), which handles exceptions until setup_arch() changes that. */
-void __init __wrap_early_fixup_exception(struct pt_regs *regs, int trap)
-{
-	if (trap != X86_TRAP_PF || !is_handled(regs, regs->orig_ax, read_cr2()))
-		__real_early_fixup_exception(regs, trap);
 }
 
 static int __init set_mode(char *value)
@@ -284,18 +199,14 @@ early_param("kshrink.thaw", set_mode);
 /* Instead of start_kernel() (init/main.c), before anything else: from here on, what is frozen can come back. */
 asmlinkage __visible void __init __noreturn __wrap_start_kernel(void)
 {
-	unsigned long address = (unsigned long)kshrink_frozen_text & PMD_MASK;
-	pte_t *table = kshrink_page_tables;
 	u32 i;
 
-	/* setup_arch() copies these entries to the page directory that all others are copied from. */
-	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE)
-		initial_page_table[pgd_index(address)] = __pgd(__pa(table) | _KERNPG_TABLE);
 	for (i = 0; i < ARRAY_SIZE(reserve); i++)
 		reserve[i] = extend_brk(PAGE_SIZE, PAGE_SIZE);
 	first_page = reserve[0];
-	if (frozen_open(&frozen, kshrink_packed.file, kshrink_packed.size))
+	if (frozen_open(&kshrink_frozen, kshrink_packed.file, kshrink_packed.size))
 		panic("kshrink: the packed code and data of this kernel are damaged");
+	kshrink_begin();
 	__real_start_kernel();
 }
 

@@ -6,12 +6,15 @@
 #include <linux/atomic.h>
 #include <linux/pgtable.h>
 #include <linux/sched.h>
+#include <linux/seq_file.h>
 #include <linux/types.h>
+
+#include "decode.h"
 
 /* From the link: where frozen code begins, where frozen data does, and where that ends, each the start of a page. */
 extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_end[];
 
-/* From the link: the page tables of these addresses, one behind the other. */
+/* From the link, by page: the page tables of these addresses, one behind the other. */
 extern pte_t kshrink_page_tables[];
 
 /*
@@ -57,13 +60,22 @@ static __always_inline bool kshrink_is_frozen(unsigned long address)
 	return address - (unsigned long)kshrink_frozen_text < (unsigned long)(kshrink_frozen_end - kshrink_frozen_text);
 }
 
-/* The number of the page of a frozen address. */
+/* The packed file, checked. */
+extern struct frozen kshrink_frozen;
+
+/* The number of the page of a frozen address. By stub, every region has a page of addresses. */
 static inline u32 kshrink_page_of(unsigned long address)
 {
 	return (address - (unsigned long)kshrink_frozen_text) >> PAGE_SHIFT;
 }
 
-/* The entry of the page table for a frozen address. */
+/* The frozen address of a page. */
+static inline unsigned long kshrink_address(u32 number)
+{
+	return (unsigned long)kshrink_frozen_text + number * PAGE_SIZE;
+}
+
+/* By page, the entry of the page table for a frozen address. */
 static inline pte_t *kshrink_pte_of(unsigned long address)
 {
 	return kshrink_page_tables + ((address - ((unsigned long)kshrink_frozen_text & PMD_MASK)) >> PAGE_SHIFT);
@@ -72,12 +84,43 @@ static inline pte_t *kshrink_pte_of(unsigned long address)
 /* Frees the memory of a page, given its address in the linear mapping; also if it was taken before there was an allocator. */
 void kshrink_free(void *address);
 
+/* A page in the linear mapping, in any context; NULL if there is no memory. */
+void *kshrink_take_page(void);
+
+/* Gives a page back that nothing uses. */
+void kshrink_give_back(void *page);
+
+/* Fills the reserve again, from which the last pages came perhaps. */
+void kshrink_refill(void);
+
+/* Counts a thaw that began at `since`, and remembers it for /proc/kshrink: of what page, and why. */
+void kshrink_remember(unsigned long ip, u32 page, u64 since);
+
+/* Whether the current task must not thaw anything, which is counted. */
+bool kshrink_is_refused(void);
+
+/*
+ * What follows is defined for each mechanism.
+ */
+
+/* What the list of thaws is about. */
+extern const char kshrink_unit[];
+
+/* The first thing that is done in the kernel, once the packed file is known to be good. */
+void kshrink_begin(void);
+
+/* Whether an address is that of code which is frozen or thawed. */
+bool kshrink_is_code(unsigned long address);
+
+/* Says how much is frozen. */
+void kshrink_show(struct seq_file *file);
+
 /* Asks for what has to be done some time after a page was thawed. May be called in any context. */
 void kshrink_settle_later(void);
 
 /*
  * Unmaps the thawed pages from `first` on up to `behind`, and frees their memory: who touches one of them gets it back. May
- * sleep. Returns 0, or -EPERM if thawing is refused.
+ * sleep. Returns 0, -EPERM if thawing is refused, or -EOPNOTSUPP if what is thawed stays.
  */
 int kshrink_refreeze(unsigned long first, unsigned long behind);
 

@@ -3,7 +3,8 @@
  * Decodes pages for tests. Reads packed files from standard input, each behind its size in 4 bytes, and writes for each
  * what frozen_open says, in 4 bytes, and if that is 0, for each page what frozen_page says, in 4 bytes, and the page.
  *
- * `pages FIRST COUNT` decodes no other pages, and `pages FIRST COUNT TIMES` each of them so often.
+ * `pages FIRST COUNT` decodes no other pages, `pages FIRST COUNT TIMES` each of them so often, and
+ * `pages FIRST COUNT TIMES ADDRESS` each as it runs elsewhere: page 0 at that address, others as far behind as they are.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +12,17 @@
 
 #include "../decode.h"
 
-static int decode(const struct frozen *frozen, uint32_t page, uint32_t times)
+static int decode(const struct frozen *frozen, uint32_t page, uint32_t times, const char *where)
 {
 	/* Of exactly a page, so that a sanitizer sees a write behind it. */
 	void *out = malloc(frozen->page_size);
+	uint32_t runs_at = where ? (uint32_t)strtoul(where, NULL, 0) + page * frozen->page_size : 0;
 	int result = 0;
 
 	if (!out)
 		return 1;
 	for (; times; times--)
-		result = frozen_page(frozen, page, out);
+		result = where ? frozen_page_at(frozen, page, runs_at, out) : frozen_page(frozen, page, out);
 	fwrite(&result, sizeof(result), 1, stdout);
 	if (result > 0)
 		fwrite(out, 1, (size_t)result, stdout);
@@ -47,7 +49,7 @@ int main(int argc, char **argv)
 		result = frozen_open(&frozen, bytes, size);
 		fwrite(&result, sizeof(result), 1, stdout);
 		for (page = first; !result && page - first < count && page < frozen.page_count; page++)
-			if (decode(&frozen, page, times))
+			if (decode(&frozen, page, times, argc > 4 ? argv[4] : NULL))
 				return 1;
 		free(bytes);
 	}

@@ -8,12 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kshrink_tests::{Chain, EXERCISED, FOLDED, Outcome, Run, SHUFFLED, elf, fixture, parallel, recipe};
+use kshrink_tests::{Chain, DEDUPLICATED, EXERCISED, Outcome, Run, SHUFFLED, elf, fixture, parallel, recipe};
 
 const GCC: &str = "arm-linux-gnueabihf-gcc";
 const ENCODINGS: [&str; 2] = ["-mthumb", "-marm"];
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
-const PASSES: [&str; 5] = ["none", "reach", FOLDED, SHUFFLED, EXERCISED];
+const PASSES: [&str; 5] = ["none", "reach", DEDUPLICATED, SHUFFLED, EXERCISED];
 
 /// Programs with x86 instructions in their sources, or that the C library for ARM does not link.
 const NOT_FOR_ARM: &[&str] = &[

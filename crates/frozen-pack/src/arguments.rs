@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use frozen_pack::format::PAGE_SIZES;
 use frozen_pack::input::SECTIONS;
+use kplan::Mechanism;
 
 /// Plans which code and read-only data of a kernel stay packed until they are used, and packs them page by page
 ///
@@ -31,6 +32,14 @@ pub enum Command {
     Plan {
         /// The kernel, in the directory where it was built
         vmlinux: PathBuf,
+
+        /// How what is frozen comes back
+        #[arg(long, value_enum, default_value_t = HowItComesBack::Page)]
+        mechanism: HowItComesBack,
+
+        /// Freeze the regions that are not smaller than this, instead of those that are worth it
+        #[arg(long, value_name = "BYTES")]
+        minimum: Option<u32>,
 
         /// Freeze all that may freeze, whatever ran: to test that everything can come back
         #[arg(long)]
@@ -131,6 +140,24 @@ pub struct Pages {
     /// Size of a page in bytes, a power of two from 256 to 65536
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = page_size)]
     pub page_size: u32,
+}
+
+/// How what is frozen comes back when it is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum HowItComesBack {
+    /// By page faults: code and read-only data in pages that are absent
+    Page,
+    /// Through stubs: code in regions that are entered at one place each, without page faults
+    Stub,
+}
+
+impl From<HowItComesBack> for Mechanism {
+    fn from(how: HowItComesBack) -> Mechanism {
+        match how {
+            HowItComesBack::Page => Mechanism::Page,
+            HowItComesBack::Stub => Mechanism::Stub,
+        }
+    }
 }
 
 /// What `bench` prints.

@@ -12,8 +12,11 @@ use crate::symbols::Fields;
 /// What a packed file begins with.
 pub const MAGIC: [u8; 8] = *b"kfrozen\n";
 
-/// The version of the format.
+/// The version of the format in which all pages of a segment but the last are full.
 pub const VERSION: u32 = 2;
+
+/// The version in which each page has a size of its own: the regions of mechanism `stub`.
+pub const VERSION_OF_REGIONS: u32 = 3;
 
 /// The sizes that a page can have, in bytes; powers of two only.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u32> = 256..=65536;
@@ -32,6 +35,12 @@ pub enum Layout {
     /// [`crate::data`].
     Data = 2,
 }
+
+/// Bits of an entry of the index of regions that say how large one is; the others say where it is, in units of 2 bytes.
+const SIZE_BITS: u32 = 12;
+
+/// The most bytes of a region.
+pub const MOST_OF_REGION: usize = (1 << SIZE_BITS) - 1;
 
 /// A range of addresses whose pages are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +71,8 @@ pub struct Packed {
     pub segments: Vec<Segment>,
     /// The pages of all segments; one ends where the next one begins.
     pub index: Vec<PageEntry>,
+    /// The sizes of the pages in bytes, if each has its own.
+    pub sizes: Option<Vec<u16>>,
     /// What pages of code share.
     pub code: Option<(CodeModel, Tables)>,
     /// What pages of data share.
@@ -105,15 +116,30 @@ impl Packed {
         for segment in &self.segments {
             put(&mut body, [segment.address, segment.size, segment.first_page]);
         }
-        let entries = self.index.iter().map(|page| (page.layout as u32) << OFFSET_BITS | page.offset);
-        put(&mut body, entries.chain([self.streams.len() as u32]));
+        let mut version = VERSION;
+        match &self.sizes {
+            None => {
+                let entries = self.index.iter().map(|page| (page.layout as u32) << OFFSET_BITS | page.offset);
+                put(&mut body, entries.chain([self.streams.len() as u32]));
+            }
+            Some(sizes) => {
+                version = VERSION_OF_REGIONS;
+                if self.streams.len() >= 2 << (32 - SIZE_BITS) {
+                    return Err(Damaged("the packed regions exceed 2 MiB; freeze less"));
+                }
+                let entry = |offset: u32, size: u16| (offset / 2) << SIZE_BITS | u32::from(size);
+                let entries = self.index.iter().zip(sizes).map(|(page, &size)| entry(page.offset, size));
+                put(&mut body, entries.chain([entry(self.streams.len() as u32, 0)]));
+                put(&mut body, [self.code.as_ref().and_then(|(model, _)| model.high).unwrap_or_default()]);
+            }
+        }
         body.extend([&code[..], &data, &self.streams].concat());
 
         let mut crc = Crc::new();
         crc.update(&body);
         let mut bytes = MAGIC.to_vec();
         let counts = [self.segments.len(), self.index.len(), code.len(), data.len(), self.streams.len()];
-        put(&mut bytes, [VERSION, self.page_size]);
+        put(&mut bytes, [version, self.page_size]);
         put(&mut bytes, counts.map(|count| count as u32));
         put(&mut bytes, [crc.sum()]);
         bytes.extend(body);
@@ -127,7 +153,8 @@ impl Packed {
     pub fn read(bytes: &[u8]) -> Result<Packed, Damaged> {
         let no_file = Damaged("is no packed file; make one with `frozen-pack pack`");
         let mut input = Input(bytes.strip_prefix(&MAGIC).ok_or(no_file)?);
-        if input.word()? != VERSION {
+        let version = input.word()?;
+        if ![VERSION, VERSION_OF_REGIONS].contains(&version) {
             return Err(Damaged("has another version of the format; pack it anew with this frozen-pack"));
         }
         let page_size = input.word()?;
@@ -147,14 +174,24 @@ impl Packed {
             .map(|words| Segment { address: words[0], size: words[1], first_page: words[2] })
             .collect();
         let entries = input.words(pages.checked_add(1).ok_or(SHORT)?)?;
+        let (mut sizes, mut high) = (None, None);
+        if version == VERSION_OF_REGIONS {
+            high = Some(input.word()?);
+            let size = |&entry: &u32| (entry & ((1 << SIZE_BITS) - 1)) as u16;
+            sizes = Some(entries[..pages].iter().map(size).collect::<Vec<u16>>());
+        }
         let code = Some(input.take(code)?).filter(|part| !part.is_empty()).map(read_code).transpose()?;
+        let code = code.map(|(model, tables)| (CodeModel { high, ..model }, tables));
         let data = Some(input.take(data)?).filter(|part| !part.is_empty()).map(read_data).transpose()?;
         let streams = input.take(streams)?.to_vec();
         if !input.0.is_empty() {
             return Err(Damaged("something stands behind its end"));
         }
-        let index = read_index(&entries, streams.len())?;
-        let packed = Packed { page_size, segments, index, code, data, streams };
+        let index = match &sizes {
+            None => read_index(&entries, streams.len())?,
+            Some(_) => read_regions(&entries, streams.len())?,
+        };
+        let packed = Packed { page_size, segments, index, sizes, code, data, streams };
         packed.check_segments()?;
         Ok(packed)
     }
@@ -171,13 +208,20 @@ impl Packed {
         if next as usize != self.index.len() {
             return Err(Damaged("its segments do not have as many pages as the index"));
         }
+        let fits = |&size: &u16| size > 0 && u32::from(size) <= self.page_size;
+        if !self.sizes.iter().flatten().all(fits) {
+            return Err(Damaged("a page has another size than pages can have"));
+        }
         Ok(())
     }
 
     /// How many bytes its parts take.
     pub fn sizes(&self) -> Sizes {
         Sizes {
-            fixed: 40 + 12 * self.segments.len() + 4 * (self.index.len() + 1),
+            fixed: 40
+                + 12 * self.segments.len()
+                + 4 * (self.index.len() + 1)
+                + if self.sizes.is_some() { 4 } else { 0 },
             code: self.code.as_ref().map_or(0, |(model, tables)| write_code(model, tables).len()),
             data: self.data.as_ref().map_or(0, |(model, tables)| write_data(model, tables).len()),
             streams: self.streams.len(),
@@ -211,6 +255,20 @@ fn read_index(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged
     entries.collect::<Option<_>>().ok_or(Damaged("a page is coded in a way that does not exist"))
 }
 
+/// Reads an index with sizes.
+fn read_regions(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged> {
+    let offset = |entry: u32| entry >> SIZE_BITS << 1;
+    let (last, entries) = entries.split_last().ok_or(SHORT)?;
+    if !entries.is_sorted_by_key(|&entry| offset(entry))
+        || entries.last().is_some_and(|&entry| offset(entry) > offset(*last))
+        || *last != ((streams as u32) / 2) << SIZE_BITS
+        || streams % 2 != 0
+    {
+        return Err(Damaged("its index is not in order"));
+    }
+    Ok(entries.iter().map(|&entry| PageEntry { offset: offset(entry), layout: Layout::Code }).collect())
+}
+
 fn write_code(model: &CodeModel, tables: &Tables) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, [model.templates.len(), model.words.len(), model.branches.len()].map(|count| count as u32));
@@ -238,7 +296,7 @@ fn read_code(part: &[u8]) -> Result<(CodeModel, Tables), Damaged> {
     let branches = input.take(branches.checked_mul(3).ok_or(SHORT)?)?;
     let branches =
         branches.chunks_exact(3).map(|low| u32::from_le_bytes([low[0], low[1], low[2], 0])).collect();
-    Ok((CodeModel { templates, branches, words }, tables))
+    Ok((CodeModel { templates, branches, words, high: None }, tables))
 }
 
 fn read_template(entry: &[u8]) -> Option<Template> {

@@ -17,14 +17,30 @@ use frozen_pack::plan::{self, Plan, kernel, why};
 use kcfg::graph::Graph;
 use kcli::{Failure, Output, Progress, human, is_piped_stdin, read_input, read_piped_plan};
 use kopt::freeze::closure::Closure;
+use kplan::Mechanism;
 
 use arguments::{Arguments, Command, Format};
 
 fn main() -> ExitCode {
     kcli::with_arguments(|arguments: Arguments| {
         kcli::main("frozen-pack", || match &arguments.command {
-            Command::Plan { vmlinux, everything, pin, assume_cold, why, pinned, output } => {
-                let wishes = Wishes { everything: *everything, pin, assume_cold };
+            Command::Plan {
+                vmlinux,
+                mechanism,
+                minimum,
+                everything,
+                pin,
+                assume_cold,
+                why,
+                pinned,
+                output,
+            } => {
+                let mechanism = Mechanism::from(*mechanism);
+                if minimum.is_some() && mechanism != Mechanism::Stub {
+                    return Err(Failure::bad_input("--minimum is about regions; it needs --mechanism stub"));
+                }
+                let wishes =
+                    Wishes { mechanism, minimum: *minimum, everything: *everything, pin, assume_cold };
                 let question = match why {
                     Some(symbol) => Some(Question::Why(symbol)),
                     None => pinned.then_some(Question::Pinned),
@@ -51,6 +67,8 @@ fn main() -> ExitCode {
 
 /// What the user wants beside what ran.
 struct Wishes<'a> {
+    mechanism: Mechanism,
+    minimum: Option<u32>,
     everything: bool,
     pin: &'a [String],
     assume_cold: &'a [String],
@@ -128,7 +146,7 @@ fn plan_of<'g>(
             ));
         }
     };
-    Ok(Plan::new(graph, cold, closure, named(wishes.pin)?))
+    Ok(Plan::new(graph, cold, closure, named(wishes.pin)?, wishes.mechanism, wishes.minimum))
 }
 
 fn no_symbol(vmlinux: &Path, symbol: &str) -> Failure {

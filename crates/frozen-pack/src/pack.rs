@@ -4,14 +4,15 @@ use kelf::Machine;
 use kisa::Isa;
 
 use crate::code::choose::MERGES;
-use crate::code::parse::{Code, Parser};
+use crate::code::parse::{Code, Parser, Teller};
+use crate::code::values::HIGH;
 use crate::code::{self, CodeModel};
 use crate::data::parse::{Costs, Finder};
 use crate::data::{self, DataModel};
 use crate::entropy::tables::Tables;
 use crate::entropy::train::{Price, train};
 use crate::error::Damaged;
-use crate::format::{Layout, Packed, PageEntry, Segment};
+use crate::format::{Layout, MOST_OF_REGION, Packed, PageEntry, Segment};
 use crate::symbols::{Recorder, Step};
 
 /// How often repetitions are chosen anew with what their symbols then cost.
@@ -42,7 +43,7 @@ pub struct Piece {
 /// # Errors
 /// If there is too much of it for the format.
 pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
-    let (code, code_pages) = pack_code(pieces, page_size as usize)?;
+    let (code, code_pages) = pack_code(pieces, page_size as usize, None)?;
     let (data, data_pages) = pack_data(pieces, page_size as usize)?;
     let (mut code_pages, mut data_pages) = (code_pages.into_iter(), data_pages.into_iter());
     let mut packed = Packed { page_size, code, data, ..Packed::default() };
@@ -71,6 +72,36 @@ pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
     Ok(packed)
 }
 
+/// Packs regions of code, each a piece of its own, of a page at most and at the start of a page behind that of the one
+/// before. Most of what they refer to has the upper byte of `near`.
+///
+/// # Errors
+/// If there is too much of it for the format, or a region does not fit a page.
+pub fn pack_regions(regions: &[Piece], page_size: u32, near: u32) -> Result<Packed, Damaged> {
+    let (code, pages) = pack_code(regions, page_size as usize, Some(near & HIGH))?;
+    let mut packed = Packed { page_size, code, ..Packed::default() };
+    let mut sizes = Vec::new();
+    for (region, stream) in regions.iter().zip(&pages) {
+        let size = region.bytes.len();
+        let first = regions[0].address;
+        if region.address != first + packed.index.len() as u32 * page_size
+            || size > (page_size as usize).min(MOST_OF_REGION)
+        {
+            return Err(Damaged("a region does not lie on a page of its own"));
+        }
+        sizes.push(u16::try_from(size).map_err(|_| Damaged("a region is too large"))?);
+        let offset = packed.streams.len() as u32;
+        packed.index.push(PageEntry { offset, layout: Layout::Code });
+        packed.streams.extend(stream);
+    }
+    if let Some(first) = regions.first() {
+        let size = regions.len() as u32 * page_size;
+        packed.segments.push(Segment { address: first.address, size, first_page: 0 });
+    }
+    packed.sizes = Some(sizes);
+    Ok(packed)
+}
+
 type Coded<M> = (Option<(M, Tables)>, Vec<Vec<u8>>);
 
 fn encode(tables: &Tables, pages: &[Vec<Step>]) -> Result<Vec<Vec<u8>>, Damaged> {
@@ -90,18 +121,20 @@ pub(crate) fn record_code(
     pieces: &[Piece],
     page_size: usize,
     merges: usize,
+    high: Option<u32>,
     change: impl Fn(CodeModel) -> CodeModel,
 ) -> Result<(CodeModel, Vec<Vec<Step>>), Damaged> {
     let code = pieces.iter().filter(|piece| piece.is_code);
     let code: Vec<Code> = code.map(|piece| Code { address: piece.address, bytes: &piece.bytes }).collect();
     let parsers: Vec<Parser> = code.iter().map(|code| Parser::new(isa(), *code)).collect();
-    let model = change(Parser::model(&parsers, merges));
+    let model = change(Parser::model(&parsers, merges, high));
+    let tell = Teller::new(&model);
     let mut pages = Vec::new();
     for (parser, code) in parsers.iter().zip(&code) {
         let mut address = code.address;
-        for (told, bytes) in parser.pages(&model, page_size).into_iter().zip(code.bytes.chunks(page_size)) {
+        for (told, bytes) in parser.pages(&tell, page_size).into_iter().zip(code.bytes.chunks(page_size)) {
             let mut recorder = Recorder::new(told);
-            model.decode(&mut recorder, address, &mut vec![0; bytes.len()])?;
+            model.decode(&mut recorder, address, address, &mut vec![0; bytes.len()])?;
             pages.push(recorder.steps);
             address = address.wrapping_add(page_size as u32);
         }
@@ -109,8 +142,8 @@ pub(crate) fn record_code(
     Ok((model, pages))
 }
 
-fn pack_code(pieces: &[Piece], page_size: usize) -> Result<Coded<CodeModel>, Damaged> {
-    let (model, pages) = record_code(pieces, page_size, MERGES, |model| model)?;
+fn pack_code(pieces: &[Piece], page_size: usize, high: Option<u32>) -> Result<Coded<CodeModel>, Damaged> {
+    let (model, pages) = record_code(pieces, page_size, MERGES, high, |model| model)?;
     if pages.is_empty() {
         return Ok((None, Vec::new()));
     }

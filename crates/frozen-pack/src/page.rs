@@ -15,7 +15,11 @@ impl Packed {
     pub fn place(&self, page: u32) -> Option<(u32, usize)> {
         let segment = self.segment_of(page)?;
         let start = (page - segment.first_page).checked_mul(self.page_size)?;
-        let size = segment.size.checked_sub(start).filter(|size| *size > 0)?.min(self.page_size);
+        let room = segment.size.checked_sub(start).filter(|size| *size > 0)?.min(self.page_size);
+        let size = match &self.sizes {
+            Some(sizes) => u32::from(*sizes.get(page as usize)?),
+            None => room,
+        };
         Some((segment.address.wrapping_add(start), size as usize))
     }
 
@@ -32,6 +36,15 @@ impl Packed {
     /// # Errors
     /// If there is no such page, or it is damaged.
     pub fn page(&self, page: u32) -> Result<Vec<u8>, Damaged> {
+        let (address, _) = self.place(page).ok_or(Damaged("there is no such page"))?;
+        self.page_at(page, address)
+    }
+
+    /// Decodes a page that runs at another address: branches out of it lead where they do from its own.
+    ///
+    /// # Errors
+    /// If there is no such page, or it is damaged.
+    pub fn page_at(&self, page: u32, runs_at: u32) -> Result<Vec<u8>, Damaged> {
         let missing = Damaged("there is no such page");
         let (address, size) = self.place(page).ok_or(missing)?;
         let stream = self.stream(page).ok_or(missing)?;
@@ -46,7 +59,7 @@ impl Packed {
             Layout::Code => {
                 let (model, tables) = self.code.as_ref().ok_or(Damaged("the tables for code are missing"))?;
                 let mut symbols = Symbols::new(tables, stream)?;
-                model.decode(&mut symbols, address, &mut out)?;
+                model.decode(&mut symbols, address, runs_at, &mut out)?;
                 symbols.finish()?;
             }
             Layout::Data => {

@@ -251,7 +251,7 @@ impl Predecessors {
     }
 }
 
-/// The successors of a block by its terminator. Callees, and targets of patched branches, are references.
+/// Calls `f` with the successors of a block by its terminator. Callees, and targets of patched branches, are references.
 pub fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
     match end {
         Terminator::FallThrough(next) => f(*next),

@@ -27,7 +27,7 @@ pub struct Summary {
     pub address_taken: usize,
     /// Basic blocks.
     pub blocks: usize,
-    /// Blocks among them that are patch sites ([`Block::fixed`](crate::graph::Block::fixed)).
+    /// Blocks among them that are patch sites ([`Block::is_fixed`](crate::graph::Block::is_fixed)).
     pub fixed_blocks: usize,
     /// Instructions in blocks, the branches that end them included.
     pub instructions: usize,

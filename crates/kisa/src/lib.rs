@@ -118,6 +118,11 @@ pub trait Rewritable: Isa {
     /// neither registers nor flags; `None` if it is not known how.
     fn encode_store_one(&self, out: &mut Vec<u8>) -> Option<AddressField>;
 
+    /// Appends a direct call whose callee is left to a relocation; `None` if it is not known how.
+    fn encode_call(&self, _out: &mut Vec<u8>) -> Option<AddressField> {
+        None
+    }
+
     /// Appends an instruction that gives a register other contents, and changes nothing else. Returns whether it is known
     /// how.
     fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) -> bool;

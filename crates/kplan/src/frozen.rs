@@ -27,6 +27,9 @@ use crate::order::ByteRange;
 pub struct Frozen {
     /// How what is frozen comes back.
     pub mechanism: Mechanism,
+    /// By stub, the smallest region that freezes, in bytes; without it, all that are worth it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<u32>,
     /// Functions, or parts of them, each function once.
     pub code: Vec<FrozenCode>,
     /// Read-only data, each input section once.
@@ -39,6 +42,8 @@ pub struct Frozen {
 pub enum Mechanism {
     /// It lies in pages that are absent; the page fault of the first use decodes the page.
     Page,
+    /// Code lies in regions that are entered through stubs; the stub decodes the region. Data does not freeze.
+    Stub,
 }
 
 /// Code of one function.
@@ -127,6 +132,8 @@ impl From<FlatCode> for FrozenCode {
 #[serde(deny_unknown_fields)]
 struct UncheckedFrozen {
     mechanism: Mechanism,
+    #[serde(default)]
+    minimum: Option<u32>,
     code: Vec<FrozenCode>,
     data: Vec<FrozenData>,
 }
@@ -134,7 +141,14 @@ struct UncheckedFrozen {
 impl TryFrom<UncheckedFrozen> for Frozen {
     type Error = String;
 
-    fn try_from(UncheckedFrozen { mechanism, code, data }: UncheckedFrozen) -> Result<Frozen, String> {
+    fn try_from(
+        UncheckedFrozen { mechanism, minimum, code, data }: UncheckedFrozen,
+    ) -> Result<Frozen, String> {
+        if let (Mechanism::Stub, Some(first)) = (mechanism, data.first()) {
+            return Err(format!(
+                "frozen: {first} cannot freeze by mechanism `stub`, which has no data; expected `data` to be empty"
+            ));
+        }
         let mut functions = HashSet::new();
         for part in &code {
             check(&part.ranges, &part.function)?;
@@ -152,7 +166,7 @@ impl TryFrom<UncheckedFrozen> for Frozen {
                 return Err(format!("frozen: section {part} is listed twice; expected all its ranges once"));
             }
         }
-        Ok(Frozen { mechanism, code, data })
+        Ok(Frozen { mechanism, minimum, code, data })
     }
 }
 
@@ -220,7 +234,12 @@ mod tests {
             ),
             (r#""name": "vfs_read""#, r#""name": "panic""#, "function panic is listed twice"),
             (r#""nth": 1"#, r#""nth": 0"#, "net/core/dev.o:.rodata is listed twice"),
-            (r#""mechanism": "page""#, r#""mechanism": "stub""#, "unknown variant `stub`, expected `page`"),
+            (
+                r#""mechanism": "page""#,
+                r#""mechanism": "swap""#,
+                "unknown variant `swap`, expected `page` or `stub`",
+            ),
+            (r#""mechanism": "page""#, r#""mechanism": "stub""#, "expected `data` to be empty"),
             (r#""ranges""#, r#""range""#, "unknown field `range`"),
             (r#""section": ".rodata.str1.1""#, r#""sections": ".rodata""#, "unknown field `sections`"),
             (r#""data""#, r#""date""#, "unknown field `date`"),

@@ -8,11 +8,11 @@ use kcfg::lower::{self, Lowered, Relax};
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Program};
 use kopt::{Options, Pass, PassReport, rounds};
-use kplan::Plan;
+use kplan::{Mechanism, Plan};
 
 use crate::command_line;
-use crate::freeze;
 use crate::freeze::runtime::Runtime;
+use crate::freeze::{self, Freezing};
 use crate::phases::Phases;
 
 /// What is rewritten.
@@ -23,8 +23,8 @@ pub enum RewriteInput {
         build: KernelBuild,
         /// The files that its link takes.
         files: InputFiles,
-        /// If parts of it freeze, the address at which these have to end.
-        frozen_limit: Option<u32>,
+        /// How parts of it freeze, if any do.
+        freezing: Option<Freezing>,
     },
     /// A user program.
     Objects {
@@ -52,20 +52,21 @@ impl RewriteInput {
         if let Some(params) = plan.params.as_ref().filter(|_| runs(Pass::Params)) {
             files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
         }
-        let mut frozen_limit = None;
+        let mut freezing = None;
         if runs(Pass::Freeze) {
-            freeze::supported::check(&build)?;
-            let runtime = Runtime::compile(&build)?;
-            frozen_limit = Some(runtime.limit);
+            let mechanism = plan.frozen.as_ref().map_or(Mechanism::Page, |frozen| frozen.mechanism);
+            freeze::supported::check(&build, mechanism)?;
+            let runtime = Runtime::compile(&build, mechanism)?;
+            freezing = Some(Freezing { mechanism, limit: runtime.limit });
             files = runtime.join(files);
         }
-        Ok(RewriteInput::Kernel { build, files, frozen_limit })
+        Ok(RewriteInput::Kernel { build, files, freezing })
     }
 
-    /// If parts of a kernel freeze, the address at which these have to end.
-    pub fn frozen_limit(&self) -> Option<u32> {
+    /// How parts of a kernel freeze, if any do.
+    pub fn freezing(&self) -> Option<Freezing> {
         match self {
-            RewriteInput::Kernel { frozen_limit, .. } => *frozen_limit,
+            RewriteInput::Kernel { freezing, .. } => *freezing,
             RewriteInput::Objects { .. } => None,
         }
     }

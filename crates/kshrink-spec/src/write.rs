@@ -55,9 +55,9 @@ impl Writer<'_> {
         let Lowered { object, code } = rewrite::lower(graph, self.passes)?;
         phases.next("relink");
         let staged = Staged::copy(build, self.make, out)?;
-        let (bases, frozen) = match self.input.frozen_limit() {
-            Some(limit) => {
-                let frozen = freeze::link(&staged, object, limit, &mut phases)?;
+        let (bases, frozen) = match self.input.freezing() {
+            Some(freezing) => {
+                let frozen = freeze::link(&staged, object, freezing, &mut phases)?;
                 (frozen.bases, Some(frozen.counts))
             }
             None => {

@@ -140,24 +140,66 @@ fn crashes(console: &str) {
     assert!(console.contains("SCENARIO crash: PASS (4 checks)"), "{console}");
 }
 
-/// A kernel of which one function is frozen, given its name and file.
-fn one_function(test: &mut KernelTest<'_>, kernel: &Kernel, name: &str, file: &str) -> RewrittenKernel {
-    let frozen = json!({"mechanism": "page", "code": [{"name": name, "file": file}], "data": []});
+#[test]
+fn stub_all_that_may_freeze_thaws() {
+    KernelTest::check("stub_all_that_may_freeze_thaws", |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.frozen();
+        let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
+        let run = run.args(["--mechanism", "stub", "--everything"]);
+        let plan = test.chain.succeed(run.stdin(busybox_plan().as_str())).text();
+        let frozen = test.rewritten(&kernel, "everything", &plan, &PASSES);
+        assert!(
+            frozen.cut("footprint") > 28.0,
+            "the footprint fell by only {:.2} %",
+            frozen.cut("footprint")
+        );
+        test.passes(&scenario, &frozen.kernel, &[]);
+        let console = test.console(&frozen.kernel);
+        let thawed = number(&console, "kshrink", "thawed");
+        let regions = number(&console, "kshrink", "frozen_regions");
+        assert!(1000 < thawed && thawed <= regions, "{thawed} of {regions} regions thawed");
+    });
+}
+
+/// A kernel of which one function is frozen by a mechanism, given its name and file.
+fn one_function(
+    test: &mut KernelTest<'_>,
+    kernel: &Kernel,
+    mechanism: &str,
+    name: &str,
+    file: &str,
+) -> RewrittenKernel {
+    let mut frozen = json!({"mechanism": mechanism, "code": [{"name": name, "file": file}], "data": []});
+    if mechanism == "stub" {
+        frozen["minimum"] = 1.into();
+    }
     let plan = json!({"schema": "kshrink/1", "frozen": frozen}).to_string();
     test.rewritten(kernel, "one", &plan, &["--passes", "reach,freeze"])
 }
 
 #[test]
 fn cold_code_can_be_refused() {
-    KernelTest::check("cold_code_can_be_refused", |test| {
+    is_refused("cold_code_can_be_refused", "page", "unable to handle page fault");
+}
+
+#[test]
+fn stub_cold_code_can_be_refused() {
+    is_refused("stub_cold_code_can_be_refused", "stub", "kernel BUG at");
+}
+
+/// Checks that a mechanism does not thaw a function for tasks of user space if it is told so; `complaint` is what the kernel
+/// says then.
+fn is_refused(name: &str, mechanism: &str, complaint: &str) {
+    KernelTest::check(name, |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.frozen();
-        let frozen = one_function(test, &kernel, "version_proc_show", "version.c");
+        let frozen = one_function(test, &kernel, mechanism, "version_proc_show", "version.c");
         test.passes(&scenario, &frozen.kernel, &[]);
         assert_eq!(number(&test.console(&frozen.kernel), "kshrink", "thawed"), 0);
         // The task is killed and the kernel says so, for which boot.sh blames it; all else goes on.
         let outcome = test.complains(&scenario, &frozen.kernel, &["--append", "kshrink.thaw=refuse"]);
-        assert!(outcome.text().contains("unable to handle page fault"), "{outcome}");
+        assert!(outcome.text().contains(complaint), "{outcome}");
         let console = test.console(&frozen.kernel);
         assert!(console.contains("SCENARIO frozen: PASS"), "{console}");
         assert_eq!(number(&console, "kshrink", "refused"), 1);

@@ -18,13 +18,13 @@ pub(super) fn outcomes(
     let packed = pack(pieces, page_size)?;
     let baseline = match pieces.iter().all(|piece| piece.is_code) {
         true => {
-            let (model, pages) = record_code(pieces, page_size as usize, 0, |model| CodeModel {
+            let (model, pages) = record_code(pieces, page_size as usize, 0, None, |model| CodeModel {
                 templates: model.templates,
                 ..CodeModel::default()
             })?;
             let tables = 12 * model.templates.len();
             let decode = move |source: &mut Symbols<'_>, address: u32, out: &mut [u8]| {
-                model.decode(source, address, out)
+                model.decode(source, address, address, out)
             };
             huffman(&packed, pages, &[code::field::IMM16, code::field::BYTES], tables, decode)?
         }

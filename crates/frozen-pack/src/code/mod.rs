@@ -72,6 +72,8 @@ pub struct CodeModel {
     pub branches: Vec<u32>,
     /// Addresses and immediates, the most frequent first.
     pub words: Vec<u32>,
+    /// The upper byte of addresses near by; `None` if that is the one of the page.
+    pub high: Option<u32>,
 }
 
 /// What a symbol and the fields behind it decode to: a template, ModRM, SIB, and at most 4 bytes of displacement and of
@@ -93,15 +95,25 @@ impl Bytes {
 #[derive(Clone, Copy)]
 struct Place {
     page: u32,
+    /// The size of the page in bytes.
+    size: u32,
+    /// What is added to where a branch ends if it leaves the page.
+    moved: u32,
     here: u32,
 }
 
 impl CodeModel {
-    /// Decodes a page that lies at `address`.
+    /// Decodes a page that lies at `address` and runs at `runs_at`.
     ///
     /// # Errors
     /// If it is damaged.
-    pub fn decode<S: Source>(&self, source: &mut S, address: u32, out: &mut [u8]) -> Result<(), Damaged> {
+    pub fn decode<S: Source>(
+        &self,
+        source: &mut S,
+        address: u32,
+        runs_at: u32,
+        out: &mut [u8],
+    ) -> Result<(), Damaged> {
         let head = usize::from(source.symbol(Context::one(field::HEAD, 0))?);
         if head > out.len() {
             return Err(Damaged("a page begins with more of an instruction than it has room for"));
@@ -114,7 +126,12 @@ impl CodeModel {
         let mut recent = [Recent::default(), Recent::default()];
         while at < out.len() {
             let mut bytes = Bytes::default();
-            let place = Place { page: address, here: address.wrapping_add(at as u32) };
+            let place = Place {
+                page: address,
+                size: out.len() as u32,
+                moved: runs_at.wrapping_sub(address),
+                here: address.wrapping_add(at as u32),
+            };
             last = self.instruction(source, place, last, &mut recent, &mut bytes)?;
             let len = bytes.len.min(out.len() - at);
             out[at..at + len].copy_from_slice(&bytes.bytes[..len]);
@@ -157,7 +174,7 @@ impl CodeModel {
             Displacement::Byte => bytes.put(&[symbol(field::DISP8, op)?]),
             Displacement::Word => {
                 let form = Context::one(field::DISP32, mod_rm);
-                let value = self.value(source, form, Kind::Word, recent, place.page)?;
+                let value = self.value(source, form, Kind::Word, recent, place, place.page)?;
                 bytes.put(&value.to_le_bytes());
             }
         }
@@ -173,14 +190,16 @@ impl CodeModel {
             Operand::Rel8 => bytes.put(&[symbol(field::REL8, op)?]),
             Operand::Imm32 | Operand::Address => {
                 let form = Context::one(field::IMM32, op);
-                let value = self.value(source, form, Kind::Word, recent, place.page)?;
+                let value = self.value(source, form, Kind::Word, recent, place, place.page)?;
                 bytes.put(&value.to_le_bytes());
             }
             Operand::Rel32 => {
                 let end = place.here.wrapping_add(bytes.len as u32 + 4);
                 let form = Context::one(field::BRANCH, op);
-                let target = self.value(source, form, Kind::Branch, recent, end)?;
-                bytes.put(&target.wrapping_sub(end).to_le_bytes());
+                let target = self.value(source, form, Kind::Branch, recent, place, end)?;
+                let leaves = target.wrapping_sub(place.page) >= place.size;
+                let moved = if leaves { place.moved } else { 0 };
+                bytes.put(&target.wrapping_sub(end).wrapping_sub(moved).to_le_bytes());
             }
         }
         Ok(op)
@@ -192,13 +211,19 @@ impl CodeModel {
         form: Context,
         kind: Kind,
         recent: &mut [Recent; 2],
+        place: Place,
         end: u32,
     ) -> Result<u32, Damaged> {
         let dictionary = match kind {
             Kind::Branch => &self.branches,
             Kind::Word => &self.words,
         };
-        Reader { dictionary, recent: &mut recent[kind as usize], form, bytes: field::BYTES, kind, end }
-            .read(source)
+        let (recent, high) = (&mut recent[kind as usize], self.high(place.page));
+        Reader { dictionary, recent, form, bytes: field::BYTES, kind, end, high }.read(source)
+    }
+
+    /// The upper byte of addresses near a page, given that of the page.
+    pub fn high(&self, page: u32) -> u32 {
+        self.high.unwrap_or(page) & values::HIGH
     }
 }

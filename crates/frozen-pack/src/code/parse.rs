@@ -141,8 +141,10 @@ impl<'b> Parser<'b> {
         })
     }
 
-    /// The model that fits pieces of code, with so many templates made of others.
-    pub fn model(pieces: &[Parser<'b>], merges: usize) -> CodeModel {
+    /// The model that fits pieces of code, with so many templates made of others, given the upper byte of addresses near by
+    /// unless it is that of each place.
+    pub fn model(pieces: &[Parser<'b>], merges: usize, high: Option<u32>) -> CodeModel {
+        let model = CodeModel { high, ..CodeModel::default() };
         let mut runs = Vec::new();
         let mut values: [FxHashMap<u32, u32>; 2] = Default::default();
         for piece in pieces {
@@ -155,7 +157,7 @@ impl<'b> Parser<'b> {
                 insn.atoms(&mut run);
                 let displacement = insn.displacement().map(|value| (Kind::Word, value));
                 for (kind, value) in displacement.into_iter().chain(insn.value(address)) {
-                    if let Some(entry) = kind.entry(value, insn.end(address)) {
+                    if let Some(entry) = kind.entry(value, model.high(insn.end(address))) {
                         *values[kind as usize].entry(entry).or_default() += 1;
                     }
                 }
@@ -168,17 +170,16 @@ impl<'b> Parser<'b> {
             values.truncate(1 << 17);
             values.into_iter().map(|(value, _)| value).collect()
         });
-        CodeModel { templates: choose(&runs, merges), branches, words }
+        CodeModel { templates: choose(&runs, merges), branches, words, high }
     }
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
-    pub fn pages(&self, model: &CodeModel, page_size: usize) -> Vec<Vec<u32>> {
-        let tell = Teller::new(model);
+    pub fn pages(&self, tell: &Teller<'_>, page_size: usize) -> Vec<Vec<u32>> {
         let count = self.code.bytes.len().div_ceil(page_size);
-        (0..count).map(|page| self.page(&tell, page * page_size, page_size)).collect()
+        (0..count).map(|page| self.page(tell, page * page_size, page_size)).collect()
     }
 
-    fn page(&self, tell: &Teller, start: usize, page_size: usize) -> Vec<u32> {
+    fn page(&self, tell: &Teller<'_>, start: usize, page_size: usize) -> Vec<u32> {
         let end = (start + page_size).min(self.code.bytes.len());
         let first = self.starts.partition_point(|&at| (at as usize) < start);
         let behind = self.starts.partition_point(|&at| (at as usize) < end);
@@ -231,15 +232,18 @@ impl<'b> Parser<'b> {
 }
 
 /// A model the other way round: from what is there to symbols.
-struct Teller {
+pub struct Teller<'m> {
+    model: &'m CodeModel,
     templates: Matcher,
     dictionaries: [FxHashMap<u32, u32>; 2],
 }
 
-impl Teller {
-    fn new(model: &CodeModel) -> Teller {
+impl<'m> Teller<'m> {
+    /// That of a model.
+    pub fn new(model: &'m CodeModel) -> Teller<'m> {
         let index = |values: &[u32]| values.iter().zip(0..).map(|(&value, index)| (value, index)).collect();
         Teller {
+            model,
             templates: Matcher::new(&model.templates),
             dictionaries: [index(&model.branches), index(&model.words)],
         }
@@ -264,13 +268,13 @@ impl Teller {
                 Atom::Byte(byte) => out.push(u32::from(*byte)),
                 Atom::Other if index < operand_at => {
                     if let Some(value) = insn.displacement() {
-                        self.value(Kind::Word, value, page, recent, out);
+                        self.value(Kind::Word, value, page, page, recent, out);
                     }
                 }
                 Atom::Other => match insn.value(address) {
                     Some((kind, value)) => {
                         let end = if kind == Kind::Branch { insn.end(address) } else { page };
-                        self.value(kind, value, end, recent, out);
+                        self.value(kind, value, page, end, recent, out);
                     }
                     // An immediate of 2 bytes.
                     None => out.extend(insn.bytes.iter().rev().take(2).map(|&byte| u32::from(byte))),
@@ -279,8 +283,17 @@ impl Teller {
         }
     }
 
-    fn value(&self, kind: Kind, value: u32, end: u32, recent: &mut [Recent; 2], out: &mut Vec<u32>) {
+    fn value(
+        &self,
+        kind: Kind,
+        value: u32,
+        page: u32,
+        end: u32,
+        recent: &mut [Recent; 2],
+        out: &mut Vec<u32>,
+    ) {
         let index = &self.dictionaries[kind as usize];
-        Writer { index, recent: &mut recent[kind as usize], kind, end }.write(value, out)
+        let (recent, high) = (&mut recent[kind as usize], self.model.high(page));
+        Writer { index, recent, kind, end, high }.write(value, out)
     }
 }

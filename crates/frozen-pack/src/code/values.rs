@@ -8,7 +8,7 @@
 //! | 128 to 143 | | one of the last 16 that were not of these forms, 128 the last |
 //! | 144 | 1 byte | a number from -128 |
 //! | 145 | 2 bytes | a number from -32768; for branches counted from their end |
-//! | 146 | 3 bytes | an address: the upper byte is that of the page |
+//! | 146 | 3 bytes | an address near by: the upper byte is given |
 //! | 147 | 4 bytes | anything |
 //! | 148 | 1 byte | a number from -128, added to the last value |
 //!
@@ -26,7 +26,7 @@ const FULL: u8 = 147;
 const STEP: u8 = 148;
 
 /// The part of an address that the dictionary of branches leaves out.
-const HIGH: u32 = 0xFF00_0000;
+pub const HIGH: u32 = 0xFF00_0000;
 
 /// How many values are remembered.
 const REMEMBERED: usize = 16;
@@ -69,10 +69,10 @@ pub struct Recent {
 }
 
 impl Kind {
-    /// What stands in the dictionary for a value of an instruction that ends at `end`; nothing if it cannot.
-    pub fn entry(self, value: u32, end: u32) -> Option<u32> {
+    /// What stands in the dictionary for a value, given the upper byte of addresses near by; nothing if it cannot.
+    pub fn entry(self, value: u32, high: u32) -> Option<u32> {
         match self {
-            Kind::Branch => ((value ^ end) & HIGH == 0).then_some(value & !HIGH),
+            Kind::Branch => (value & HIGH == high).then_some(value & !HIGH),
             Kind::Word => Some(value),
         }
     }
@@ -104,6 +104,8 @@ pub struct Reader<'a> {
     pub kind: Kind,
     /// The address behind the instruction.
     pub end: u32,
+    /// The upper byte of addresses near by.
+    pub high: u32,
 }
 
 impl Reader<'_> {
@@ -120,7 +122,7 @@ impl Reader<'_> {
                 let entry = self.dictionary.get(index as usize);
                 let entry = *entry.ok_or(Damaged("a value is not in the dictionary"))?;
                 match self.kind {
-                    Kind::Branch => self.end & HIGH | entry,
+                    Kind::Branch => self.high | entry,
                     Kind::Word => entry,
                 }
             }
@@ -133,7 +135,7 @@ impl Reader<'_> {
                     Kind::Word => return Ok(number),
                 }
             }
-            NEAR => self.end & HIGH | self.number(source, 2, 3)?,
+            NEAR => self.high | self.number(source, 2, 3)?,
             FULL => self.number(source, 3, 4)?,
             STEP => self.recent.get(0).wrapping_add(self.number(source, 4, 1)? as i8 as u32),
             _ => return Err(Damaged("a value has no such form")),
@@ -162,6 +164,8 @@ pub struct Writer<'a> {
     pub kind: Kind,
     /// The address behind the instruction.
     pub end: u32,
+    /// The upper byte of addresses near by.
+    pub high: u32,
 }
 
 impl Writer<'_> {
@@ -179,7 +183,7 @@ impl Writer<'_> {
         if self.kind == Kind::Word && fits(value, 8) {
             return put(BYTE, value, 1);
         }
-        let index = self.kind.entry(value, self.end).and_then(|entry| self.index.get(&entry).copied());
+        let index = self.kind.entry(value, self.high).and_then(|entry| self.index.get(&entry).copied());
         if let Some(age) = (0..REMEMBERED).find(|&age| self.recent.get(age) == value) {
             return put(RECENT + age as u8, 0, 0);
         }
@@ -194,7 +198,7 @@ impl Writer<'_> {
                 Kind::Branch if fits(distance, 16) => return put(HALF, distance, 2),
                 Kind::Word if fits(value, 16) => return put(HALF, value, 2),
                 _ if fits(step, 8) => put(STEP, step, 1),
-                _ if (value ^ self.end) & HIGH == 0 => put(NEAR, value, 3),
+                _ if value & HIGH == self.high => put(NEAR, value, 3),
                 _ => put(FULL, value, 4),
             }
         }
@@ -222,7 +226,7 @@ mod tests {
     fn values_of_every_form_come_back() {
         let dictionary: Vec<u32> = (0..40).map(|index| index * 0x11_1111).collect();
         let index = dictionary.iter().zip(0..).map(|(&value, index)| (value, index)).collect();
-        let end = 0xC112_3456u32;
+        let (end, high) = (0xC112_3456u32, 0xC100_0000);
         for kind in [Kind::Branch, Kind::Word] {
             let mut written = Recent::default();
             let mut read = Recent::default();
@@ -237,10 +241,10 @@ mod tests {
                     .chain([0xC1FF_FFF0, 0x8765_4321])
             {
                 let mut told = Vec::new();
-                Writer { index: &index, recent: &mut written, kind, end }.write(value, &mut told);
+                Writer { index: &index, recent: &mut written, kind, end, high }.write(value, &mut told);
                 let form = Context::one(0, 0);
                 let mut reader =
-                    Reader { dictionary: &dictionary, recent: &mut read, form, bytes: 1, kind, end };
+                    Reader { dictionary: &dictionary, recent: &mut read, form, bytes: 1, kind, end, high };
                 assert_eq!(reader.read(&mut Recorder::new(told)), Ok(value));
             }
         }

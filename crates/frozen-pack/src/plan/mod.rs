@@ -15,7 +15,7 @@ use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use kopt::freeze::closure::Closure;
 use kopt::freeze::select::{Selection, holds_frozen_code, holds_frozen_data};
-use kplan::Frozen;
+use kplan::{Frozen, Mechanism};
 
 use cold::Cold;
 
@@ -29,17 +29,28 @@ pub struct Plan<'g> {
     pub closure: Closure,
     /// What the user pins besides, as a set of bits.
     pub pinned: FixedBitSet,
+    /// How what is frozen comes back.
+    pub mechanism: Mechanism,
+    /// The smallest region that freezes, in bytes, if regions are not weighed one by one.
+    pub minimum: Option<u32>,
     /// What the pass `freeze` makes of that.
     pub selection: Selection,
 }
 
 impl<'g> Plan<'g> {
     /// Decides what freezes, given what is cold and what the user pins.
-    pub fn new(graph: &'g Graph, cold: Cold, closure: Closure, pinned: FixedBitSet) -> Plan<'g> {
+    pub fn new(
+        graph: &'g Graph,
+        cold: Cold,
+        closure: Closure,
+        pinned: FixedBitSet,
+        mechanism: Mechanism,
+        minimum: Option<u32>,
+    ) -> Plan<'g> {
         let mut wanted = cold.nodes.clone();
         wanted.difference_with(&pinned);
-        let selection = Selection::of(graph, &wanted, &closure);
-        Plan { graph, cold, closure, pinned, selection }
+        let selection = Selection::of(graph, &wanted, &closure, mechanism, minimum.map(u64::from));
+        Plan { graph, cold, closure, pinned, mechanism, minimum, selection }
     }
 
     /// The section: all that is cold and may freeze. Where freezing would save nothing is for the pass to see, which knows
@@ -52,7 +63,7 @@ impl<'g> Plan<'g> {
                 && self.closure.reason(node).is_none()
                 && (holds_frozen_code(self.graph, section) || holds_frozen_data(self.graph, section))
         };
-        names::frozen(self.graph, may)
+        names::frozen(self.graph, self.mechanism, self.minimum, may)
     }
 }
 

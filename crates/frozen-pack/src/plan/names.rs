@@ -9,8 +9,17 @@ use kplan::{ByteRange, Frozen, FrozenCode, FrozenData, FunctionName, Mechanism};
 use rustc_hash::FxHashMap;
 
 /// The section for the nodes of a graph of which `freezes` holds. Code without a name is left out.
-pub fn frozen(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Frozen {
-    Frozen { mechanism: Mechanism::Page, code: code(graph, &freezes), data: data(graph, &freezes) }
+pub fn frozen(
+    graph: &Graph,
+    mechanism: Mechanism,
+    minimum: Option<u32>,
+    freezes: impl Fn(NodeId) -> bool,
+) -> Frozen {
+    let data = match mechanism {
+        Mechanism::Page => data(graph, &freezes),
+        Mechanism::Stub => Vec::new(),
+    };
+    Frozen { mechanism, minimum, code: code(graph, &freezes), data }
 }
 
 fn code(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Vec<FrozenCode> {

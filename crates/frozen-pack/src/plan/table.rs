@@ -38,6 +38,8 @@ pub struct Summary {
     pub by_user: Bytes,
     /// What freezes.
     pub frozen: Bytes,
+    /// In how many regions, by stub.
+    pub regions: usize,
 }
 
 impl Summary {
@@ -47,6 +49,7 @@ impl Summary {
         let mut summary = Summary {
             pinned: Reason::ALL.iter().map(|&reason| (reason, Bytes::default(), Bytes::default())).collect(),
             frozen: Bytes { code: plan.selection.code_bytes, data: plan.selection.data_bytes },
+            regions: plan.selection.regions.len(),
             ..Summary::default()
         };
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
@@ -116,6 +119,10 @@ impl fmt::Display for Summary {
         }
         row("cold, but pinned by --pin".to_owned(), self.by_user);
         row("frozen".to_owned(), self.frozen);
-        table.fmt(f)
+        table.fmt(f)?;
+        match self.regions {
+            0 => Ok(()),
+            regions => writeln!(f, "{} regions", human(regions as u64)),
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use kopt::freeze::select::{holds_frozen_code, holds_frozen_data, size};
+use kplan::Mechanism;
 
 use super::{Plan, nodes_of};
 
@@ -74,6 +75,9 @@ fn reason(plan: &Plan<'_>, node: NodeId) -> String {
     if !holds_frozen_code(graph, section) && !holds_frozen_data(graph, section) {
         return format!("do not freeze: they lie in {}", section.name);
     }
+    if plan.mechanism == Mechanism::Stub && holds_frozen_data(graph, section) {
+        return "do not freeze: mechanism `stub` has no data".to_owned();
+    }
     if let Some(reason) = plan.closure.reason(node) {
         return format!("are pinned: {reason}{}", text_of(graph, &plan.closure.chain(node)));
     }
@@ -93,7 +97,11 @@ fn reason(plan: &Plan<'_>, node: NodeId) -> String {
     }
     match selection.whole.iter().find(|(first, _)| graph.function_of(*first) == graph.function_of(node)) {
         Some((_, why)) => format!("do not freeze: the function {why}"),
-        None => "do not freeze: longer branches would take more than that saves".to_owned(),
+        None => match plan.mechanism {
+            Mechanism::Page => "do not freeze: longer branches would take more than that saves",
+            Mechanism::Stub => "do not freeze: their region would take more with its stub than it saves",
+        }
+        .to_owned(),
     }
 }
 

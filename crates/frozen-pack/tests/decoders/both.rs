@@ -70,6 +70,27 @@ fn read_decoded(rest: &mut &[u8], file: &[u8]) -> Decoded {
     Some((0..pages).map(page).collect())
 }
 
+/// What the decoder in C makes of the pages of a packed file that run elsewhere: each at the first address, a page behind the
+/// one before.
+pub fn decode_in_c_at(decoder: &Path, file: &[u8], runs_at: u32) -> Decoded {
+    let mut child = Command::new(decoder)
+        .args(["0", "0xffffffff", "1", &runs_at.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            input.write_all(&(file.len() as u32).to_le_bytes()).unwrap();
+            input.write_all(file).unwrap();
+        });
+        child.wait_with_output().unwrap()
+    });
+    assert!(output.status.success());
+    read_decoded(&mut &output.stdout[..], file)
+}
+
 /// What the decoder in Rust makes of a packed file.
 pub fn decode_in_rust(file: &[u8]) -> Decoded {
     let packed = Packed::read(file).ok()?;

@@ -4,5 +4,6 @@ mod both;
 #[path = "../common/mod.rs"]
 mod common;
 mod kernel;
+mod regions;
 mod round_trip;
 mod runtime;

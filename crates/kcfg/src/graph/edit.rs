@@ -252,7 +252,7 @@ impl<'g> Editor<'g> {
     }
 
     /// Puts instructions in front of those of a block. Uses of the block refer to them, but for entries of tables about
-    /// its first instruction. The block must not be [`Block::fixed`].
+    /// its first instruction. The block must not be [`Block::is_fixed`].
     pub fn prepend(&mut self, id: NodeId, front: Contents) {
         let Contents { mut bytes, mut refs } = front;
         let length = bytes.len() as u32;
@@ -276,7 +276,7 @@ impl<'g> Editor<'g> {
         self.moves.note(of, Move::Merged(into));
     }
 
-    /// Makes a block jump to another place instead of what it did. The block must not be [`Block::fixed`].
+    /// Makes a block jump to another place instead of what it did. The block must not be [`Block::is_fixed`].
     pub fn jump_instead(&mut self, id: NodeId, to: NodeId) {
         self.edit_block(id, Contents::default(), &[]);
         if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {

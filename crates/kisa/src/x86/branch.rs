@@ -24,6 +24,9 @@ pub(super) const CONDITION_CODES: [ConditionCode; 16] = [
     ConditionCode::g,
 ];
 
+/// The opcode of a direct call.
+pub(super) const CALL: u8 = 0xe8;
+
 /// `je`.
 pub(super) const IF_EQUAL: Branch = Branch { kind: BranchKind::Conditional, condition: 4 };
 

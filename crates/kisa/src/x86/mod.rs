@@ -98,6 +98,12 @@ impl Rewritable for X86 {
         Some(store::store_one(self.bits, out))
     }
 
+    fn encode_call(&self, out: &mut Vec<u8>) -> Option<AddressField> {
+        out.extend([branch::CALL, 0, 0, 0, 0]);
+        let (r_type, class) = (kelf::reloc::branch(self.machine()), RelocClass::Branch);
+        Some(AddressField { offset: 1, width: 4, bias: 4, r_type, class })
+    }
+
     fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) -> bool {
         overwrite::overwrite(self.bits, reg, out);
         true

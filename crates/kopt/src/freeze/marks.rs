@@ -71,9 +71,10 @@ use What::{Function, Object, Section};
 
 /// The roots.
 pub const MARKS: &[Mark] = &[
-    // The fault handlers of the runtime (kdecomp-rt/kernel/runtime.c), and what they ask the kernel for. While one of these
-    // runs, a fault would begin the same thaw again.
+    // The fault handlers of the runtime (kdecomp-rt/kernel/page.c), or what stubs call (stub.c), and what they ask the
+    // kernel for. While one of these runs, a fault or a stub would begin the same thaw again.
     perhaps(Thaw, Calls, Function("__wrap_exc_page_fault|__wrap_early_fixup_exception")),
+    perhaps(Thaw, Calls, Function("kshrink_enter")),
     needed(Thaw, Calls, Function("local_clock|sched_clock")),
     perhaps(Thaw, Calls, Function("irq_work_queue")),
     // What it does some time after each thaw (kdecomp-rt/kernel/refreeze.c): no trace of a kernel that is not frozen has it.

@@ -6,19 +6,24 @@ The plan's section `frozen` lists functions, parts of functions, and parts of da
 ([`closure`]) is moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of the
 link, so that what belongs to one source file comes back together. Nothing else changes: linked like any other section,
 both do what they did before. Of equal strings among frozen data one stays, as a linker that merges strings would have it.
+
+By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. What uses
+a region uses a jump to it, its stub ([`stubs`]), in a section that stays.
 */
 
 pub mod closure;
 pub mod marks;
+pub mod regions;
 pub mod select;
 mod strings;
+pub mod stubs;
 mod variables;
 pub mod wanted;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Editor, Graph, Section};
 use kcfg::index::NodeId;
-use kplan::Plan;
+use kplan::{Mechanism, Plan};
 
 use crate::layout::invert::invert_branches;
 use crate::layout::name_parts;
@@ -54,7 +59,8 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     for name in &wanted.unknown {
         report.keep(name, "the plan wants it frozen, but this program has no such code or data");
     }
-    let selection = Selection::of(graph, &wanted.nodes, &closure);
+    let selection =
+        Selection::of(graph, &wanted.nodes, &closure, frozen.mechanism, frozen.minimum.map(u64::from));
     report.count("functions frozen whole", selection.functions);
     report.count("functions frozen in part", selection.parts.len() as u64);
     report.count("code bytes frozen", selection.code_bytes);
@@ -64,6 +70,11 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     }
     for &(node, why) in &selection.whole {
         report.keep(graph.name_of(node), why);
+    }
+    if frozen.mechanism == Mechanism::Stub {
+        report.count("regions", selection.regions.len() as u64);
+        stubs::place(graph, &selection, &mut report);
+        return report;
     }
     let data = strings::merge(graph, &selection.data, &mut report);
     let data_bytes = data.iter().map(|&node| u64::from(graph.node(node).size)).sum();

@@ -1,7 +1,8 @@
 //! Selecting what freezes, of what is wanted.
 //!
-//! A function freezes whole if all of it is wanted, and otherwise by its blocks. A run of blocks stays where it is if the
-//! branches around it would grow by more than freezing it saves.
+//! By page, a function freezes whole if all of it is wanted, and otherwise by its blocks. A run of blocks stays where it is
+//! if the branches around it would grow by more than freezing it saves. By stub, code freezes in regions ([`partition`]), and
+//! data does not freeze.
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHT_PROGBITS};
@@ -10,16 +11,17 @@ use kcfg::graph::{Graph, Section};
 use kcfg::index::NodeId;
 use kcfg::special::Rule;
 use kelf::RelocClass;
-use kplan::Granularity;
+use kplan::{Granularity, Mechanism};
 
 use super::closure::{Closure, Reason};
+use super::regions::{Region, partition};
 use crate::layout;
 use crate::layout::hot_cold::move_together;
 use crate::layout::split::{ColdPart, FAR, Splitter, cold_runs, cost};
 
 /// What frozen code takes packed, in percent of its size, with all that unpacking it takes: the row of the coder's
 /// measurements in docs/frozen-format.md, rounded up.
-const PACKED_PERCENT: u64 = 55;
+pub(super) const PACKED_PERCENT: u64 = 55;
 
 /// What the branches of a frozen run back into ordinary code take packed, in bytes.
 const WAY_BACK: u64 = 3;
@@ -33,6 +35,8 @@ pub struct Selection {
     pub data: Vec<NodeId>,
     /// The functions that freeze in part.
     pub parts: Vec<Part>,
+    /// By stub, the regions that the code consists of, in its order.
+    pub regions: Vec<Region>,
     /// How many functions freeze whole.
     pub functions: u64,
     /// Bytes of code that freeze.
@@ -58,10 +62,21 @@ pub struct Part {
 }
 
 impl Selection {
-    /// Selects of the wanted nodes those that may freeze.
-    pub fn of(graph: &Graph, wanted: &FixedBitSet, closure: &Closure) -> Selection {
+    /// Selects of the wanted nodes those that may freeze. `minimum` is the smallest size of a region in bytes, where regions
+    /// are not weighed one by one.
+    pub fn of(
+        graph: &Graph,
+        wanted: &FixedBitSet,
+        closure: &Closure,
+        mechanism: Mechanism,
+        minimum: Option<u64>,
+    ) -> Selection {
         let mut selection = Selection::default();
         let splitter = Splitter::new(graph, Granularity::Block);
+        if mechanism == Mechanism::Stub {
+            selection.by_region(graph, wanted, closure, &splitter, minimum);
+            return selection;
+        }
         for section in &graph.sections {
             if holds_frozen_code(graph, section) {
                 for function in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
@@ -75,6 +90,52 @@ impl Selection {
             }
         }
         selection
+    }
+
+    /// Selects code by regions.
+    fn by_region(
+        &mut self,
+        graph: &Graph,
+        wanted: &FixedBitSet,
+        closure: &Closure,
+        splitter: &Splitter,
+        minimum: Option<u64>,
+    ) {
+        let mut functions = Vec::new();
+        let mut blocks = FixedBitSet::with_capacity(graph.nodes.len());
+        for section in graph.sections.iter().filter(|section| holds_frozen_code(graph, section)) {
+            for nodes in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
+                let live: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
+                let may: Vec<NodeId> = live
+                    .iter()
+                    .copied()
+                    .filter(|&node| self.may_freeze(graph, wanted, closure, node))
+                    .collect();
+                match may.first().map(|_| splitter.check(graph, &live)) {
+                    None => {}
+                    Some(Err(why)) => self.whole.push((live[0], why)),
+                    Some(Ok(_)) => {
+                        self.inline_bytes += may.iter().map(|&node| size(graph, node)).sum::<u64>();
+                        blocks.extend(may.iter().map(|node| node.get()));
+                        functions.push(live);
+                    }
+                }
+            }
+        }
+        self.regions = partition(graph, blocks, minimum);
+        let frozen: Vec<NodeId> = self.regions.iter().flat_map(|region| &region.nodes).copied().collect();
+        self.take(graph, &frozen);
+        self.inline_bytes -= self.code_bytes;
+        let frozen: FixedBitSet = frozen.iter().map(|node| node.get()).collect();
+        for live in functions {
+            let ordinary: Vec<NodeId> =
+                live.iter().copied().filter(|node| !frozen.contains(node.get())).collect();
+            match ordinary.len() {
+                0 => self.functions += 1,
+                stay if stay == live.len() => {}
+                _ => self.parts.push(Part { ordinary, frozen: Vec::new(), out_of_line: None }),
+            }
+        }
     }
 
     /// Selects of a function, or of code that is glued together.

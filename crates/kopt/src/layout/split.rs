@@ -180,21 +180,25 @@ pub(crate) fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
 
 /// By how many bytes the blocks in line would grow if a run of blocks were moved out of line.
 pub(crate) fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> u64 {
+    let stay = nodes.iter().zip(stays).filter(|&(_, &stays)| stays).map(|(&node, _)| node);
+    stay.map(|node| growth(graph, node, |to| nodes[run.clone()].contains(&to))).sum()
+}
+
+/// By how many bytes a block grows if those of its successors of which `leaves` holds are moved away from it.
+pub(crate) fn growth(graph: &Graph, node: NodeId, leaves: impl Fn(NodeId) -> bool) -> u64 {
     let isa = graph.isa();
-    let leaves = |node: NodeId| nodes[run.clone()].contains(&node);
-    let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(leaves);
-    let jump = isa.jump(graph.encoding(nodes[0]));
-    let growth = |branch, node: NodeId| {
+    let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(&leaves);
+    let jump = isa.jump(graph.encoding(node));
+    let longer = |branch| {
         let forms = isa.branch_forms(branch);
         let short = u32::from(forms[0].len);
         let is_short = graph.branch_len(node) == short;
         if is_short { u64::from(forms[forms.len() - 1].len) - u64::from(short) } else { 0 }
     };
     let far_jump = isa.branch_forms(jump).last().map_or(0, |form| u64::from(form.len));
-    let stay = nodes.iter().zip(stays).filter(|&(_, &stays)| stays).map(|(&node, _)| node);
-    stay.map(|node| match &graph.block(node).expect("a function of blocks").end {
-        Terminator::Jump(dest) if goes(dest) => growth(jump, node),
-        Terminator::Branch { branch, taken, next } if goes(taken) || leaves(*next) => growth(*branch, node),
+    match &graph.block(node).expect("a function of blocks").end {
+        Terminator::Jump(dest) if goes(dest) => longer(jump),
+        Terminator::Branch { branch, taken, next } if goes(taken) || leaves(*next) => longer(*branch),
         Terminator::FallThrough(next) if leaves(*next) => far_jump,
         Terminator::Call { next: Some(next) }
         | Terminator::IndirectCall { next: Some(next) }
@@ -206,8 +210,7 @@ pub(crate) fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<
             far_jump
         }
         _ => 0,
-    })
-    .sum()
+    }
 }
 
 #[cfg(test)]

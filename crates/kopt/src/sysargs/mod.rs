@@ -10,7 +10,7 @@ the plan is turned away, and never meets code that takes something else for gran
 
 That holds because the guard and the handler look at the same word, `struct pt_regs` on the stack of the kernel, and nothing
 changes that in between: a tracer changes the registers of a process that is stopped, before the dispatch or in a function
-that the handler calls, and then the handler has loaded them, or is taken to find there anything ([`private_memory`]).
+that the handler calls, and then the handler has loaded them, or is taken to find there anything (`private_memory`).
 
 A handler is guarded if all calls that get there have known values, and nothing else than the dispatch leads there. It has no
 guard where the function tracer patches its beginning. The arguments of the operations of `socketcall` lie in memory that

@@ -5,12 +5,14 @@
 use std::fmt;
 
 use frozen_pack::format::Packed;
-use frozen_pack::pack::{Piece, pack};
+use frozen_pack::pack::{Piece, pack, pack_regions};
 use kcli::{Failure, human};
 use kelf::Object;
+use kplan::Mechanism;
 use serde::Serialize;
 
-use super::image::{self, Addresses};
+use super::Freezing;
+use super::image::{self, Addresses, section_at};
 use super::kallsyms;
 use super::layout::{Layout, PAGE};
 use super::split::{Split, split};
@@ -45,8 +47,10 @@ pub struct Counts {
     pub packed: usize,
     /// What of that is tables and index.
     pub tables: usize,
-    /// Pages of memory that it takes when all is thawed.
+    /// By page, pages of memory that it takes when all is thawed.
     pub pages: u32,
+    /// By stub, regions, each with its stub.
+    pub regions: u32,
     /// Where it begins.
     pub address: u32,
     /// How often the kernel was linked.
@@ -56,12 +60,13 @@ pub struct Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = u64::from(self.code) + u64::from(self.data);
+        let (parts, what) = if self.regions > 0 { (self.regions, "regions") } else { (self.pages, "pages") };
         write!(
             f,
-            "frozen: {} bytes of code and {} of data in {} pages, packed into {} bytes ({:.4}; {} are tables), {} links",
+            "frozen: {} bytes of code and {} of data in {} {what}, packed into {} bytes ({:.4}; {} are tables), {} links",
             human(self.code.into()),
             human(self.data.into()),
-            self.pages,
+            human(parts.into()),
             human(self.packed as u64),
             self.packed as f64 / size as f64,
             human(self.tables as u64),
@@ -70,27 +75,34 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Links a kernel whose frozen sections end at `limit`, up to the boot image.
+/// Links a kernel of which parts freeze, up to the boot image.
 ///
 /// # Errors
 /// If it cannot be linked or packed, or the packed bytes never fit.
 pub fn link(
     staged: &Staged<'_>,
     object: Object<'_>,
-    limit: u32,
+    freezing: Freezing,
     phases: &mut Phases,
 ) -> Result<Frozen, Failure> {
-    let layout = Layout::of(&object, limit)?;
+    let layout = Layout::of(&object, freezing.limit)?;
     let mut split = split(object, &layout)?;
-    kallsyms::add(staged.dir(), &split.names(&layout))?;
-    let size = layout.code.len() + layout.data.len();
+    // A stub has the name of its function already.
+    if layout.stubs.is_none() {
+        kallsyms::add(staged.dir(), &split.names(&layout))?;
+    }
+    let size: usize = split.frozen.iter().map(|section| section.bytes.len()).sum();
     let mut room = size / 2;
     for links in 1..=MOST_LINKS {
         staged.link(&split.write(&[], room)?, Goal::Vmlinux)?;
         phases.next("pack");
         let addresses = Addresses::read(&staged.vmlinux(), &split)?;
         let pieces = image::pieces(&split, &layout, &addresses);
-        let packed = pack(&pieces, PAGE).map_err(Failure::job)?;
+        let packed = match freezing.mechanism {
+            Mechanism::Page => pack(&pieces, PAGE),
+            Mechanism::Stub => pack_regions(&pieces, PAGE, addresses.most_frequent_near()),
+        };
+        let packed = packed.map_err(Failure::job)?;
         let bytes = packed.write().map_err(Failure::job)?;
         phases.next("relink");
         let empty = room.checked_sub(bytes.len());
@@ -104,15 +116,19 @@ pub fn link(
                 "two links of the same object gave other addresses; nothing was frozen",
             ));
         }
-        check(&bytes, &pieces)?;
+        match freezing.mechanism {
+            Mechanism::Page => check(&bytes, &pieces)?,
+            Mechanism::Stub => check_copies(&bytes, &split, &addresses)?,
+        }
         system_map::complete(&staged.system_map(), split.names(&layout))?;
         let sizes = packed.sizes();
         let counts = Counts {
-            code: layout.code.len() as u32,
+            code: (size - layout.data.len()) as u32,
             data: layout.data.len() as u32,
             packed: bytes.len(),
             tables: sizes.total() - sizes.streams,
-            pages: layout.pages(),
+            pages: if layout.stubs.is_some() { 0 } else { layout.pages() },
+            regions: layout.stubs.as_ref().map_or(0, |stubs| stubs.regions.len() as u32),
             address: layout.code.start,
             links: links + 1,
         };
@@ -131,6 +147,24 @@ fn check(bytes: &[u8], pieces: &[Piece]) -> Result<(), Failure> {
         let unpacked = packed.unpack(segment);
         if segment.address != piece.address || unpacked.as_ref() != Ok(&piece.bytes) {
             return Err(Failure::job(format!("{} does not come back from its packed form", piece.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Addresses at which copies of regions are compared with what they have to be.
+const COPIES: [u32; 2] = [0xc000_0008, 0xdfff_fedc];
+
+/// Checks that what is in the kernel decodes to copies that do what was packed, wherever they lie.
+fn check_copies(bytes: &[u8], split: &Split<'_>, addresses: &Addresses) -> Result<(), Failure> {
+    let packed = Packed::read(bytes).map_err(Failure::job)?;
+    for (number, section) in (0u32..).zip(&split.frozen) {
+        let is_there = packed.place(number) == Some((section.address, section.bytes.len()));
+        let is_right = |&runs_at: &u32| {
+            packed.page_at(number, runs_at).as_ref() == Ok(&section_at(section, addresses, runs_at))
+        };
+        if !is_there || ![section.address].iter().chain(&COPIES).all(is_right) {
+            return Err(Failure::job(format!("region {number} does not come back from its packed form")));
         }
     }
     Ok(())

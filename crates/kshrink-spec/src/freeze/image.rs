@@ -7,7 +7,7 @@ use goblin::elf::Elf;
 use kcli::Failure;
 
 use super::layout::Layout;
-use super::split::{ADDRESSES, Split, Value};
+use super::split::{ADDRESSES, FrozenSection, Split, Value};
 
 /// What of a linked kernel the frozen sections depend on: the words of [`ADDRESSES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,10 +34,54 @@ impl Addresses {
         }
         Ok(Addresses(words))
     }
+
+    /// These words.
+    #[cfg(test)]
+    pub fn of_words(words: Vec<u32>) -> Addresses {
+        Addresses(words)
+    }
+
+    /// An address that shares the upper byte that most of them have.
+    pub fn most_frequent_near(&self) -> u32 {
+        let mut counts = [0u32; 256];
+        self.0.iter().for_each(|address| counts[(address >> 24) as usize] += 1);
+        (0..256u32).max_by_key(|&high| counts[high as usize]).unwrap_or_default() << 24
+    }
 }
 
-/// Code and data, relocated.
+/// A frozen section as it is when it runs at an address.
+pub fn section_at(section: &FrozenSection<'_>, addresses: &Addresses, runs_at: u32) -> Vec<u8> {
+    let mut bytes = section.bytes.to_vec();
+    let size = bytes.len() as u32;
+    for field in &section.fields {
+        let at = field.offset as usize;
+        let value = match field.value {
+            Value::Known(value) => value,
+            Value::Linked(entry) => addresses.0[entry],
+        };
+        // A branch within the section leads to the same place of every copy.
+        let is_own = value.wrapping_add(4).wrapping_sub(section.address) < size;
+        let own = match field.relative {
+            true if is_own => section.address + field.offset,
+            true => runs_at.wrapping_add(field.offset),
+            false => 0,
+        };
+        bytes[at..at + 4].copy_from_slice(&value.wrapping_sub(own).to_le_bytes());
+    }
+    bytes
+}
+
+/// Code and data, relocated; by stub, every region.
 pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Vec<Piece> {
+    if layout.stubs.is_some() {
+        let region = |(section, number): (&FrozenSection<'_>, usize)| Piece {
+            name: format!("region {number}"),
+            address: section.address,
+            bytes: section_at(section, addresses, section.address),
+            is_code: true,
+        };
+        return split.frozen.iter().zip(0..).map(region).collect();
+    }
     let piece = |name: &str, range: &std::ops::Range<u32>, is_code: bool| Piece {
         name: name.to_owned(),
         address: range.start,
@@ -49,17 +93,8 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Vec<
     for section in &split.frozen {
         let piece = if layout.code.contains(&section.address) { &mut code } else { &mut data };
         let start = (section.address - piece.address) as usize;
-        let bytes = &mut piece.bytes[start..start + section.bytes.len()];
-        bytes.copy_from_slice(&section.bytes);
-        for field in &section.fields {
-            let at = field.offset as usize;
-            let value = match field.value {
-                Value::Known(value) => value,
-                Value::Linked(entry) => addresses.0[entry],
-            };
-            let own = if field.relative { section.address + field.offset } else { 0 };
-            bytes[at..at + 4].copy_from_slice(&value.wrapping_sub(own).to_le_bytes());
-        }
+        let bytes = section_at(section, addresses, section.address);
+        piece.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
     }
     vec![code, data]
 }

@@ -6,6 +6,8 @@ use goblin::elf::section_header::{SHF_MERGE, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcli::Failure;
 use kelf::{Object, SectionIndex};
 
+use super::stubs::Stubs;
+
 /// The size of a page in bytes.
 pub const PAGE: u32 = 4096;
 
@@ -21,7 +23,6 @@ const DATA: &str = ".kshrink.frozen.rodata";
 const LARGEST: u32 = 64 << 20;
 
 /// Where what is frozen lies: code, then data, each from the start of a page on.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The addresses of code, up to its last byte.
     pub code: Range<u32>,
@@ -31,6 +32,8 @@ pub struct Layout {
     pub end: u32,
     /// The frozen sections of the object with their addresses.
     pub sections: Vec<(SectionIndex, u32)>,
+    /// By stub, the stubs; every section of code is a region, at the start of a page.
+    pub stubs: Option<Stubs>,
 }
 
 impl Layout {
@@ -39,7 +42,11 @@ impl Layout {
     /// # Errors
     /// If there are none, or one cannot be frozen.
     pub fn of(object: &Object<'_>, limit: u32) -> Result<Layout, Failure> {
-        let code = place(object, CODE)?;
+        let stubs = Stubs::find(object)?;
+        let code = match &stubs {
+            Some(stubs) => place_regions(object, &stubs.regions)?,
+            None => place(object, CODE)?,
+        };
         let data = place(object, DATA)?;
         let size = code.size.next_multiple_of(PAGE) + data.size.next_multiple_of(PAGE);
         if size == 0 {
@@ -62,6 +69,7 @@ impl Layout {
             data: data_start..data_start + data.size,
             end: limit,
             sections: [at(&code, code_start), at(&data, data_start)].concat(),
+            stubs,
         })
     }
 
@@ -80,6 +88,31 @@ impl Layout {
         (self.end - self.code.start) / PAGE
     }
 }
+
+/// Places regions at the starts of pages.
+fn place_regions(object: &Object<'_>, regions: &[SectionIndex]) -> Result<Placed, Failure> {
+    let mut placed = Placed { sections: Vec::new(), size: 0 };
+    for (&region, page) in regions.iter().zip(0u32..) {
+        let section = object.section(region);
+        let offset = page.checked_mul(PAGE).filter(|&offset| offset < LARGEST);
+        let (Some(offset), 1..=MOST_OF_REGION) = (offset, section.size) else {
+            return Err(Failure::job(format!(
+                "{} regions are to be frozen, and section {} has {} bytes; expected at most {} regions of {MOST_OF_REGION} \
+                 bytes",
+                regions.len(),
+                section.name,
+                section.size,
+                LARGEST / PAGE
+            )));
+        };
+        placed.sections.push((region, offset));
+        placed.size = offset + section.size as u32;
+    }
+    Ok(placed)
+}
+
+/// The most bytes of a region: a page without what the runtime keeps there (`struct room` of kdecomp-rt/kernel/stub.c).
+const MOST_OF_REGION: u64 = PAGE as u64 - 8;
 
 /// Sections one behind the other.
 struct Placed {

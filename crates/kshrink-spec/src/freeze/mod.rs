@@ -1,6 +1,7 @@
 /*!
-Freezing by page: code and read-only data that lie compressed in the kernel, have addresses but no memory, and are decoded
-by a page fault when something touches them (Chanet et al. 2007, section 4, with pages in place of stubs).
+Freezing: code and read-only data that lie compressed in the kernel, have addresses but no memory, and are decoded when
+something touches them (Chanet et al. 2007, section 4): by a page fault, at their addresses, or by a stub, which makes a
+copy elsewhere of the region of code behind it.
 
 The pass `freeze` has moved them to sections of their own. From there:
 
@@ -9,6 +10,7 @@ The pass `freeze` has moved them to sections of their own. From there:
   other object, so that passes see what they call;
 - [`layout`]: the frozen sections get their addresses, which depend on nothing but their sizes;
 - [`split`]: the lowered object without them, in which their symbols are absolute, with room for the packed bytes;
+- [`stubs`]: by stub, the stubs become calls of the runtime;
 - [`image`]: the frozen sections as they are when they run, given where the link has put the rest of the kernel;
 - [`kallsyms`]: frozen code gets into the kernel's own table of symbols;
 - [`fixpoint`]: links, packs and links again until the packed bytes fit their room.
@@ -20,7 +22,19 @@ mod kallsyms;
 mod layout;
 pub mod runtime;
 mod split;
+mod stubs;
 pub mod supported;
 mod system_map;
 
+use kplan::Mechanism;
+
 pub use fixpoint::{Counts, link};
+
+/// How parts of a kernel freeze.
+#[derive(Clone, Copy, Debug)]
+pub struct Freezing {
+    /// How they come back.
+    pub mechanism: Mechanism,
+    /// The address at which their addresses have to end.
+    pub limit: u32,
+}

@@ -1,9 +1,10 @@
-//! The runtime: fault handler and decoder, compiled as the kernel's own build compiles.
+//! The runtime: fault handler or what stubs call, and decoder, compiled as the kernel's own build compiles.
 
 use std::fs;
 
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Object, Place};
+use kplan::Mechanism;
 
 use crate::compiler::KernelCompiler;
 
@@ -23,22 +24,44 @@ const HEADERS: [Source; 4] = [
     source!("tables.h", "tables.h"),
 ];
 
-/// What is compiled, with flags besides those of the kernel: decoding is worth the bytes that speed takes.
-const UNITS: [(Source, &[&str]); 6] = [
+/// A source file, and flags besides those of the kernel: decoding is worth the bytes that speed takes.
+type Unit = (Source, &'static [&'static str]);
+
+/// What is compiled.
+const UNITS: [Unit; 5] = [
     (source!("decode.c", "decode.c"), &["-O2"]),
     (source!("open.c", "open.c"), &[]),
     (source!("runtime.c", "kernel/runtime.c"), &[]),
-    (source!("refreeze.c", "kernel/refreeze.c"), &[]),
     (source!("names.c", "kernel/names.c"), &[]),
     (source!("proc.c", "kernel/proc.c"), &[]),
 ];
 
+/// What a mechanism has besides.
+struct Own {
+    units: &'static [Unit],
+    wrapped: &'static [&'static str],
+}
+
+fn own(mechanism: Mechanism) -> Own {
+    match mechanism {
+        Mechanism::Page => Own {
+            units: &[
+                (source!("page.c", "kernel/page.c"), &[]),
+                (source!("refreeze.c", "kernel/refreeze.c"), &[]),
+            ],
+            wrapped: &["early_fixup_exception", "exc_page_fault"],
+        },
+        Mechanism::Stub => Own {
+            units: &[(source!("stub.c", "kernel/stub.c"), &[])],
+            wrapped: &["search_exception_tables", "report_bug"],
+        },
+    }
+}
+
 /// The kernel's functions that the runtime wraps, as `ld --wrap` does. What a kernel does not have, nothing
 /// in it refers to.
-const WRAPPED: [&str; 17] = [
+const WRAPPED: [&str; 15] = [
     "start_kernel",
-    "early_fixup_exception",
-    "exc_page_fault",
     "vmalloc_init",
     "kernel_text_address",
     "__kernel_text_address",
@@ -61,6 +84,7 @@ const LIMIT: &str = "kshrink_range_limit";
 /// The compiled runtime.
 pub struct Runtime {
     objects: Vec<(String, Vec<u8>)>,
+    wrapped: &'static [&'static str],
     /// The address at which the frozen range has to end.
     pub limit: u32,
 }
@@ -70,24 +94,26 @@ impl Runtime {
     ///
     /// # Errors
     /// If the build does not say how it compiles, or its headers do not fit.
-    pub fn compile(build: &KernelBuild) -> Result<Runtime, Failure> {
+    pub fn compile(build: &KernelBuild, mechanism: Mechanism) -> Result<Runtime, Failure> {
         let compiler = KernelCompiler::of(build)?;
         let dir = tempfile::tempdir()?;
-        for (name, text) in HEADERS.iter().chain(UNITS.iter().map(|(source, _)| source)) {
+        let Own { units, wrapped } = own(mechanism);
+        let units: Vec<Unit> = UNITS.iter().chain(units).copied().collect();
+        for (name, text) in HEADERS.iter().chain(units.iter().map(|(source, _)| source)) {
             fs::write(dir.path().join(name), text)?;
         }
         let mut objects = Vec::new();
-        for ((source, _), flags) in UNITS {
+        for ((source, _), flags) in units {
             let name = source.trim_end_matches(".c");
             objects.push((format!("kshrink/{name}.o"), compiler.compile(dir.path(), name, flags)?));
         }
         let limit = limit(&objects)?;
-        Ok(Runtime { objects, limit })
+        Ok(Runtime { objects, wrapped, limit })
     }
 
     /// Adds the runtime to a kernel's objects.
     pub fn join(self, files: InputFiles) -> InputFiles {
-        files.with_objects(self.objects).wrapping(&WRAPPED)
+        files.with_objects(self.objects).wrapping(&WRAPPED).wrapping(self.wrapped)
     }
 }
 

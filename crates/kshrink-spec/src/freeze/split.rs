@@ -9,6 +9,7 @@ use kelf::{FROZEN_SYMBOLS, Object, Place, Reloc, RelocClass, Section, SectionInd
 use rustc_hash::FxHashMap;
 
 use super::layout::{Layout, PAGE};
+use super::stubs::check_uses;
 use super::system_map::Named;
 
 /// The section with the packed bytes, which the linker script lays among read-only data.
@@ -74,6 +75,9 @@ pub struct Split<'g> {
 /// If a frozen section has a relocation that cannot be computed here, or the runtime is not part of the object.
 pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, Failure> {
     make_absolute(&mut object, layout);
+    if let Some(stubs) = &layout.stubs {
+        stubs.call_runtime(&mut object)?;
+    }
     let mut addresses = Addresses::default();
     let mut frozen = Vec::new();
     for &(index, address) in &layout.sections {
@@ -83,6 +87,10 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
         let gone = Section { name: GONE, kind: SHT_PROGBITS, ..Section::null() };
         let Section { data, .. } = std::mem::replace(&mut object.sections[index.get()], gone);
         frozen.push(FrozenSection { address, bytes: data, fields });
+    }
+    if layout.stubs.is_some() {
+        check_uses(&object, layout.code.start, layout.end)?;
+        frozen.iter().try_for_each(|section| check_fields(section, layout))?;
     }
     let linked = addresses.relocs.len();
     let size = 4 * linked as u64;
@@ -102,21 +110,26 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     object.sections.push(Section { name: ROOM, kind: SHT_PROGBITS, flags, align: 4, ..Section::null() });
     let [code, data, packed, end] = FROZEN_SYMBOLS;
     let index = define(&mut object, code, Place::Absolute, layout.code.start)?;
-    object.symbols[index.get()].size = layout.code.len() as u64;
+    object.symbols[index.get()].size = match &layout.stubs {
+        Some(_) => frozen.iter().map(|section: &FrozenSection<'_>| section.bytes.len() as u64).sum(),
+        None => layout.code.len() as u64,
+    };
     let index = define(&mut object, data, Place::Absolute, layout.data.start)?;
     object.symbols[index.get()].size = layout.data.len() as u64;
     define(&mut object, end, Place::Absolute, layout.end)?;
     let packed = define(&mut object, packed, Place::Section(room), 0)?;
-    let tables = SectionIndex::from(object.sections.len());
-    object.sections.push(Section {
-        name: PAGE_TABLES,
-        kind: SHT_NOBITS,
-        flags: u64::from(SHF_ALLOC | SHF_WRITE),
-        align: u64::from(PAGE),
-        size: u64::from(layout.page_tables() * PAGE),
-        ..Section::null()
-    });
-    define(&mut object, "kshrink_page_tables", Place::Section(tables), 0)?;
+    if layout.stubs.is_none() {
+        let tables = SectionIndex::from(object.sections.len());
+        object.sections.push(Section {
+            name: PAGE_TABLES,
+            kind: SHT_NOBITS,
+            flags: u64::from(SHF_ALLOC | SHF_WRITE),
+            align: u64::from(PAGE),
+            size: u64::from(layout.page_tables() * PAGE),
+            ..Section::null()
+        });
+        define(&mut object, "kshrink_page_tables", Place::Section(tables), 0)?;
+    }
     Ok(Split { hot: object, room, packed, frozen, linked })
 }
 
@@ -153,6 +166,27 @@ impl<'g> Split<'g> {
         section.data = bytes.into();
         self.hot.symbols[self.packed.get()].size = packed.len() as u64;
         self.hot.write().map_err(Failure::of)
+    }
+}
+
+/// Checks of a region that of the addresses of frozen code it has none but distances within itself: copies of it lie
+/// elsewhere.
+fn check_fields(section: &FrozenSection<'_>, layout: &Layout) -> Result<(), Failure> {
+    let own = section.address..section.address + section.bytes.len() as u32;
+    let is_bad = |field: &&Field| match field.value {
+        // The relocation counts from the end of the field.
+        Value::Known(value) => {
+            let target = if field.relative { value.wrapping_add(4) } else { value };
+            (layout.code.start..layout.end).contains(&target) && !(field.relative && own.contains(&target))
+        }
+        Value::Linked(_) => false,
+    };
+    match section.fields.iter().find(is_bad) {
+        None => Ok(()),
+        Some(field) => Err(Failure::job(format!(
+            "the region at {:#x} has an address of frozen code at {:#x}, where only that of a stub may be",
+            section.address, field.offset
+        ))),
     }
 }
 

@@ -1,29 +1,41 @@
-//! Which kernels can be frozen by page.
+//! Which kernels can be frozen.
 
 use kcli::Failure;
 use kelf::{KernelBuild, Machine};
+use kplan::Mechanism;
 
 /// An option of the kernel that rules freezing out.
 struct Obstacle {
     option: &'static str,
+    /// The one mechanism that it rules out; `None` for every one.
+    of: Option<Mechanism>,
     why: &'static str,
 }
 
 const OBSTACLES: &[Obstacle] = &[
     Obstacle {
         option: "CONFIG_RANDOMIZE_BASE",
+        of: None,
         why: "the kernel moves at boot, and what is packed holds its addresses",
     },
     Obstacle {
         option: "CONFIG_RELOCATABLE",
+        of: None,
         why: "the kernel can be loaded elsewhere, and what is packed holds its addresses",
     },
     Obstacle {
         option: "CONFIG_X86_PAE",
+        of: Some(Mechanism::Page),
         why: "the page tables of kernels with physical address extension are not handled yet",
     },
     Obstacle {
+        option: "CONFIG_X86_PAE",
+        of: Some(Mechanism::Stub),
+        why: "with physical address extension, no code runs in memory that the kernel allocates for data",
+    },
+    Obstacle {
         option: "CONFIG_KVM_GUEST",
+        of: Some(Mechanism::Page),
         why: "KVM tells its guests of other events by page faults whose addresses can look like those of frozen code",
     },
 ];
@@ -35,7 +47,7 @@ const OBSTACLES: &[Obstacle] = &[
 ///
 /// # Errors
 /// Bad input that names the option to change.
-pub fn check(build: &KernelBuild) -> Result<(), Failure> {
+pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
     if build.machine != Machine::I386 {
         return Err(Failure::bad_input(format!(
@@ -43,9 +55,12 @@ pub fn check(build: &KernelBuild) -> Result<(), Failure> {
             build.machine
         )));
     }
-    match OBSTACLES.iter().find(|obstacle| build.is_enabled(obstacle.option)) {
+    let is_one = |obstacle: &&Obstacle| {
+        obstacle.of.is_none_or(|of| of == mechanism) && build.is_enabled(obstacle.option)
+    };
+    match OBSTACLES.iter().find(is_one) {
         None => Ok(()),
-        Some(Obstacle { option, why }) => Err(Failure::bad_input(format!(
+        Some(Obstacle { option, why, .. }) => Err(Failure::bad_input(format!(
             "{file}: cannot freeze a kernel with {option}: {why}; build it without, or leave out --passes freeze"
         ))),
     }

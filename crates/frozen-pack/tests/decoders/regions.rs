@@ -1,0 +1,97 @@
+//! Regions come back as they run wherever their copies lie, from the decoder in Rust and from that in C.
+
+use frozen_pack::format::Packed;
+use frozen_pack::pack::{Piece, pack_regions};
+
+use crate::both::{decode_in_c, decode_in_c_at, decode_in_rust, decoder, piece};
+
+const PAGE: u32 = 4096;
+const FIRST: u32 = 0xFE00_0000;
+const KERNEL: u32 = 0xC100_0000;
+
+/// A region that calls functions of the kernel, whose addresses are computed from its number, jumps within itself, and ends
+/// with a branch out. As it runs at an address.
+fn region(number: u32, runs_at: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for call in 0..number % 7 {
+        bytes.extend([0x50, 0xE8]);
+        let target = KERNEL + 0x1234 * call + 0x10 * (number % 3);
+        let end = runs_at + bytes.len() as u32 + 4;
+        bytes.extend(target.wrapping_sub(end).to_le_bytes());
+        // mov $number, %eax; je behind it
+        bytes.extend([0xB8]);
+        bytes.extend(number.to_le_bytes());
+        bytes.extend([0x74, 0x00]);
+    }
+    // jmp to the beginning, in its long form
+    bytes.extend([0xE9]);
+    bytes.extend((-(bytes.len() as i32 + 4)).to_le_bytes());
+    // jne out
+    bytes.extend([0x0F, 0x85]);
+    let end = runs_at + bytes.len() as u32 + 4;
+    bytes.extend((KERNEL + 0xABCDE).wrapping_sub(end).to_le_bytes());
+    bytes
+}
+
+fn regions() -> Vec<Piece> {
+    (0..200)
+        .map(|number| {
+            let address = FIRST + number * PAGE;
+            piece(address, &region(number, address), true)
+        })
+        .collect()
+}
+
+#[test]
+fn copies_lead_where_regions_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    let packed = pack_regions(&regions(), PAGE, KERNEL).unwrap();
+    let file = packed.write().unwrap();
+    assert_eq!(Packed::read(&file).unwrap(), packed);
+    assert_eq!(file.len(), packed.sizes().total());
+    for runs_at in [FIRST, 0xC000_0000, 0xC400_0123, 0x1000] {
+        let expected = (0..200).map(|number| Some(region(number, runs_at + number * PAGE))).collect();
+        assert_eq!(decode_in_c_at(&decoder, &file, runs_at), Some(expected), "{runs_at:#x}");
+        for number in 0..200 {
+            let copy = packed.page_at(number, runs_at + number * PAGE).unwrap();
+            assert_eq!(copy, region(number, runs_at + number * PAGE));
+        }
+    }
+}
+
+#[test]
+fn damage_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    let file = pack_regions(&regions(), PAGE, KERNEL).unwrap().write().unwrap();
+    // Behind header and one segment.
+    let entry = 40 + 12 + 4 * 3;
+    let with_size = |size: u8| {
+        let mut file = file.clone();
+        file[entry] = size;
+        file[entry + 1] &= 0xF0;
+        let sum = {
+            let mut crc = flate2::Crc::new();
+            crc.update(&file[40..]);
+            crc.sum()
+        };
+        file[36..40].copy_from_slice(&sum.to_le_bytes());
+        file
+    };
+    assert!(decode_in_rust(&with_size(0)).is_none());
+    assert_eq!(decode_in_c(&decoder, &[with_size(0)]), [None]);
+    // A size that is possible and wrong is found when the region is decoded.
+    for decoded in [decode_in_rust(&with_size(200)), decode_in_c(&decoder, &[with_size(200)]).remove(0)] {
+        let decoded = decoded.unwrap();
+        assert!(decoded[3].is_none() && decoded[2].is_some());
+    }
+}
+
+#[test]
+fn what_is_no_region_is_refused() {
+    for (address, size) in [(FIRST + 1, 5), (FIRST + 2 * PAGE, 5), (FIRST + PAGE, 5000)] {
+        let second = piece(address, &vec![0x90; size], true);
+        assert!(pack_regions(&[regions().remove(0), second], PAGE, KERNEL).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+/*!
+Partitioning code into regions that are entered at one place each (Chanet et al. 2007, section 4.3).
+
+A region is frozen as one. Only its first block, the *entry*, may be used from elsewhere: through a stub that stays. So a
+block begins a region if its address is taken, if a block that does not freeze leads to it, or if two regions do. All else
+belongs to the region that leads to it, also across functions: a function that one region alone calls is part of that.
+That makes a region the blocks that its entry dominates, in the graph of what freezes with a root in front of everything
+that has to be an entry. A region that exceeds a page, which is the most that thawing has room for, is cut at subtrees of
+the dominator tree.
+
+A region is worth it if `K + γS < S`: S is its size, γ what of that is left when it is packed, and K what a region takes
+besides. Blocks of regions that are not worth it stay, so that what they lead to becomes an entry, and all is partitioned
+anew.
+*/
+
+use fixedbitset::FixedBitSet;
+use kcfg::edges::for_each_successor;
+use kcfg::graph::{Graph, Life, Role, Target};
+use kcfg::index::NodeId;
+use kcfg::special::TableKind;
+use petgraph::algo::dominators::simple_fast;
+use petgraph::graph::{DiGraph, NodeIndex};
+use rustc_hash::FxHashMap;
+
+use super::select::{PACKED_PERCENT, size};
+use crate::layout::split::growth;
+
+/// What a region takes besides its packed bytes: the stub (5 bytes), its entry in the index (4), and what the beginning and end
+/// of a packed stream take (docs/frozen-format.md).
+const K: u64 = 13;
+
+/// The most bytes of a region, by the sizes of blocks in the input with longer branches where they leave. The rest of a page
+/// is for what these do not tell, and for what the runtime keeps there.
+const LARGEST: u64 = 3600;
+
+/// A part of the code that freezes as one.
+pub struct Region {
+    /// Its blocks in the order that they shall have, the entry first.
+    pub nodes: Vec<NodeId>,
+    /// Their size in bytes, with the branches that leave it in their long form.
+    pub bytes: u64,
+}
+
+/// Partitions what may freeze of some blocks, given as a set of bits. Regions stand in the order of their entries. With a
+/// `minimum`, regions of so many bytes freeze and smaller ones do not; without, those that are worth it.
+pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -> Vec<Region> {
+    let uses = Uses::of(graph);
+    blocks.difference_with(&uses.inside);
+    let too_large = |&node: &usize| size(graph, node.into()) > LARGEST;
+    for node in blocks.ones().filter(too_large).collect::<Vec<_>>() {
+        blocks.set(node, false);
+    }
+    loop {
+        let mut cuts = FixedBitSet::with_capacity(graph.nodes.len());
+        let regions = loop {
+            let tree = Tree::of(graph, &uses, &mut blocks, &cuts);
+            let more = tree.cuts(graph, &blocks);
+            if more.is_empty() {
+                break tree.regions(graph, &uses);
+            }
+            cuts.extend(more.into_iter().map(NodeId::get));
+        };
+        let worth = |region: &Region| match minimum {
+            Some(minimum) => region.bytes >= minimum,
+            None => K + uses.growth(graph, region) < region.bytes * (100 - PACKED_PERCENT) / 100,
+        };
+        let losses: Vec<NodeId> = regions
+            .iter()
+            .filter(|region| !worth(region))
+            .flat_map(|region| &region.nodes)
+            .copied()
+            .collect();
+        if losses.is_empty() {
+            return regions;
+        }
+        for node in losses {
+            blocks.set(node.get(), false);
+        }
+    }
+}
+
+/// Who uses the blocks of a graph.
+struct Uses {
+    /// Pairs of a block and one that it leads to or calls.
+    edges: Vec<(NodeId, NodeId)>,
+    /// Blocks whose address is used otherwise.
+    taken: FixedBitSet,
+    /// Blocks of which a place behind the first byte is used, or whose bytes are patched, so that they cannot freeze.
+    inside: FixedBitSet,
+    /// Where each node comes in the link.
+    rank: Vec<u32>,
+}
+
+impl Uses {
+    fn of(graph: &Graph) -> Uses {
+        let count = graph.nodes.len();
+        let mut uses = Uses {
+            edges: Vec::new(),
+            taken: FixedBitSet::with_capacity(count),
+            inside: FixedBitSet::with_capacity(count),
+            rank: vec![0; count],
+        };
+        for (rank, node) in graph.sections.iter().flat_map(|section| &section.nodes).enumerate() {
+            uses.rank[node.get()] = rank as u32;
+        }
+        for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+            if let Some(block) = graph.block(id) {
+                for_each_successor(graph, &block.end, |to| uses.edges.push((id, to)));
+            }
+            for reference in graph.refs_of(id) {
+                uses.add(graph, id, reference.target, reference.addend, reference.role);
+            }
+        }
+        uses.taken.extend(graph.roots.iter().map(|root| root.node.get()));
+        uses.edges.sort_unstable_by_key(|&(from, to)| (to, from));
+        uses
+    }
+
+    fn add(&mut self, graph: &Graph, from: NodeId, target: Target, addend: i64, role: Role) {
+        let Some((to, inside)) = graph.resolve(target) else { return };
+        let at = i64::from(inside) + addend;
+        match (role, graph.chunk(from).map(|chunk| chunk.life)) {
+            // A trap is found by the address in the kernel that the runtime tells for that of the thawed instruction.
+            (Role::Site, Some(Life::Site(TableKind::Bug | TableKind::ExceptionTable))) => {}
+            (Role::Site, Some(Life::Site(TableKind::FunctionList | TableKind::ErrorInjection)))
+                if at == 0 =>
+            {
+                self.taken.insert(to.get());
+            }
+            (Role::Callee, _) if at == 0 => self.edges.push((from, to)),
+            (Role::Address | Role::Slot(_), _) if at == 0 => self.taken.insert(to.get()),
+            _ => self.inside.insert(to.get()),
+        }
+    }
+
+    /// By how many bytes the code that stays grows because a region is moved away.
+    fn growth(&self, graph: &Graph, region: &Region) -> u64 {
+        let entry = region.nodes[0];
+        let first = self.edges.partition_point(|&(_, to)| to < entry);
+        let into = self.edges[first..].iter().take_while(|&&(_, to)| to == entry);
+        into.filter(|(from, _)| graph.block(*from).is_some())
+            .map(|&(from, _)| growth(graph, from, |to| to == entry))
+            .sum()
+    }
+}
+
+/// The dominator tree of what freezes.
+struct Tree {
+    /// The blocks by their numbers in the tree, each behind the one that dominates it.
+    nodes: Vec<NodeId>,
+    /// For each, the block that dominates it; `None` for entries.
+    parents: Vec<Option<usize>>,
+}
+
+impl Tree {
+    /// Computes it. Blocks to which no entry leads do not freeze, and are removed from `blocks`.
+    fn of(graph: &Graph, uses: &Uses, blocks: &mut FixedBitSet, cuts: &FixedBitSet) -> Tree {
+        loop {
+            let mut flow: DiGraph<NodeId, ()> = DiGraph::new();
+            let numbers: FxHashMap<NodeId, NodeIndex> =
+                blocks.ones().map(NodeId::from).map(|node| (node, flow.add_node(node))).collect();
+            let root = flow.add_node(NodeId::from(0));
+            let mut entered = FixedBitSet::with_capacity(graph.nodes.len());
+            for (from, to) in &uses.edges {
+                let Some(&to) = numbers.get(to) else { continue };
+                match numbers.get(from) {
+                    Some(&from) => drop(flow.add_edge(from, to, ())),
+                    None => entered.insert(flow[to].get()),
+                }
+            }
+            for (node, &number) in &numbers {
+                if [&entered, &uses.taken, cuts].iter().any(|set| set.contains(node.get())) {
+                    flow.add_edge(root, number, ());
+                }
+            }
+            let dominators = simple_fast(&flow, root);
+            let lost: Vec<NodeId> = numbers
+                .iter()
+                .filter(|&(_, &number)| dominators.immediate_dominator(number).is_none())
+                .map(|(&node, _)| node)
+                .collect();
+            if lost.is_empty() {
+                let parent = |node: NodeId| dominators.immediate_dominator(numbers[&node]);
+                return Tree::ordered(blocks, |node| {
+                    parent(node).filter(|&at| at != root).map(|at| flow[at])
+                });
+            }
+            for node in lost {
+                blocks.set(node.get(), false);
+            }
+        }
+    }
+
+    /// Puts blocks behind those that dominate them.
+    fn ordered(blocks: &FixedBitSet, parent: impl Fn(NodeId) -> Option<NodeId>) -> Tree {
+        let mut children: FxHashMap<Option<NodeId>, Vec<NodeId>> = FxHashMap::default();
+        for node in blocks.ones().map(NodeId::from) {
+            children.entry(parent(node)).or_default().push(node);
+        }
+        let mut tree = Tree { nodes: Vec::new(), parents: Vec::new() };
+        let mut parent = None;
+        loop {
+            for &node in children.get(&parent.map(|at: usize| tree.nodes[at])).into_iter().flatten() {
+                tree.nodes.push(node);
+                tree.parents.push(parent);
+            }
+            let next = parent.map_or(0, |at| at + 1);
+            if next >= tree.nodes.len() {
+                return tree;
+            }
+            parent = Some(next);
+        }
+    }
+
+    /// The blocks that have to become entries so that no region is too large.
+    fn cuts(&self, graph: &Graph, blocks: &FixedBitSet) -> Vec<NodeId> {
+        let weight =
+            |&node: &NodeId| size(graph, node) + growth(graph, node, |to| !blocks.contains(to.get()));
+        let mut weights: Vec<u64> = self.nodes.iter().map(weight).collect();
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        let mut cuts = Vec::new();
+        for at in (0..self.nodes.len()).rev() {
+            let below = &mut children[at];
+            below.sort_by_key(|&child| weights[child]);
+            let mut sum = weights[at] + below.iter().map(|&child| weights[child]).sum::<u64>();
+            while sum > LARGEST
+                && let Some(child) = below.pop()
+            {
+                sum -= weights[child];
+                cuts.push(self.nodes[child]);
+            }
+            weights[at] = sum;
+            if let Some(parent) = self.parents[at] {
+                children[parent].push(at);
+            }
+        }
+        cuts
+    }
+
+    /// The regions.
+    fn regions(&self, graph: &Graph, uses: &Uses) -> Vec<Region> {
+        let mut numbers = vec![0; self.nodes.len()];
+        let mut parts: Vec<Vec<NodeId>> = Vec::new();
+        for (at, &node) in self.nodes.iter().enumerate() {
+            match self.parents[at] {
+                Some(parent) => {
+                    numbers[at] = numbers[parent];
+                    parts[numbers[at]].push(node);
+                }
+                None => {
+                    numbers[at] = parts.len();
+                    parts.push(vec![node]);
+                }
+            }
+        }
+        parts.sort_by_key(|nodes| uses.rank[nodes[0].get()]);
+        let region = |mut nodes: Vec<NodeId>| {
+            nodes[1..].sort_by_key(|node| uses.rank[node.get()]);
+            let inside: FixedBitSet = nodes.iter().map(|node| node.get()).collect();
+            let leaves = |to: NodeId| !inside.contains(to.get());
+            let bytes = nodes.iter().map(|&node| size(graph, node) + growth(graph, node, leaves)).sum();
+            Region { nodes, bytes }
+        };
+        parts.into_iter().map(region).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! Putting regions into sections of their own, behind stubs (Chanet et al. 2007, section 4.4).
+
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
+use kcfg::graph::{Block, Contents, Dest, Editor, Graph, NodeKind, Section, Target, Terminator};
+use kcfg::index::NodeId;
+
+use super::select::Selection;
+use super::{PART, TEXT};
+use crate::layout::invert::invert_branches;
+use crate::layout::name_parts;
+use crate::layout::split::ColdPart;
+use crate::report::PassReport;
+
+/// The section of the stubs: one behind the other, in the order of the regions, each a jump in its long form.
+pub const STUBS: &str = ".text.unlikely.kshrink";
+
+/// Moves the regions that are selected, and redirects all that uses their entries to stubs.
+pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) {
+    if selection.regions.is_empty() {
+        return;
+    }
+    let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
+    let mut editor = Editor::new(graph, "freeze");
+    let section = editor.add_section(Section { flags, ..Section::writable(STUBS, SHT_PROGBITS) });
+    let mut stubs = Vec::new();
+    for region in &selection.regions {
+        let entry = region.nodes[0];
+        let end = Terminator::Jump(Dest { target: Target::Node(entry), offset: 0 });
+        let stub = editor.add_block(entry, Contents::default(), end);
+        editor.replace_uses(entry, stub);
+        stubs.push(stub);
+    }
+    editor.place(&stubs, section);
+    for (number, region) in selection.regions.iter().enumerate() {
+        let name = format!("{TEXT}.{number}");
+        let section = editor.add_section(Section { flags, ..Section::writable(&name, SHT_PROGBITS) });
+        editor.place(&region.nodes, section);
+    }
+    editor.finish();
+    let frozen = selection.regions.iter().flat_map(|region| &region.nodes);
+    for node in stubs.iter().chain(frozen) {
+        graph.nodes[node.get()].align = 1;
+    }
+    for (region, &stub) in selection.regions.iter().zip(&stubs) {
+        enter_directly(graph, &region.nodes, stub);
+    }
+    let parts = selection.parts.iter().map(|part| &part.ordinary);
+    for nodes in parts.chain(selection.regions.iter().map(|region| &region.nodes)) {
+        let inverted = invert_branches(graph, nodes, |node| nodes.contains(&node));
+        report.count("branches turned round", inverted);
+    }
+    let named: Vec<ColdPart> = selection
+        .regions
+        .iter()
+        .filter_map(|region| {
+            let first = region.nodes[0];
+            Some(ColdPart { function: graph.function_of(first)?, first, bytes: region.bytes })
+        })
+        .collect();
+    name_parts(graph, &named, PART);
+}
+
+/// Makes the branches of a region to its own entry go there, and not to its stub.
+fn enter_directly(graph: &mut Graph, nodes: &[NodeId], stub: NodeId) {
+    let entry = nodes[0];
+    for &node in nodes {
+        let NodeKind::Block(Block { end, .. }) = &mut graph.nodes[node.get()].kind else { continue };
+        let next = match end {
+            Terminator::Jump(to) => {
+                enter(to, stub, entry);
+                None
+            }
+            Terminator::Branch { taken, next, .. } => {
+                enter(taken, stub, entry);
+                Some(next)
+            }
+            Terminator::FallThrough(next) => Some(next),
+            Terminator::Call { next }
+            | Terminator::IndirectCall { next }
+            | Terminator::Trap { next }
+            | Terminator::Patched { next }
+            | Terminator::Conditional { next } => next.as_mut(),
+            Terminator::Switch(_)
+            | Terminator::IndirectJump
+            | Terminator::Return
+            | Terminator::Unreachable => None,
+        };
+        if let Some(next) = next.filter(|next| **next == stub) {
+            *next = entry;
+        }
+    }
+}
+
+/// Makes a branch to a stub one to an entry.
+fn enter(dest: &mut Dest, stub: NodeId, entry: NodeId) {
+    if dest.target == Target::Node(stub) {
+        dest.target = Target::Node(entry);
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Thaws pages of a frozen kernel when something touches them (docs/freezing.md).
+ *
+ * Frozen code and data have addresses at the top of the vmalloc area and no memory. The first access to a page faults;
+ * the handler below decodes the page into memory of its own, which it writes through the linear mapping, and then maps
+ * it, read-only, at its address. It stays from then on.
+ *
+ * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
+ * as well: each decodes into a page of its own, and one compare-and-exchange of the page-table entry decides whose page
+ * it is. What the handler calls is never frozen.
+ */
+#include <linux/init.h>
+#include <linux/kernel.h>
+#include <linux/mm.h>
+#include <linux/pgtable.h>
+#include <linux/sched/clock.h>
+#include <linux/string.h>
+
+#include <asm/setup.h>
+#include <asm/text-patching.h>
+#include <asm/tlbflush.h>
+#include <asm/trap_pf.h>
+#include <asm/trapnr.h>
+
+#include "runtime.h"
+
+void __real_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
+void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
+void __real_early_fixup_exception(struct pt_regs *regs, int trap);
+void __wrap_early_fixup_exception(struct pt_regs *regs, int trap);
+
+const char kshrink_unit[] = "page";
+
+bool kshrink_is_code(unsigned long address)
+{
+	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
+}
+
+void kshrink_show(struct seq_file *file)
+{
+	seq_printf(file, "frozen_text_pages %u\nfrozen_data_pages %u\n", kshrink_page_of((unsigned long)kshrink_frozen_data),
+		   kshrink_page_of((unsigned long)kshrink_frozen_end) - kshrink_page_of((unsigned long)kshrink_frozen_data));
+}
+
+void __init kshrink_begin(void)
+{
+	unsigned long address = (unsigned long)kshrink_frozen_text & PMD_MASK;
+	pte_t *table = kshrink_page_tables;
+
+	/* setup_arch() copies these entries to the page directory that all others are copied from. */
+	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE)
+		initial_page_table[pgd_index(address)] = __pgd(__pa(table) | _KERNPG_TABLE);
+}
+
+/* Decodes a page and maps it. Returns whether it is there now. */
+static bool thaw(struct pt_regs *regs, unsigned long address)
+{
+	u32 number = kshrink_page_of(address);
+	u64 since = local_clock();
+	pte_t *entry = kshrink_pte_of(address), empty = __pte(0), full;
+	bool is_there = false;
+	void *page = kshrink_take_page();
+	int size;
+
+	if (!page)
+		return false;
+	size = frozen_page(&kshrink_frozen, number, page);
+	if (size < 0) {
+		kshrink_give_back(page);
+		return false;
+	}
+	memset(page + size, 0, PAGE_SIZE - size);
+	full = pfn_pte(__pa(page) >> PAGE_SHIFT,
+		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
+	/* The processor keeps no entries that are not present, so that there is nothing to flush. */
+#ifdef CONFIG_X86_PAE
+	is_there = cmpxchg64(&entry->pte, empty.pte, full.pte) == empty.pte;
+#else
+	is_there = cmpxchg(&entry->pte, empty.pte, full.pte) == empty.pte;
+#endif
+	if (is_there) {
+		kshrink_remember(regs->ip, number, since);
+		kshrink_settle_later();
+	} else {
+		kshrink_give_back(page);
+	}
+	kshrink_refill();
+	return true;
+}
+
+/* Whose fault it is says the address alone: an instruction that begins on one page may end on a frozen one. */
+static bool is_handled(struct pt_regs *regs, unsigned long error_code, unsigned long address)
+{
+	bool enabled = regs->flags & X86_EFLAGS_IF, is_there;
+
+	if (likely(!kshrink_is_frozen(address)) || error_code & ~X86_PF_INSTR)
+		return false;
+	if (pte_present(READ_ONCE(*kshrink_pte_of(address))))
+		return true;
+	if (kshrink_is_refused())
+		return false;
+	/* As in the interrupted context: it takes a while. */
+	if (enabled)
+		raw_local_irq_enable();
+	is_there = thaw(regs, address);
+	raw_local_irq_disable();
+	if (!is_there)
+		write_cr2(address);
+	return is_there;
+}
+
+/* Instead of exc_page_fault() (arch/x86/mm/fault.c), with interrupts off. */
+__visible noinstr void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code)
+{
+	if (!is_handled(regs, error_code, read_cr2()))
+		__real_exc_page_fault(regs, error_code);
+}
+
+/* Instead of early_fixup_exception() (arch/x86/mm/extable.c), which handles exceptions until setup_arch() changes that. */
+void __init __wrap_early_fixup_exception(struct pt_regs *regs, int trap)
+{
+	if (trap != X86_TRAP_PF || !is_handled(regs, regs->orig_ax, read_cr2()))
+		__real_early_fixup_exception(regs, trap);
+}

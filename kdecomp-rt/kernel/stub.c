@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Thaws regions of code of a frozen kernel when something enters them (docs/freezing.md; Chanet et al. 2007, section 4).
+ *
+ * Whatever leads to a region leads to its stub, which stays: a call of kshrink_enter, and nothing else. Stubs stand one
+ * behind the other, so that the return address says which one it was. The region is decoded into memory that is allocated
+ * for it, where it stays from then on; a word says where. kshrink_enter goes there in place of returning, with all registers
+ * and flags as they were. No fault is needed, and no instruction is ever overwritten: a stub is patched by one
+ * compare-and-exchange of that word, on any number of processors.
+ *
+ * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same region
+ * as well: each decodes into memory of its own, and the exchange decides whose copy it is. What this calls is never frozen.
+ *
+ * A region has addresses as well, at which nothing lies: those that the tables of traps and of exceptions have. Where the
+ * kernel looks up there an address of a copy, it is translated.
+ */
+#include <linux/bug.h>
+#include <linux/extable.h>
+#include <linux/init.h>
+#include <linux/irq_work.h>
+#include <linux/kernel.h>
+#include <linux/mm.h>
+#include <linux/sched/clock.h>
+#include <linux/set_memory.h>
+#include <linux/string.h>
+#include <linux/workqueue.h>
+
+#include "runtime.h"
+
+/* From the link: the stubs. */
+extern const u8 kshrink_stubs[];
+
+/* A direct call takes so many bytes, the first of which is this. */
+#define STUB_SIZE 5
+#define CALL 0xe8
+
+const struct exception_table_entry *__real_search_exception_tables(unsigned long address);
+const struct exception_table_entry *__wrap_search_exception_tables(unsigned long address);
+enum bug_trap_type __real_report_bug(unsigned long address, struct pt_regs *regs);
+enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs);
+
+/* What kshrink_enter has saved. */
+struct entered {
+	unsigned long di, si, bp, sp, bx, dx, cx, ax, flags;
+	unsigned long behind;	/* the end of the stub */
+};
+
+asmlinkage void kshrink_enter(void);
+unsigned long kshrink_copy(const struct entered *entered);
+
+asm(".pushsection .text, \"ax\"\n"
+    ".globl kshrink_enter\n"
+    ".type kshrink_enter, @function\n"
+    "kshrink_enter:\n"
+    "	pushfl\n"
+    "	pushal\n"
+    "	movl %esp, %eax\n"
+    "	call kshrink_copy\n"
+    "	movl %eax, 36(%esp)\n"
+    "	popal\n"
+    "	popfl\n"
+    "	ret\n"
+    ".size kshrink_enter, . - kshrink_enter\n"
+    ".popsection\n");
+
+const char kshrink_unit[] = "region";
+
+/* Where the copies of regions are, 0 without one, in pages that are allocated when they are needed. */
+#define COPIES_PER_SHEET (PAGE_SIZE / sizeof(unsigned long))
+#define SHEETS 16
+
+static unsigned long *sheets[SHEETS];
+
+/* The addresses between which all copies lie. */
+static unsigned long lowest = ULONG_MAX, highest;
+
+/* What a page with copies begins with. */
+struct room {
+	u32 end;	/* where its copies end, once it is not to have more */
+	atomic_t done;	/* how many bytes of copies are written, or given up */
+};
+
+/* Where the next copy goes; the start of a page if there is no room. */
+static unsigned long place;
+
+static struct room *room_of(unsigned long address)
+{
+	return (struct room *)(address & PAGE_MASK);
+}
+
+/* Room for a copy, in any context; 0 if there is no memory. */
+static unsigned long make_room(u32 size)
+{
+	struct room *fresh = NULL;
+
+	for (;;) {
+		unsigned long old = READ_ONCE(place), at = old;
+		u32 used = offset_in_page(old), left = used ? PAGE_SIZE - used : 0;
+
+		if (size > left) {
+			if (!fresh) {
+				fresh = kshrink_take_page();
+				if (!fresh)
+					return 0;
+				*fresh = (struct room){ 0 };
+			}
+			at = (unsigned long)(fresh + 1);
+			/* Where more is left, the next ones go. */
+			if (PAGE_SIZE - sizeof(*fresh) - size < left) {
+				fresh->end = sizeof(*fresh) + size;
+				return at;
+			}
+		}
+		if (cmpxchg(&place, old, at + size) != old)
+			continue;
+		if (at != old && used)
+			WRITE_ONCE(room_of(old)->end, used);
+		else if (at == old && fresh)
+			kshrink_give_back(fresh);
+		if (!offset_in_page(at + size))
+			WRITE_ONCE(room_of(at)->end, PAGE_SIZE);
+		return at;
+	}
+}
+
+/* The word that says where the copy of a region is; NULL if there is none, and none was to be made or could be. */
+static unsigned long *copy_of(u32 number, bool make)
+{
+	unsigned long **sheet = &sheets[number / COPIES_PER_SHEET], *there = READ_ONCE(*sheet), *fresh;
+
+	if (!there && make) {
+		fresh = kshrink_take_page();
+		if (!fresh)
+			return NULL;
+		memset(fresh, 0, PAGE_SIZE);
+		there = cmpxchg(sheet, NULL, fresh);
+		if (there)
+			kshrink_give_back(fresh);
+		else
+			there = fresh;
+	}
+	return there ? there + number % COPIES_PER_SHEET : NULL;
+}
+
+/* Where the copy of a region is; 0 if there is none. */
+static unsigned long find_copy(u32 number)
+{
+	unsigned long *copy = copy_of(number, false);
+
+	return copy ? READ_ONCE(*copy) : 0;
+}
+
+static void widen(unsigned long start, unsigned long end)
+{
+	unsigned long low, high;
+
+	while ((low = READ_ONCE(lowest)) > start && cmpxchg(&lowest, low, start) != low)
+		;
+	while ((high = READ_ONCE(highest)) < end && cmpxchg(&highest, high, end) != high)
+		;
+}
+
+/* Decodes a region, and returns where its copy is now; 0 if there is no memory. */
+static unsigned long thaw(u32 number, unsigned long stub)
+{
+	u64 since = local_clock();
+	unsigned long *copy = copy_of(number, true), fresh, first;
+	u32 address;
+	int size = frozen_place(&kshrink_frozen, number, &address);
+
+	if (!copy || size < 0)
+		return 0;
+	fresh = make_room(size);
+	if (!fresh)
+		return 0;
+	if (frozen_page_at(&kshrink_frozen, number, fresh, (void *)fresh) != size)
+		return 0;
+	widen(fresh, fresh + size);
+	first = cmpxchg(copy, 0, fresh);
+	if (!first) {
+		first = fresh;
+		atomic_add(size, &room_of(fresh)->done);
+		kshrink_remember(stub, number, since);
+		if (READ_ONCE(room_of(fresh)->end))
+			kshrink_settle_later();
+	} else if (cmpxchg(&place, fresh + size, fresh) != fresh + size) {
+		/* The other copy is as good, but what lies behind this one keeps it from being freed. */
+		atomic_add(size, &room_of(fresh)->done);
+	}
+	kshrink_refill();
+	return first;
+}
+
+/*
+ * Where to go in place of returning behind a stub. Where there is no memory, or the task is refused, there is nowhere to
+ * go: that is a bug to the kernel, which ends the task.
+ */
+__visible unsigned long kshrink_copy(const struct entered *entered)
+{
+	unsigned long stub = entered->behind - STUB_SIZE, copy;
+	u32 number = (stub - (unsigned long)kshrink_stubs) / STUB_SIZE;
+
+	copy = find_copy(number);
+	if (likely(copy))
+		return copy;
+	if (!kshrink_is_refused()) {
+		copy = thaw(number, stub);
+		if (copy)
+			return copy;
+	}
+	/* What the registers had is told with it: to say more would take more that must not freeze. */
+	BUG();
+}
+
+/* The number of the region of which an address is in a copy; negative if it is in none. */
+static int region_of(unsigned long address)
+{
+	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data), ignored;
+
+	if (address < READ_ONCE(lowest) || address >= READ_ONCE(highest))
+		return -1;
+	for (number = 0; number < count; number++) {
+		unsigned long copy = find_copy(number);
+
+		if (!copy || address < copy)
+			continue;
+		if (address - copy < (unsigned long)frozen_place(&kshrink_frozen, number, &ignored))
+			return number;
+	}
+	return -1;
+}
+
+/* The address that an instruction of a copy has in the tables of the kernel; any other address itself. */
+static unsigned long translated(unsigned long address)
+{
+	int number = region_of(address);
+
+	return number < 0 ? address : kshrink_address(number) + (address - find_copy(number));
+}
+
+/* Instead of search_exception_tables() (kernel/extable.c). Where it leads to is a stub, or is not frozen. */
+const struct exception_table_entry *__wrap_search_exception_tables(unsigned long address)
+{
+	return __real_search_exception_tables(translated(address));
+}
+
+#ifdef CONFIG_GENERIC_BUG
+/* Instead of report_bug() (lib/bug.c). */
+enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs)
+{
+	return __real_report_bug(translated(address), regs);
+}
+#endif
+
+bool kshrink_is_code(unsigned long address)
+{
+	return kshrink_is_frozen(address) || region_of(address) >= 0;
+}
+
+/* The page that holds the copy of a region, if no more copies are made there and all are written; else 0. */
+static unsigned long complete_page(u32 number)
+{
+	unsigned long copy = find_copy(number);
+	struct room *room = room_of(copy);
+	u32 end;
+
+	if (!copy)
+		return 0;
+	end = READ_ONCE(room->end);
+	return end && atomic_read(&room->done) == end - sizeof(*room) ? (unsigned long)room : 0;
+}
+
+/*
+ * After boot, and after a page was filled with copies: it is made read-only, by a worker, because that may split a large
+ * page, which takes locks and memory.
+ */
+static void settle(struct work_struct *unused);
+static DECLARE_DELAYED_WORK(settling, settle);
+
+static void settle(struct work_struct *unused)
+{
+	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data);
+
+	if (system_state != SYSTEM_RUNNING) {
+		schedule_delayed_work(&settling, HZ);
+		return;
+	}
+	for (number = 0; number < count; number++) {
+		unsigned long page = complete_page(number);
+		pte_t *linear;
+		u32 level;
+
+		if (!page || !IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
+			continue;
+		linear = lookup_address(page, &level);
+		if (linear && pte_write(*linear) && set_memory_ro(page, 1))
+			pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
+	}
+}
+
+static void request_settling(struct irq_work *unused)
+{
+	schedule_delayed_work(&settling, 0);
+}
+
+void kshrink_settle_later(void)
+{
+	static struct irq_work request = IRQ_WORK_INIT(request_settling);
+
+	if (system_state == SYSTEM_RUNNING)
+		irq_work_queue(&request);
+}
+
+static int __init settle_after_boot(void)
+{
+	schedule_delayed_work(&settling, HZ);
+	return 0;
+}
+device_initcall(settle_after_boot);
+
+atomic_t kshrink_refrozen;
+
+/* Return addresses lead into copies, so that they stay. */
+int kshrink_refreeze(unsigned long first, unsigned long behind)
+{
+	return -EOPNOTSUPP;
+}
+
+void kshrink_show(struct seq_file *file)
+{
+	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data), bytes = 0, ignored;
+
+	for (number = 0; number < count; number++)
+		if (find_copy(number))
+			bytes += frozen_place(&kshrink_frozen, number, &ignored);
+	seq_printf(file, "frozen_regions %u\nthawed_bytes %u\n", count, bytes);
+}
+
+void __init kshrink_begin(void)
+{
+	s32 distance;
+
+	memcpy(&distance, kshrink_stubs + 1, sizeof(distance));
+	if (kshrink_stubs[0] != CALL ||
+	    (unsigned long)kshrink_stubs + STUB_SIZE + distance != (unsigned long)kshrink_enter)
+		panic("kshrink: the stubs of this kernel are damaged");
+}
