@@ -320,6 +320,16 @@ pub const ALL: &[Assumption] = &[
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
     Assumption {
+        name: "frozen-functions-need-no-alignment",
+        says: "Nothing keeps a tag in the low bits of the address of a function that freezes behind a stub: that address is a \
+               multiple of nothing.",
+        applied_in: "crates/kopt/src/freeze/stubs.rs",
+        guards: &[FREEZE],
+        applies: |_, reports| {
+            reports.iter().any(|report| report.counts.get("regions").is_some_and(|&number| number > 0))
+        },
+    },
+    Assumption {
         name: "init-code-is-done-when-it-is-freed",
         says: "When the kernel frees the memory of its initialization, nothing uses what lies in `.init.text`, \
                `.init.data` and `.init.rodata` any more. Nobody but initialization reads `.initcall*`, `.init.setup` and \
