@@ -10,10 +10,11 @@ const PASSES: [&str; 2] = ["--passes", "syscalls,reach,freeze"];
 /// The number behind a name in a console, among the lines that begin with the name of a file of /proc.
 fn number(console: &str, file: &str, name: &str) -> u64 {
     let start = format!("{file}: {name}");
-    let line = console.lines().find(|line| line.starts_with(&start));
-    let line = line.unwrap_or_else(|| panic!("no `{start}` in the console:\n{console}"));
-    let word = line[start.len()..].trim_start_matches(':').split_whitespace().next();
-    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no number in `{line}`"))
+    let behind = |line: &'_ str| Some(line.strip_prefix(&start)?.strip_prefix([':', ' '])?.to_owned());
+    let behind = console.lines().find_map(behind);
+    let behind = behind.unwrap_or_else(|| panic!("no `{start}` in the console:\n{console}"));
+    let word = behind.split_whitespace().next();
+    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no number in `{start}{behind}`"))
 }
 
 #[test]
