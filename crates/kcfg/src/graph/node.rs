@@ -158,6 +158,26 @@ pub enum Terminator {
     Unreachable,
 }
 
+impl Terminator {
+    /// The block directly behind this one that control goes on to: falling through, where a branch is not taken, or behind a
+    /// call, a trap or a patch site. `None` if it does not.
+    pub fn next(&self) -> Option<NodeId> {
+        match *self {
+            Terminator::FallThrough(next) | Terminator::Branch { next, .. } => Some(next),
+            Terminator::Call { next }
+            | Terminator::IndirectCall { next }
+            | Terminator::Trap { next }
+            | Terminator::Patched { next }
+            | Terminator::Conditional { next } => next,
+            Terminator::Jump(_)
+            | Terminator::Switch(_)
+            | Terminator::IndirectJump
+            | Terminator::Return
+            | Terminator::Unreachable => None,
+        }
+    }
+}
+
 /// A chunk: data, or code that is carried as it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {

@@ -261,19 +261,7 @@ impl Part<'_> {
     /// Whether control does not go on behind a node.
     fn runs_out(&self, index: usize) -> bool {
         let Some(block) = self.graph.block(self.nodes[index].node) else { return true };
-        let next = match block.end {
-            Terminator::FallThrough(next) | Terminator::Branch { next, .. } => Some(next),
-            Terminator::Call { next }
-            | Terminator::IndirectCall { next }
-            | Terminator::Trap { next }
-            | Terminator::Patched { next }
-            | Terminator::Conditional { next } => next,
-            Terminator::Jump(_)
-            | Terminator::Switch(_)
-            | Terminator::IndirectJump
-            | Terminator::Return
-            | Terminator::Unreachable => None,
-        };
+        let next = block.end.next();
         // What has a jump to its successor already.
         next.is_none() || self.nodes.get(index + 1).is_some_and(|behind| next != Some(behind.node))
     }

@@ -131,20 +131,7 @@ impl Printer<'_> {
 
     /// Where control goes behind a block, if its last instruction and the listing do not show that.
     fn way_on(&self, id: NodeId, end: &Terminator, behind: Option<NodeId>) -> Option<String> {
-        let next = match *end {
-            Terminator::FallThrough(next) | Terminator::Branch { next, .. } => Some(next),
-            Terminator::Call { next }
-            | Terminator::IndirectCall { next }
-            | Terminator::Trap { next }
-            | Terminator::Patched { next }
-            | Terminator::Conditional { next } => next,
-            Terminator::Jump(_)
-            | Terminator::Switch(_)
-            | Terminator::IndirectJump
-            | Terminator::Return
-            | Terminator::Unreachable => None,
-        };
-        if let Some(next) = next.filter(|&next| Some(next) != behind && self.graph.node(next).live) {
+        if let Some(next) = end.next().filter(|&next| Some(next) != behind && self.graph.node(next).live) {
             return Some(format!("[goes on at {}]", self.label(next)));
         }
         let mut returns = true;
