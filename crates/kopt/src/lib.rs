@@ -192,7 +192,7 @@ impl Pass {
                 "sysargs",
                 "refuses operations of system calls that no program asks for, so that `fold` removes them",
                 true,
-                Runs::IfNamed,
+                Runs::WithPlan(|plan| plan.syscalls.is_some()),
             ),
             Pass::Params => facts(
                 "params",
