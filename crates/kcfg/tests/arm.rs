@@ -154,6 +154,34 @@ f:  cmp r0, #2
     graph.verify().unwrap();
 }
 
+/// Compilers leave a branch behind a trap whose way on they know to be none.
+#[test]
+fn a_branch_behind_a_trap_may_lead_to_a_literal() {
+    for (front, opaque_code) in [(".short 0xde02", 0), ("nop", 1)] {
+        let text = format!(
+            "
+    .text
+    .thumb
+    .global f
+    .type f, %function
+f:  ldr r0, .L1
+    cbz r0, 1f
+    bx lr
+1:  {front}
+    b .L1
+    .align 2
+.L1: .word 27
+    .size f, . - f
+"
+        );
+        let dir = Dir::new();
+        let graph = lift(&[assemble(&dir, "left", &text)]);
+        assert_eq!(graph.opaque.len(), opaque_code, "{:?}", opaque(&graph));
+        graph.verify().unwrap();
+        lower(&graph, Relax::Shortest).unwrap();
+    }
+}
+
 /// What would be two more slots is a trap that a branch leads to.
 #[test]
 fn a_table_of_distances_ends_where_a_branch_leads() {

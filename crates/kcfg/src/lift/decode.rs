@@ -13,7 +13,7 @@ use kisa::{BranchKind, Encoding, Flow, Insn, Rewritable};
 pub(super) use self::spans::Span;
 use self::spans::spans;
 pub(super) use self::whole::{LABELS, is_assembler_label, may_fall_through};
-use super::instructions::{DataKind, DataPart, Decoded, Reader};
+use super::instructions::{DataKind, DataPart, Decoded, Reader, is_literal};
 use super::mapping::Mapping;
 use super::names::SectionNames;
 use crate::carried::Carried;
@@ -230,6 +230,8 @@ impl CodeSection {
             self.branch_targets.push(target);
             match kind {
                 BranchKind::Call => self.add_call(Some(offset), target),
+                // What is left behind a trap.
+                _ if self.insn_containing(target).is_none() && is_literal(&self.data, target) => {}
                 _ => self.add_reference(target),
             }
         }

@@ -126,7 +126,14 @@ impl Reader<'_> {
         }
         let placed = &insns[first..];
         let leads = |&target: &u32| placed.binary_search_by_key(&target, |placed| placed.offset).is_ok();
-        if !inside.targets.iter().filter(|&&target| span.start <= target && target < span.end).all(leads) {
+        // Compilers leave branches behind traps that control does not come back from, to where nothing is any more.
+        let is_left = |&target: &u32| {
+            let to_there = placed.iter().filter(|placed| placed.target() == Some(target));
+            let mut branches = to_there.peekable();
+            branches.peek().is_some() && branches.all(|branch| is_behind_trap(placed, branch))
+        };
+        let inner = inside.targets.iter().filter(|&&target| span.start <= target && target < span.end);
+        if !inner.clone().all(|target| leads(target) || is_literal(data, *target) && is_left(target)) {
             decoded = Decoded::Odd("a branch to what is no instruction");
         }
         data.sort_by_key(|part| part.start);
@@ -310,6 +317,18 @@ impl Inside {
 fn ending_at(insns: &[PlacedInsn], end: u32) -> Option<&PlacedInsn> {
     let after = insns.partition_point(|placed| placed.offset < end);
     insns[..after].last().filter(|placed| placed.end() == end)
+}
+
+/// Whether an instruction is an unconditional branch behind a trap.
+fn is_behind_trap(insns: &[PlacedInsn], branch: &PlacedInsn) -> bool {
+    let jumps = matches!(branch.insn.flow, Flow::Direct { branch, .. } if branch.kind == BranchKind::Jump);
+    jumps && ending_at(insns, branch.offset).is_some_and(|before| before.insn.flow == Flow::Trap)
+}
+
+/// Whether a literal is at an offset.
+pub(super) fn is_literal(data: &[DataPart], offset: u32) -> bool {
+    data.iter()
+        .any(|part| (part.start..part.end).contains(&offset) && matches!(part.kind, DataKind::Literals(_)))
 }
 
 /// Whether control may run from an instruction into what lies behind it at an offset. A call there does not come back,
