@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use goblin::elf::header::EM_386;
+use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_REL};
-use goblin::elf::sym::STT_FUNC;
+use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
 use goblin::elf::{Elf, Reloc, Sym};
 
 /// Counts over an i386 object or program.
@@ -43,6 +44,29 @@ pub fn code_bytes(path: &Path) -> u64 {
     let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let code = elf.section_headers.iter().filter(|section| is_code(section.sh_flags));
     code.map(|section| section.sh_size).sum()
+}
+
+/// The build id of a linked file, in lower-case hexadecimal digits.
+pub fn build_id(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut notes = elf.iter_note_headers(&bytes).into_iter().flatten().filter_map(Result::ok);
+    let id = notes.find(|note| note.n_type == NT_GNU_BUILD_ID && note.name == "GNU").map(|note| note.desc);
+    let id = id.unwrap_or_else(|| panic!("{}: no build id", path.display()));
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The addresses and sizes in bytes of these global symbols of a linked file, in the order of their names.
+pub fn globals<const N: usize>(path: &Path, names: [&str; N]) -> [(u64, u64); N] {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    names.map(|name| {
+        let is_it =
+            |symbol: &Sym| symbol.st_bind() != STB_LOCAL && elf.strtab.get_at(symbol.st_name) == Some(name);
+        let symbol = elf.syms.iter().find(is_it);
+        let symbol = symbol.unwrap_or_else(|| panic!("{}: no symbol {name}", path.display()));
+        (symbol.st_value, symbol.st_size)
+    })
 }
 
 fn is_code(flags: u64) -> bool {

@@ -1,9 +1,14 @@
 //! What `frozen-pack plan` says of a real kernel: what freezes, what is pinned and why, and what it refuses.
 
 use std::path::Path;
+use std::time::Duration;
 
+use kshrink_tests::elf::{build_id, globals};
 use kshrink_tests::{KernelTest, Outcome, Run};
 use serde_json::{Value, json};
+
+/// It takes seconds, and longer beside other tests.
+const PLAN_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// A plan with a coverage in which one function ran, given its name and size.
 fn coverage(name: &str, size: u64) -> String {
@@ -14,12 +19,13 @@ fn coverage(name: &str, size: u64) -> String {
 
 /// Runs `frozen-pack plan` with arguments, and a plan on standard input.
 fn plan(test: &mut KernelTest<'_>, vmlinux: &Path, arguments: &[&str], input: &str) -> Outcome {
-    test.chain.attempt(Run::kshrink("frozen-pack").arg("plan").arg(vmlinux).args(arguments).stdin(input))
+    let run = Run::kshrink("frozen-pack").arg("plan").arg(vmlinux).args(arguments);
+    test.chain.attempt(run.stdin(input).limit(PLAN_LIMIT))
 }
 
 /// The size in bytes of a function.
 fn size_of(vmlinux: &Path, function: &str) -> u64 {
-    let graph = Run::kshrink("kcfg").arg(vmlinux).args(["--function", function]).succeed();
+    let graph = Run::kshrink("kcfg").arg(vmlinux).args(["--function", function]).limit(PLAN_LIMIT).succeed();
     let graph: Value = serde_json::from_slice(&graph.stdout).expect("JSON");
     graph["functions"][0]["size"].as_u64().expect("a size")
 }
@@ -79,6 +85,54 @@ fn wishes_and_questions() {
         let list = says(&["--pinned"]);
         let line = list.lines().find(|line| line.contains("\tget_page_from_freelist\t"));
         assert!(line.is_some_and(|line| line.split('\t').count() == 4), "{line:?}");
+    });
+}
+
+#[test]
+fn data_that_was_not_read_freezes() {
+    KernelTest::check("data_that_was_not_read_freezes", |test| {
+        let vmlinux = test.kernel("web-i386").vmlinux;
+        // This function names three constants: of one the trace has seen two bytes read, of two nothing.
+        let names = ["__start_rodata", "__end_rodata", "ext2_file_inode_operations"];
+        let [(start, _), (end, _), (read, _)] = globals(&vmlinux, names);
+        let reads = |build_id: &str| {
+            let ranges = json!([{"offset": read + 12 - start, "size": 2}]);
+            json!({"source": "qemu", "trace": "boot.log", "kernel": "vmlinux", "unknown": 0, "build_id": build_id,
+                   "reads": {"address": start, "size": end - start, "ranges": ranges}})
+        };
+        let without = json!({"source": "ftrace", "trace": "other.log", "kernel": "vmlinux", "unknown": 0});
+        let size = size_of(&vmlinux, "ext2_set_file_ops");
+        let covered = |runs: &[&Value]| {
+            let mut input: Value = serde_json::from_str(&coverage("ext2_set_file_ops", size)).expect("JSON");
+            input["coverage"]["runs"] = json!(runs);
+            input.to_string()
+        };
+        let mut why = |input: &str, symbol: &str| {
+            let outcome = plan(test, &vmlinux, &["--why", symbol], input);
+            assert_eq!(outcome.status, Some(0), "{outcome}");
+            (outcome.text(), outcome.stderr)
+        };
+        let told = reads(&build_id(&vmlinux));
+        let (text, warnings) = why(&covered(&[&told]), "ext2_file_inode_operations");
+        assert!(text.contains("bytes do not freeze: they were read"), "{text}");
+        assert_eq!(warnings, "");
+        let (text, _) = why(&covered(&[&told]), "ext2_aops");
+        assert!(text.contains("bytes freeze"), "{text}");
+        // What must not be absent stays, whether it was read or not.
+        let (text, _) = why(&covered(&[&told]), "zone_names");
+        assert!(text.contains("bytes are pinned"), "{text}");
+
+        // A trace that does not tell, or whose addresses are of another link, could have seen anything being read that the
+        // code names which ran.
+        let other = reads("0123456789abcdef");
+        let silent = "the trace other.log does not say what data was read";
+        let moved = "the trace boot.log is of another link of the kernel";
+        let cases = [([&told, &without], silent), ([&told, &other], moved)];
+        for (runs, warning) in cases {
+            let (text, warnings) = why(&covered(&runs), "ext2_aops");
+            assert!(text.contains("bytes do not freeze: something that is not cold names them"), "{text}");
+            assert!(warnings.contains(warning), "{warnings}");
+        }
     });
 }
 

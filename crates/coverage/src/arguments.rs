@@ -34,6 +34,9 @@ pub enum Command {
     Qemu {
         #[command(flatten)]
         traces: Traces,
+        /// Take down which read-only data was read, too; the traces have to say it
+        #[arg(long)]
+        data: bool,
         #[command(flatten)]
         blocks: BlocksOption,
         #[command(flatten)]
@@ -151,9 +154,13 @@ The plugin fixtures/qemu/trace.c of kshrink's source is several times faster, an
 instruction runs (QEMU 4.2 to 8.2):
   cc -O2 -shared -fPIC trace.c -o trace.so
   qemu-system-… -accel tcg,thread=single -plugin ./trace.so,out=trace.log …
+With code=START-END,data=START-END,offset=NUMBER behind out=, it also says what of the kernel's read-only data its code
+read; `code` is from _stext to _etext, `data` from __start_rodata to __end_rodata, and NUMBER what the kernel's addresses
+are above those of physical memory (`readelf -l`). fixtures/qemu/boot.sh --data vmlinux does that.
 
 Examples:
   coverage qemu vmlinux trace.log -o plan.json
+  coverage qemu --data vmlinux trace.log | frozen-pack plan vmlinux
   coverage qemu arm64/vmlinux trace.log --load-address 0x40200000
   coverage qemu rewritten/vmlinux trace.log --blocks rewritten/blocks.json
   zcat trace.log.gz | coverage qemu vmlinux -";

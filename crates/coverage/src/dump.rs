@@ -143,6 +143,7 @@ pub fn run(trace: &str, kernel: &KernelText) -> Run {
         build_id: kernel.linked.build_id.clone(),
         unknown: 0,
         unordered: true,
+        reads: None,
     }
 }
 

@@ -284,6 +284,7 @@ pub fn run(trace: &TraceCounts, name: &str, kernel: &KernelText) -> Run {
         build_id: kernel.linked.build_id.clone(),
         unknown: trace.unknown.values().sum(),
         unordered: false,
+        reads: None,
     }
 }
 

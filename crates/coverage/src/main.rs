@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Qemu { traces, blocks, load } => {
+        Command::Qemu { traces, data, blocks, load } => {
             let mut kernel = read_kernel(&traces.vmlinux, blocks.blocks.as_deref())?;
             if let Some(address) = load.load_address {
                 kernel.set_load_address(address);
@@ -29,9 +29,14 @@ fn run(command: Command) -> Result<(), Failure> {
             record(&traces, |path| {
                 let mut recorder = Recorder::new(&kernel);
                 let mut lines = Lines::open(path)?;
-                let log = qemu::read(&mut lines, &kernel, &mut recorder)?;
-                warn(&lines.name, &log.remarks());
-                Ok(recorder.finish(qemu::run(&log, &lines.name, &kernel)))
+                let mut log = qemu::read(&mut lines, &kernel, &mut recorder)?;
+                if !data {
+                    log.reads = None;
+                } else if log.reads.is_none() {
+                    return Err(qemu::without_reads(&lines.name));
+                }
+                warn(&lines.name, &log.counts.remarks());
+                Ok(recorder.finish(qemu::run(log, &lines.name, &kernel)))
             })
         }
         Command::Ftrace { traces } => {

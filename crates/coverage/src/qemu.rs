@@ -12,11 +12,20 @@
 //! instruction has, in units of 1, 2 or 4 bytes, and continues a long one on a line with an address and bytes alone,
 //! which is read as further bytes that ran.
 //!
+//! Behind them, that plugin lists what was read of the kernel's read-only data, if it was told where that is:
+//!
+//! ```text
+//! data 0xc11df000-0xc1242000
+//! read 0xc11df010-0xc11df028
+//! ```
+//!
 //! Before paging is on, a kernel runs at its physical address. Such an instruction is the kernel's if it is
 //! what the kernel was linked with at that place; anything else down there is firmware, a boot loader, or a
 //! program.
 
-use kplan::Run;
+use std::ops::Range;
+
+use kplan::{ByteRange, Reads, Run};
 use ktext::KernelText;
 
 use crate::error::{Error, Result};
@@ -50,6 +59,15 @@ pub struct LogCounts {
     pub is_cut: bool,
 }
 
+/// What a log has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Its instructions, counted.
+    pub counts: LogCounts,
+    /// What was read of the kernel's read-only data, where the log says.
+    pub reads: Option<Reads>,
+}
+
 /// An instruction of the log.
 #[derive(Debug, PartialEq, Eq)]
 struct Instruction {
@@ -71,14 +89,16 @@ impl Instruction {
 ///
 /// # Errors
 /// If the log cannot be read, is no such log, or is of another kernel.
-pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<LogCounts> {
+pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<Log> {
     let mut log = LogCounts::default();
+    let mut reads = None;
     let mut in_block = 0;
     while let Some(line) = lines.read_line()? {
         let Some(instruction) = instruction(line) else {
             match line {
                 b"" | b"----------------" => in_block = 0,
                 _ if line.starts_with(b"IN:") => in_block = 0,
+                _ if note_reads(line, &mut reads) => {}
                 _ => log.unreadable += 1,
             }
             continue;
@@ -89,7 +109,46 @@ pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>)
     }
     log.is_cut = lines.is_cut();
     log.check(&lines.name, kernel)?;
-    Ok(log)
+    check_reads(reads.as_ref(), &lines.name, kernel)?;
+    Ok(Log { counts: log, reads })
+}
+
+/// Takes in a line about data. Returns whether it is one.
+fn note_reads(line: &[u8], reads: &mut Option<Reads>) -> bool {
+    if let Some(watched) = line.strip_prefix(b"data ").and_then(addresses) {
+        *reads =
+            Some(Reads { address: watched.start, size: watched.end - watched.start, ranges: Vec::new() });
+        return true;
+    }
+    let read = line.strip_prefix(b"read ").and_then(addresses);
+    let (Some(read), Some(Reads { address, size, ranges })) = (read, reads) else { return false };
+    let last = ranges.last().map(ByteRange::end);
+    let offset = read.start.checked_sub(*address).filter(|&offset| last.is_none_or(|last| offset > last));
+    let range = offset.map(|offset| ByteRange { offset, size: read.end - read.start });
+    let range = range.filter(|range| range.end() <= *size);
+    ranges.extend(range);
+    range.is_some()
+}
+
+/// Reads `0xSTART-0xEND`.
+fn addresses(text: &[u8]) -> Option<Range<u64>> {
+    let dash = text.iter().position(|&byte| byte == b'-')?;
+    let address = |text: &[u8]| hexadecimal(text.strip_prefix(b"0x")?);
+    let range = address(&text[..dash])?..address(&text[dash + 1..])?;
+    (!range.is_empty()).then_some(range)
+}
+
+/// Checks that what was watched is the kernel's read-only data.
+fn check_reads(reads: Option<&Reads>, name: &str, kernel: &KernelText) -> Result<()> {
+    let own = kernel.linked.address_of("__start_rodata");
+    let Some(Reads { address, .. }) = reads.filter(|reads| Some(reads.address) != own) else { return Ok(()) };
+    let problem = match own {
+        Some(own) => {
+            format!("it watched the data at {address:#x}, and the kernel has its read-only data at {own:#x}")
+        }
+        None => format!("it watched the data at {address:#x}, and the kernel has no symbol `__start_rodata`"),
+    };
+    Err(Error::OtherKernel { name: name.into(), kernel: kernel.path.clone(), problem })
 }
 
 impl LogCounts {
@@ -176,15 +235,26 @@ impl LogCounts {
     }
 }
 
+/// What is said of a log of instructions alone where data is asked for.
+pub fn without_reads(name: &str) -> Error {
+    Error::NotATrace {
+        name: name.into(),
+        problem: "it does not say what data was read".into(),
+        expected: "a trace of the plugin that was told where the data is (`coverage qemu --help` says how)"
+            .into(),
+    }
+}
+
 /// The log as an entry of [`kplan::Coverage::runs`].
-pub fn run(log: &LogCounts, trace: &str, kernel: &KernelText) -> Run {
+pub fn run(log: Log, trace: &str, kernel: &KernelText) -> Run {
     Run {
         source: "qemu".into(),
         trace: trace.into(),
         kernel: kernel.path.clone(),
         build_id: kernel.linked.build_id.clone(),
-        unknown: log.unknown,
+        unknown: log.counts.unknown,
         unordered: false,
+        reads: log.reads,
     }
 }
 
@@ -281,6 +351,27 @@ mod tests {
         assert_eq!(parsed("0xc0008000:  48  dec      %eax").unwrap().1, [0x48]);
         assert_eq!(parsed("0xc0008000:  OBJD-T: 4800").unwrap().1, [0x48, 0]);
         assert_eq!(parsed("0xc1000117:  90  ran 17"), Some((0xc100_0117, vec![0x90], Some(17))));
+    }
+
+    #[test]
+    fn reads_are_taken_in_order_and_within_what_was_watched() {
+        let mut reads = None;
+        let lines = [
+            ("read 0xc0101000-0xc0101008", false),
+            ("data 0xc0101000-0xc0102000", true),
+            ("read 0xc0101000-0xc0101008", true),
+            ("read 0xc0101008-0xc0101010", false),
+            ("read 0xc0101ff8-0xc0102000", true),
+            ("read 0xc0101ff9-0xc0102001", false),
+            ("read 0xc0100ff8-0xc0101000", false),
+            ("read 0xc0101ff8", false),
+        ];
+        for (line, taken) in lines {
+            assert_eq!(note_reads(line.as_bytes(), &mut reads), taken, "{line}");
+        }
+        let range = |offset| ByteRange { offset, size: 8 };
+        let ranges = vec![range(0), range(0xFF8)];
+        assert_eq!(reads, Some(Reads { address: 0xC010_1000, size: 0x1000, ranges }));
     }
 
     #[test]

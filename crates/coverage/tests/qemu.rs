@@ -135,6 +135,35 @@ fn counts_are_read() {
 }
 
 #[test]
+fn data_that_was_read_is_taken_down() {
+    let traced = Traced::new();
+    traced.read_data();
+    let with = plan(&traced.coverage(&["qemu", "--data", "reads", "reads.trace"]));
+    let reads = with.coverage.as_ref().unwrap().runs[0].reads.as_ref().unwrap();
+    assert_eq!(reads.size, 100);
+    let ranges: Vec<(u64, u64)> = reads.ranges.iter().map(|range| (range.offset, range.size)).collect();
+    // Before paging, a byte, what is copied, and the last two bytes; neither what is written nor what stands behind.
+    assert_eq!(ranges, [(0, 8), (16, 8), (32, 16), (96, 4)]);
+    let without = plan(&traced.coverage(&["qemu", "reads", "reads.trace"]));
+    assert_eq!(without.coverage.as_ref().unwrap().runs[0].reads, None);
+    assert_eq!(functions(&with), functions(&without));
+
+    let refuse = |arguments: &[&str], message| refused(&traced.coverage(arguments), 2, message);
+    refuse(
+        &["qemu", "--data", "vmlinux", "trace"],
+        "trace: it does not say what data was read; expected a trace of",
+    );
+    let log = fs::read_to_string(traced.path("reads.trace")).unwrap();
+    let [here, elsewhere] =
+        [reads.address, reads.address - 8].map(|address| format!("data {address:#010x}-"));
+    assert!(log.contains(&here), "{log}");
+    traced.write("moved", log.replace(&here, &elsewhere));
+    let message =
+        format!("moved: of another kernel than reads: it watched the data at {:#x}", reads.address - 8);
+    refuse(&["qemu", "--data", "reads", "moved"], &message);
+}
+
+#[test]
 fn what_is_no_trace_of_the_kernel_is_refused() {
     let traced = Traced::new();
     traced.write("text", "hello\nthere\n");

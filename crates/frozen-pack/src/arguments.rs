@@ -26,7 +26,8 @@ pub enum Command {
     /// Add to a plan what of a kernel freezes
     ///
     /// Reads the plan from a pipe, with what ran in its section `coverage` (see `coverage --help`), and prints it with a
-    /// section `frozen` for `kshrink-spec`: code that did not run, and read-only data that no other code names. What must
+    /// section `frozen` for `kshrink-spec`: code that did not run, and read-only data that was not read or, where the
+    /// traces do not tell, that no other code names. What must
     /// be in memory anyway, because a page fault could not be handled without it, is pinned. A table on standard error
     /// says why, and what that costs.
     Plan {
@@ -132,6 +133,19 @@ pub enum Command {
         #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
         output: PathBuf,
     },
+
+    /// Print what of a kernel is frozen, by page and by function and variable
+    ///
+    /// The packed bytes of a function or variable are its share of those of its pages, without the tables that all pages
+    /// share.
+    Show {
+        /// The kernel, as kshrink-spec has linked it; `-` is standard input
+        vmlinux: PathBuf,
+
+        /// What to print
+        #[arg(short, long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
 }
 
 /// How the pages are cut.
@@ -160,12 +174,12 @@ impl From<HowItComesBack> for Mechanism {
     }
 }
 
-/// What `bench` prints.
+/// What `bench` and `show` print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
-    /// A table for people
+    /// Tables for people
     Text,
-    /// A JSON array with an object for each row
+    /// JSON: an array with an object for each row, or an object with the pages and the symbols
     Json,
 }
 

@@ -6,6 +6,7 @@
 //! - [`input`]: what of a file is to be packed;
 //! - [`pack`](mod@pack): models and tables that fit all pages, then every page; [`page`] is the way back;
 //! - [`format`](mod@format): the packed file;
+//! - [`show`]: what is in the packed file of a kernel;
 //! - [`code`] and [`data`]: which symbols a page consists of, and what each of them depends on;
 //! - [`symbols`]: the seam between that and
 //! - [`entropy`]: how symbols become bits.
@@ -22,6 +23,7 @@ pub mod input;
 pub mod pack;
 pub mod page;
 pub mod plan;
+pub mod show;
 pub mod symbols;
 
 /// What the decoder in `kdecomp-rt/` takes at most, in bytes: code for i386 and constants, `decode.c` compiled with

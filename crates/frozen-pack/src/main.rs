@@ -12,12 +12,16 @@ use frozen_pack::format::Packed;
 use frozen_pack::input;
 use frozen_pack::pack::{Piece, pack};
 use frozen_pack::plan::cold::Cold;
+use frozen_pack::plan::reads::ReadData;
 use frozen_pack::plan::table::Summary;
 use frozen_pack::plan::{self, Plan, kernel, why};
+use frozen_pack::show::{self, Shown};
 use kcfg::graph::Graph;
 use kcli::{Failure, Output, Progress, human, is_piped_stdin, read_input, read_piped_plan};
+use kelf::Program;
 use kopt::freeze::closure::Closure;
 use kplan::Mechanism;
+use serde::Serialize;
 
 use arguments::{Arguments, Command, Format};
 
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
                 write_packed(&pieces, pages.page_size, output)
             }
             Command::Unpack { file, page, output } => unpack(file, *page, output),
+            Command::Show { vmlinux, format } => print_shown(vmlinux, *format),
         })
     })
 }
@@ -88,8 +93,8 @@ fn add_plan(
 ) -> Result<(), Failure> {
     let mut document = if is_piped_stdin() { read_piped_plan()? } else { Default::default() };
     let progress = Progress::spinner("reading");
-    let frozen = kernel::with_graph(vmlinux, &document, |graph| {
-        let plan = plan_of(graph, &document, vmlinux, wishes)?;
+    let frozen = kernel::with_graph(vmlinux, &document, |graph, program| {
+        let plan = plan_of(graph, program, &document, vmlinux, wishes)?;
         drop(progress);
         let text = match question {
             None => {
@@ -118,6 +123,7 @@ fn add_plan(
 /// Decides what freezes in a graph.
 fn plan_of<'g>(
     graph: &'g Graph,
+    program: &Program<'_>,
     document: &kplan::Plan,
     vmlinux: &Path,
     wishes: &Wishes<'_>,
@@ -137,8 +143,14 @@ fn plan_of<'g>(
         .map_err(|unmatched| Failure::bad_input(format!("{}: {unmatched}", vmlinux.display())))?;
     let cold = match &document.coverage {
         _ if wishes.everything => Cold::everything(graph),
-        Some(coverage) => Cold::by_coverage(graph, coverage, &named(wishes.assume_cold)?)
-            .map_err(|other| Failure::bad_input(format!("{}: {other}", vmlinux.display())))?,
+        Some(coverage) => {
+            let data = ReadData::of(graph, program, coverage, vmlinux).map_err(Failure::bad_input)?;
+            if let Some(remark) = &data.remark {
+                eprintln!("frozen-pack: warning: {remark}");
+            }
+            Cold::by_coverage(graph, coverage, &data, &named(wishes.assume_cold)?)
+                .map_err(|other| Failure::bad_input(format!("{}: {other}", vmlinux.display())))?
+        }
         None => {
             return Err(Failure::bad_input(
                 "the plan on standard input has no section `coverage`, which says what ran; make one with coverage, or \
@@ -164,11 +176,21 @@ fn print_bench(pieces: &[Piece], page_size: u32, format: Format) -> Result<(), F
     let progress = Progress::spinner("packing with every coder");
     let rows = bench::bench(pieces, page_size).map_err(Failure::job)?;
     drop(progress);
+    print(&rows, |rows| bench::text(rows), format)
+}
+
+fn print_shown(vmlinux: &Path, format: Format) -> Result<(), Failure> {
+    let shown = show::show(&read_input(vmlinux)?).map_err(|error| bad_file(vmlinux, &error))?;
+    print(&shown, Shown::to_string, format)
+}
+
+/// Prints something as a table for people, or as JSON.
+fn print<T: Serialize>(it: &T, text: impl Fn(&T) -> String, format: Format) -> Result<(), Failure> {
     let mut output = Output::stdout();
     match format {
-        Format::Text => output.write_all(bench::text(&rows).as_bytes())?,
+        Format::Text => output.write_all(text(it).as_bytes())?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut output, &rows)?;
+            serde_json::to_writer_pretty(&mut output, it)?;
             writeln!(output)?;
         }
     }

@@ -137,3 +137,65 @@ fn bad_input_is_one_clear_error() {
         assert!(messages.contains("expected a power of two from 256 to 65536"), "{messages}");
     }
 }
+
+#[test]
+fn what_is_frozen_is_shown_by_page_and_by_symbol() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    // A page and a half of numbers; behind a symbol without a size comes another one.
+    let bytes: Vec<u8> = (0..1500u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
+    fs::write(path("bytes"), &bytes).unwrap();
+    let range = ["--range", "0-6000", "--address", "0xff7fd000"];
+    succeeds(frozen_pack().arg("pack").arg(path("bytes")).args(range).arg("-o").arg(path("packed")));
+    let packed = fs::metadata(path("packed")).unwrap().len();
+    let source = format!(
+        ".global kshrink_frozen_text, kshrink_frozen_data, kshrink_frozen_end, kshrink_packed, _start\n\
+         kshrink_frozen_text = 0xff7fd000\nkshrink_frozen_data = 0xff7fe000\nkshrink_frozen_end = 0xff7fe800\n\
+         label = 0xff7fd000\ncold = 0xff7fd100\n.size cold, 0x200\n\
+         table = 0xff7fdf00\n.size table, 0x200\nlast = 0xff7fe700\nhot = 0xc1000000\n\
+         .section .rodata\nkshrink_packed: .long {packed}\n.incbin \"{}\"\n.size kshrink_packed, {}\n.text\n_start: ret\n",
+        path("packed").display(),
+        packed + 4,
+    );
+    fs::write(path("kernel.s"), source).unwrap();
+    let link = ["-nostdlib", "-static", "-no-pie"];
+    succeeds(
+        Command::new("i686-linux-gnu-gcc").args(link).arg(path("kernel.s")).arg("-o").arg(path("kernel")),
+    );
+
+    let json = parse(
+        &String::from_utf8(succeeds(frozen_pack().args(["show", "-f", "json"]).arg(path("kernel")))).unwrap(),
+    );
+    assert_eq!((&json["size"], &json["packed"]), (&6000.into(), &packed.into()));
+    let pages = json["pages"].as_array().unwrap();
+    let addresses: Vec<u64> = pages.iter().map(|page| page["address"].as_u64().unwrap()).collect();
+    assert_eq!(addresses, [0xff7f_d000, 0xff7f_e000]);
+    assert_eq!((&pages[1]["size"], &pages[1]["layout"]), (&(6000 - 4096).into(), &"data".into()));
+    let streams: u64 = pages.iter().map(|page| page["packed"].as_u64().unwrap()).sum();
+    assert_eq!(json["shared"].as_u64().unwrap() + streams, packed);
+    let symbols: Vec<(&str, bool, u64, u64)> = json["symbols"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|symbol| {
+            let pages = symbol["pages"].as_array().unwrap();
+            let last = pages[1].as_u64().unwrap();
+            (symbol["name"].as_str().unwrap(), symbol["code"] == true, symbol["size"].as_u64().unwrap(), last)
+        })
+        .collect();
+    // What is not frozen is not listed, and nothing goes beyond the end.
+    assert_eq!(
+        symbols,
+        [
+            ("label", true, 0x100, 0),
+            ("cold", true, 0x200, 0),
+            ("table", true, 0x200, 1),
+            ("last", false, 0x70, 1)
+        ]
+    );
+    let text = String::from_utf8(succeeds(frozen_pack().arg("show").arg(path("kernel")))).unwrap();
+    assert!(text.contains("table") && text.contains("0-1") && text.contains("6,000"), "{text}");
+
+    fails(frozen_pack().arg("show").arg(program(dir.path())), 2, "has no symbol kshrink_frozen_data");
+    fails(frozen_pack().arg("show").arg(path("bytes")), 2, "is no ELF file");
+}

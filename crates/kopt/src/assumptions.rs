@@ -314,7 +314,8 @@ pub const ALL: &[Assumption] = &[
     Assumption {
         name: "physical-addresses-are-asked-for",
         says: "Constant data is used by its physical address only if it is aligned to a page, named with an offset that \
-               leads out of it, or named by a function that calls one of those that take a buffer for a device.",
+               leads out of it, or named by a function that calls one of those that take a buffer for a device, map pages \
+               for user space, or pass them to a file or socket.",
         applied_in: "crates/kopt/src/freeze/closure.rs",
         guards: &[FREEZE],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),

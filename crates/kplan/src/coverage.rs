@@ -21,6 +21,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::function::FunctionName;
+use crate::order::ByteRange;
 
 /// The section.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,31 @@ pub struct Run {
     /// Set where the trace has no order: `first` follows the addresses then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unordered: bool,
+    /// The read-only data that was read, where the trace knows that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Reads>,
+}
+
+/// What was read of a range of addresses. Addresses are those of the kernel that ran, and hold for no other link of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reads {
+    /// The first address that was watched.
+    pub address: u64,
+    /// How many bytes were watched.
+    pub size: u64,
+    /// What of them was read, as offsets from the first one; rising and not touching one another.
+    pub ranges: Vec<ByteRange>,
+}
+
+impl Reads {
+    /// Whether the `size` bytes at an address were watched, and none of them was read.
+    pub fn are_unread(&self, address: u64, size: u64) -> bool {
+        let Some(start) = address.checked_sub(self.address) else { return false };
+        let Some(end) = start.checked_add(size).filter(|&end| end <= self.size) else { return false };
+        let next = self.ranges.partition_point(|range| range.end() <= start);
+        self.ranges.get(next).is_none_or(|range| range.offset >= end)
+    }
 }
 
 /// A function that ran.
@@ -143,6 +169,21 @@ impl TryFrom<UncheckedCoverage> for Coverage {
                 }
             }
         }
+        for Reads { address, size, ranges } in runs.iter().filter_map(|run| run.reads.as_ref()) {
+            let mut last = None;
+            for range in ranges {
+                let end = range.offset.checked_add(range.size).filter(|end| end <= size);
+                let rises = range.size > 0 && last.is_none_or(|last| range.offset > last);
+                last = end.filter(|_| rises);
+                if last.is_none() {
+                    return Err(format!(
+                        "coverage: reads at {address:#x}: the range of {} bytes at {}; expected rising ranges that do \
+                         not touch, within {size} bytes",
+                        range.size, range.offset
+                    ));
+                }
+            }
+        }
         let count = functions.len();
         if let Some(call) = calls.iter().find(|call| call.from.max(call.to) >= count) {
             let CallEdge { from, to, .. } = call;
@@ -172,6 +213,23 @@ mod tests {
     }
 
     #[test]
+    fn unread_is_what_was_watched_and_not_read() {
+        let example = include_str!("../examples/coverage.json");
+        let coverage = Plan::parse(example, "coverage.json").unwrap().coverage.unwrap();
+        let reads = coverage.runs[0].reads.as_ref().unwrap();
+        // Watched are 128 bytes, of which 0 to 8 and 96 to 128 were read.
+        for (address, size) in [(0xC120_0008, 88), (0xC120_0040, 32), (0xC120_0050, 0)] {
+            assert!(reads.are_unread(address, size), "{address:#x} {size}");
+        }
+        for (address, size) in [(0xC120_0000, 1), (0xC120_0007, 2), (0xC120_0008, 89), (0xC120_007F, 1)] {
+            assert!(!reads.are_unread(address, size), "{address:#x} {size}");
+        }
+        for (address, size) in [(0xC11F_FFFF, 1), (0xC120_0080, 1), (0xC120_0040, u64::MAX)] {
+            assert!(!reads.are_unread(address, size), "{address:#x} {size}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         let message_of = |from, to| {
             let message = message(from, to);
@@ -183,6 +241,9 @@ mod tests {
         message_of(r#""offset": 48"#, r#""offset": 24"#);
         message_of(r#""offset": 48, "size": 16"#, r#""offset": 48, "size": 0"#);
         message_of(r#""offset": 48"#, r#""offset": 18446744073709551615"#);
+        let reads = message_of(r#""offset": 96, "size": 32"#, r#""offset": 96, "size": 33"#);
+        assert!(reads.contains("reads at 0xc1200000: the range of 33 bytes at 96"), "{reads}");
+        message_of(r#""offset": 96, "size": 32"#, r#""offset": 8, "size": 32"#);
         let call = message_of(r#""to": 2"#, r#""to": 3"#);
         assert!(call.contains("a call from 1 to 3, but there are 3 functions"), "{call}");
     }

@@ -60,7 +60,7 @@ mod syscalls;
 
 pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
-pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Run};
+pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Reads, Run};
 pub use document::Error;
 pub use exports::{Exports, Module};
 pub use frozen::{Frozen, FrozenCode, FrozenData, Mechanism};

@@ -51,10 +51,21 @@ impl Traced {
 
     /// Runs the kernel; leaves `trace`, and three dumps of its memory.
     fn boot(&self) {
+        self.run(
+            "vmlinux",
+            &["-singlestep", "-d", "in_asm", "-D", "trace"],
+            "stop\ndump-guest-memory dump\ndump-guest-memory -p paged\npmemsave 0 0x400000 raw\n",
+        );
+    }
+
+    /// Runs a kernel until it says that it is done, with these options of QEMU, and then these commands of its monitor.
+    fn run(&self, kernel: &str, options: &[&str], commands: &str) {
+        let _ = fs::remove_file(self.path("done"));
         let qemu = Command::new("qemu-system-x86_64")
-            .args(["-accel", "tcg,thread=single", "-singlestep", "-d", "in_asm", "-D", "trace", "-m", MEMORY])
+            .args(["-accel", "tcg,thread=single", "-m", MEMORY])
+            .args(options)
             .args(["-display", "none", "-nodefaults", "-no-reboot", "-monitor", "stdio"])
-            .args(["-debugcon", "file:done", "-kernel", "vmlinux"])
+            .args(["-debugcon", "file:done", "-kernel", kernel])
             .current_dir(self.dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -65,14 +76,40 @@ impl Traced {
             assert!(started.elapsed() < LIMIT, "the kernel does not finish");
             std::thread::sleep(Duration::from_millis(20));
         }
-        let commands =
-            "stop\ndump-guest-memory dump\ndump-guest-memory -p paged\npmemsave 0 0x400000 raw\nquit\n";
         let mut stdin = qemu.0.stdin.take().unwrap();
-        stdin.write_all(commands.as_bytes()).unwrap();
+        stdin.write_all(format!("{commands}quit\n").as_bytes()).unwrap();
         while qemu.0.try_wait().unwrap().is_none() {
             assert!(started.elapsed() < LIMIT, "QEMU does not finish");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Builds a kernel that reads data, as `reads`, and traces that with the plugin, which leaves `reads.trace`.
+    pub fn read_data(&self) {
+        run(Command::new("gcc")
+            .args(["-m32", "-c"])
+            .arg(fixture("reads.S"))
+            .arg("-o")
+            .arg(self.path("reads.o")));
+        self.link("reads", &["reads.o"]);
+        let plugin = fixture("../qemu/trace.c");
+        run(Command::new("gcc")
+            .args(["-O2", "-shared", "-fPIC"])
+            .arg(plugin)
+            .arg("-o")
+            .arg(self.path("trace.so")));
+        let symbols = run(Command::new("nm").arg(self.path("reads")));
+        let at = |name: &str| {
+            let line = symbols.lines().find(|line| line.ends_with(&format!(" {name}"))).unwrap();
+            format!("0x{}", &line[..8])
+        };
+        let range = |start: &str, end: &str| format!("{}-{}", at(start), at(end));
+        let options = format!(
+            "./trace.so,out=reads.trace,code={},data={},offset=0xc0000000",
+            range("_stext", "_etext"),
+            range("__start_rodata", "__end_rodata")
+        );
+        self.run("reads", &["-plugin", &options], "");
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

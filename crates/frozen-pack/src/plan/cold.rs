@@ -1,4 +1,5 @@
-//! What is cold: code that no trace saw run, and read-only data that nothing uses that is not cold.
+//! What is cold: code that no trace saw run, and read-only data that none saw being read; where traces do not tell, data
+//! that nothing uses that is not cold.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Life, Role};
@@ -9,6 +10,8 @@ use kopt::names::CodeNames;
 use kplan::{Coverage, CoveredFunction};
 use thiserror::Error;
 
+use super::reads::ReadData;
+
 /// Of how many functions of a coverage one may be another in the kernel: the names of copies that compilers make change
 /// with their version, and code that is no function has a symbol in one link and none in the next.
 const TOLERANCE: usize = 100;
@@ -17,6 +20,8 @@ const TOLERANCE: usize = 100;
 pub struct Cold {
     /// The nodes, as a set of bits.
     pub nodes: FixedBitSet,
+    /// The data that was seen being read, as a set of bits.
+    pub read: FixedBitSet,
     /// How many functions of the coverage the kernel does not have, or has with another size.
     pub unmatched: usize,
 }
@@ -41,17 +46,19 @@ impl Cold {
     pub fn everything(graph: &Graph) -> Cold {
         let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
         nodes.extend(graph.node_ids().filter(|&node| graph.node(node).live).map(NodeId::get));
-        Cold { nodes, unmatched: 0 }
+        Cold { nodes, read: FixedBitSet::new(), unmatched: 0 }
     }
 
     /// What did not run by a coverage. Of a function that has another size there, or whose bytes a trace does not tell
-    /// apart, all counts as run; what is in `assume_cold` counts as if it had not.
+    /// apart, all counts as run; what is in `assume_cold` counts as if it had not. Data of which it is not known whether it
+    /// was read is cold if nothing uses it that is not.
     ///
     /// # Errors
     /// If the coverage is of another kernel.
     pub fn by_coverage(
         graph: &Graph,
         coverage: &Coverage,
+        data: &ReadData,
         assume_cold: &FixedBitSet,
     ) -> Result<Cold, OtherKernel> {
         let names = CodeNames::of(graph);
@@ -73,10 +80,13 @@ impl Cold {
             return Err(OtherKernel { unmatched, all: coverage.functions.len(), example });
         }
         ran.difference_with(assume_cold);
-        let used = used(graph, &ran);
+        let mut used = used(graph, &ran);
+        used.difference_with(&data.unread);
+        used.union_with(&data.read);
         let mut cold = Cold::everything(graph);
         cold.nodes.difference_with(&ran);
         cold.nodes.difference_with(&used);
+        cold.read = data.read.clone();
         cold.unmatched = unmatched;
         Ok(cold)
     }

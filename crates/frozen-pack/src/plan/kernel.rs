@@ -10,14 +10,14 @@ use kopt::{Options, Pass, rounds};
 use kplan::Plan;
 
 /// Reads the kernel that was built where `vmlinux` lies, runs the passes that come before `freeze`, and calls `use_it`
-/// with the graph.
+/// with the graph and the program that it is of.
 ///
 /// # Errors
 /// Bad input if there is no build of a kernel, or one whose code cannot be frozen; those of `use_it`.
 pub fn with_graph<T>(
     vmlinux: &Path,
     plan: &Plan,
-    use_it: impl FnOnce(&Graph) -> Result<T, Failure>,
+    use_it: impl FnOnce(&Graph, &Program<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
     check(&build, vmlinux)?;
@@ -28,7 +28,7 @@ pub fn with_graph<T>(
     let before = Pass::ALL.iter().copied().take_while(|&pass| pass != Pass::Freeze);
     let passes: Vec<Pass> = before.filter(|pass| pass.runs_by_default(plan)).collect();
     let (graph, _) = rounds::run(lifter, plan, &passes, Options::default(), |_| ()).map_err(Failure::of)?;
-    use_it(&graph)
+    use_it(&graph, &program)
 }
 
 /// Refuses kernels in which pages cannot come and go at fixed addresses.

@@ -1,12 +1,14 @@
 //! Planning what freezes: from the build of a kernel and what was seen to run, to the section `frozen` of a plan.
 //!
 //! The graph is that which `kshrink-spec` has after the passes that remove, so that nothing is counted that is not there.
-//! *Cold* is what did not run ([`cold`]); what of that must not freeze anyway is *pinned* (`kopt::freeze::closure`);
+//! *Cold* is what did not run ([`cold`]), and data that was not read ([`reads`]); what of that must not freeze anyway is *pinned* (`kopt::freeze::closure`);
 //! the rest is named and counted.
 
 pub mod cold;
 pub mod kernel;
 mod names;
+mod places;
+pub mod reads;
 pub mod table;
 pub mod why;
 

@@ -86,6 +86,9 @@ fn reason(plan: &Plan<'_>, node: NodeId) -> String {
     }
     if !plan.cold.nodes.contains(node.get()) {
         return match graph.chunk(node) {
+            Some(chunk) if !chunk.code && plan.cold.read.contains(node.get()) => {
+                "do not freeze: they were read"
+            }
             Some(chunk) if !chunk.code => "do not freeze: something that is not cold names them",
             _ => "do not freeze: they ran",
         }

@@ -232,8 +232,9 @@ pub const STOPS: &[Stop] = &[
     },
 ];
 
-/// Functions that take the address of a buffer and use it by its physical address (include/linux/scatterlist.h,
-/// include/linux/dma-mapping.h, include/linux/bio.h).
+/// Functions that take the address of a buffer and use it by its physical address, or let others do so: devices
+/// (include/linux/scatterlist.h, include/linux/dma-mapping.h, include/linux/bio.h), user space that it is mapped for
+/// (include/linux/mm.h), and files and sockets, which may take its pages in place of its bytes (include/linux/uio.h).
 pub const PHYSICAL: &[&str] = &[
     "sg_init_one",
     "sg_set_page",
@@ -244,8 +245,27 @@ pub const PHYSICAL: &[&str] = &[
     "bio_add_page",
     "__bio_add_page",
     "bio_map_kern",
+    "blk_rq_map_kern",
     "virtqueue_add_outbuf",
     "virtqueue_add_inbuf",
+    "virtqueue_add_sgs",
+    "usb_control_msg",
+    "usb_bulk_msg",
+    "usb_interrupt_msg",
+    "spi_sync",
+    "remap_pfn_range",
+    "vm_insert_page",
+    "vm_insert_pages",
+    "vm_map_pages",
+    "vmf_insert_pfn",
+    "vmf_insert_mixed",
+    "_install_special_mapping",
+    "iov_iter_kvec",
+    "iov_iter_bvec",
+    "kernel_write",
+    "__kernel_write",
+    "kernel_sendmsg",
+    "kernel_sendmsg_locked",
     "__phys_addr",
     "slow_virt_to_phys",
     "virt_to_head_page",
