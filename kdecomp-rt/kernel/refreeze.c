@@ -81,15 +81,17 @@ int kshrink_refreeze(unsigned long first, unsigned long behind)
 }
 
 /*
- * After boot, and after thaws: the linear mapping of a thawed page is writable. Making it read-only may split a large page,
- * which takes locks and memory, so that a worker does it, when the kernel has protected its own text. A page that was
- * thawed before the page allocator was up lies in memory that this knows nothing of; what still needs it gets it back.
+ * After boot, and after thaws. Once the kernel has booted, all pages that thawed meanwhile are refrozen: most of them nobody
+ * needs again, and those from before the page allocator was up lie in memory that this knows nothing of. The linear mapping
+ * of pages that thaw later is writable. Making it read-only may split a large page, which takes locks and memory, so that
+ * this worker does it, when the kernel has protected its own text.
  */
 static void kshrink_settle(struct work_struct *unused);
 static DECLARE_DELAYED_WORK(settling, kshrink_settle);
 
 static void kshrink_settle(struct work_struct *unused)
 {
+	static bool has_refrozen;
 	unsigned long address;
 
 	if (system_state != SYSTEM_RUNNING) {
@@ -97,14 +99,15 @@ static void kshrink_settle(struct work_struct *unused)
 		return;
 	}
 	begin();
+	if (!has_refrozen && kshrink_mode != REFUSE)
+		take_away((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);
+	has_refrozen = true;
 	for (address = (unsigned long)kshrink_frozen_text; kshrink_is_frozen(address); address += PAGE_SIZE) {
 		pte_t *entry = kshrink_pte_of(address), pte = READ_ONCE(*entry);
 
 		if (!pte_present(pte) || pte_flags(pte) & BIT(PROTECTED))
 			continue;
-		if (PageReserved(pte_page(pte)) && kshrink_mode != REFUSE)
-			take_away(address, address + PAGE_SIZE);
-		else if (!IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
+		if (!IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
 			continue;
 		else if (set_memory_ro((unsigned long)page_address(pte_page(pte)), 1))
 			pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");

@@ -37,6 +37,9 @@ pub enum Command {
         /// Take down which read-only data was read, too; the traces have to say it
         #[arg(long)]
         data: bool,
+        /// Take down only what ran, and was read, since the first program ran; the traces have to say it
+        #[arg(long)]
+        after_boot: bool,
         #[command(flatten)]
         blocks: BlocksOption,
         #[command(flatten)]
@@ -156,11 +159,13 @@ instruction runs (QEMU 4.2 to 8.2):
   qemu-system-… -accel tcg,thread=single -plugin ./trace.so,out=trace.log …
 With code=START-END,data=START-END,offset=NUMBER behind out=, it also says what of the kernel's read-only data its code
 read; `code` is from _stext to _etext, `data` from __start_rodata to __end_rodata, and NUMBER what the kernel's addresses
-are above those of physical memory (`readelf -l`). fixtures/qemu/boot.sh --data vmlinux does that.
+are above those of physical memory (`readelf -l`). fixtures/qemu/boot.sh --data vmlinux does that. It says of all what
+of it was after the first program ran.
 
 Examples:
   coverage qemu vmlinux trace.log -o plan.json
   coverage qemu --data vmlinux trace.log | frozen-pack plan vmlinux
+  coverage qemu --data --after-boot vmlinux trace.log -o later.json
   coverage qemu arm64/vmlinux trace.log --load-address 0x40200000
   coverage qemu rewritten/vmlinux trace.log --blocks rewritten/blocks.json
   zcat trace.log.gz | coverage qemu vmlinux -";

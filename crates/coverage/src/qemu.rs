@@ -17,7 +17,10 @@
 //! ```text
 //! data 0xc11df000-0xc1242000
 //! read 0xc11df010-0xc11df028
+//! later 0xc11df010-0xc11df018
 //! ```
+//!
+//! What it says is `later` is of the time since the first program ran; [`Span`] says whether that is asked for.
 //!
 //! Before paging is on, a kernel runs at its physical address. Such an instruction is the kernel's if it is
 //! what the kernel was linked with at that place; anything else down there is firmware, a boot loader, or a
@@ -59,6 +62,15 @@ pub struct LogCounts {
     pub is_cut: bool,
 }
 
+/// What of a log is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Span {
+    /// All of it.
+    All,
+    /// What ran since the first program did.
+    AfterBoot,
+}
+
 /// What a log has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
@@ -75,6 +87,8 @@ struct Instruction {
     bytes: [u8; MAX_INSTRUCTION],
     len: usize,
     count: Option<u64>,
+    /// How often it ran since the first program did, where the log says.
+    later: Option<u64>,
     /// Whether nothing follows the bytes, as in the second line of a long instruction.
     is_bare: bool,
 }
@@ -88,39 +102,61 @@ impl Instruction {
 /// Reads a log, and records the instructions that are the kernel's.
 ///
 /// # Errors
-/// If the log cannot be read, is no such log, or is of another kernel.
-pub fn read(lines: &mut Lines, kernel: &KernelText, recorder: &mut Recorder<'_>) -> Result<Log> {
+/// If the log cannot be read, is no such log, is of another kernel, or does not say what is asked for.
+pub fn read(lines: &mut Lines, kernel: &KernelText, span: Span, recorder: &mut Recorder<'_>) -> Result<Log> {
     let mut log = LogCounts::default();
     let mut reads = None;
     let mut in_block = 0;
+    let mut tells_boot = false;
     while let Some(line) = lines.read_line()? {
-        let Some(instruction) = instruction(line) else {
+        let Some(mut instruction) = instruction(line) else {
             match line {
                 b"" | b"----------------" => in_block = 0,
                 _ if line.starts_with(b"IN:") => in_block = 0,
-                _ if note_reads(line, &mut reads) => {}
+                _ if note_reads(line, span, &mut reads) => {}
                 _ => log.unreadable += 1,
             }
             continue;
         };
+        tells_boot |= instruction.later.is_some();
+        if span == Span::AfterBoot {
+            instruction.count = instruction.later.filter(|&later| later > 0);
+            if instruction.count.is_none() {
+                continue;
+            }
+        }
         in_block += u64::from(!instruction.is_bare);
         log.long_blocks += u64::from(in_block == 2 && instruction.count.is_none());
         log.note(&instruction, kernel, recorder);
     }
     log.is_cut = lines.is_cut();
+    if span == Span::AfterBoot && !tells_boot {
+        return Err(Error::NotATrace {
+            name: lines.name.clone(),
+            problem: "it does not say what ran after boot".into(),
+            expected:
+                "a trace of the plugin, of a machine on which a program ran (`coverage qemu --help` says how)"
+                    .into(),
+        });
+    }
     log.check(&lines.name, kernel)?;
     check_reads(reads.as_ref(), &lines.name, kernel)?;
     Ok(Log { counts: log, reads })
 }
 
 /// Takes in a line about data. Returns whether it is one.
-fn note_reads(line: &[u8], reads: &mut Option<Reads>) -> bool {
+fn note_reads(line: &[u8], span: Span, reads: &mut Option<Reads>) -> bool {
     if let Some(watched) = line.strip_prefix(b"data ").and_then(addresses) {
         *reads =
             Some(Reads { address: watched.start, size: watched.end - watched.start, ranges: Vec::new() });
         return true;
     }
-    let read = line.strip_prefix(b"read ").and_then(addresses);
+    let (ever, later) = (line.strip_prefix(b"read "), line.strip_prefix(b"later "));
+    let (wanted, other) = if span == Span::All { (ever, later) } else { (later, ever) };
+    if other.and_then(addresses).is_some() && reads.is_some() {
+        return true;
+    }
+    let read = wanted.and_then(addresses);
     let (Some(read), Some(Reads { address, size, ranges })) = (read, reads) else { return false };
     let last = ranges.last().map(ByteRange::end);
     let offset = read.start.checked_sub(*address).filter(|&offset| last.is_none_or(|last| offset > last));
@@ -267,8 +303,8 @@ fn instruction(line: &[u8]) -> Option<Instruction> {
     // Of a machine that it has no disassembler for, QEMU prints the bytes in a row.
     let row = rest.strip_prefix(b"OBJD-T: ");
     rest = row.unwrap_or(rest);
-    let mut instruction =
-        Instruction { address, bytes: [0; MAX_INSTRUCTION], len: 0, count: None, is_bare: false };
+    let bytes = [0; MAX_INSTRUCTION];
+    let mut instruction = Instruction { address, bytes, len: 0, count: None, later: None, is_bare: false };
     loop {
         let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
         let (digits, after) = rest.split_at(end);
@@ -284,7 +320,7 @@ fn instruction(line: &[u8]) -> Option<Instruction> {
             [b' ', b' ', text @ ..] => {
                 let text = text.trim_ascii();
                 instruction.is_bare = text.is_empty();
-                instruction.count = text.strip_prefix(b"ran ").and_then(decimal);
+                (instruction.count, instruction.later) = counts(text);
                 return Some(instruction);
             }
             [_, next @ ..] => rest = next,
@@ -314,6 +350,14 @@ impl Instruction {
         }
         true
     }
+}
+
+/// Reads `ran COUNT` or `ran COUNT later COUNT`.
+fn counts(text: &[u8]) -> (Option<u64>, Option<u64>) {
+    let Some(counts) = text.strip_prefix(b"ran ") else { return (None, None) };
+    let end = counts.iter().position(|&byte| byte == b' ').unwrap_or(counts.len());
+    let (count, rest) = counts.split_at(end);
+    (decimal(count), rest.strip_prefix(b" later ").and_then(decimal))
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
@@ -351,6 +395,9 @@ mod tests {
         assert_eq!(parsed("0xc0008000:  48  dec      %eax").unwrap().1, [0x48]);
         assert_eq!(parsed("0xc0008000:  OBJD-T: 4800").unwrap().1, [0x48, 0]);
         assert_eq!(parsed("0xc1000117:  90  ran 17"), Some((0xc100_0117, vec![0x90], Some(17))));
+        assert_eq!(parsed("0xc1000117:  90  ran 17 later 5"), Some((0xc100_0117, vec![0x90], Some(17))));
+        assert_eq!(counts(b"ran 17 later 5"), (Some(17), Some(5)));
+        assert_eq!((counts(b"ran 17 late"), counts(b"nop")), ((Some(17), None), (None, None)));
     }
 
     #[test]
@@ -367,11 +414,22 @@ mod tests {
             ("read 0xc0101ff8", false),
         ];
         for (line, taken) in lines {
-            assert_eq!(note_reads(line.as_bytes(), &mut reads), taken, "{line}");
+            assert_eq!(note_reads(line.as_bytes(), Span::All, &mut reads), taken, "{line}");
         }
         let range = |offset| ByteRange { offset, size: 8 };
         let ranges = vec![range(0), range(0xFF8)];
-        assert_eq!(reads, Some(Reads { address: 0xC010_1000, size: 0x1000, ranges }));
+        let of_boot = Reads { address: 0xC010_1000, size: 0x1000, ranges };
+        assert_eq!(reads, Some(of_boot.clone()));
+        // Lines of the other kind are known, and left out.
+        assert!(note_reads(b"later 0xc0101ff8-0xc0102000", Span::All, &mut reads));
+        assert_eq!(reads, Some(of_boot));
+        let mut reads = None;
+        for line in
+            ["data 0xc0101000-0xc0102000", "read 0xc0101000-0xc0101008", "later 0xc0101008-0xc0101010"]
+        {
+            assert!(note_reads(line.as_bytes(), Span::AfterBoot, &mut reads), "{line}");
+        }
+        assert_eq!(reads.map(|reads| reads.ranges), Some(vec![range(8)]));
     }
 
     #[test]

@@ -272,3 +272,28 @@ fn closed_pipe_is_success() {
     assert!(!text(&output.stderr).contains("error"), "{}", text(&output.stderr));
     assert!(output.status.success());
 }
+
+#[test]
+fn what_ran_after_boot_is_told_apart() {
+    let traced = Traced::new();
+    let symbols = kshrink_tests::process::run(std::process::Command::new("nm").arg(traced.path("vmlinux")));
+    let symbol = symbols.lines().find(|line| line.ends_with(" half")).unwrap();
+    let start = u64::from_str_radix(&symbol[..8], 16).unwrap();
+    // As the plugin writes it, of a kernel that runs `half` twice more after boot.
+    let log = fs::read_to_string(traced.path("trace")).unwrap();
+    let counted = log.lines().filter(|line| line.starts_with("0x")).map(|line| {
+        let (address, rest) = line.split_once(":  ").unwrap();
+        let bytes = rest.split("  ").next().unwrap();
+        let at = u64::from_str_radix(&address[2..], 16).unwrap();
+        let later = if (start..start + 11).contains(&at) { 2 } else { 0 };
+        format!("{address}:  {bytes}  ran 3 later {later}\n")
+    });
+    traced.write("counted", counted.collect::<String>());
+    assert_eq!(functions(&plan(&traced.coverage(&["qemu", "vmlinux", "counted"]))), RAN);
+    let later = plan(&traced.coverage(&["qemu", "--after-boot", "vmlinux", "counted"]));
+    assert_eq!(functions(&later), [RAN[2]]);
+    let coverage = later.coverage.unwrap();
+    assert_eq!(coverage.functions[0].ran.as_ref().unwrap()[0].count, Some(2));
+    let of_qemu = traced.coverage(&["qemu", "--after-boot", "vmlinux", "trace"]);
+    refused(&of_qemu, 2, "trace: it does not say what ran after boot");
+}

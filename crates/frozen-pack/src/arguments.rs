@@ -46,6 +46,13 @@ pub enum Command {
         #[arg(long)]
         everything: bool,
 
+        /// Freeze as well what is used only while the kernel boots
+        ///
+        /// PLAN says in its section `coverage` what ran afterwards (see `coverage qemu --after-boot`). What of the rest ran
+        /// thaws whenever the kernel boots, and is refrozen after that: less memory for a longer boot.
+        #[arg(long, value_name = "PLAN", conflicts_with = "everything")]
+        after_boot: Option<PathBuf>,
+
         /// Do not freeze this function or variable; repeatable
         #[arg(long, value_name = "SYMBOL")]
         pin: Vec<String>,

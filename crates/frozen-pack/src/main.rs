@@ -17,10 +17,10 @@ use frozen_pack::plan::table::Summary;
 use frozen_pack::plan::{self, Plan, kernel, why};
 use frozen_pack::show::{self, Shown};
 use kcfg::graph::Graph;
-use kcli::{Failure, Output, Progress, human, is_piped_stdin, read_input, read_piped_plan};
+use kcli::{Failure, Output, Progress, human, is_piped_stdin, read_input, read_piped_plan, read_plan};
 use kelf::Program;
 use kopt::freeze::closure::Closure;
-use kplan::Mechanism;
+use kplan::{Coverage, Mechanism};
 use serde::Serialize;
 
 use arguments::{Arguments, Command, Format};
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
                 mechanism,
                 minimum,
                 everything,
+                after_boot,
                 pin,
                 assume_cold,
                 why,
@@ -43,8 +44,16 @@ fn main() -> ExitCode {
                 if minimum.is_some() && mechanism != Mechanism::Stub {
                     return Err(Failure::bad_input("--minimum is about regions; it needs --mechanism stub"));
                 }
+                if after_boot.is_some() && mechanism == Mechanism::Stub {
+                    return Err(Failure::bad_input(
+                        "--after-boot is about what is refrozen after boot, and what thaws by stub stays; it needs \
+                         --mechanism page",
+                    ));
+                }
+                let everything = *everything;
+                let after_boot = after_boot.as_deref();
                 let wishes =
-                    Wishes { mechanism, minimum: *minimum, everything: *everything, pin, assume_cold };
+                    Wishes { mechanism, minimum: *minimum, everything, after_boot, pin, assume_cold };
                 let question = match why {
                     Some(symbol) => Some(Question::Why(symbol)),
                     None => pinned.then_some(Question::Pinned),
@@ -75,6 +84,8 @@ struct Wishes<'a> {
     mechanism: Mechanism,
     minimum: Option<u32>,
     everything: bool,
+    /// The plan of what ran after boot.
+    after_boot: Option<&'a Path>,
     pin: &'a [String],
     assume_cold: &'a [String],
 }
@@ -141,16 +152,18 @@ fn plan_of<'g>(
     };
     let closure = Closure::of(graph)
         .map_err(|unmatched| Failure::bad_input(format!("{}: {unmatched}", vmlinux.display())))?;
-    let cold = match &document.coverage {
-        _ if wishes.everything => Cold::everything(graph),
-        Some(coverage) => {
-            let data = ReadData::of(graph, program, coverage, vmlinux).map_err(Failure::bad_input)?;
-            if let Some(remark) = &data.remark {
-                eprintln!("frozen-pack: warning: {remark}");
-            }
-            Cold::by_coverage(graph, coverage, &data, &named(wishes.assume_cold)?)
-                .map_err(|other| Failure::bad_input(format!("{}: {other}", vmlinux.display())))?
+    let assume_cold = named(wishes.assume_cold)?;
+    let by_coverage = |coverage: &Coverage| -> Result<Cold, Failure> {
+        let data = ReadData::of(graph, program, coverage, vmlinux).map_err(Failure::bad_input)?;
+        if let Some(remark) = &data.remark {
+            eprintln!("frozen-pack: warning: {remark}");
         }
+        Cold::by_coverage(graph, coverage, &data, &assume_cold)
+            .map_err(|other| Failure::bad_input(format!("{}: {other}", vmlinux.display())))
+    };
+    let ever = match &document.coverage {
+        _ if wishes.everything => Cold::everything(graph),
+        Some(coverage) => by_coverage(coverage)?,
         None => {
             return Err(Failure::bad_input(
                 "the plan on standard input has no section `coverage`, which says what ran; make one with coverage, or \
@@ -158,7 +171,24 @@ fn plan_of<'g>(
             ));
         }
     };
-    Ok(Plan::new(graph, cold, closure, named(wishes.pin)?, wishes.mechanism, wishes.minimum))
+    let mut at_boot = FixedBitSet::new();
+    let cold = match wishes.after_boot {
+        None => ever,
+        Some(path) => {
+            let Some(coverage) = read_plan(path)?.coverage else {
+                return Err(Failure::bad_input(format!(
+                    "{}: it has no section `coverage`, which says what ran after boot; make one with coverage qemu \
+                     --after-boot",
+                    path.display()
+                )));
+            };
+            let later = by_coverage(&coverage)?;
+            at_boot = later.nodes.difference(&ever.nodes).collect();
+            later
+        }
+    };
+    let pinned = named(wishes.pin)?;
+    Ok(Plan::new(graph, cold, at_boot, closure, pinned, wishes.mechanism, wishes.minimum))
 }
 
 fn no_symbol(vmlinux: &Path, symbol: &str) -> Failure {

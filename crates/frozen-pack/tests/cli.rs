@@ -112,6 +112,8 @@ fn bad_input_is_one_clear_error() {
         "has no section .nothing with contents; it has ",
     );
     fails(pack(&other).args(["--range", "0-10"]), 2, "has 9 bytes; the range 0x0-0xa is not within");
+    let of_stubs = ["--mechanism", "stub", "--after-boot", "later.json"];
+    fails(frozen_pack().arg("plan").arg(&program).args(of_stubs), 2, "it needs --mechanism page");
     fails(frozen_pack().arg("unpack").arg(&other).arg("-o").arg(&output), 2, "is no packed file");
     fails(frozen_pack().arg("unpack").arg(&program).arg("-o").arg(&output), 2, "is no packed file");
     assert!(!output.exists());

@@ -56,6 +56,9 @@ pub struct FrozenCode {
     /// The parts that freeze, by rising offset and not touching; none stands for the whole function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<ByteRange>,
+    /// What of these is used whenever the kernel boots, and not later, in the same order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub at_boot: Vec<ByteRange>,
 }
 
 /// Data of one input section.
@@ -72,6 +75,9 @@ pub struct FrozenData {
     /// The parts that freeze, by rising offset and not touching; none stands for the whole section.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<ByteRange>,
+    /// What of these is used whenever the kernel boots, and not later, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_boot: Vec<ByteRange>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -83,12 +89,22 @@ impl FrozenCode {
     pub fn contains(&self, offset: u64, size: u64) -> bool {
         contains(&self.ranges, offset, size)
     }
+
+    /// Whether any of the `size` bytes at `offset` is used whenever the kernel boots.
+    pub fn is_used_at_boot(&self, offset: u64, size: u64) -> bool {
+        touches(&self.at_boot, offset, size)
+    }
 }
 
 impl FrozenData {
     /// Whether all of the `size` bytes at `offset` freeze.
     pub fn contains(&self, offset: u64, size: u64) -> bool {
         contains(&self.ranges, offset, size)
+    }
+
+    /// Whether any of the `size` bytes at `offset` is used whenever the kernel boots.
+    pub fn is_used_at_boot(&self, offset: u64, size: u64) -> bool {
+        touches(&self.at_boot, offset, size)
     }
 }
 
@@ -109,6 +125,11 @@ fn contains(ranges: &[ByteRange], offset: u64, size: u64) -> bool {
     ranges.is_empty() || before > 0 && end <= ranges[before - 1].end()
 }
 
+fn touches(ranges: &[ByteRange], offset: u64, size: u64) -> bool {
+    let ends_before = ranges.partition_point(|range| range.end() <= offset);
+    ranges.get(ends_before).is_some_and(|range| range.offset < offset.saturating_add(size))
+}
+
 /// Code as it is written: serde cannot refuse unknown fields beside flattened ones.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,11 +140,13 @@ struct FlatCode {
     nth: u32,
     #[serde(default)]
     ranges: Vec<ByteRange>,
+    #[serde(default)]
+    at_boot: Vec<ByteRange>,
 }
 
 impl From<FlatCode> for FrozenCode {
-    fn from(FlatCode { name, file, nth, ranges }: FlatCode) -> FrozenCode {
-        FrozenCode { function: FunctionName { name, file, nth }, ranges }
+    fn from(FlatCode { name, file, nth, ranges, at_boot }: FlatCode) -> FrozenCode {
+        FrozenCode { function: FunctionName { name, file, nth }, ranges, at_boot }
     }
 }
 
@@ -152,6 +175,7 @@ impl TryFrom<UncheckedFrozen> for Frozen {
         let mut functions = HashSet::new();
         for part in &code {
             check(&part.ranges, &part.function)?;
+            check(&part.at_boot, &part.function)?;
             if !functions.insert(&part.function) {
                 return Err(format!(
                     "frozen: function {} is listed twice; expected all its ranges once",
@@ -162,6 +186,7 @@ impl TryFrom<UncheckedFrozen> for Frozen {
         let mut sections = HashSet::new();
         for part in &data {
             check(&part.ranges, part)?;
+            check(&part.at_boot, part)?;
             if !sections.insert((&part.object, &part.section, part.nth)) {
                 return Err(format!("frozen: section {part} is listed twice; expected all its ranges once"));
             }
@@ -216,6 +241,13 @@ mod tests {
             assert!(!parts.contains(offset, size), "{size} bytes at {offset}");
         }
         assert!(frozen.data[1].contains(1 << 40, 4096));
+        // From 96 to 112.
+        for (offset, size, used) in
+            [(64, 16, false), (64, 33, true), (111, 1, true), (112, 8, false), (0, u64::MAX, true)]
+        {
+            assert_eq!(parts.is_used_at_boot(offset, size), used, "{size} bytes at {offset}");
+        }
+        assert!(!frozen.code[0].is_used_at_boot(0, 8) && frozen.data[2].is_used_at_boot(8, 4));
     }
 
     #[test]
@@ -240,6 +272,11 @@ mod tests {
                 "unknown variant `swap`, expected `page` or `stub`",
             ),
             (r#""mechanism": "page""#, r#""mechanism": "stub""#, "expected `data` to be empty"),
+            (
+                r#""at_boot": [{"offset": 96"#,
+                r#""at_boot": [{"offset": 18446744073709551615"#,
+                "vfs_read: the range of 16 bytes at 18446744073709551615",
+            ),
             (r#""ranges""#, r#""range""#, "unknown field `range`"),
             (r#""section": ".rodata.str1.1""#, r#""sections": ".rodata""#, "unknown field `sections`"),
             (r#""data""#, r#""date""#, "unknown field `date`"),

@@ -53,6 +53,40 @@ fn all_that_may_freeze_thaws() {
     });
 }
 
+#[test]
+fn what_is_used_at_boot_alone_freezes_after_it() {
+    KernelTest::check("what_is_used_at_boot_alone_freezes_after_it", |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.frozen();
+        let vmlinux = kernel.vmlinux.display().to_string();
+        test.passes(&scenario, &kernel, &["--icount", "yes", "--trace", "trace", "--data", &vmlinux]);
+        let coverage = |test: &mut KernelTest<'_>, plan: &str, option: &[&str]| {
+            let run =
+                Run::kshrink("coverage").args(["qemu", "--data"]).args(option).args([&*vmlinux, "trace"]);
+            let run = if plan.is_empty() { run } else { run.stdin(plan) };
+            test.chain.succeed(run).text()
+        };
+        let later = coverage(test, "", &["--after-boot"]);
+        test.chain.write("later.json", &later);
+        let plan = coverage(test, &busybox_plan(), &[]);
+        let run = Run::kshrink("frozen-pack").args(["plan", &vmlinux, "--after-boot", "later.json"]);
+        let plan = test.chain.succeed(run.stdin(&*plan)).text();
+        let frozen = test.rewritten(&kernel, "frozen", &plan, &[]);
+        let cut = frozen.cut("footprint");
+        assert!(cut > 39.0, "the footprint fell by only {cut:.2} %");
+        test.passes(&scenario, &frozen.kernel, &[]);
+        // What thawed while the kernel booted is refrozen, and most of it stays so.
+        let console = test.console(&frozen.kernel);
+        let [thawed, refrozen] = ["thawed", "refrozen"].map(|name| number(&console, "kshrink", name));
+        let pages = number(&console, "kshrink", "frozen_text_pages")
+            + number(&console, "kshrink", "frozen_data_pages");
+        assert!(
+            refrozen > 30 && thawed - refrozen < pages / 4,
+            "{thawed} of {pages} pages thawed, {refrozen} refroze"
+        );
+    });
+}
+
 /// A plan that freezes everything that may be frozen.
 fn everything(test: &mut KernelTest<'_>, kernel: &Kernel) -> String {
     let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux).arg("--everything");

@@ -25,8 +25,10 @@ use cold::Cold;
 pub struct Plan<'g> {
     /// The graph.
     pub graph: &'g Graph,
-    /// What did not run.
+    /// What did not run, or only while the kernel booted.
     pub cold: Cold,
+    /// What of that is used while the kernel boots, as a set of bits.
+    pub at_boot: FixedBitSet,
     /// What must not freeze.
     pub closure: Closure,
     /// What the user pins besides, as a set of bits.
@@ -40,10 +42,11 @@ pub struct Plan<'g> {
 }
 
 impl<'g> Plan<'g> {
-    /// Decides what freezes, given what is cold and what the user pins.
+    /// Decides what freezes, given what is cold, what of that is used at boot, and what the user pins.
     pub fn new(
         graph: &'g Graph,
         cold: Cold,
+        at_boot: FixedBitSet,
         closure: Closure,
         pinned: FixedBitSet,
         mechanism: Mechanism,
@@ -52,7 +55,7 @@ impl<'g> Plan<'g> {
         let mut wanted = cold.nodes.clone();
         wanted.difference_with(&pinned);
         let selection = Selection::of(graph, &wanted, &closure, mechanism, minimum.map(u64::from));
-        Plan { graph, cold, closure, pinned, mechanism, minimum, selection }
+        Plan { graph, cold, at_boot, closure, pinned, mechanism, minimum, selection }
     }
 
     /// The section: all that is cold and may freeze. Where freezing would save nothing is for the pass to see, which knows
@@ -65,7 +68,8 @@ impl<'g> Plan<'g> {
                 && self.closure.reason(node).is_none()
                 && (holds_frozen_code(self.graph, section) || holds_frozen_data(self.graph, section))
         };
-        names::frozen(self.graph, self.mechanism, self.minimum, may)
+        let at_boot = |node: NodeId| self.at_boot.contains(node.get());
+        names::frozen(self.graph, self.mechanism, self.minimum, may, at_boot)
     }
 }
 

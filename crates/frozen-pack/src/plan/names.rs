@@ -8,21 +8,27 @@ use kopt::freeze::wanted::InputNames;
 use kplan::{ByteRange, Frozen, FrozenCode, FrozenData, FunctionName, Mechanism};
 use rustc_hash::FxHashMap;
 
-/// The section for the nodes of a graph of which `freezes` holds. Code without a name is left out.
+/// The section for the nodes of a graph of which `freezes` holds, and those of them of which `at_boot` holds. Code without a
+/// name is left out.
 pub fn frozen(
     graph: &Graph,
     mechanism: Mechanism,
     minimum: Option<u32>,
     freezes: impl Fn(NodeId) -> bool,
+    at_boot: impl Fn(NodeId) -> bool,
 ) -> Frozen {
     let data = match mechanism {
-        Mechanism::Page => data(graph, &freezes),
+        Mechanism::Page => data(graph, &freezes, &at_boot),
         Mechanism::Stub => Vec::new(),
     };
-    Frozen { mechanism, minimum, code: code(graph, &freezes), data }
+    Frozen { mechanism, minimum, code: code(graph, &freezes, &at_boot), data }
 }
 
-fn code(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Vec<FrozenCode> {
+fn code(
+    graph: &Graph,
+    freezes: impl Fn(NodeId) -> bool,
+    at_boot: impl Fn(NodeId) -> bool,
+) -> Vec<FrozenCode> {
     let mut names: FxHashMap<NodeId, CodeName<'_>> = FxHashMap::default();
     for named in graph.code_names().filter(|named| named.offset == 0) {
         let name = names.entry(named.node).or_insert(named);
@@ -43,40 +49,57 @@ fn code(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Vec<FrozenCode> {
             continue;
         }
         let (Some(name), Some(start)) = (name(function.entry()), graph.start_of(i.into())) else { continue };
+        let ranges_of = |blocks: &mut dyn Iterator<Item = NodeId>| {
+            let origins = blocks.filter_map(|block| graph.node(block).origin());
+            merged(origins.filter_map(|origin| Some((origin.offset.checked_sub(start.offset)?, origin.size))))
+        };
         let mut ranges = Vec::new();
         if !live().all(&freezes) {
-            let origins =
-                live().filter(|&block| freezes(block)).filter_map(|block| graph.node(block).origin());
-            ranges = merged(
-                origins.filter_map(|origin| Some((origin.offset.checked_sub(start.offset)?, origin.size))),
-            );
+            ranges = ranges_of(&mut live().filter(|&block| freezes(block)));
             if ranges.is_empty() {
                 continue;
             }
         }
-        code.push(FrozenCode { function: name, ranges });
+        let at_boot = ranges_of(&mut live().filter(|&block| freezes(block) && at_boot(block)));
+        code.push(FrozenCode { function: name, ranges, at_boot });
     }
     let whole =
         graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| chunk.code) && freezes(node));
-    code.extend(whole.filter_map(|node| Some(FrozenCode { function: name(node)?, ranges: Vec::new() })));
+    code.extend(whole.filter_map(|node| {
+        let used = at_boot(node).then_some((0, graph.node(node).size));
+        Some(FrozenCode { function: name(node)?, ranges: Vec::new(), at_boot: merged(used.into_iter()) })
+    }));
     code
 }
 
-fn data(graph: &Graph, freezes: impl Fn(NodeId) -> bool) -> Vec<FrozenData> {
-    let mut parts: BTreeMap<usize, Vec<(u32, u32)>> = BTreeMap::new();
+fn data(
+    graph: &Graph,
+    freezes: impl Fn(NodeId) -> bool,
+    at_boot: impl Fn(NodeId) -> bool,
+) -> Vec<FrozenData> {
+    /// Pairs of an offset and a size in bytes: what freezes, and what of it is used at boot.
+    #[derive(Default)]
+    struct Parts {
+        all: Vec<(u32, u32)>,
+        at_boot: Vec<(u32, u32)>,
+    }
+    let mut inputs: BTreeMap<usize, Parts> = BTreeMap::new();
     for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
         if let Some(origin) = graph.node(node).origin().filter(|_| freezes(node)) {
-            parts.entry(origin.section.get()).or_default().push((origin.offset, origin.size));
+            let parts = inputs.entry(origin.section.get()).or_default();
+            parts.all.push((origin.offset, origin.size));
+            parts.at_boot.extend(at_boot(node).then_some((origin.offset, origin.size)));
         }
     }
     let names = InputNames::of(graph);
-    let data = parts.into_iter().map(|(input, parts)| {
+    let data = inputs.into_iter().map(|(input, parts)| {
         let (object, section, nth) = names.name(graph, input);
         FrozenData {
             object: object.to_owned(),
             section: section.to_owned(),
             nth,
-            ranges: merged(parts.into_iter()),
+            ranges: merged(parts.all.into_iter()),
+            at_boot: merged(parts.at_boot.into_iter()),
         }
     });
     data.filter(|data| !data.ranges.is_empty()).collect()

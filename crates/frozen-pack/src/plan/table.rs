@@ -38,6 +38,8 @@ pub struct Summary {
     pub by_user: Bytes,
     /// What freezes.
     pub frozen: Bytes,
+    /// What of that is used while the kernel boots.
+    pub at_boot: Bytes,
     /// In how many regions, by stub.
     pub regions: usize,
 }
@@ -52,6 +54,12 @@ impl Summary {
             regions: plan.selection.regions.len(),
             ..Summary::default()
         };
+        let frozen = plan.selection.code.iter().chain(&plan.selection.data);
+        for &node in frozen.filter(|node| plan.at_boot.contains(node.get())) {
+            if let Some((is_code, bytes)) = weigh(graph, node) {
+                summary.at_boot.add(is_code, bytes);
+            }
+        }
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
             let Some((is_code, bytes)) = weigh(graph, node) else { continue };
             let is_cold = plan.cold.nodes.contains(node.get());
@@ -119,6 +127,9 @@ impl fmt::Display for Summary {
         }
         row("cold, but pinned by --pin".to_owned(), self.by_user);
         row("frozen".to_owned(), self.frozen);
+        if self.at_boot != Bytes::default() {
+            row("  of it used while the kernel boots".to_owned(), self.at_boot);
+        }
         table.fmt(f)?;
         match self.regions {
             0 => Ok(()),

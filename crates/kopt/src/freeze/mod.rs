@@ -4,8 +4,9 @@ Pass `freeze`: code and read-only data that the plan wants to be frozen go into 
 
 The plan's section `frozen` lists functions, parts of functions, and parts of data sections. What of that may freeze
 ([`closure`]) is moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of the
-link, so that what belongs to one source file comes back together. Nothing else changes: linked like any other section,
-both do what they did before. Of equal strings among frozen data one stays, as a linker that merges strings would have it.
+link, so that what belongs to one source file comes back together; but first what is used whenever the kernel boots, so
+that few pages come back then. Nothing else changes: linked like any other section, both do what they did before. Of equal
+strings among frozen data one stays, as a linker that merges strings would have it.
 
 By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. What uses
 a region uses a jump to it, its stub ([`stubs`]), in a section that stays.
@@ -20,17 +21,19 @@ pub mod stubs;
 mod variables;
 pub mod wanted;
 
+use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Editor, Graph, Section};
 use kcfg::index::NodeId;
 use kplan::{Mechanism, Plan};
 
+use crate::layout::hot_cold::move_together;
 use crate::layout::invert::invert_branches;
 use crate::layout::name_parts;
 use crate::layout::split::ColdPart;
 use crate::report::PassReport;
 use closure::Closure;
-use select::Selection;
+use select::{Selection, size};
 use wanted::Wanted;
 
 /// The section of frozen code.
@@ -80,7 +83,11 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let data_bytes = data.iter().map(|&node| u64::from(graph.node(node).size)).sum();
     report.count("data bytes frozen", data_bytes);
     let text = u64::from(SHF_ALLOC | SHF_EXECINSTR);
-    move_to(graph, TEXT, text, &selection.code);
+    let functions = selection.code.chunk_by(|&one, &other| move_together(graph, one, other));
+    let code = first_at_boot(functions, &wanted.at_boot, graph, &mut report);
+    let pieces = data.chunk_by(|&one, &other| graph.node(other).glued_to == Some(one));
+    let data = first_at_boot(pieces, &wanted.at_boot, graph, &mut report);
+    move_to(graph, TEXT, text, &code);
     move_to(graph, RODATA, SHF_ALLOC.into(), &data);
     for part in &selection.parts {
         for nodes in [&part.ordinary, &part.frozen] {
@@ -91,6 +98,20 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let named: Vec<ColdPart> = selection.parts.into_iter().filter_map(|part| part.out_of_line).collect();
     name_parts(graph, &named, PART);
     report
+}
+
+/// What lies together, one behind the other: first that of which some is used at boot.
+fn first_at_boot<'n>(
+    groups: impl Iterator<Item = &'n [NodeId]>,
+    at_boot: &FixedBitSet,
+    graph: &Graph,
+    report: &mut PassReport,
+) -> Vec<NodeId> {
+    let is_used = |group: &&[NodeId]| group.iter().any(|node| at_boot.contains(node.get()));
+    let (first, behind): (Vec<&[NodeId]>, Vec<&[NodeId]>) = groups.partition(is_used);
+    let bytes = first.iter().copied().flatten().map(|&node| size(graph, node)).sum();
+    report.count("bytes that thaw at boot", bytes);
+    [first, behind].concat().concat()
 }
 
 /// Moves nodes to a new section.

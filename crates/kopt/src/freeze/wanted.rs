@@ -11,6 +11,8 @@ use crate::names::CodeNames;
 pub struct Wanted {
     /// The nodes of which it names every byte, as a set of bits.
     pub nodes: FixedBitSet,
+    /// The nodes of which it says that something is used whenever the kernel boots.
+    pub at_boot: FixedBitSet,
     /// Functions and sections of the plan that the graph does not have.
     pub unknown: Vec<String>,
 }
@@ -18,7 +20,8 @@ pub struct Wanted {
 impl Wanted {
     /// Finds what a plan lists.
     pub fn find(graph: &Graph, frozen: &Frozen) -> Wanted {
-        let mut wanted = Wanted { nodes: FixedBitSet::with_capacity(graph.nodes.len()), unknown: Vec::new() };
+        let none = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut wanted = Wanted { nodes: none.clone(), at_boot: none, unknown: Vec::new() };
         let names = CodeNames::of(graph);
         for code in &frozen.code {
             match names.find(&code.function) {
@@ -39,11 +42,12 @@ impl Wanted {
         wanted.unknown.extend(missing.into_iter().map(|place| frozen.data[place].to_string()));
         for id in graph.node_ids().filter(|&id| graph.chunk(id).is_some_and(|chunk| !chunk.code)) {
             let Some(origin) = graph.node(id).origin() else { continue };
-            let size = graph.node(id).size;
-            let named = listed[origin.section.get()];
-            if named.is_some_and(|data| data.contains(origin.offset.into(), size.into())) {
-                wanted.nodes.insert(id.get());
-            }
+            let (offset, size) = (u64::from(origin.offset), u64::from(graph.node(id).size));
+            let Some(data) = listed[origin.section.get()].filter(|data| data.contains(offset, size)) else {
+                continue;
+            };
+            wanted.nodes.insert(id.get());
+            wanted.at_boot.set(id.get(), data.is_used_at_boot(offset, size));
         }
         wanted
     }
@@ -56,13 +60,14 @@ impl Wanted {
             let size = graph.node(node).size;
             if inside == 0 && named.symbol.size >= u64::from(size) && code.contains(0, size.into()) {
                 self.nodes.insert(node.get());
+                self.at_boot.set(node.get(), code.is_used_at_boot(0, size.into()));
             }
             return;
         };
         let blocks = &graph.function(function).blocks;
-        if code.ranges.is_empty() && inside == 0 && graph.function(function).entry() == node {
+        let is_whole = code.ranges.is_empty() && inside == 0 && graph.function(function).entry() == node;
+        if is_whole {
             self.nodes.extend(blocks.iter().map(|block| block.get()));
-            return;
         }
         let origin = graph.node(node).origin().or_else(|| graph.start_of(function));
         let Some(start) = origin.map(|origin| origin.offset + inside) else { return };
@@ -71,8 +76,9 @@ impl Wanted {
             let Some(offset) = origin.offset.checked_sub(start) else { continue };
             // The padding behind a function is not part of it.
             let size = origin.size.min(graph.node(id).size + origin.branch_len);
-            if code.contains(offset.into(), size.into()) {
+            if is_whole || code.contains(offset.into(), size.into()) {
                 self.nodes.insert(id.get());
+                self.at_boot.set(id.get(), code.is_used_at_boot(offset.into(), size.into()));
             }
         }
     }
