@@ -12,6 +12,7 @@ An instruction that is not distinguished within its class clobbers every registe
 mod a32;
 mod branch;
 mod literal;
+mod number;
 mod op;
 mod rewrite;
 mod semantics;
@@ -100,5 +101,26 @@ impl Isa for Arm {
 
     fn stack_pointer(&self) -> Reg {
         registers::SP
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rewritable;
+
+    /// Nobody may take an exclusive load away, or an instruction behind an `it`.
+    #[test]
+    fn what_does_more_than_compute() {
+        let computes = |bytes: &[u8], address: u64| Arm.only_computes(bytes, address);
+        let (ldr, ldrex, movs): (&[u8], &[u8], &[u8]) =
+            (&[0x03, 0x68], &[0x50, 0xe8, 0x00, 0x3f], &[0x01, 0x23]);
+        assert!(computes(ldr, 1) && computes(movs, 1));
+        assert!(!computes(ldrex, 1));
+        assert!(!computes(movs, predicated(1, 0)));
+        // ldrex r3, [r0]; ldr pc, [r0]; ldr r3, [r0]
+        assert!(!computes(&[0x9f, 0x3f, 0x90, 0xe1], 0));
+        assert!(!computes(&[0x00, 0xf0, 0x90, 0xe5], 0));
+        assert!(computes(&[0x00, 0x30, 0x90, 0xe5], 0));
     }
 }
