@@ -112,9 +112,16 @@ fn miscellaneous(word: u32) -> Option<Op> {
         (0, _) if bit(word, 21) => Op::Other { writes: 0, reads: 1 << src, flags: true },
         (0 | 4 | 5, _) | (1, 3) => writes(word, &[reg(word, 12)]),
         (7, 1) => Op::Trap,
+        (7, 2 | 3) => call_of_firmware(),
         (8 | 10 | 12 | 14, _) => writes(word, &[reg(word, 16), reg(word, 12)]),
         _ => return None,
     })
+}
+
+/// `hvc` and `smc`: what is called takes its arguments from registers and leaves results in some (DEN 0028). The model does
+/// not know in which.
+pub(super) fn call_of_firmware() -> Op {
+    Op::Other { writes: 0x7fff & !(1 << SP), reads: 0x7fff, flags: true }
 }
 
 /// Multiplications, `swp`, and exclusive accesses.
@@ -268,6 +275,8 @@ pub(super) fn coprocessor_of(word: u32) -> Option<Op> {
 /// The unconditional instructions: words whose condition field is 15.
 fn unconditional(word: u32, at: u32) -> Option<Op> {
     Some(match field(word, 24, 4) {
+        // `cps`, `setend`
+        1 if field(word, 20, 4) == 0 => Op::Nothing,
         // Vectors.
         2 | 3 => Op::Nothing,
         4 if !bit(word, 20) => structures(word),
