@@ -117,7 +117,7 @@ impl Graph {
     /// The symbol and the addend of a reference, which is the `number`th of all.
     fn symbol_of(&self, reference: &Ref, number: usize) -> (Symbol, i64) {
         let is_address = match reference.class {
-            RelocClass::Absolute => true,
+            RelocClass::Absolute | RelocClass::Literal => true,
             RelocClass::Relative => reference.bias != 0,
             _ => false,
         };

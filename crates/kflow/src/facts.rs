@@ -19,6 +19,9 @@ pub struct Reached {
     pub block: BlockIndex,
     /// The instructions that write one register and leave a known number in it: by their places in the block, in order.
     pub numbers: Vec<(u32, Reg, u64)>,
+    /// The instructions whose loads are all known to be from what the program itself has, because of what the registers hold
+    /// that point there: by their places, in order.
+    pub own_loads: Vec<u32>,
     /// Where its computed call goes.
     pub target: Option<Constant>,
     /// Which of the ways out of it control may take.
@@ -31,13 +34,18 @@ impl Reached {
         let found = self.numbers.binary_search_by_key(&(place as u32), |&(place, ..)| place);
         found.ok().map(|at| (self.numbers[at].1, self.numbers[at].2))
     }
+
+    /// Whether an instruction is known to load only from what the program itself has.
+    pub fn loads_own(&self, place: usize) -> bool {
+        self.own_loads.binary_search(&(place as u32)).is_ok()
+    }
 }
 
 /// What is known where a function is entered.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) registers: SmallVec<[(Reg, ConstantSet); 3]>,
-    /// The words behind the return address.
+    /// The words that are passed on the stack.
     pub(crate) stack: SmallVec<[ConstantSet; 4]>,
 }
 
@@ -56,9 +64,9 @@ impl Entry {
         let changed = machine.convention.map_or(0, |convention| convention.changed);
         let registers = (0..machine.registers as u8).map(Reg).filter(|reg| changed >> reg.0 & 1 != 0);
         let known = |reg: Reg| (reg, ConstantSet::of_value(state.register(reg), names));
-        let word = |place| (place as u64 + 1) * u64::from(machine.word);
-        let stack = (0..MAX_STACK_WORDS)
-            .map(|place| ConstantSet::of_value(&state.stack_word(word(place), names), names));
+        let stack = (0..MAX_STACK_WORDS).map(|number| {
+            ConstantSet::of_value(&state.stack_word(machine.passed_word(number), names), names)
+        });
         let mut entry = Entry {
             registers: registers.map(known).filter(|(_, set)| !set.is_any()).collect(),
             stack: stack.collect(),
@@ -95,6 +103,7 @@ pub(crate) struct Facts {
 #[derive(Default)]
 pub(crate) struct Recorder {
     numbers: Vec<(u32, Reg, u64)>,
+    own_loads: Vec<u32>,
     target: Option<Constant>,
     /// How many instructions there have been, and the registers that the last one wrote.
     count: u32,
@@ -105,6 +114,11 @@ impl Recorder {
     /// Takes note of an instruction, given the state in front of it.
     pub(crate) fn see(&mut self, instruction: &Instruction<'_>, state: &mut State, names: &mut Names) {
         self.note_number(state, names);
+        let mut loads = instruction.effects.iter().flat_map(Effect::memory_read).peekable();
+        let are_seen = loads.peek().is_some() && !instruction.reads_unseen;
+        if are_seen && loads.all(|(from, _)| state.is_at_symbol(&from, names)) {
+            self.own_loads.push(self.count);
+        }
         self.count += 1;
         self.written = instruction.writes() & !FLAGS;
         self.target = instruction.effects.iter().find_map(|effect| match effect {
@@ -116,7 +130,8 @@ impl Recorder {
     /// What is known of the block, given the state behind its instructions.
     pub(crate) fn finish(mut self, block: BlockIndex, state: &State, names: &Names) -> Reached {
         self.note_number(state, names);
-        Reached { block, numbers: self.numbers, target: self.target, taken: SmallVec::new() }
+        let Recorder { numbers, own_loads, target, .. } = self;
+        Reached { block, numbers, own_loads, target, taken: SmallVec::new() }
     }
 
     /// Notes the number in the only register that the last instruction wrote.

@@ -1,6 +1,6 @@
 //! What the analyses across functions ask of a program.
 
-use kisa::{Condition, Effect, Flags, Reg};
+use kisa::{Condition, Effect, Flags, Reg, TEMPORARY};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -55,6 +55,12 @@ pub trait Program {
         None
     }
 
+    /// The register that is compared with 0 to decide which of its ways control takes out of a block; `None` if their
+    /// conditions are about the last comparison.
+    fn compared_register(&self, _block: BlockIndex) -> Option<Reg> {
+        None
+    }
+
     /// The registers, and the flags, that deciding between those ways reads, instructions aside.
     fn read_by_exit(&self, block: BlockIndex) -> u64;
 
@@ -68,6 +74,12 @@ pub trait Program {
 
     /// Calls `f` with each instruction of a block, in order.
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>));
+
+    /// The effects of the last instruction of a block that happen only where control goes the first of its ways, as those of a
+    /// return on a condition. [`Program::for_each_instruction`] shows what that instruction reads, and not these effects.
+    fn exit_effects(&self, _block: BlockIndex) -> &[Effect] {
+        &[]
+    }
 
     /// Whether control may come to the beginning of a function from where the ways of the blocks do not tell.
     fn has_unknown_callers(&self, function: FunctionIndex) -> bool;
@@ -83,7 +95,8 @@ pub trait Program {
 /// One way out of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// What has to hold of the last comparison for control to go this way, if that is known.
+    /// What has to hold of the last comparison for control to go this way, if that is known; where there is a
+    /// [`Program::compared_register`], of that and 0.
     pub condition: Option<Condition>,
     /// Which function is called on the way.
     pub callee: Option<Callee>,
@@ -149,10 +162,11 @@ impl Instruction<'_> {
 
     /// The registers that it may change, [`FLAGS`] among them.
     pub fn writes(&self) -> u64 {
-        self.effects.iter().fold(0, |set, effect| {
+        let written = self.effects.iter().fold(0, |set, effect| {
             let flags = if effect.flags() == Flags::Kept { 0 } else { FLAGS };
             set | effect.registers_written() | flags
-        })
+        });
+        written & !bit(TEMPORARY)
     }
 }
 

@@ -107,14 +107,13 @@ fn follow<P: Program>(
         walk.names.keep_private(reg);
     }
     let mut begin = walk.enter();
-    let word = summaries.machine.word;
     for (reg, set) in &entry.registers {
         let value = set.value(&mut walk.names);
         begin.set_register(*reg, value);
     }
-    for (place, set) in entry.stack.iter().enumerate().filter(|(_, set)| !set.is_any()) {
+    for (number, set) in entry.stack.iter().enumerate().filter(|(_, set)| !set.is_any()) {
         let value = set.value(&mut walk.names);
-        begin.set_stack_word((place as u64 + 1) * u64::from(word), value, &mut walk.names);
+        begin.set_stack_word(summaries.machine.passed_word(number), value, &mut walk.names);
     }
     let states = walk.solve(begin)?;
     let mut facts = Facts::default();

@@ -93,7 +93,7 @@ pub(crate) fn of_function(
 pub(crate) fn of_block(program: &impl Program, block: crate::BlockIndex) -> Fingerprint {
     fingerprint(|hasher| {
         program.fingerprint(block).hash(hasher);
-        (program.may_leave_early(block), program.read_by_exit(block), program.switch_index(block))
-            .hash(hasher);
+        (program.may_leave_early(block), program.read_by_exit(block)).hash(hasher);
+        (program.switch_index(block), program.compared_register(block)).hash(hasher);
     })
 }

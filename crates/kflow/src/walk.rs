@@ -2,13 +2,16 @@
 
 use std::rc::Rc;
 
-use kisa::Reg;
+use kisa::{Effect, Reg, Value};
 
 use crate::facts::{Entry, Facts, Recorder};
 use crate::program::{Callee, FunctionCfg, Instruction, Program, Then, Way};
 use crate::solve::States;
 use crate::values::{Names, Site, State};
 use crate::{Analysis, BlockIndex, Head, Summaries, solve};
+
+/// The number of what the last instruction of a block does on one way only.
+const EXIT: u32 = u32::MAX;
 
 /// One function, with what is known of those that it calls.
 pub(crate) struct Walk<'p, P> {
@@ -43,7 +46,8 @@ impl<P: Program> Analysis for Walk<'_, P> {
                 None => break,
             };
             let may = index.is_none_or(|index| state.may_be(index, place as u64, &self.names));
-            let Some(arriving) = self.take(way, state).filter(|_| may) else { continue };
+            let left = self.leave(block, place, state, |_, _, _| {}).filter(|_| may);
+            let Some(arriving) = left.and_then(|state| self.call(way, state)) else { continue };
             let Some(behind) = self.cfg.successor(block, to).and_then(|place| behind.get_mut(place)) else {
                 continue;
             };
@@ -71,7 +75,8 @@ impl<'p, P: Program> Walk<'p, P> {
         solve(self, cfg, &Rc::new(begin))
     }
 
-    /// Applies the instructions of a block, and shows each with the state in front of it.
+    /// Applies the instructions of a block, and shows each with the state in front of it. Then the last comparison is the one
+    /// that decides where control goes on.
     pub(crate) fn run(
         &mut self,
         block: BlockIndex,
@@ -80,12 +85,18 @@ impl<'p, P: Program> Walk<'p, P> {
     ) {
         let (program, names) = (self.program, &mut self.names);
         let mut number = 0;
-        program.for_each_instruction(self.cfg.blocks[block.get()], &mut |instruction| {
+        let own = self.cfg.blocks[block.get()];
+        program.for_each_instruction(own, &mut |instruction| {
             see(&instruction, state, names);
             // The first numbers are those of joins.
             number += 1;
             state.apply(names, Site { block: block.0, number }, instruction.effects);
         });
+        if let Some(reg) = program.compared_register(own) {
+            let width = self.summaries.machine.word;
+            let compare = Effect::Compare { left: Value::Reg { reg, width }, right: Value::Const(0), width };
+            state.apply(names, Site { block: block.0, number: number + 1 }, &[compare]);
+        }
     }
 
     /// The register that decides which way control takes out of a block that ends with a switch. Other ways have
@@ -123,11 +134,39 @@ impl<'p, P: Program> Walk<'p, P> {
         state
     }
 
-    /// The state behind a way; `None` if control does not go there.
-    pub(crate) fn take(&mut self, way: &Way, mut state: State) -> Option<State> {
+    /// What the last instruction of a block does only where control goes one of its ways.
+    pub(crate) fn exit_effects(&self, block: BlockIndex, place: usize) -> &'p [Effect] {
+        if place == 0 { self.program.exit_effects(self.cfg.blocks[block.get()]) } else { &[] }
+    }
+
+    /// The state where control leaves a block on one of its ways, given that behind the instructions; `None` if it does not go
+    /// there. Shows what the last instruction does on this way only, with the state in front of that.
+    pub(crate) fn leave(
+        &mut self,
+        block: BlockIndex,
+        place: usize,
+        mut state: State,
+        mut see: impl FnMut(&Instruction<'_>, &mut State, &mut Names),
+    ) -> Option<State> {
+        let (own, way) = (self.cfg.blocks[block.get()], &self.cfg.ways[block.get()][place]);
         if way.condition.is_some_and(|condition| !state.assume(condition, &self.names)) {
             return None;
         }
+        if self.program.compared_register(own).is_some() {
+            // The flags say something else.
+            state.forget_comparison();
+        }
+        let effects = self.exit_effects(block, place);
+        if !effects.is_empty() {
+            let instruction = Instruction { effects, reads: 0, reads_unseen: false };
+            see(&instruction, &mut state, &mut self.names);
+            state.apply(&mut self.names, Site { block: block.0, number: EXIT }, effects);
+        }
+        Some(state)
+    }
+
+    /// The state behind a call on a way, if there is one; `None` if it does not come back.
+    pub(crate) fn call(&mut self, way: &Way, mut state: State) -> Option<State> {
         if let Some(callee) = way.callee {
             if !self.summaries.returns(callee) {
                 return None;

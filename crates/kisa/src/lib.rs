@@ -118,18 +118,23 @@ pub trait Rewritable: Isa {
     /// neither registers nor flags; `None` if it is not known how.
     fn encode_store_one(&self, out: &mut Vec<u8>) -> Option<AddressField>;
 
-    /// Appends a direct call whose callee is left to a relocation; `None` if it is not known how.
-    fn encode_call(&self, _out: &mut Vec<u8>) -> Option<AddressField> {
-        None
-    }
+    /// Appends a direct call in this encoding whose callee is left to a relocation.
+    fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField;
 
-    /// Appends an instruction that gives a register other contents, and changes nothing else. Returns whether it is known
-    /// how.
-    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) -> bool;
+    /// Appends an instruction in this encoding that gives a register other contents, and changes nothing else. Returns
+    /// whether it is known how.
+    fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool;
 
-    /// Appends the shortest instruction that puts a number, zero-extended from 4 bytes, into a register, and changes
-    /// nothing else but the flags, if those may change. Returns whether it is known how.
-    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) -> bool;
+    /// Appends the shortest instruction in this encoding that puts a number, zero-extended from 4 bytes, into a register,
+    /// and changes nothing else but the flags, if those may change. Returns whether there is one that is known.
+    fn encode_number(
+        &self,
+        encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        flags_may_change: bool,
+        out: &mut Vec<u8>,
+    ) -> bool;
 
     /// Appends an instruction that loads a word into a register from so many bytes behind where another register points,
     /// and changes nothing else. Returns whether it is known how.
@@ -142,15 +147,21 @@ pub trait Rewritable: Isa {
     /// The branch that is taken if the operands of the last comparison are equal; `None` if it is not known.
     fn branch_if_equal(&self) -> Option<Branch>;
 
-    /// Appends an instruction that gives the flags other contents, and changes nothing else. Returns whether it is known
-    /// how.
-    fn encode_overwrite_flags(&self, out: &mut Vec<u8>) -> bool;
+    /// Appends an instruction in this encoding that gives the flags other contents, and changes nothing else.
+    fn encode_overwrite_flags(&self, encoding: Encoding, out: &mut Vec<u8>);
 
     /// The length of the instruction at the start of `bytes` if it is one that assemblers pad with.
     fn padding_len(&self, bytes: &[u8], address: u64) -> Option<usize>;
 
     /// The condition of a conditional branch, in terms of the last comparison.
     fn condition(&self, branch: Branch) -> Condition;
+
+    /// The register that a conditional branch itself compares with 0, and the condition on that comparison (`cbz` of Thumb
+    /// code, for which [`Rewritable::condition`] says nothing).
+    fn compared(&self, branch: Branch) -> Option<(Reg, Condition)> {
+        let _ = branch;
+        None
+    }
 
     /// Whether the instruction at the start of `bytes` can be moved: it does the same at another address once its direct
     /// target is encoded again, and [`Insn`] describes its control flow completely. That is not so for branches that
@@ -247,6 +258,11 @@ pub trait Rewritable: Isa {
             flags: self.reads_flags(bytes, address),
             memory: operand.is_some_and(|operand| operand.width > 0) || self.string_registers(bytes) != 0,
         }
+    }
+
+    /// The register that a call leaves the return address in; `None` if it pushes it.
+    fn link_register(&self) -> Option<Reg> {
+        None
     }
 
     /// The registers that a called function may change, as a set of bits.

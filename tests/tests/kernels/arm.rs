@@ -61,7 +61,7 @@ fn the_thumb_kernel_goes_through_all_passes_and_serves() {
         let plan = coverage(test, &scenario, &kernel, &plan);
         let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]);
         let plan = reorder.arg(&kernel.vmlinux).stdin(plan.as_str()).succeed().text();
-        let passes = "syscalls,params,keys,reach,icf,initmotion,merge,exercise,layout";
+        let passes = "syscalls,params,keys,reach,fold,icf,initmotion,merge,exercise,layout";
         let arguments = [&["--passes", passes], COMPLETE, &MAKE[..]].concat();
         let all = test.rewritten(&kernel, "all", &plan, &arguments);
         test.passes(&scenario, &all.kernel, &[]);

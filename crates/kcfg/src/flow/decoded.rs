@@ -1,10 +1,10 @@
 //! The instructions of all blocks, decoded once.
 
 use kflow::{EVERYTHING, FLAGS, Instruction};
-use kisa::{Effect, Value};
-use rustc_hash::FxHashSet;
+use kisa::{Condition, Effect, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Terminator};
 use crate::index::NodeId;
 
 /// The instructions of some nodes, which are numbered.
@@ -14,6 +14,9 @@ pub(super) struct Decoded {
     instructions: Vec<One>,
     /// By number, where a node's instructions begin; and where the last one's end.
     first: Vec<u32>,
+    /// By number, of a node that ends with a transfer on a condition, where the effects of its last instruction begin that
+    /// only happen if the condition holds.
+    on_condition: FxHashMap<usize, u32>,
     /// Those that stand for all of a node that holds something else as well.
     unknown: FxHashSet<usize>,
 }
@@ -30,8 +33,15 @@ impl Decoded {
     pub(super) fn of(graph: &Graph, nodes: &[NodeId]) -> Decoded {
         let mut decoded = Decoded { first: Vec::with_capacity(nodes.len() + 1), ..Decoded::default() };
         for &node in nodes {
+            let number = decoded.first.len();
             decoded.first.push(decoded.instructions.len() as u32);
             decoded.add(graph, node);
+            if graph.block(node).is_some_and(|block| matches!(block.end, Terminator::Conditional { .. })) {
+                let last = decoded.instructions.last().map_or(0, |last| last.effects as usize);
+                let condition =
+                    decoded.effects[last..].iter().position(|effect| matches!(effect, Effect::OnlyIf(_)));
+                decoded.on_condition.extend(condition.map(|place| (number, (last + place) as u32)));
+            }
         }
         decoded.first.push(decoded.instructions.len() as u32);
         decoded
@@ -71,12 +81,26 @@ impl Decoded {
         self.unknown.contains(&(self.first[number] as usize))
     }
 
-    /// Calls `f` with each instruction of a node, in order.
+    /// The condition on which the last instruction of a node transfers control, with what it does then.
+    pub(super) fn on_condition(&self, number: usize) -> Option<(Condition, &[Effect])> {
+        let &start = self.on_condition.get(&number)?;
+        let behind = self.instructions.get(self.first[number + 1] as usize);
+        let behind = behind.map_or(self.effects.len(), |one| one.effects as usize);
+        match self.effects[start as usize..behind] {
+            [Effect::OnlyIf(condition), ref effects @ ..] => Some((condition, effects)),
+            _ => None,
+        }
+    }
+
+    /// Calls `f` with each instruction of a node, in order, without what its last one does on a condition.
     pub(super) fn for_each(&self, number: usize, f: &mut dyn FnMut(Instruction<'_>)) {
         let (first, end) = (self.first[number] as usize, self.first[number + 1] as usize);
         for at in first..end {
             let One { effects, reads, reads_unseen } = self.instructions[at];
-            let behind = self.instructions.get(at + 1).map_or(self.effects.len(), |one| one.effects as usize);
+            let behind = match self.on_condition.get(&number).filter(|_| at + 1 == end) {
+                Some(&condition) => condition as usize,
+                None => self.instructions.get(at + 1).map_or(self.effects.len(), |one| one.effects as usize),
+            };
             f(Instruction { effects: &self.effects[effects as usize..behind], reads, reads_unseen });
         }
     }

@@ -1,7 +1,7 @@
 /*!
 Memory that holds throughout what it holds in the beginning, and memory that nobody reads.
 
-The first is read-only data; and of other data, the variables to which nothing alive refers but instructions that load from
+The first is read-only data, the literals of 32-bit ARM among it; and of other data, the variables to which nothing alive refers but instructions that load from
 them. A variable whose address something has (another variable, an instruction that computes it, hand-written code, the
 linker script) may be written by anybody.
 */
@@ -165,8 +165,9 @@ fn plain_data(graph: &Graph) -> FixedBitSet {
     let sections: Vec<bool> = graph.sections.iter().map(holds_data).collect();
     let is_plain = |&id: &NodeId| {
         let node = graph.node(id);
-        let is_data = graph.chunk(id).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
-        node.live && is_data && sections[node.section.get()]
+        let data = graph.chunk(id).filter(|chunk| !chunk.code && chunk.life == Life::Referenced);
+        // Literals lie among the code.
+        node.live && data.is_some_and(|data| data.function.is_some() || sections[node.section.get()])
     };
     graph.node_ids().filter(is_plain).map(NodeId::get).collect()
 }

@@ -19,7 +19,7 @@ use kflow::{
     BlockIndex, Callee, Convention, FLAGS, Fingerprint, FunctionIndex, Instruction, Machine, Program, Then,
     Way,
 };
-use kisa::{BinaryOp, BranchKind, Effect, Reg, Value};
+use kisa::{BinaryOp, BranchKind, Effect, Flow, Reg, Value};
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
@@ -98,6 +98,7 @@ impl<'g> GraphProgram<'g> {
             word: self.graph.machine.word_size(),
             registers: isa.registers(),
             stack_pointer: isa.stack_pointer(),
+            link: isa.link_register(),
             convention: self
                 .callers_clean_up()
                 .then(|| Convention { changed: isa.call_clobbered(), results: isa.results() }),
@@ -109,8 +110,12 @@ impl<'g> GraphProgram<'g> {
         self.nodes[block.get()]
     }
 
-    /// Whether no function takes more than the return address off the stack where it returns.
+    /// Whether no function takes more than the return address off the stack where it returns. Where calls do not push that, no
+    /// instruction does.
     fn callers_clean_up(&self) -> bool {
+        if self.graph.isa().link_register().is_some() {
+            return true;
+        }
         let (stack, word) = (self.graph.isa().stack_pointer(), self.graph.machine.word_size());
         let word = Value::Const(word.into());
         let mut all = true;
@@ -221,7 +226,8 @@ impl<'g> GraphProgram<'g> {
                 Terminator::Call { next: Some(next) }
                 | Terminator::IndirectCall { next: Some(next) }
                 | Terminator::Trap { next: Some(next) }
-                | Terminator::Patched { next: Some(next) },
+                | Terminator::Patched { next: Some(next) }
+                | Terminator::Conditional { next: Some(next) },
             ) = graph.block(node).map(|block| &block.end)
             {
                 let own = self.function_of[index];
@@ -366,8 +372,10 @@ impl<'g> GraphProgram<'g> {
             Terminator::FallThrough(next) => smallvec![self.way(block, Some(*next), None)],
             Terminator::Jump(dest) => smallvec![self.jump(block, dest)],
             Terminator::Branch { branch, taken, next } => {
-                let condition = Some(self.graph.isa().condition(*branch));
-                let condition = condition.filter(|_| branch.kind == BranchKind::Conditional);
+                let isa = self.graph.isa();
+                let condition =
+                    isa.compared(*branch).map_or(isa.condition(*branch), |(_, condition)| condition);
+                let condition = Some(condition).filter(|_| branch.kind == BranchKind::Conditional);
                 smallvec![
                     Way { condition, ..self.jump(block, taken) },
                     Way {
@@ -398,9 +406,35 @@ impl<'g> GraphProgram<'g> {
                 smallvec![Way { condition: None, callee: None, then }]
             }
             Terminator::Unreachable => SmallVec::new(),
-            Terminator::IndirectJump | Terminator::Patched { .. } | Terminator::Conditional { .. } => {
-                smallvec![anywhere]
+            Terminator::Conditional { next } => {
+                self.ways_on_condition(block, *next).unwrap_or(smallvec![anywhere])
             }
+            Terminator::IndirectJump | Terminator::Patched { .. } => smallvec![anywhere],
+        }
+    }
+
+    /// The ways out of a block that ends with a return or a call on a condition.
+    fn ways_on_condition(&self, block: BlockIndex, next: Option<NodeId>) -> Option<SmallVec<[Way; 2]>> {
+        let node = self.nodes[block.get()];
+        let (condition, _) = self.decoded.on_condition(block.get())?;
+        let (_, _, last) = self.graph.decode(node).last()??;
+        let way = match last.flow {
+            Flow::Return => Way { condition: None, callee: None, then: Then::Caller },
+            Flow::Direct { .. } => self.call(block, self.graph.callee(node)?, self.next(block, next)),
+            _ => return None,
+        };
+        let skipped = self.way(block, Some(next?), None);
+        Some(smallvec![
+            Way { condition: Some(condition), ..way },
+            Way { condition: Some(condition.inverse()), ..skipped },
+        ])
+    }
+
+    /// The register that the branch at the end of a block itself compares with 0.
+    fn compared(&self, block: BlockIndex) -> Option<Reg> {
+        match self.graph.block(self.nodes[block.get()])?.end {
+            Terminator::Branch { branch, .. } => Some(self.graph.isa().compared(branch)?.0),
+            _ => None,
         }
     }
 
@@ -449,7 +483,14 @@ impl Program for GraphProgram<'_> {
         }
     }
 
+    fn compared_register(&self, block: BlockIndex) -> Option<Reg> {
+        self.compared(block)
+    }
+
     fn read_by_exit(&self, block: BlockIndex) -> u64 {
+        if let Some(reg) = self.compared(block) {
+            return kflow::bit(reg);
+        }
         match self.graph.block(self.nodes[block.get()]).map(|block| &block.end) {
             Some(Terminator::Branch { branch, .. }) if branch.kind == BranchKind::Conditional => FLAGS,
             _ => 0,
@@ -466,6 +507,10 @@ impl Program for GraphProgram<'_> {
 
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {
         self.decoded.for_each(block.get(), f);
+    }
+
+    fn exit_effects(&self, block: BlockIndex) -> &[Effect] {
+        self.decoded.on_condition(block.get()).map_or(&[], |(_, effects)| effects)
     }
 
     fn has_unknown_callers(&self, function: FunctionIndex) -> bool {

@@ -74,26 +74,33 @@ impl<P: Program> Summariser<'_, P> {
     fn block_does(&mut self, block: BlockIndex, state: State, found: &mut Does) -> Option<()> {
         let word = self.machine.word;
         let state = self.walk.record(block, state, &mut self.facts, |instruction, state, names| {
-            found.used |= used(instruction, state, names, word);
-            for effect in instruction.effects {
-                found.writes_frame |= state.may_write_above(effect, names);
-            }
+            found.see(instruction, state, names, word);
         });
         let summaries = self.walk.summaries;
         let read_by_exit = self.walk.program.read_by_exit(self.cfg.blocks[block.get()]);
         found.used |= state.entries_in(read_by_exit, &self.walk.names);
         let cfg = self.cfg;
-        for way in cfg.ways[block.get()] {
+        for (place, way) in cfg.ways[block.get()].iter().enumerate() {
             let reads = way.callee.map_or(0, |callee| summaries.get(callee).reads);
             found.used |= state.entries_in(reads, &self.walk.names);
+            let does_more = !self.walk.exit_effects(block, place).is_empty();
             // Where nothing is called, nothing becomes known to others.
-            if way.then != Then::Caller && (way.callee.is_none() || state.is_frame_known_to_others()) {
+            if !does_more
+                && way.then != Then::Caller
+                && (way.callee.is_none() || state.is_frame_known_to_others())
+            {
                 if state.is_frame_known_to_others() {
                     self.frame_is_known(found);
                 }
                 continue;
             }
-            let Some(state) = self.walk.take(way, state.clone()) else { continue };
+            let left = self.walk.leave(block, place, state.clone(), |instruction, state, names| {
+                found.see(instruction, state, names, word);
+            });
+            let Some(left) = left else { continue };
+            let goes_back =
+                way.then != Then::Caller || left.goes_back(way.callee.is_some(), &mut self.walk.names);
+            let Some(state) = self.walk.call(way, left) else { continue };
             if state.is_frame_known_to_others() {
                 self.frame_is_known(found);
             }
@@ -101,7 +108,7 @@ impl<P: Program> Summariser<'_, P> {
                 .callee
                 .is_some_and(|callee| way.then == Then::Caller && summaries.get(callee).writes_frame);
             if way.then == Then::Caller {
-                if !state.is_back_at_caller(&mut self.walk.names) {
+                if !goes_back || !state.is_back_at_caller(&mut self.walk.names) {
                     return None;
                 }
                 found.changes |= state.changed(&mut self.walk.names);
@@ -163,6 +170,16 @@ struct Does {
     changes: u64,
     writes_frame: bool,
     results: Option<Results>,
+}
+
+impl Does {
+    /// Takes note of an instruction, given the state in front of it.
+    fn see(&mut self, instruction: &Instruction<'_>, state: &mut State, names: &mut Names, word: u8) {
+        self.used |= used(instruction, state, names, word);
+        for effect in instruction.effects {
+            self.writes_frame |= state.may_write_above(effect, names);
+        }
+    }
 }
 
 /// The registers whose contents on entry an instruction uses for more than to save or restore them.

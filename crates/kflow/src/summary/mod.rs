@@ -73,8 +73,10 @@ pub struct Machine {
     pub word: u8,
     /// How many registers there are.
     pub registers: usize,
-    /// The stack pointer. A call pushes the return address.
+    /// The stack pointer.
     pub stack_pointer: Reg,
+    /// The register that a call leaves the return address in; `None` if it pushes it.
+    pub link: Option<Reg>,
     /// What functions keep to of which nothing else is known; `None` if nothing can be said of them.
     pub convention: Option<Convention>,
 }
@@ -94,10 +96,21 @@ impl Machine {
     pub(crate) fn names(&self, memory: &Rc<ConstantMemory>) -> Names {
         let mut names = Names::new(self.word, self.registers, self.stack_pointer);
         names.share_memory(Rc::clone(memory));
+        let link = self.link.map_or(0, bit);
         if let Some(convention) = self.convention {
-            names.keep_saved(!convention.changed);
+            names.keep_saved(!convention.changed | link);
+        }
+        if let Some(link) = self.link {
+            names.return_by(link);
         }
         names
+    }
+
+    /// How many bytes behind where the stack pointer points when a function is entered a word is that it is passed there,
+    /// by its number from 0.
+    pub(crate) fn passed_word(&self, number: usize) -> u64 {
+        let pushed = usize::from(self.link.is_none());
+        (number + pushed) as u64 * u64::from(self.word)
     }
 }
 

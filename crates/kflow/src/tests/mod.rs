@@ -12,7 +12,7 @@ use kisa::{Condition, Effect, Isa, Reg, Rewritable, Value};
 use super::constants::ConstantMemory;
 use super::*;
 
-const MACHINE: Machine = Machine { word: 4, registers: 8, stack_pointer: ESP, convention: None };
+const MACHINE: Machine = Machine { word: 4, registers: 8, stack_pointer: ESP, link: None, convention: None };
 
 #[derive(Default)]
 struct Block {

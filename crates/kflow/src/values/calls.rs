@@ -1,6 +1,6 @@
 //! What states say of a function and its caller: what registers held on entry, and where the frame is.
 
-use kisa::{Address, Effect, Memory as Written, Reg, Value};
+use kisa::{Address, Effect, Memory as Written, Reg, TEMPORARY, Value};
 use smallvec::smallvec;
 
 use super::memory::Place;
@@ -27,9 +27,12 @@ fn bits(registers: u64) -> impl Iterator<Item = Reg> {
 }
 
 impl State {
-    /// The state in which a function is entered: the stack pointer points to the return address.
+    /// The state in which a function is entered: the stack pointer points to the return address, where calls push that.
     pub fn enter(names: &mut Names) -> State {
         let mut state = State::begin(names, true);
+        if names.link.is_some() {
+            return state;
+        }
         let (place, word) = (return_place(names), names.word);
         let value = TermSet::One(Term::of(return_name(names)));
         state.memory.note(place, word, value, names);
@@ -46,7 +49,7 @@ impl State {
         })
     }
 
-    /// Sets what the word so many bytes behind the return address is where a function is entered.
+    /// Sets what the word so many bytes behind where the stack pointer points is where a function is entered.
     pub fn set_stack_word(&mut self, offset: u64, value: TermSet, names: &mut Names) {
         let place = Place { displacement: offset, ..return_place(names) };
         let word = names.word;
@@ -59,9 +62,21 @@ impl State {
         names.as_constant(value.single()?)
     }
 
-    /// Whether a function that returns here goes back to its caller: the return address is what it was, and the stack
-    /// pointer right behind it.
+    /// Whether control goes to the return address where it leaves the function, by a call that does not come back to it if
+    /// `calls`, as far as a register says where it goes. The state is that behind the instructions.
+    pub fn goes_back(&self, calls: bool, names: &mut Names) -> bool {
+        let Some(link) = names.link else { return true };
+        let back = names.entry(link);
+        // A computed transfer leaves its target in the temporary.
+        self.register(if calls { link } else { TEMPORARY }).single() == Some(back)
+    }
+
+    /// Whether a function that returns here goes back to its caller: the stack pointer is where it was, or right behind the
+    /// return address, which is what it was.
     pub fn is_back_at_caller(&self, names: &mut Names) -> bool {
+        if names.link.is_some() {
+            return self.register(names.stack_pointer).single() == Some(names.entry(names.stack_pointer));
+        }
         let (place, word) = (return_place(names), names.word);
         let value = TermSet::One(Term::of(return_name(names)));
         let entry = names.entry(names.stack_pointer);
@@ -83,14 +98,17 @@ impl State {
     }
 
     /// A function is called, and comes back: it may read and change these registers, and perhaps the frame of its
-    /// caller. It takes the return address off the stack, unless it changes the stack pointer in other ways.
+    /// caller. It takes the return address off the stack if calls push that, unless it changes the stack pointer in other
+    /// ways.
     pub fn call(&mut self, reads: u64, changes: u64, writes_frame: bool, names: &Names) {
         let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
         let stack_pointer = names.stack_pointer;
         let given = bits(reads).filter(|&reg| reg != stack_pointer && usize::from(reg.0) < names.registers);
         self.memory.is_exposed |= { given }.any(|reg| framed(self.register(reg)));
-        let top = self.register(stack_pointer).map(|term| Some(names.plus(term, names.word.into())));
-        self.set_register(stack_pointer, top);
+        if names.link.is_none() {
+            let top = self.register(stack_pointer).map(|term| Some(names.plus(term, names.word.into())));
+            self.set_register(stack_pointer, top);
+        }
         for reg in bits(changes).filter(|reg| usize::from(reg.0) < names.registers) {
             self.set_register(reg, TermSet::Any);
         }
@@ -121,6 +139,12 @@ impl State {
         place.map_or(u64::MAX, |place| {
             self.memory.overlapping(&place, width, names).fold(0, |set, value| set | entries(value, names))
         })
+    }
+
+    /// Whether an address counts from a symbol, by what the registers hold that it is computed from.
+    pub fn is_at_symbol(&self, address: &Address, names: &Names) -> bool {
+        let base = address.base.and_then(|base| self.register(base).single());
+        address.segment.is_none() && base.is_some_and(|base| names.as_symbol(base).is_some())
     }
 
     /// Whether an address is one in the frame.

@@ -105,6 +105,8 @@ pub struct Names {
     mask: u64,
     registers: usize,
     stack_pointer: Reg,
+    /// The register that calls leave the return address in; `None` if they push it.
+    link: Option<Reg>,
     /// The registers whose content on entry, once saved in the frame, stays there until the function restores it.
     saved: u64,
     /// What others may write at any time; `None` if nobody does.
@@ -126,6 +128,7 @@ impl Names {
             mask: low_mask(word),
             registers,
             stack_pointer,
+            link: None,
             saved: 0,
             shared: None,
             asked: Asked::default(),
@@ -150,6 +153,11 @@ impl Names {
     /// saved them in its frame, but for the function itself.
     pub fn keep_saved(&mut self, registers: u64) {
         self.saved = registers;
+    }
+
+    /// From here on, calls leave the return address in this register, and do not push it.
+    pub(crate) fn return_by(&mut self, link: Reg) {
+        self.link = Some(link);
     }
 
     /// From here on, where this register points on entry lies memory that only the function and those that it calls write:

@@ -112,6 +112,11 @@ impl State {
         is_possible
     }
 
+    /// From here on, nothing is known of the last comparison.
+    pub(crate) fn forget_comparison(&mut self) {
+        self.compared = None;
+    }
+
     /// Makes this state hold for `other` too. Where `widen` says where a loop begins, whatever differs becomes unknown:
     /// a register of which that is so holds one unknown throughout a round.
     pub fn join(&mut self, other: &State, widen: Option<Site>, names: &mut Names) {

@@ -1,6 +1,6 @@
 //! One instruction: its effects applied to a state.
 
-use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value, low_bytes, low_mask, sign_extend};
+use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_bytes, low_mask, sign_extend};
 use smallvec::SmallVec;
 
 use super::memory::Place;
@@ -388,7 +388,13 @@ impl Transfer for Step<'_> {
         self.state.memory.write_anywhere(self.names);
     }
 
-    fn transfer(&mut self, _target: Value) {}
+    fn transfer(&mut self, target: Value) {
+        // For who asks where control goes behind the instruction.
+        if self.names.link.is_some() {
+            let target = self.operand(target);
+            self.state.set_register(TEMPORARY, target);
+        }
+    }
 
     fn branch(&mut self, _condition: Condition) {}
 

@@ -82,6 +82,8 @@ fn data(word: u32, right: Source) -> Op {
         15 => (Data::Not, dst),
         _ => (Data::WithCarry, dst),
     };
+    // What is only moved has no first operand.
+    let left = if matches!(data, Data::Move | Data::Not) { Source::Number(0) } else { left };
     Op::Data { data, dst, left, right, flags: bit(word, 20) }
 }
 
@@ -110,9 +112,16 @@ fn miscellaneous(word: u32) -> Option<Op> {
         (0, _) if bit(word, 21) => Op::Other { writes: 0, reads: 1 << src, flags: true },
         (0 | 4 | 5, _) | (1, 3) => writes(word, &[reg(word, 12)]),
         (7, 1) => Op::Trap,
+        (7, 2 | 3) => call_of_firmware(),
         (8 | 10 | 12 | 14, _) => writes(word, &[reg(word, 16), reg(word, 12)]),
         _ => return None,
     })
+}
+
+/// `hvc` and `smc`: what is called takes its arguments from registers and leaves results in some (DEN 0028). The model does
+/// not know in which.
+pub(super) fn call_of_firmware() -> Op {
+    Op::Other { writes: 0x7fff & !(1 << SP), reads: 0x7fff, flags: true }
 }
 
 /// Multiplications, `swp`, and exclusive accesses.
@@ -133,7 +142,7 @@ fn multiply(word: u32) -> Option<Op> {
     let pair = |first: R| [Some(first), double.then_some(first | 1)];
     let ordered = field(word, 8, 2) == 0;
     Some(match (bit(word, 20), ordered) {
-        (true, _) => Op::Load { dst: pair(dst), width, signed: false, from: place },
+        (true, _) => Op::Load { dst: pair(dst), width, signed: false, exclusive: true, from: place },
         (false, true) => Op::Store { src: pair(src), width, to: place },
         (false, false) => {
             let width = if double { 8 } else { width };
@@ -155,11 +164,11 @@ fn narrow_access(word: u32) -> Option<Op> {
     let one = [Some(first), None];
     Some(match (bit(word, 20), field(word, 5, 2)) {
         (false, 1) => Op::Store { src: one, width: 2, to: place },
-        (false, 2) => Op::Load { dst: pair, width: 4, signed: false, from: place },
+        (false, 2) => Op::Load { dst: pair, width: 4, signed: false, exclusive: false, from: place },
         (false, _) => Op::Store { src: pair, width: 4, to: place },
-        (true, 1) => Op::Load { dst: one, width: 2, signed: false, from: place },
-        (true, 2) => Op::Load { dst: one, width: 1, signed: true, from: place },
-        (true, _) => Op::Load { dst: one, width: 2, signed: true, from: place },
+        (true, 1) => Op::Load { dst: one, width: 2, signed: false, exclusive: false, from: place },
+        (true, 2) => Op::Load { dst: one, width: 1, signed: true, exclusive: false, from: place },
+        (true, _) => Op::Load { dst: one, width: 2, signed: true, exclusive: false, from: place },
     })
 }
 
@@ -176,7 +185,7 @@ fn access(word: u32, offset: Offset) -> Op {
     let place = Place { base: reg(word, 16), offset, mode: Mode::of(bit(word, 24), bit(word, 21)) };
     let (one, width) = ([Some(reg(word, 12)), None], if bit(word, 22) { 1 } else { 4 });
     match bit(word, 20) {
-        true => Op::Load { dst: one, width, signed: false, from: place },
+        true => Op::Load { dst: one, width, signed: false, exclusive: false, from: place },
         false => Op::Store { src: one, width, to: place },
     }
 }
@@ -266,6 +275,8 @@ pub(super) fn coprocessor_of(word: u32) -> Option<Op> {
 /// The unconditional instructions: words whose condition field is 15.
 fn unconditional(word: u32, at: u32) -> Option<Op> {
     Some(match field(word, 24, 4) {
+        // `cps`, `setend`
+        1 if field(word, 20, 4) == 0 => Op::Nothing,
         // Vectors.
         2 | 3 => Op::Nothing,
         4 if !bit(word, 20) => structures(word),

@@ -6,10 +6,11 @@
 //! where that is not 0.
 
 use goblin::elf::reloc::{R_ARM_CALL, R_ARM_JUMP24, R_ARM_THM_JUMP19, R_ARM_THM_JUMP24, R_ARM_THM_PC22};
+use kelf::RelocClass;
 
 use super::op::{ALWAYS, Decoded, Op};
 use super::semantics;
-use crate::{Branch, BranchForm, BranchKind, BranchRelocation, Condition, Encoding};
+use crate::{AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Encoding, Reg};
 
 const MAIN: u8 = 0x80;
 const COMPARES: u8 = 0x40;
@@ -151,6 +152,21 @@ pub(super) fn condition(branch: Branch) -> Condition {
         BranchKind::Conditional if !compares(branch) => semantics::condition(branch.condition & 15),
         _ => Condition::Other,
     }
+}
+
+/// See [`crate::Rewritable::compared`].
+pub(super) fn compared(branch: Branch) -> Option<(Reg, Condition)> {
+    let condition = if branch.condition & NOT_ZERO != 0 { Condition::NotEqual } else { Condition::Equal };
+    compares(branch).then_some((Reg(branch.condition & REGISTER), condition))
+}
+
+/// See [`crate::Rewritable::encode_call`].
+pub(super) fn call(encoding: Encoding, out: &mut Vec<u8>) -> AddressField {
+    let branch = Branch { kind: BranchKind::Call, ..jump(encoding) };
+    let form = forms(branch)[0];
+    encode(branch, form, form.reach.0, out);
+    let BranchRelocation { r_type, bias } = relocation(branch, form.len);
+    AddressField { offset: 0, width: form.field_width, bias, r_type, class: RelocClass::Branch }
 }
 
 /// The `nop`s that GNU as pads with.

@@ -12,6 +12,7 @@ An instruction that is not distinguished within its class clobbers every registe
 mod a32;
 mod branch;
 mod literal;
+mod number;
 mod op;
 mod rewrite;
 mod semantics;
@@ -100,5 +101,58 @@ impl Isa for Arm {
 
     fn stack_pointer(&self) -> Reg {
         registers::SP
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Flow, Rewritable};
+
+    /// What is called by `hvc` and `smc` comes back with other registers and flags, but for the stack pointer.
+    #[test]
+    fn calls_of_firmware_change_registers() {
+        let cases: [(Encoding, &[u8]); 4] = [
+            (Encoding::Main, &[0x70, 0x00, 0x40, 0xe1]),
+            (Encoding::Main, &[0x70, 0x00, 0x60, 0xe1]),
+            (Encoding::Thumb, &[0xe0, 0xf7, 0x00, 0x80]),
+            (Encoding::Thumb, &[0xf0, 0xf7, 0x00, 0x80]),
+        ];
+        for (encoding, bytes) in cases {
+            let address = encoding.address(0);
+            assert_eq!(Arm.decode(bytes, address).map(|insn| insn.flow), Some(Flow::Next), "{bytes:x?}");
+            let mut effects = Vec::new();
+            Arm.effects(bytes, address, &mut effects);
+            let written = effects.iter().fold(0, |set, effect| set | effect.registers_written());
+            assert_eq!(written, 0x5fff, "{bytes:x?}");
+            assert!(effects.contains(&Effect::ClobberFlags), "{bytes:x?}");
+            let reads = Arm.reads(bytes, address);
+            assert_eq!((reads.registers, reads.flags), (0x7fff, true), "{bytes:x?}");
+        }
+    }
+
+    /// `cpsid i` of the kernel, and `udf`, which is beside `smc`.
+    #[test]
+    fn instructions_of_the_kernel() {
+        let decode =
+            |encoding: Encoding, bytes: &[u8]| Arm.decode(bytes, encoding.address(0)).map(|insn| insn.flow);
+        assert_eq!(decode(Encoding::Main, &[0x80, 0x00, 0x0c, 0xf1]), Some(Flow::Next));
+        assert_eq!(decode(Encoding::Thumb, &[0x72, 0xb6]), Some(Flow::Next));
+        assert_eq!(decode(Encoding::Thumb, &[0xf0, 0xf7, 0x03, 0xa0]), Some(Flow::Trap));
+    }
+
+    /// Nobody may take an exclusive load away, or an instruction behind an `it`.
+    #[test]
+    fn what_does_more_than_compute() {
+        let computes = |bytes: &[u8], address: u64| Arm.only_computes(bytes, address);
+        let (ldr, ldrex, movs): (&[u8], &[u8], &[u8]) =
+            (&[0x03, 0x68], &[0x50, 0xe8, 0x00, 0x3f], &[0x01, 0x23]);
+        assert!(computes(ldr, 1) && computes(movs, 1));
+        assert!(!computes(ldrex, 1));
+        assert!(!computes(movs, predicated(1, 0)));
+        // ldrex r3, [r0]; ldr pc, [r0]; ldr r3, [r0]
+        assert!(!computes(&[0x9f, 0x3f, 0x90, 0xe1], 0));
+        assert!(!computes(&[0x00, 0xf0, 0x90, 0xe5], 0));
+        assert!(computes(&[0x00, 0x30, 0x90, 0xe5], 0));
     }
 }

@@ -29,8 +29,9 @@ pub(super) enum Op {
     MoveTop { dst: R, number: u16 },
     /// A field of a register is extracted.
     Field { dst: R, src: R, low: u8, width: u8, signed: bool },
-    /// Registers are loaded from consecutive places in memory, of `width` bytes each.
-    Load { dst: [Option<R>; 2], width: u8, signed: bool, from: Place },
+    /// Registers are loaded from consecutive places in memory, of `width` bytes each. An exclusive load (`ldrex`) is one
+    /// that a store waits for; a load that orders others (`lda`) counts as one.
+    Load { dst: [Option<R>; 2], width: u8, signed: bool, exclusive: bool, from: Place },
     /// Registers are stored.
     Store { src: [Option<R>; 2], width: u8, to: Place },
     /// An exclusive store (`strex`): registers, as a set of bits, may be stored, and another register gets the result

@@ -3,7 +3,7 @@
 use kelf::RelocClass;
 
 use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
-use super::{Arm, branch, decode, encoding, literal, registers};
+use super::{Arm, branch, decode, encoding, literal, number, registers};
 use crate::semantics::{Address, Effect, Reg, Value};
 use crate::{
     AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Isa, Literal, RelocatedField,
@@ -41,6 +41,10 @@ impl Rewritable for Arm {
 
     fn condition(&self, branch: Branch) -> Condition {
         branch::condition(branch)
+    }
+
+    fn compared(&self, branch: Branch) -> Option<(Reg, Condition)> {
+        branch::compared(branch)
     }
 
     fn can_move(&self, bytes: &[u8], address: u64) -> bool {
@@ -140,29 +144,44 @@ impl Rewritable for Arm {
         out: &mut Vec<Effect>,
     ) {
         let Some(decoded) = decode(bytes, address) else { return };
-        let own = self.literal(bytes, address).is_some() || uses_own_address(&decoded, address);
-        let mut effects = Vec::new();
-        self.effects(bytes, address, &mut effects);
-        let links = matches!(decoded.op, Op::Branch { link: true, .. } | Op::BranchTo { link: true, .. });
-        if own || links || !fields.is_empty() || matches!(decoded.op, Op::Table { base: PC, .. }) {
-            effects.iter_mut().for_each(forget);
+        let first = out.len();
+        self.effects(bytes, address, out);
+        let effects = &mut out[first..];
+        if let (Some(Literal { target, read: Some(_) }), [field]) = (self.literal(bytes, address), fields) {
+            return effects.iter_mut().for_each(|effect| read_literal(effect, target, *field));
         }
-        out.extend(effects);
+        let own = self.literal(bytes, address).is_some() || uses_own_address(&decoded, address);
+        let links = matches!(decoded.op, Op::Branch { link: true, .. } | Op::BranchTo { link: true, .. });
+        let forgets = own || !fields.is_empty() || matches!(decoded.op, Op::Table { base: PC, .. });
+        for effect in effects {
+            match effect {
+                // The return address is as unknown as the address of the call.
+                Effect::Set { dst: registers::LR, value, .. } if links => *value = Value::Unknown,
+                _ if forgets => forget(effect),
+                _ => {}
+            }
+        }
     }
 
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool {
-        decode(bytes, address).is_some_and(|decoded| match decoded.op {
+        let computes = decode(bytes, address).is_some_and(|decoded| match decoded.op {
             Op::MoveTop { .. } | Op::Field { .. } => true,
             Op::Data { dst, right, .. } => dst != Some(PC) && !matches!(right, Source::Unknown { .. }),
-            // Loads may be exclusive, and what does nothing may be a barrier.
+            Op::Load { dst, exclusive, from: Place { mode: Mode::Offset, .. }, .. } => {
+                !exclusive && !dst.contains(&Some(PC))
+            }
+            // What does nothing may be a barrier.
             _ => false,
-        })
+        });
+        // Without it, the `it` in front would put its condition on another instruction.
+        computes && !is_predicated(address)
     }
 
     fn only_stores(&self, bytes: &[u8], address: u64) -> bool {
-        decode(bytes, address).is_some_and(|decoded| {
+        let stores = decode(bytes, address).is_some_and(|decoded| {
             matches!(decoded.op, Op::Store { to: Place { mode: Mode::Offset, .. }, .. })
-        })
+        });
+        stores && !is_predicated(address)
     }
 
     fn reads_flags(&self, bytes: &[u8], address: u64) -> bool {
@@ -178,6 +197,10 @@ impl Rewritable for Arm {
             };
             reads || decoded.condition < ALWAYS
         })
+    }
+
+    fn link_register(&self) -> Option<Reg> {
+        Some(registers::LR)
     }
 
     fn call_clobbered(&self) -> u64 {
@@ -198,12 +221,23 @@ impl Rewritable for Arm {
         None
     }
 
-    fn encode_overwrite(&self, _reg: Reg, _out: &mut Vec<u8>) -> bool {
-        false
+    fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField {
+        branch::call(encoding, out)
     }
 
-    fn encode_number(&self, _reg: Reg, _number: u64, _flags_may_change: bool, _out: &mut Vec<u8>) -> bool {
-        false
+    fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool {
+        number::overwrite(encoding, reg, out)
+    }
+
+    fn encode_number(
+        &self,
+        encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        flags_may_change: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        number::number(encoding, reg, number, flags_may_change, out)
     }
 
     fn encode_load_word(&self, _dst: Reg, _base: Reg, _displacement: u8, _out: &mut Vec<u8>) -> bool {
@@ -218,8 +252,8 @@ impl Rewritable for Arm {
         None
     }
 
-    fn encode_overwrite_flags(&self, _out: &mut Vec<u8>) -> bool {
-        false
+    fn encode_overwrite_flags(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        number::overwrite_flags(encoding, out)
     }
 
     fn format(&self, bytes: &[u8], address: u64) -> String {
@@ -262,6 +296,20 @@ fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
         Op::Table { .. } => true,
         _ => false,
     }
+}
+
+/// Whether an `it` in front puts a condition on the instruction.
+fn is_predicated(address: u64) -> bool {
+    address >> 32 != 0
+}
+
+/// Makes the effect of an instruction that reads the literal at `target` one that reads it where the linker says.
+fn read_literal(effect: &mut Effect, target: u64, field: RelocatedField) {
+    let (Effect::Set { value, .. } | Effect::SetSigned { value, .. }) = effect else { return };
+    let Value::Load { from, .. } = value else { return };
+    let distance = from.displacement - target as i64;
+    *from =
+        Address { symbol: Some(field.symbol), displacement: field.addend + distance, ..Address::default() };
 }
 
 /// Forgets the values that an effect computes.

@@ -117,7 +117,7 @@ impl Model<'_> {
                 self.binary(BinaryOp::Or, Reg(dst), reg(dst), Value::Const(u64::from(number) << 16));
             }
             Op::Field { dst, src, low, width, signed } => self.field(dst, src, (low, width), signed),
-            Op::Load { dst, width, signed, from } => self.load(dst, width, signed, from),
+            Op::Load { dst, width, signed, from, .. } => self.load(dst, width, signed, from),
             Op::Store { src, width, to } => self.store(src, width, to),
             Op::StoreExclusive { status, width, to, .. } => {
                 let address = self.address(to);

@@ -77,7 +77,7 @@ fn narrow(half: u32, at: u32, flags: bool) -> Option<(Op, Option<u8>)> {
         8 => special(half),
         9 => {
             let from = Place::at(PC, (field(half, 0, 8) * 4) as i32);
-            Op::Load { dst: [Some(low_reg(half, 8)), None], width: 4, signed: false, from }
+            load(low_reg(half, 8), 4, false, from)
         }
         10 | 11 => {
             let offset = Offset::Reg { src: low_reg(half, 6), by: 0 };
@@ -131,7 +131,12 @@ fn narrow(half: u32, at: u32, flags: bool) -> Option<(Op, Option<u8>)> {
 }
 
 fn load(dst: R, width: u8, signed: bool, from: Place) -> Op {
-    Op::Load { dst: [Some(dst), None], width, signed, from }
+    Op::Load { dst: [Some(dst), None], width, signed, exclusive: false, from }
+}
+
+/// `ldrex`, `lda` and the like.
+fn load_exclusive(dst: [Option<R>; 2], width: u8, from: Place) -> Op {
+    Op::Load { dst, width, signed: false, exclusive: true, from }
 }
 
 fn store(src: R, width: u8, to: Place) -> Op {
@@ -259,14 +264,14 @@ fn dual(word: u32, _at: u32) -> Option<Op> {
         let place = Place { base, offset, mode: Mode::of(before, moves) };
         let pair = [Some(first), Some(second)];
         return Some(match loads {
-            true => Op::Load { dst: pair, width: 4, signed: false, from: place },
+            true => Op::Load { dst: pair, width: 4, signed: false, exclusive: false, from: place },
             false => Op::Store { src: pair, width: 4, to: place },
         });
     }
     if !up {
         let place = Place::at(base, offset);
         return Some(match loads {
-            true => load(first, 4, false, place),
+            true => load_exclusive([Some(first), None], 4, place),
             false => Op::StoreExclusive { status: second, src: 1 << first, width: 4, to: place },
         });
     }
@@ -276,8 +281,8 @@ fn dual(word: u32, _at: u32) -> Option<Op> {
     }
     let width = 1u8 << (kind & 3);
     Some(match (loads, kind) {
-        (true, 7 | 15) => Op::Load { dst: [Some(first), Some(second)], width: 4, signed: false, from: place },
-        (true, 4 | 5 | 8..=10 | 12..=14) => load(first, width, false, place),
+        (true, 7 | 15) => load_exclusive([Some(first), Some(second)], 4, place),
+        (true, 4 | 5 | 8..=10 | 12..=14) => load_exclusive([Some(first), None], width, place),
         (false, 8..=10) => store(first, width, place),
         (false, 4 | 5 | 7 | 12..=15) => {
             Op::StoreExclusive { status: reg(word, 0), src: 1 << first | 1 << second, width, to: place }
@@ -387,6 +392,7 @@ fn branches(word: u32, at: u32) -> Option<(Op, Option<u8>)> {
                 0b0111000 | 0b0111001 => Op::Other { writes: 0, reads: 1 << reg(word, 16), flags: true },
                 0b0111010 | 0b0111011 => Op::Nothing,
                 0b0111110 | 0b0111111 => writes(word, &[reg(word, 8)]),
+                0b1111110 | 0b1111111 if !bit(word, 13) => a32::call_of_firmware(),
                 0b1111111 => Op::Trap,
                 _ => return None, // for the kernel
             }

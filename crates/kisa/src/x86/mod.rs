@@ -98,19 +98,26 @@ impl Rewritable for X86 {
         Some(store::store_one(self.bits, out))
     }
 
-    fn encode_call(&self, out: &mut Vec<u8>) -> Option<AddressField> {
+    fn encode_call(&self, _encoding: Encoding, out: &mut Vec<u8>) -> AddressField {
         out.extend([branch::CALL, 0, 0, 0, 0]);
         let (r_type, class) = (kelf::reloc::branch(self.machine()), RelocClass::Branch);
-        Some(AddressField { offset: 1, width: 4, bias: 4, r_type, class })
+        AddressField { offset: 1, width: 4, bias: 4, r_type, class }
     }
 
-    fn encode_overwrite(&self, reg: Reg, out: &mut Vec<u8>) -> bool {
+    fn encode_overwrite(&self, _encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool {
         overwrite::overwrite(self.bits, reg, out);
         true
     }
 
-    fn encode_number(&self, reg: Reg, number: u64, flags_may_change: bool, out: &mut Vec<u8>) -> bool {
-        overwrite::number(self.bits, reg, number as u32, flags_may_change, out);
+    fn encode_number(
+        &self,
+        _encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        flags_may_change: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        overwrite::number(self.bits, reg, number, flags_may_change, out);
         true
     }
 
@@ -126,9 +133,8 @@ impl Rewritable for X86 {
         Some(branch::IF_EQUAL)
     }
 
-    fn encode_overwrite_flags(&self, out: &mut Vec<u8>) -> bool {
+    fn encode_overwrite_flags(&self, _encoding: Encoding, out: &mut Vec<u8>) {
         overwrite::overwrite_flags(out);
-        true
     }
 
     fn padding_len(&self, bytes: &[u8], _address: u64) -> Option<usize> {

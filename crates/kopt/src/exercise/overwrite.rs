@@ -4,7 +4,7 @@ use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Contents, Editor, Graph};
 use kcfg::index::NodeId;
 use kflow::{FLAGS, FunctionIndex, Liveness, Program, Summaries, bit};
-use kisa::{Reg, Rewritable};
+use kisa::{Encoding, Reg, Rewritable};
 
 use crate::instrument;
 use crate::report::PassReport;
@@ -30,7 +30,7 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
         let blocks = graph.node_ids().filter(|&id| graph.node(id).live).filter(can_change);
         let fronts = blocks.filter_map(|id| {
             let dead = !liveness.before(program.block(id)?);
-            let front = front(isa, dead, id.get(), report);
+            let front = front(isa, graph.encoding(id), dead, id.get(), report);
             (!front.is_empty()).then_some((id, front))
         });
         fronts.collect()
@@ -44,15 +44,22 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
 }
 
 /// Instructions that overwrite some of what does not matter, other registers for every `number`.
-fn front(isa: &dyn Rewritable, dead: u64, number: usize, report: &mut PassReport) -> Vec<u8> {
+fn front(
+    isa: &dyn Rewritable,
+    encoding: Encoding,
+    dead: u64,
+    number: usize,
+    report: &mut PassReport,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     if dead & FLAGS != 0 {
-        report.count("flags overwritten", isa.encode_overwrite_flags(&mut bytes).into());
+        isa.encode_overwrite_flags(encoding, &mut bytes);
+        report.count("flags overwritten", 1);
     }
     let count = isa.registers();
     let registers = (0..count).map(|index| Reg(((index + number) % count) as u8));
     for reg in registers.filter(|&reg| dead & bit(reg) != 0).take(MAX_REGISTERS) {
-        report.count("registers overwritten", isa.encode_overwrite(reg, &mut bytes).into());
+        report.count("registers overwritten", isa.encode_overwrite(encoding, reg, &mut bytes).into());
     }
     bytes
 }

@@ -7,7 +7,7 @@ use kcfg::index::NodeId;
 use kcfg::instructions::Instruction;
 use kflow::constants::Constant;
 use kflow::{BlockIndex, FLAGS, Liveness, Program, Reached, Summaries, bit};
-use kisa::{Branch, BranchKind, Reg, Value};
+use kisa::{BranchKind, Encoding, Reg, Value};
 
 use super::stores::stored_to;
 use super::{Change, calls, jumps};
@@ -131,7 +131,8 @@ impl Folder<'_> {
         let Constant { symbol: Some(symbol), number: 0 } = reached?.target? else { return None };
         let to = self.graph.node_of(symbol)?;
         let function = self.graph.function_of(to)?;
-        let is_call = matches!(self.graph.block(node)?.end, Terminator::IndirectCall { .. });
+        let is_call = matches!(self.graph.block(node)?.end, Terminator::IndirectCall { .. })
+            && self.graph.encoding(to) == self.graph.encoding(node);
         (is_call && self.graph.function(function).entry() == to && self.graph.node(to).live).then_some(to)
     }
 
@@ -181,10 +182,12 @@ impl Folder<'_> {
         for at in (0..count).rev() {
             let one = &uses[at];
             let number = reached.and_then(|reached| reached.number(at));
+            let loads_elsewhere =
+                one.loads_elsewhere && !reached.is_some_and(|reached| reached.loads_own(at));
             let dead = one.writes != 0 && one.writes & live == 0;
             let mut reads = one.reads;
             let in_vain = one.stores_in_vain && one.writes & live == 0;
-            if (dead || number.is_some() || in_vain) && !one.loads_elsewhere {
+            if (dead || number.is_some() || in_vain) && !loads_elsewhere {
                 let all = match &mut instructions {
                     Some(all) => all,
                     none => none.insert(graph.instructions(node)?),
@@ -202,8 +205,8 @@ impl Folder<'_> {
                         report.count("instructions removed", 1);
                         continue;
                     }
-                    if let Some(shorter) =
-                        number.and_then(|(reg, number)| self.shorter(one, reg, number, live, &all[at]))
+                    if let Some(shorter) = number
+                        .and_then(|known| self.shorter(one, known, live, &all[at], graph.encoding(node)))
                     {
                         fates[at] = Fate::Becomes(shorter);
                         reads = 0;
@@ -220,18 +223,19 @@ impl Folder<'_> {
     fn shorter(
         &self,
         one: &Use,
-        reg: Reg,
-        number: u64,
+        (reg, number): (Reg, u64),
         live: u64,
         instruction: &Instruction,
+        encoding: Encoding,
     ) -> Option<Vec<u8>> {
         if one.writes & !FLAGS != bit(reg) || one.writes & FLAGS & live != 0 || one.overwrites & bit(reg) == 0
         {
             return None;
         }
         let mut bytes = Vec::new();
-        u32::try_from(number).ok()?;
-        if !self.graph.isa().encode_number(reg, number, live & FLAGS == 0, &mut bytes) {
+        let number = u32::try_from(number).ok()?;
+        let flags_may_change = live & FLAGS == 0;
+        if !self.graph.isa().encode_number(encoding, reg, number, flags_may_change, &mut bytes) {
             return None;
         }
         let loads = instruction.effects.iter().flat_map(kisa::Effect::operands);
@@ -253,15 +257,13 @@ impl Folder<'_> {
                 Fate::Goes => {}
                 Fate::Becomes(bytes) => contents.bytes.extend(bytes),
                 Fate::Calls(callee) => {
-                    let call = Branch { kind: BranchKind::Call, condition: 0 };
-                    let form = *graph.isa().branch_forms(call).last()?;
-                    graph.isa().encode_branch(call, form, 0, &mut contents.bytes);
+                    let field = graph.isa().encode_call(graph.encoding(node), &mut contents.bytes);
                     contents.refs.push(Ref {
-                        offset: now + u32::from(form.field_offset),
-                        r_type: kelf::reloc::relative_32(graph.machine),
-                        class: kelf::RelocClass::Relative,
-                        width: form.field_width,
-                        bias: form.len - form.field_offset,
+                        offset: now + u32::from(field.offset),
+                        r_type: field.r_type,
+                        class: field.class,
+                        width: field.width,
+                        bias: field.bias,
                         target: Target::Node(*callee),
                         addend: 0,
                         role: Role::Callee,

@@ -38,9 +38,10 @@ pub(super) fn inlined(
         .then(|| (body.iter().flat_map(|one| one.bytes).copied().collect(), next))
 }
 
-/// Whether an instruction does the same in another function: it has nothing to do with the stack.
+/// Whether an instruction does the same in another function: it has nothing to do with the stack and the return address.
 fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
-    let (isa, stack) = (graph.isa(), kflow::bit(graph.isa().stack_pointer()));
+    let isa = graph.isa();
+    let stack = kflow::bit(isa.stack_pointer()) | isa.link_register().map_or(0, kflow::bit);
     let written = instruction.effects.iter().fold(0, |set, effect| set | effect.registers_written());
     isa.can_move(instruction.bytes, instruction.address)
         && (isa.registers_read(instruction.bytes, instruction.address) | written) & stack == 0
@@ -49,6 +50,9 @@ fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
 
 /// Whether a return does nothing else: it takes no arguments off the stack.
 fn only_returns(graph: &Graph, instruction: &Instruction) -> bool {
+    if let Some(link) = graph.isa().link_register() {
+        return matches!(instruction.effects[..], [Effect::Transfer(Value::Reg { reg, .. })] if reg == link);
+    }
     let (stack, word) = (graph.isa().stack_pointer(), Value::Const(graph.machine.word_size().into()));
     matches!(
         instruction.effects[..],

@@ -27,8 +27,9 @@ mod stores;
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
-use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
+use kcfg::graph::{Contents, Editor, Graph, Life, Role, Terminator};
 use kcfg::index::NodeId;
+use kcfg::special::TableKind;
 use kflow::{Liveness, Reached, Remembered, Summaries, propagate};
 
 use crate::report::PassReport;
@@ -103,6 +104,10 @@ fn unchangeable(graph: &Graph) -> FixedBitSet {
         }
         if let Some(before) = graph.node(node).glued_to {
             fixed.extend([node.get(), before.get()]);
+        }
+        // How a function is unwound is said of all of it.
+        if matches!(graph.chunk(node).map(|chunk| chunk.life), Some(Life::Site(TableKind::UnwindIndex))) {
+            continue;
         }
         let sites = graph.refs_of(node).iter().filter(|reference| reference.role == Role::Site);
         fixed.extend(sites.filter_map(|site| graph.resolve_node(site.target)).map(NodeId::get));

@@ -19,6 +19,11 @@ fn exercise() {
 }
 
 #[test]
+fn fold() {
+    check::directory(CASES, Pass::Fold);
+}
+
+#[test]
 fn icf() {
     check::directory(CASES, Pass::Icf);
 }

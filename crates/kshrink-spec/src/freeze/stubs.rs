@@ -4,6 +4,7 @@
 
 use kcli::Failure;
 use kelf::{Machine, Object, Place, Section, SectionIndex, SymbolIndex, reloc};
+use kisa::Encoding;
 use kopt::freeze::stubs::STUBS;
 
 /// The function of the runtime that stubs call.
@@ -70,8 +71,8 @@ impl Stubs {
 /// The instruction that a stub becomes.
 fn call() -> Result<(Vec<u8>, kisa::AddressField), Failure> {
     let mut code = Vec::new();
-    let field = kisa::rewritable(Machine::I386).and_then(|isa| isa.encode_call(&mut code));
-    let field = field.ok_or_else(|| Failure::job("no call can be made for stubs"))?;
+    let isa = kisa::rewritable(Machine::I386).ok_or_else(|| Failure::job("no call can be made for stubs"))?;
+    let field = isa.encode_call(Encoding::Main, &mut code);
     Ok((code, field))
 }
 
