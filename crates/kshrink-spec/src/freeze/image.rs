@@ -101,74 +101,40 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_PROGBITS};
-    use goblin::elf::sym::{STB_GLOBAL, STT_SECTION};
-    use kelf::{
-        Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, Symbol, SymbolIndex, reloc,
+    use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
+    use kelf::{Object, Place, RelocClass};
+
+    use super::super::handmade::{
+        self, LIMIT, address, distance, global, of_section, place, section, split_up,
     };
-
-    use super::super::layout::Layout;
-    use super::super::split::split;
     use super::{Addresses, pieces};
-
-    const LIMIT: u32 = 0xff7f_e000;
-
-    fn section(name: &'static str, flags: u32, size: usize, relocs: Vec<Reloc>) -> Section<'static> {
-        let (flags, data) = (u64::from(SHF_ALLOC | flags), vec![0x90; size].into());
-        let size = size as u64;
-        Section { name, kind: SHT_PROGBITS, flags, align: 4, size, data, relocs, ..Section::null() }
-    }
-
-    fn field(offset: u64, relative: bool, symbol: u32, addend: i64) -> Reloc {
-        let (r_type, class) = match relative {
-            true => (reloc::relative_32(Machine::I386), RelocClass::Relative),
-            false => (reloc::absolute_word(Machine::I386), RelocClass::Absolute),
-        };
-        Reloc { offset, r_type, class, width: 4, symbol: SymbolIndex(symbol), addend }
-    }
 
     /// A function in the kernel that calls a frozen one; that refers to frozen data, calls the first one, and reads a variable
     /// twice.
     fn object() -> Object<'static> {
-        let frozen = vec![
-            field(1, false, 3, 8),
-            field(6, true, 1, -4),
-            field(12, false, 4, 2),
-            field(20, false, 4, 2),
-        ];
-        let place = |section: u32| Place::Section(SectionIndex(section));
-        let of_section = |number: u32| Symbol { kind: STT_SECTION, place: place(number), ..Symbol::null() };
-        let global = |name, place| Symbol { name, binding: STB_GLOBAL, place, ..Symbol::null() };
-        let undefined = |name| global(name, Place::Undefined);
-        Object {
-            name: "test.o".to_owned(),
-            machine: Machine::I386,
-            flags: 0,
-            sections: vec![
-                Section::null(),
-                section(".text", SHF_EXECINSTR, 8, vec![field(1, true, 2, -4)]),
-                section(".kshrink.frozen.text", SHF_EXECINSTR, 5000, frozen),
-                section(".kshrink.frozen.rodata", 0, 100, Vec::new()),
+        let frozen = vec![address(1, 3, 8), distance(6, 1, -4), address(12, 4, 2), address(20, 4, 2)];
+        let bytes = |size| vec![0x90; size];
+        handmade::object(
+            vec![
+                section(".text", SHF_EXECINSTR, 4, bytes(8), vec![distance(1, 2, -4)]),
+                section(".kshrink.frozen.text", SHF_EXECINSTR, 4, bytes(5000), frozen),
+                section(".kshrink.frozen.rodata", 0, 4, bytes(100), Vec::new()),
             ],
-            symbols: vec![
-                Symbol::null(),
-                of_section(1),
-                global("cold", place(2)),
-                of_section(3),
-                undefined("variable"),
-                undefined("kshrink_frozen_text"),
-                undefined("kshrink_frozen_data"),
-                undefined("kshrink_frozen_end"),
-                undefined("kshrink_packed"),
-                undefined("kshrink_page_tables"),
+            vec![of_section(1), global("cold", 0, place(2)), of_section(3)],
+            &[
+                "variable",
+                "kshrink_frozen_text",
+                "kshrink_frozen_data",
+                "kshrink_frozen_end",
+                "kshrink_packed",
+                "kshrink_page_tables",
             ],
-            groups: Vec::new(),
-        }
+        )
     }
 
     #[test]
     fn frozen_sections_are_relocated_to_their_addresses() {
-        let layout = Layout::of(&object(), LIMIT).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        let (layout, split) = split_up(object());
         // Two pages of code, one of data.
         let start = LIMIT - 3 * 4096;
         assert_eq!(
@@ -176,7 +142,6 @@ mod tests {
             (start..start + 5000, LIMIT - 4096..LIMIT - 3996)
         );
         assert_eq!((layout.pages(), layout.page_tables()), (3, 1));
-        let split = split(object(), &layout).unwrap_or_else(|failure| panic!("{}", failure.message()));
         // The function in the kernel by its section, and the variable once.
         assert_eq!(split.linked, 2);
         let addresses = Addresses(vec![0xc100_0ffc, 0xc120_0002]);
@@ -195,12 +160,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_frozen_is_an_error() {
-        let refuses = |change: &dyn Fn(&mut Object<'_>), limit: u32, expected: &str| {
-            let mut object = object();
-            change(&mut object);
-            let result = Layout::of(&object, limit).and_then(|layout| split(object, &layout).map(drop));
-            let message = result.expect_err("an error").message();
-            assert!(message.contains(expected), "{message}");
+        let refuses = |change: &dyn Fn(&mut Object<'static>), limit: u32, expected: &str| {
+            handmade::refuses(object(), limit, change, expected);
         };
         refuses(&|object| object.sections.truncate(2), LIMIT, "nothing is frozen");
         refuses(&|object| object.sections[2].flags |= u64::from(SHF_WRITE), LIMIT, "not plain read-only");

@@ -17,6 +17,8 @@ The pass `freeze` has moved them to sections of their own. From there:
 */
 
 mod fixpoint;
+#[cfg(test)]
+mod handmade;
 mod image;
 mod kallsyms;
 mod layout;

@@ -109,87 +109,54 @@ const TRANSLATED: [&str; 2] = ["__bug_table", "__ex_table"];
 
 #[cfg(test)]
 mod tests {
-    use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_PROGBITS};
-    use goblin::elf::sym::{STB_GLOBAL, STT_SECTION};
-    use kelf::{
-        Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, Symbol, SymbolIndex, reloc,
-    };
+    use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
+    use kelf::{Object, Place, Reloc, SectionIndex, SymbolIndex};
     use kopt::freeze::stubs::STUBS;
 
-    use super::super::image::section_at;
-    use super::super::layout::Layout;
-    use super::super::split::split;
-
-    const LIMIT: u32 = 0xff7f_e000;
-
-    fn section(name: &'static str, flags: u32, bytes: Vec<u8>, relocs: Vec<Reloc>) -> Section<'static> {
-        let size = bytes.len() as u64;
-        let (flags, data) = (u64::from(SHF_ALLOC | flags), bytes.into());
-        Section { name, kind: SHT_PROGBITS, flags, align: 1, size, data, relocs, ..Section::null() }
-    }
-
-    fn branch(offset: u64, symbol: u32) -> Reloc {
-        let (r_type, class) = (reloc::branch(Machine::I386), RelocClass::Branch);
-        Reloc { offset, r_type, class, width: 4, symbol: SymbolIndex(symbol), addend: -4 }
-    }
-
-    fn address(offset: u64, symbol: u32, addend: i64) -> Reloc {
-        let (r_type, class) = (reloc::absolute_word(Machine::I386), RelocClass::Absolute);
-        Reloc { offset, r_type, class, width: 4, symbol: SymbolIndex(symbol), addend }
-    }
+    use super::super::handmade::{
+        self, LIMIT, address, branch, global, of_section, place, section, split_up,
+    };
+    use super::super::image::{Addresses, section_at};
 
     /// Code that jumps to the second of two stubs; regions, of which the first jumps to that stub and calls a function of
     /// its own by its name, and the second has an entry in the table of traps.
     fn object() -> Object<'static> {
+        let to_stub = || Reloc { addend: 1, ..branch(1, 5) };
         let stubs = [0xe9, 0, 0, 0, 0].repeat(2);
         let first = vec![0xe9, 0, 0, 0, 0, 0xe8, 0, 0, 0, 0, 0xc3];
-        let place = |section: u32| Place::Section(SectionIndex(section));
-        let of_section = |number: u32| Symbol { kind: STT_SECTION, place: place(number), ..Symbol::null() };
-        let global =
-            |name, value, place| Symbol { name, value, binding: STB_GLOBAL, place, ..Symbol::null() };
-        let undefined = |name| global(name, 0, Place::Undefined);
-        Object {
-            name: "test.o".to_owned(),
-            machine: Machine::I386,
-            flags: 0,
-            sections: vec![
-                Section::null(),
-                section(".text", SHF_EXECINSTR, vec![0x90; 16], vec![Reloc { addend: 1, ..branch(1, 5) }]),
+        let second = vec![0x0f, 0x0b, 0xc3];
+        handmade::object(
+            vec![
+                section(".text", SHF_EXECINSTR, 1, vec![0x90; 16], vec![to_stub()]),
                 // Not in the order of the regions.
-                section(".kshrink.frozen.text.1", SHF_EXECINSTR, vec![0x0f, 0x0b, 0xc3], Vec::new()),
-                section(
-                    ".kshrink.frozen.text.0",
-                    SHF_EXECINSTR,
-                    first,
-                    vec![Reloc { addend: 1, ..branch(1, 5) }, branch(6, 6)],
-                ),
-                section(STUBS, SHF_EXECINSTR, stubs, vec![branch(1, 3), branch(6, 2)]),
-                section("__bug_table", SHF_WRITE, vec![0; 12], vec![address(0, 2, 0)]),
+                section(".kshrink.frozen.text.1", SHF_EXECINSTR, 1, second, Vec::new()),
+                section(".kshrink.frozen.text.0", SHF_EXECINSTR, 1, first, vec![to_stub(), branch(6, 6)]),
+                section(STUBS, SHF_EXECINSTR, 1, stubs, vec![branch(1, 3), branch(6, 2)]),
+                section("__bug_table", SHF_WRITE, 1, vec![0; 12], vec![address(0, 2, 0)]),
             ],
-            symbols: vec![
-                Symbol::null(),
+            vec![
                 of_section(1),
                 of_section(2),
                 of_section(3),
                 global("kshrink_enter", 8, place(1)),
                 of_section(4),
                 global("part", 10, place(3)),
-                undefined("kshrink_frozen_text"),
-                undefined("kshrink_frozen_data"),
-                undefined("kshrink_frozen_end"),
-                undefined("kshrink_packed"),
-                undefined("kshrink_stubs"),
             ],
-            groups: Vec::new(),
-        }
+            &[
+                "kshrink_frozen_text",
+                "kshrink_frozen_data",
+                "kshrink_frozen_end",
+                "kshrink_packed",
+                "kshrink_stubs",
+            ],
+        )
     }
 
     #[test]
     fn stubs_call_the_runtime_and_regions_run_anywhere() {
-        let layout = Layout::of(&object(), LIMIT).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        let (layout, split) = split_up(object());
         let start = LIMIT - 2 * 4096;
         assert_eq!(layout.sections, [(SectionIndex(3), start), (SectionIndex(2), start + 4096)]);
-        let split = split(object(), &layout).unwrap_or_else(|failure| panic!("{}", failure.message()));
         let stubs = &split.object().sections[4];
         assert_eq!(stubs.data[..], [0xe8, 0, 0, 0, 0, 0xe8, 0, 0, 0, 0]);
         let symbols: Vec<&str> =
@@ -203,7 +170,7 @@ mod tests {
         let size = split.object().symbols.iter().find(|symbol| symbol.name == "kshrink_frozen_text");
         assert_eq!(size.map(|symbol| symbol.size), Some(14));
         // The first region, with the second stub at 0xc1000005.
-        let addresses = super::super::image::Addresses::of_words(vec![0xc100_0001]);
+        let addresses = Addresses::of_words(vec![0xc100_0001]);
         for runs_at in [start, 0xc200_0000] {
             let bytes = section_at(&split.frozen[0], &addresses, runs_at);
             let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"));
@@ -214,12 +181,8 @@ mod tests {
 
     #[test]
     fn what_is_not_as_it_has_to_be_is_an_error() {
-        let refuses = |change: &dyn Fn(&mut Object<'_>), expected: &str| {
-            let mut object = object();
-            change(&mut object);
-            let result = Layout::of(&object, LIMIT).and_then(|layout| split(object, &layout).map(drop));
-            let message = result.expect_err("an error").message();
-            assert!(message.contains(expected), "{message}");
+        let refuses = |change: &dyn Fn(&mut Object<'static>), expected: &str| {
+            handmade::refuses(object(), LIMIT, change, expected);
         };
         refuses(&|object| object.sections[4].relocs[1].addend = 0, "the stub at 0x6");
         refuses(&|object| object.sections[4].relocs[1].offset = 7, "the stub at 0x7");
