@@ -6,12 +6,10 @@
  * comes back with the same bytes at the same address.
  */
 #include <linux/cpu.h>
-#include <linux/irq_work.h>
 #include <linux/kernel.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/set_memory.h>
-#include <linux/workqueue.h>
 
 #include <asm/tlbflush.h>
 
@@ -81,23 +79,15 @@ int kshrink_refreeze(unsigned long first, unsigned long behind)
 }
 
 /*
- * After boot, and after thaws. Once the kernel has booted, all pages that thawed meanwhile are refrozen: most of them nobody
- * needs again, and those from before the page allocator was up lie in memory that this knows nothing of. The linear mapping
- * of pages that thaw later is writable. Making it read-only may split a large page, which takes locks and memory, so that
- * this worker does it, when the kernel has protected its own text.
+ * Once the kernel has booted, all pages that thawed meanwhile are refrozen: most of them nobody needs again, and those from
+ * before the page allocator was up lie in memory that this knows nothing of. The linear mapping of pages that thaw later is
+ * writable, until it is made read-only here.
  */
-static void kshrink_settle(struct work_struct *unused);
-static DECLARE_DELAYED_WORK(settling, kshrink_settle);
-
-static void kshrink_settle(struct work_struct *unused)
+void kshrink_settle(void)
 {
 	static bool has_refrozen;
 	unsigned long address;
 
-	if (system_state != SYSTEM_RUNNING) {
-		schedule_delayed_work(&settling, HZ);
-		return;
-	}
 	begin();
 	if (!has_refrozen && kshrink_mode != REFUSE)
 		take_away((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);
@@ -107,32 +97,8 @@ static void kshrink_settle(struct work_struct *unused)
 
 		if (!pte_present(pte) || pte_flags(pte) & BIT(PROTECTED))
 			continue;
-		if (!IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
-			continue;
-		else if (set_memory_ro((unsigned long)page_address(pte_page(pte)), 1))
-			pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
-		else
+		if (kshrink_write_protect((unsigned long)page_address(pte_page(pte))))
 			set_bit(PROTECTED, (unsigned long *)&entry->pte);
 	}
 	end();
 }
-
-static void request_settling(struct irq_work *unused)
-{
-	schedule_delayed_work(&settling, 0);
-}
-
-void kshrink_settle_later(void)
-{
-	static struct irq_work request = IRQ_WORK_INIT(request_settling);
-
-	if (system_state == SYSTEM_RUNNING)
-		irq_work_queue(&request);
-}
-
-static int __init settle_after_boot(void)
-{
-	schedule_delayed_work(&settling, HZ);
-	return 0;
-}
-device_initcall(settle_after_boot);

@@ -7,13 +7,16 @@
  * is the kernel's own X.
  */
 #include <linux/init.h>
+#include <linux/irq_work.h>
 #include <linux/memblock.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/task.h>
+#include <linux/set_memory.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
+#include <linux/workqueue.h>
 
 #include <asm/setup.h>
 #include <asm/text-patching.h>
@@ -117,6 +120,51 @@ void kshrink_refill(void)
 			kshrink_give_back(page);
 	}
 }
+
+bool kshrink_write_protect(unsigned long page)
+{
+	if (!IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
+		return false;
+	if (!set_memory_ro(page, 1))
+		return true;
+	pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
+	return false;
+}
+
+/*
+ * What thawed is write-protected by a worker, because making a page read-only may split a large one, which takes locks and
+ * memory; and not before the kernel has protected its own text.
+ */
+static void kshrink_run_settling(struct work_struct *unused);
+static DECLARE_DELAYED_WORK(settling, kshrink_run_settling);
+
+static void kshrink_run_settling(struct work_struct *unused)
+{
+	if (system_state == SYSTEM_RUNNING)
+		kshrink_settle();
+	else
+		schedule_delayed_work(&settling, HZ);
+}
+
+static void request_settling(struct irq_work *unused)
+{
+	schedule_delayed_work(&settling, 0);
+}
+
+void kshrink_settle_later(void)
+{
+	static struct irq_work request = IRQ_WORK_INIT(request_settling);
+
+	if (system_state == SYSTEM_RUNNING)
+		irq_work_queue(&request);
+}
+
+static int __init settle_after_boot(void)
+{
+	schedule_delayed_work(&settling, HZ);
+	return 0;
+}
+device_initcall(settle_after_boot);
 
 /* In which context the processor was. */
 static char context(void)

@@ -96,6 +96,12 @@ void kshrink_refill(void);
 /* Counts a thaw that began at `since`, and remembers it for /proc/kshrink: of what page, and why. */
 void kshrink_remember(unsigned long ip, u32 page, u64 since);
 
+/* Asks for kshrink_settle(), soon. May be called in any context. */
+void kshrink_settle_later(void);
+
+/* Makes a page of the linear mapping read-only where the kernel's own text is. Returns whether it is now. May sleep. */
+bool kshrink_write_protect(unsigned long page);
+
 /* Whether the current task must not thaw anything, which is counted. */
 bool kshrink_is_refused(void);
 
@@ -115,8 +121,8 @@ bool kshrink_is_code(unsigned long address);
 /* Says how much is frozen. */
 void kshrink_show(struct seq_file *file);
 
-/* Asks for what has to be done some time after a page was thawed. May be called in any context. */
-void kshrink_settle_later(void);
+/* Does what has to be done some time after something was thawed, once the system is up. May sleep. */
+void kshrink_settle(void);
 
 /*
  * Unmaps the thawed pages from `first` on up to `behind`, and frees their memory: who touches one of them gets it back. May

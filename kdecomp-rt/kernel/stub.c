@@ -17,13 +17,11 @@
 #include <linux/bug.h>
 #include <linux/extable.h>
 #include <linux/init.h>
-#include <linux/irq_work.h>
 #include <linux/kernel.h>
 #include <linux/mm.h>
+#include <linux/pgtable.h>
 #include <linux/sched/clock.h>
-#include <linux/set_memory.h>
 #include <linux/string.h>
-#include <linux/workqueue.h>
 
 #include "runtime.h"
 
@@ -270,53 +268,23 @@ static unsigned long complete_page(u32 number)
 	return end && atomic_read(&room->done) == end - sizeof(*room) ? (unsigned long)room : 0;
 }
 
-/*
- * After boot, and after a page was filled with copies: it is made read-only, by a worker, because that may split a large
- * page, which takes locks and memory.
- */
-static void settle(struct work_struct *unused);
-static DECLARE_DELAYED_WORK(settling, settle);
-
-static void settle(struct work_struct *unused)
+/* Makes pages read-only that are full of copies. */
+void kshrink_settle(void)
 {
 	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data);
 
-	if (system_state != SYSTEM_RUNNING) {
-		schedule_delayed_work(&settling, HZ);
-		return;
-	}
 	for (number = 0; number < count; number++) {
 		unsigned long page = complete_page(number);
 		pte_t *linear;
 		u32 level;
 
-		if (!page || !IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
+		if (!page)
 			continue;
 		linear = lookup_address(page, &level);
-		if (linear && pte_write(*linear) && set_memory_ro(page, 1))
-			pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
+		if (linear && pte_write(*linear))
+			kshrink_write_protect(page);
 	}
 }
-
-static void request_settling(struct irq_work *unused)
-{
-	schedule_delayed_work(&settling, 0);
-}
-
-void kshrink_settle_later(void)
-{
-	static struct irq_work request = IRQ_WORK_INIT(request_settling);
-
-	if (system_state == SYSTEM_RUNNING)
-		irq_work_queue(&request);
-}
-
-static int __init settle_after_boot(void)
-{
-	schedule_delayed_work(&settling, HZ);
-	return 0;
-}
-device_initcall(settle_after_boot);
 
 atomic_t kshrink_refrozen;
 

@@ -15,6 +15,9 @@ const MODEL: &str = "init/main.o";
 /// Flags for the function tracer (`CC_FLAGS_FTRACE` of the kernel's Makefile), which must not run while a fault is handled.
 const TRACER: [&str; 4] = ["-pg", "-mfentry", "-mrecord-mcount", "-mnop-mcount"];
 
+/// What replaces the beginning of the names of source files (`KBUILD_CPPFLAGS` of the kernel's Makefile).
+const PREFIX_MAP: &str = "-fmacro-prefix-map=";
+
 /// The compiler of a kernel's build, and the flags that it was called with.
 pub struct KernelCompiler {
     dir: PathBuf,
@@ -47,6 +50,11 @@ impl KernelCompiler {
         let mut command = Command::new(&self.words[0]);
         command.current_dir(&self.dir).stdin(Stdio::null());
         command.args(&self.words[1..]).args(flags).arg("-I").arg(dir);
+        // Where the kernel says the name of a source file (`BUG`, `WARN`), this directory is of no interest, as that of its
+        // source is not; compilers that cannot leave that out name both.
+        if self.words.iter().any(|word| word.starts_with(PREFIX_MAP)) {
+            command.arg(format!("{PREFIX_MAP}{}/=kshrink/", dir.display()));
+        }
         command.arg("-c").arg("-o").arg(&object).arg(&source);
         let what = format!("compiling {name}.c for the kernel");
         let output = command.output().map_err(|error| {

@@ -77,8 +77,8 @@ pub const MARKS: &[Mark] = &[
     perhaps(Thaw, Calls, Function("kshrink_enter")),
     needed(Thaw, Calls, Function("local_clock|sched_clock")),
     perhaps(Thaw, Calls, Function("irq_work_queue")),
-    // What it does some time after each thaw (kdecomp-rt/kernel/refreeze.c): no trace of a kernel that is not frozen has it.
-    perhaps(Thaw, Calls, Function("kshrink_settle")),
+    // What it does some time after thaws (kdecomp-rt/kernel/runtime.c): no trace of a kernel that is not frozen has it.
+    perhaps(Thaw, Calls, Function("kshrink_run_settling")),
     perhaps(Thaw, Calls, Function("irq_work_run|irq_work_tick|irq_work_run_list|irq_work_single")),
     perhaps(Thaw, Calls, Function("kvm_sched_clock_read|vmware_sched_clock|read_hv_sched_clock_tsc")),
     // arch/x86/mm/fault.c: up to where it has read the address of the fault, which another fault would overwrite.
