@@ -137,10 +137,10 @@ fn move_functions(graph: &mut Graph, functions: &[FunctionId]) {
     let owned = graph.owned();
     let mut editor = Editor::new(graph, "exercise");
     for &id in functions {
-        let nodes = &owned[id.get()];
-        let old = editor.graph().section_of(nodes[0]);
+        // What else belongs to a function, its literals, may lie elsewhere.
+        let old = editor.graph().section_of(editor.graph().function(id).entry());
         let section = editor.add_section(Section { nodes: Vec::new(), ..old.clone() });
-        editor.place(nodes, section);
+        editor.place(&owned[id.get()], section);
     }
     editor.finish();
 }
