@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 study-sections study-kernels study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -30,6 +30,7 @@ help:
 	@echo "make table1  the paper's Table I beside the web kernel, technique by technique (docs/table1.md)"
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder'
+	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, and with --gc-sections (docs/arm-kernels.md)'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
@@ -106,6 +107,9 @@ study-sections: build
 
 study-kernels: build
 	fixtures/kernels/study.sh docs/kernels.md
+
+study-arm: build
+	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-gc
 
 study-scan: build
 	fixtures/bench/study-scan.sh
