@@ -258,10 +258,12 @@ impl Folder<'_> {
                 Fate::Becomes(bytes) => contents.bytes.extend(bytes),
                 Fate::Calls(callee) => {
                     let field = graph.isa().encode_call(graph.encoding(node), &mut contents.bytes);
+                    // As calls are lifted: on i386, the relocation is one for any distance.
+                    let own = kelf::reloc::describe(graph.machine, field.r_type);
                     contents.refs.push(Ref {
                         offset: now + u32::from(field.offset),
                         r_type: field.r_type,
-                        class: field.class,
+                        class: own.map_or(field.class, |(class, _)| class),
                         width: field.width,
                         bias: field.bias,
                         target: Target::Node(*callee),
