@@ -117,13 +117,23 @@ struct Figures {
     opaque: BTreeMap<String, usize>,
 }
 
+/// How many programs there are, and the numbers of those that are asked for.
+fn wanted(programs: usize) -> (usize, Vec<usize>) {
+    let programs = number("KSHRINK_PROGRAMS").unwrap_or(programs);
+    let numbers = number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
+    (programs, numbers)
+}
+
+/// Panics with what went wrong, if anything did.
+fn assert_none_failed(failures: &[String], of: usize) {
+    assert!(failures.is_empty(), "{} of {of} programs failed\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
 #[test]
 fn random_programs_do_what_they_did_before() {
     recipe("install.sh", &["programs"]);
     let start = Instant::now();
-    let programs = number("KSHRINK_PROGRAMS").unwrap_or(PROGRAMS);
-    let numbers: Vec<usize> =
-        number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
+    let (programs, numbers) = wanted(PROGRAMS);
     let mut figures = Figures::default();
     let mut failures = Vec::new();
     for result in parallel(numbers.len(), |i| program(numbers[i], programs)) {
@@ -134,13 +144,7 @@ fn random_programs_do_what_they_did_before() {
     }
     // Directly, because the test harness shows what a test prints only if it fails.
     let _ = writeln!(std::io::stderr(), "{}", figures.text(numbers.len(), start.elapsed()));
-    assert!(
-        failures.is_empty(),
-        "{} of {} programs failed\n\n{}",
-        failures.len(),
-        numbers.len(),
-        failures.join("\n\n")
-    );
+    assert_none_failed(&failures, numbers.len());
     let few = figures.jump_tables < 10 * numbers.len();
     assert!(!few, "so few jump tables test little: {}", figures.jump_tables);
 }

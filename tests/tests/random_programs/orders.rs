@@ -8,7 +8,7 @@ first and in rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs 
 
 use kshrink_tests::{Chain, Random, Run, parallel, recipe};
 
-use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, number, objects, originals, run};
+use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, assert_none_failed, objects, originals, run, wanted};
 
 /// How many programs, unless `KSHRINK_PROGRAMS` says otherwise.
 const PROGRAMS: usize = 30;
@@ -39,20 +39,12 @@ const fn variant(compile: &'static [&'static str], csmith: &'static [&'static st
 #[test]
 fn random_programs_go_through_passes_in_any_order() {
     recipe("install.sh", &["programs"]);
-    let programs = number("KSHRINK_PROGRAMS").unwrap_or(PROGRAMS);
-    let numbers: Vec<usize> =
-        number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
+    let (_, numbers) = wanted(PROGRAMS);
     let all = all_passes();
     assert!(all.len() > 10, "few passes: {all:?}");
     let results = parallel(numbers.len(), |i| program(numbers[i], &all).err());
     let failures: Vec<String> = results.into_iter().flatten().collect();
-    assert!(
-        failures.is_empty(),
-        "{} of {} programs failed\n\n{}",
-        failures.len(),
-        numbers.len(),
-        failures.join("\n\n")
-    );
+    assert_none_failed(&failures, numbers.len());
 }
 
 /// The names of all passes: the answer to an unknown one lists them.
