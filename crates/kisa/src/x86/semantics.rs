@@ -19,8 +19,8 @@ use iced_x86::{
 
 mod arithmetic;
 mod escape;
+mod stack;
 
-use super::decode;
 use super::info::with_info;
 use crate::RelocatedField;
 use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Segment, Value, low_bytes};
@@ -63,7 +63,7 @@ pub mod registers {
     pub const R15: Reg = Reg(15);
 }
 
-use registers::{EAX, EBP, ECX, EDI, EDX, ESP, R11};
+use registers::{EAX, ECX, EDI, EDX, R11};
 
 /// See [`crate::Isa::effects`].
 pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
@@ -347,122 +347,6 @@ impl Model<'_> {
             (false, _) => Effect::ClobberMemory,
         });
         self.forget_registers();
-    }
-
-    // The stack.
-
-    fn add_to_stack_pointer(&mut self, bytes: i64) {
-        let (op, count) = if bytes < 0 { (BinaryOp::Sub, -bytes) } else { (BinaryOp::Add, bytes) };
-        self.out.push(Effect::Binary {
-            op,
-            dst: ESP,
-            left: Value::Reg { reg: ESP, width: self.word },
-            right: Value::Const(count as u64),
-            width: self.word,
-        });
-    }
-
-    fn stack(&self, displacement: i64) -> Address {
-        Address { base: Some(ESP), displacement, ..Address::default() }
-    }
-
-    /// The value is read, and its slot written, before the stack pointer moves: `push %esp` pushes
-    /// the old one.
-    fn push(&mut self, value: Value) {
-        let width = self.word;
-        if self.instruction.stack_pointer_increment() != -i32::from(width) {
-            return self.forget(); // 16-bit pushes
-        }
-        self.out.push(Effect::Store { to: self.stack(-i64::from(width)), value, width });
-        self.add_to_stack_pointer(-i64::from(width));
-    }
-
-    fn pop(&mut self) {
-        let word = i64::from(self.word);
-        if i64::from(self.instruction.stack_pointer_increment()) != word {
-            return self.forget();
-        }
-        let width = self.word;
-        let load = |from| Value::Load { from, width };
-        match (self.instruction.op0_kind(), self.destination()) {
-            (OpKind::Register, Some(ESP)) => {
-                let value = load(self.stack(0));
-                self.out.push(Effect::Set { dst: ESP, value, width: self.word });
-            }
-            (OpKind::Register, Some(dst)) => {
-                let value = load(self.stack(0));
-                self.out.push(Effect::Set { dst, value, width: self.word });
-                self.add_to_stack_pointer(word);
-            }
-            // The address is computed with the stack pointer as it is after the pop.
-            (OpKind::Memory, _) => {
-                self.add_to_stack_pointer(word);
-                self.store(load(self.stack(-word)), self.word);
-            }
-            _ => self.add_to_stack_pointer(word),
-        }
-    }
-
-    fn leave(&mut self) {
-        let width = self.word;
-        self.out.push(Effect::Set { dst: ESP, value: Value::Reg { reg: EBP, width }, width });
-        let value = Value::Load { from: self.stack(0), width };
-        self.out.push(Effect::Set { dst: EBP, value, width });
-        self.add_to_stack_pointer(i64::from(width));
-    }
-
-    // Transfers.
-
-    fn call(&mut self) {
-        if decode::is_system_call(self.bits, self.instruction) {
-            return self.system_call(&[]);
-        }
-        self.transfer();
-        if self.instruction.stack_pointer_increment() != -i32::from(self.word) {
-            return self.forget(); // far calls
-        }
-        let displacement = self.instruction.next_ip() as i64;
-        let back = match self.relocated {
-            Some(_) => Value::Unknown,
-            None => Value::Address(Address { displacement, ..Address::default() }),
-        };
-        let width = self.word;
-        self.out.push(Effect::Store { to: self.stack(-i64::from(width)), value: back, width });
-        self.add_to_stack_pointer(-i64::from(width));
-    }
-
-    /// Where a computed branch goes.
-    fn transfer(&mut self) {
-        if matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory) {
-            let target = match self.operand(0) {
-                value @ (Value::Reg { width, .. } | Value::Load { width, .. }) if width == self.word => value,
-                _ => {
-                    self.escape();
-                    Value::Unknown
-                }
-            };
-            self.out.push(Effect::Transfer(target));
-        }
-    }
-
-    fn ret(&mut self) {
-        let popped = match self.instruction.op0_kind() {
-            OpKind::Immediate16 => i64::from(self.instruction.immediate16()),
-            _ => 0,
-        };
-        let increment = i64::from(self.word) + popped;
-        if i64::from(self.instruction.stack_pointer_increment()) != increment {
-            return self.forget();
-        }
-        self.add_to_stack_pointer(increment);
-    }
-
-    fn system_call(&mut self, clobbered: &[Reg]) {
-        let compat = self.bits == 64 && self.instruction.mnemonic() == Mnemonic::Int;
-        self.out.push(Effect::SystemCall { compat, number: None });
-        self.out.push(Effect::Clobber(EAX));
-        self.out.extend(clobbered.iter().map(|&reg| Effect::Clobber(reg)));
-        self.out.push(Effect::ClobberMemory);
     }
 
     // Comparisons.

@@ -3,6 +3,7 @@
 use super::registers::*;
 use super::*;
 use crate::Memory;
+use crate::x86::decode;
 
 fn model(bits: u32, bytes: &[u8]) -> Vec<Effect> {
     let mut out = Vec::new();
