@@ -35,7 +35,7 @@ help:
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
 	@echo 'make study-random     500 random programs in place of 100, rewritten and run (docs/torture.md)'
-	@echo 'make study-freeze     ten minutes of stress-ng while all frozen pages come and go (docs/freezing.md)'
+	@echo 'make study-freeze     kernels of which all is frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
@@ -125,7 +125,7 @@ study-random: build
 
 study-freeze: build
 	fixtures/install.sh kernel boot
-	cargo test --release --package kshrink-tests --test kernels -- --ignored --nocapture everything_frozen_survives
+	cargo test --release --package kshrink-tests --test kernels -- --ignored --nocapture --test-threads 1 everything_frozen
 
 pages: build
 	fixtures/pages/pages.sh out/pages

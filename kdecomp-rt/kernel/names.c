@@ -5,6 +5,7 @@
  */
 #include <linux/kallsyms.h>
 #include <linux/kernel.h>
+#include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -131,41 +132,46 @@ static void expand(u32 symbol, char *name)
 /* Finds the symbol of an address of frozen code. Returns whether there is one. */
 static bool find(unsigned long address, unsigned long *size, unsigned long *offset, char *name)
 {
+	struct kshrink_code code = kshrink_code_at(address);
+	unsigned long start, end, wanted = code.stub ? code.stub : code.address;
 	u32 low = 0, high = kallsyms_num_syms;
-	unsigned long start, end;
 
 	while (high - low > 1) {
 		u32 middle = low + (high - low) / 2;
 
-		if (address_of(middle) <= address)
+		if (address_of(middle) <= wanted)
 			low = middle;
 		else
 			high = middle;
 	}
 	start = address_of(low);
-	if (!kallsyms_num_syms || !is_frozen_code(start))
+	/* A region that no function begins with has no symbol; what is found is of a stub in front of its own. */
+	if (!kallsyms_num_syms || (code.stub ? start != code.stub : !is_frozen_code(start)))
 		return false;
 	end = high < kallsyms_num_syms ? address_of(high) : (unsigned long)kshrink_frozen_data;
 	/* Of symbols at the same address, the first. */
 	while (low && address_of(low - 1) == start)
 		low--;
 	if (size)
-		*size = end - start;
+		*size = code.stub ? code.size : end - start;
 	if (offset)
-		*offset = address - start;
+		*offset = code.stub ? offset_in_page(code.address) : code.address - start;
 	if (name)
 		expand(low, name);
 	return true;
 }
 
-/* As __sprint_symbol() of kernel/kallsyms.c: `back` bytes are taken off the address that is looked for. */
+/*
+ * As __sprint_symbol() of kernel/kallsyms.c: `back` bytes are taken off the address that is looked for. What has no symbol
+ * is told by its frozen address, for which System.map has one.
+ */
 static int print(char *buffer, unsigned long address, u32 back, bool with_offset)
 {
 	unsigned long size, offset;
 	int length;
 
 	if (!find(address - back, &size, &offset, buffer))
-		return sprintf(buffer, "0x%lx", address);
+		return sprintf(buffer, "0x%lx", kshrink_code_at(address - back).address + back);
 	length = strlen(buffer);
 	if (with_offset)
 		length += sprintf(buffer + length, "+%#lx/%#lx", offset + back, size);

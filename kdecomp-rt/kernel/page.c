@@ -37,6 +37,11 @@ bool kshrink_is_code(unsigned long address)
 	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
 }
 
+struct kshrink_code kshrink_code_at(unsigned long address)
+{
+	return (struct kshrink_code){ .address = address };
+}
+
 void kshrink_show(struct seq_file *file)
 {
 	seq_printf(file, "frozen_text_pages %u\nfrozen_data_pages %u\n", kshrink_page_of((unsigned long)kshrink_frozen_data),

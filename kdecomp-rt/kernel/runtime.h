@@ -118,6 +118,16 @@ void kshrink_begin(void);
 /* Whether an address is that of code which is frozen or thawed. */
 bool kshrink_is_code(unsigned long address);
 
+/* An instruction of frozen code, and where the kernel's table of symbols has that code. */
+struct kshrink_code {
+	unsigned long address;	/* its frozen address, which System.map has a name for */
+	unsigned long stub;	/* by stub, the address of the only symbol that it may have, which is all of its region's; else 0 */
+	unsigned long size;	/* by stub, the size of the region, the address of which is the start of a page */
+};
+
+/* The instruction at an address of which kshrink_is_code(). */
+struct kshrink_code kshrink_code_at(unsigned long address);
+
 /* Says how much is frozen. */
 void kshrink_show(struct seq_file *file);
 

@@ -210,11 +210,13 @@ __visible unsigned long kshrink_copy(const struct entered *entered)
 	BUG();
 }
 
-/* The number of the region of which an address is in a copy; negative if it is in none. */
+/* The number of the region that an address is in, of frozen code or of a copy; negative if it is in none. */
 static int region_of(unsigned long address)
 {
 	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data), ignored;
 
+	if (kshrink_is_frozen(address))
+		return kshrink_page_of(address);
 	if (address < READ_ONCE(lowest) || address >= READ_ONCE(highest))
 		return -1;
 	for (number = 0; number < count; number++) {
@@ -231,9 +233,19 @@ static int region_of(unsigned long address)
 /* The address that an instruction of a copy has in the tables of the kernel; any other address itself. */
 static unsigned long translated(unsigned long address)
 {
-	int number = region_of(address);
+	int number = kshrink_is_frozen(address) ? -1 : region_of(address);
 
 	return number < 0 ? address : kshrink_address(number) + (address - find_copy(number));
+}
+
+struct kshrink_code kshrink_code_at(unsigned long address)
+{
+	struct kshrink_code code = { .address = translated(address) };
+	u32 number = kshrink_page_of(code.address), ignored;
+
+	code.stub = (unsigned long)kshrink_stubs + number * STUB_SIZE;
+	code.size = frozen_place(&kshrink_frozen, number, &ignored);
+	return code;
 }
 
 /* Instead of search_exception_tables() (kernel/extable.c). Where it leads to is a stub, or is not frozen. */
@@ -252,7 +264,7 @@ enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs
 
 bool kshrink_is_code(unsigned long address)
 {
-	return kshrink_is_frozen(address) || region_of(address) >= 0;
+	return region_of(address) >= 0;
 }
 
 /* The page that holds the copy of a region, if no more copies are made there and all are written; else 0. */

@@ -1,11 +1,21 @@
 //! Kernels of which parts are frozen: what runs thaws, and the memory that it saves is there.
 
-use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run};
+use std::fs;
+use std::time::Duration;
+
+use kshrink_tests::elf::globals;
+use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario};
 use serde_json::json;
 
 use super::busybox_plan;
 
 const PASSES: [&str; 2] = ["--passes", "syscalls,reach,freeze"];
+
+/// A plan takes seconds, and longer beside other tests.
+const PLAN_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// For programs that make other system calls than BusyBox.
+const WITH_ALL_CALLS: [&str; 2] = ["--passes", "reach,freeze"];
 
 /// The number behind a name in a console, among the lines that begin with the name of a file of /proc.
 fn number(console: &str, file: &str, name: &str) -> u64 {
@@ -22,8 +32,7 @@ fn all_that_may_freeze_thaws() {
     KernelTest::check("all_that_may_freeze_thaws", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.frozen();
-        let plan = everything(test, &kernel);
-        let frozen = test.rewritten(&kernel, "everything", &plan, &PASSES);
+        let frozen = everything(test, &kernel, "page", &PASSES);
         assert!(
             frozen.cut("footprint") > 40.0,
             "the footprint fell by only {:.2} %",
@@ -70,7 +79,7 @@ fn what_is_used_at_boot_alone_freezes_after_it() {
         test.chain.write("later.json", &later);
         let plan = coverage(test, &busybox_plan(), &[]);
         let run = Run::kshrink("frozen-pack").args(["plan", &vmlinux, "--after-boot", "later.json"]);
-        let plan = test.chain.succeed(run.stdin(&*plan)).text();
+        let plan = test.chain.succeed(run.stdin(&*plan).limit(PLAN_LIMIT)).text();
         let frozen = test.rewritten(&kernel, "frozen", &plan, &[]);
         let cut = frozen.cut("footprint");
         assert!(cut > 39.0, "the footprint fell by only {cut:.2} %");
@@ -87,28 +96,110 @@ fn what_is_used_at_boot_alone_freezes_after_it() {
     });
 }
 
-/// A plan that freezes everything that may be frozen.
-fn everything(test: &mut KernelTest<'_>, kernel: &Kernel) -> String {
-    let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux).arg("--everything");
-    test.chain.succeed(run.stdin(busybox_plan().as_str())).text()
+/// A kernel of which a mechanism freezes everything that may be frozen.
+fn everything(
+    test: &mut KernelTest<'_>,
+    kernel: &Kernel,
+    mechanism: &str,
+    passes: &[&str],
+) -> RewrittenKernel {
+    let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
+    let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
+    let plan = test.chain.succeed(run.stdin(busybox_plan().as_str())).text();
+    test.rewritten(kernel, "everything", &plan, passes)
 }
 
 #[test]
-#[ignore = "seen to pass in parts only, not yet as a whole"]
+#[ignore = "takes several minutes; make study-freeze"]
 fn everything_frozen_on_two_processors() {
-    KernelTest::check("everything_frozen_on_two_processors", |test| {
+    on_two_processors("everything_frozen_on_two_processors", "page", |test, kernel| test.thaw(kernel));
+}
+
+#[test]
+#[ignore = "takes several minutes; make study-freeze"]
+fn stub_everything_frozen_on_two_processors() {
+    on_two_processors("stub_everything_frozen_on_two_processors", "stub", |test, kernel| test.smp(kernel));
+}
+
+/// Checks that a kernel with two processors, of which a mechanism freezes everything, does what a scenario asks for, and
+/// says what it has to say when something is wrong.
+fn on_two_processors(
+    name: &str,
+    mechanism: &str,
+    scenario: impl FnOnce(&mut KernelTest<'_>, &Kernel) -> Scenario,
+) {
+    KernelTest::check(name, |test| {
         let kernel = test.kernel("websmp-i386-fixed");
-        let plan = everything(test, &kernel);
-        let frozen = test.rewritten(&kernel, "everything", &plan, &PASSES);
-        let scenario = test.thaw(&kernel);
+        let frozen = everything(test, &kernel, mechanism, &PASSES);
+        let scenario = scenario(test, &kernel);
         test.passes(&scenario, &frozen.kernel, &[]);
         // What the kernel says when something is wrong is what it says unfrozen.
         let scenario = test.crash(&kernel);
-        for kernel in [&kernel, &frozen.kernel] {
-            test.complains(&scenario, kernel, &[]);
-            // Of a function that is frozen in part, that part has a name of its own.
-            crashes(&test.console(kernel).replace(".frozen+", "+"));
-        }
+        test.complains(&scenario, &kernel, &[]);
+        crashes(&test.console(&kernel));
+        test.complains(&scenario, &frozen.kernel, &[]);
+        let console = test.console(&frozen.kernel);
+        let console = if mechanism == "stub" { with_names(&console, &frozen) } else { console };
+        // Of a function that is frozen in part, that part has a name of its own.
+        crashes(&console.replace(".frozen+", "+"));
+    });
+}
+
+/// A console in which places in regions have the names of System.map, which knows all functions of a region: the kernel tells
+/// a place by the function that the region begins with, or by its frozen address.
+fn with_names(console: &str, frozen: &RewrittenKernel) -> String {
+    let names = ["kshrink_frozen_text", "kshrink_frozen_data", "kshrink_stubs"];
+    let [(start, _), (end, _), (stubs, _)] = globals(&frozen.kernel.vmlinux, names);
+    let map = fs::read_to_string(frozen.dir.join("System.map")).expect("System.map");
+    let symbols = map.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        Some((u64::from_str_radix(words.next()?, 16).ok()?, words.nth(1)?))
+    });
+    let (regions, others): (Vec<_>, Vec<_>) =
+        symbols.partition(|(address, _)| (start..end).contains(address));
+    // A region has a page of addresses, and a stub of five bytes.
+    let of_stub = |address: u64| Some(start + address.checked_sub(stubs)? / 5 * 4096).filter(|at| *at < end);
+    let hexadecimal = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let named = |word: &str| {
+        let address = match word.split_once("+0x") {
+            None => hexadecimal(word.strip_prefix("0x")?).filter(|address| (start..end).contains(address))?,
+            Some((name, distance)) => {
+                let mut stubs = others.iter().filter(|(_, symbol)| *symbol == name);
+                let (stub, _) = stubs.next().filter(|_| stubs.next().is_none())?;
+                of_stub(*stub)? + hexadecimal(distance.split_once('/')?.0)?
+            }
+        };
+        let behind = regions.partition_point(|(start, _)| *start <= address);
+        let (start, name) = regions.get(behind.checked_sub(1)?)?;
+        Some(format!("{name}+{:#x}", address - start))
+    };
+    let words = console.split_inclusive(char::is_whitespace).map(|piece| {
+        let word = piece.trim_end();
+        let name = named(word).unwrap_or_else(|| word.to_owned());
+        name + &piece[word.len()..]
+    });
+    words.collect()
+}
+
+#[test]
+#[ignore = "takes several minutes; make study-freeze"]
+fn everything_frozen_survives_stress() {
+    survives_stress("everything_frozen_survives_stress", "page");
+}
+
+#[test]
+#[ignore = "takes several minutes; make study-freeze"]
+fn stub_everything_frozen_survives_stress() {
+    survives_stress("stub_everything_frozen_survives_stress", "stub");
+}
+
+/// Checks that a kernel of which a mechanism freezes everything does all that stress-ng asks for.
+fn survives_stress(name: &str, mechanism: &str) {
+    KernelTest::check(name, |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.stress();
+        let frozen = everything(test, &kernel, mechanism, &WITH_ALL_CALLS);
+        test.passes(&scenario, &frozen.kernel, &[]);
     });
 }
 
@@ -117,8 +208,7 @@ fn everything_frozen_on_two_processors() {
 fn everything_frozen_survives_ten_minutes_of_stress() {
     KernelTest::check("everything_frozen_survives_ten_minutes_of_stress", |test| {
         let kernel = test.kernel("websmp-i386-fixed");
-        let plan = everything(test, &kernel);
-        let frozen = test.rewritten(&kernel, "everything", &plan, &PASSES);
+        let frozen = everything(test, &kernel, "page", &WITH_ALL_CALLS);
         let scenario = test.chaos(&kernel);
         test.passes(&scenario, &frozen.kernel, &[]);
         let console = test.console(&frozen.kernel);
@@ -180,10 +270,7 @@ fn stub_all_that_may_freeze_thaws() {
     KernelTest::check("stub_all_that_may_freeze_thaws", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.frozen();
-        let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
-        let run = run.args(["--mechanism", "stub", "--everything"]);
-        let plan = test.chain.succeed(run.stdin(busybox_plan().as_str())).text();
-        let frozen = test.rewritten(&kernel, "everything", &plan, &PASSES);
+        let frozen = everything(test, &kernel, "stub", &PASSES);
         assert!(
             frozen.cut("footprint") > 28.0,
             "the footprint fell by only {:.2} %",
