@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -28,6 +28,7 @@ help:
 	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
 	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md)'
 	@echo "make table1  the paper's Table I beside the web kernel, technique by technique (docs/table1.md)"
+	@echo "make table2  the paper's Tables II and III beside what freezes here, by page and by stub (docs/table2.md)"
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder'
 	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, and with --gc-sections (docs/arm-kernels.md)'
@@ -101,6 +102,9 @@ bench-calls: build
 
 table1: build
 	fixtures/bench/table1.sh docs/table1.md
+
+table2: build
+	fixtures/bench/table2.sh docs/table2.md
 
 study-sections: build
 	fixtures/bench/sections.sh
