@@ -9,6 +9,8 @@
  * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
  * as well: each decodes into a page of its own, and one compare-and-exchange of the page-table entry decides whose page
  * it is. What the handler calls is never frozen.
+ *
+ * Pages that are used whenever the kernel boots lie in its init data as well, and are mapped there until that is freed.
  */
 #include <linux/init.h>
 #include <linux/kernel.h>
@@ -17,6 +19,7 @@
 #include <linux/sched/clock.h>
 #include <linux/string.h>
 
+#include <asm/e820/api.h>
 #include <asm/setup.h>
 #include <asm/text-patching.h>
 #include <asm/tlbflush.h>
@@ -25,6 +28,8 @@
 
 #include "runtime.h"
 
+void __real_e820__reallocate_tables(void);
+void __wrap_e820__reallocate_tables(void);
 void __real_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
 void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
 void __real_early_fixup_exception(struct pt_regs *regs, int trap);
@@ -48,10 +53,43 @@ void kshrink_show(struct seq_file *file)
 		   kshrink_page_of((unsigned long)kshrink_frozen_end) - kshrink_page_of((unsigned long)kshrink_frozen_data));
 }
 
+static pte_t entry_for(const void *linear, unsigned long address)
+{
+	return pfn_pte(__pa(linear) >> PAGE_SHIFT,
+		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
+}
+
+/* Maps pages, or unmaps them if they are nowhere. Returns what is behind the last one. */
+static const char __init *map_boot(const char *from, const char *end, const char *pages)
+{
+	for (; from < end; from += PAGE_SIZE) {
+		unsigned long address = (unsigned long)from;
+
+		set_pte(kshrink_pte_of(address), pages ? entry_for(pages, address) : __pte(0));
+		pages += pages ? PAGE_SIZE : 0;
+	}
+	return pages;
+}
+
+/*
+ * Instead of e820__reallocate_tables() (arch/x86/kernel/e820.c), which is the first thing that free_initmem() does. From here
+ * on, what is used at boot thaws like all else.
+ */
+void __init __wrap_e820__reallocate_tables(void)
+{
+	map_boot(kshrink_frozen_text, kshrink_boot_text_end, NULL);
+	map_boot(kshrink_frozen_data, kshrink_boot_data_end, NULL);
+	flush_tlb_kernel_range((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);
+	__real_e820__reallocate_tables();
+}
+
 void __init kshrink_begin(void)
 {
 	unsigned long address = (unsigned long)kshrink_frozen_text & PMD_MASK;
 	pte_t *table = kshrink_page_tables;
+	const char *pages = map_boot(kshrink_frozen_text, kshrink_boot_text_end, kshrink_boot_pages);
+
+	map_boot(kshrink_frozen_data, kshrink_boot_data_end, pages);
 
 	/* setup_arch() copies these entries to the page directory that all others are copied from. */
 	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE)
@@ -76,8 +114,7 @@ static bool thaw(struct pt_regs *regs, unsigned long address)
 		return false;
 	}
 	memset(page + size, 0, PAGE_SIZE - size);
-	full = pfn_pte(__pa(page) >> PAGE_SHIFT,
-		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
+	full = entry_for(page, address);
 	/* The processor keeps no entries that are not present, so that there is nothing to flush. */
 #ifdef CONFIG_X86_PAE
 	is_there = cmpxchg64(&entry->pte, empty.pte, full.pte) == empty.pte;

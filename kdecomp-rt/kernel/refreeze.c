@@ -72,6 +72,9 @@ int kshrink_refreeze(unsigned long first, unsigned long behind)
 {
 	if (kshrink_mode == REFUSE)
 		return -EPERM;
+	/* The memory of some pages is freed with the init data. */
+	if (system_state < SYSTEM_RUNNING)
+		return -EBUSY;
 	begin();
 	take_away(first, behind);
 	end();

@@ -18,6 +18,12 @@ extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_e
 extern pte_t kshrink_page_tables[];
 
 /*
+ * From the link, by page: the ends of the pages of code and of data that are used whenever the kernel boots, the first ones of
+ * each; and these pages as they are, in its init data.
+ */
+extern const char kshrink_boot_text_end[], kshrink_boot_data_end[], kshrink_boot_pages[];
+
+/*
  * From the link: the packed file (docs/frozen-format.md) behind its size. The size is no symbol, because frozen code refers
  * to it, and it is not known before that is packed.
  */
@@ -136,7 +142,7 @@ void kshrink_settle(void);
 
 /*
  * Unmaps the thawed pages from `first` on up to `behind`, and frees their memory: who touches one of them gets it back. May
- * sleep. Returns 0, -EPERM if thawing is refused, or -EOPNOTSUPP if what is thawed stays.
+ * sleep. Returns 0, -EPERM if thawing is refused, -EBUSY while the kernel boots, or -EOPNOTSUPP if what is thawed stays.
  */
 int kshrink_refreeze(unsigned long first, unsigned long behind);
 

@@ -55,7 +55,8 @@ pub struct RewrittenKernel {
     pub kernel: Kernel,
     /// The directory with it and all that is beside it.
     pub dir: PathBuf,
-    report: Value,
+    /// What is in its report.json.
+    pub report: Value,
 }
 
 /// A scenario of `fixtures/scenarios/` as an initramfs, and the machine that it runs on.

@@ -49,7 +49,7 @@ pub enum Command {
         /// Freeze as well what is used only while the kernel boots
         ///
         /// PLAN says in its section `coverage` what ran afterwards (see `coverage qemu --after-boot`). What of the rest ran
-        /// thaws whenever the kernel boots, and is refrozen after that: less memory for a longer boot.
+        /// lies in pages of its own, which the boot image has a second time, not packed: less memory for a larger image.
         #[arg(long, value_name = "PLAN", conflicts_with = "everything")]
         after_boot: Option<PathBuf>,
 

@@ -46,8 +46,7 @@ fn main() -> ExitCode {
                 }
                 if after_boot.is_some() && mechanism == Mechanism::Stub {
                     return Err(Failure::bad_input(
-                        "--after-boot is about what is refrozen after boot, and what thaws by stub stays; it needs \
-                         --mechanism page",
+                        "--after-boot is about pages that the kernel frees when it has booted; it needs --mechanism page",
                     ));
                 }
                 let everything = *everything;

@@ -4,8 +4,8 @@ Pass `freeze`: code and read-only data that the plan wants to be frozen go into 
 
 The plan's section `frozen` lists functions, parts of functions, and parts of data sections. What of that may freeze
 ([`closure`]) is moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of the
-link, so that what belongs to one source file comes back together; but first what is used whenever the kernel boots, so
-that few pages come back then. Nothing else changes: linked like any other section, both do what they did before. Of equal
+link, so that what belongs to one source file comes back together; but what is used whenever the kernel boots to
+`.kshrink.frozen.text.boot` and `.kshrink.frozen.rodata.boot`. Nothing else changes: linked like any other section, both do what they did before. Of equal
 strings among frozen data one stays, as a linker that merges strings would have it.
 
 By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. What uses
@@ -40,6 +40,10 @@ use wanted::Wanted;
 pub const TEXT: &str = ".kshrink.frozen.text";
 /// The section of frozen data.
 pub const RODATA: &str = ".kshrink.frozen.rodata";
+/// The section of frozen code that is used whenever the kernel boots.
+pub const BOOT_TEXT: &str = ".kshrink.frozen.text.boot";
+/// The section of frozen data that is used whenever the kernel boots.
+pub const BOOT_RODATA: &str = ".kshrink.frozen.rodata.boot";
 
 /// The suffix of the names of frozen parts of functions.
 const PART: &str = "frozen";
@@ -84,10 +88,14 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report.count("data bytes frozen", data_bytes);
     let text = u64::from(SHF_ALLOC | SHF_EXECINSTR);
     let functions = selection.code.chunk_by(|&one, &other| move_together(graph, one, other));
-    let code = first_at_boot(functions, &wanted.at_boot, graph, &mut report);
+    let (boot_code, code) = by_use_at_boot(functions, &wanted.at_boot);
     let pieces = data.chunk_by(|&one, &other| graph.node(other).glued_to == Some(one));
-    let data = first_at_boot(pieces, &wanted.at_boot, graph, &mut report);
+    let (boot_data, data) = by_use_at_boot(pieces, &wanted.at_boot);
+    let at_boot = boot_code.iter().chain(&boot_data).map(|&node| size(graph, node)).sum();
+    report.count("bytes used at boot", at_boot);
+    move_to(graph, BOOT_TEXT, text, &boot_code);
     move_to(graph, TEXT, text, &code);
+    move_to(graph, BOOT_RODATA, SHF_ALLOC.into(), &boot_data);
     move_to(graph, RODATA, SHF_ALLOC.into(), &data);
     for part in &selection.parts {
         for nodes in [&part.ordinary, &part.frozen] {
@@ -100,18 +108,14 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report
 }
 
-/// What lies together, one behind the other: first that of which some is used at boot.
-fn first_at_boot<'n>(
+/// Of groups of nodes that lie together, those of which some is used at boot, and the others.
+fn by_use_at_boot<'n>(
     groups: impl Iterator<Item = &'n [NodeId]>,
     at_boot: &FixedBitSet,
-    graph: &Graph,
-    report: &mut PassReport,
-) -> Vec<NodeId> {
+) -> (Vec<NodeId>, Vec<NodeId>) {
     let is_used = |group: &&[NodeId]| group.iter().any(|node| at_boot.contains(node.get()));
-    let (first, behind): (Vec<&[NodeId]>, Vec<&[NodeId]>) = groups.partition(is_used);
-    let bytes = first.iter().copied().flatten().map(|&node| size(graph, node)).sum();
-    report.count("bytes that thaw at boot", bytes);
-    [first, behind].concat().concat()
+    let (used, others): (Vec<&[NodeId]>, Vec<&[NodeId]>) = groups.partition(is_used);
+    (used.concat(), others.concat())
 }
 
 /// Moves nodes to a new section.

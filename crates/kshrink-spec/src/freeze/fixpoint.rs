@@ -49,6 +49,8 @@ pub struct Counts {
     pub tables: usize,
     /// By page, pages of memory that it takes when all is thawed.
     pub pages: u32,
+    /// How many of these are used whenever the kernel boots, and lie in its init data as well.
+    pub boot_pages: u32,
     /// By stub, regions, each with its stub.
     pub regions: u32,
     /// Where it begins.
@@ -110,6 +112,7 @@ pub fn link(
             room = (bytes.len() + SLACK / 2).next_multiple_of(4);
             continue;
         }
+        split.set_boot_pages(image::boot_pages(&pieces, &layout));
         staged.link(&split.write(&bytes, room)?, Goal::BootImage)?;
         if Addresses::read(&staged.vmlinux(), &split)? != addresses {
             return Err(Failure::job(
@@ -128,6 +131,7 @@ pub fn link(
             packed: bytes.len(),
             tables: sizes.total() - sizes.streams,
             pages: if layout.stubs.is_some() { 0 } else { layout.pages() },
+            boot_pages: layout.at_boot.iter().map(|range| range.len() as u32 / PAGE).sum(),
             regions: layout.stubs.as_ref().map_or(0, |stubs| stubs.regions.len() as u32),
             address: layout.code.start,
             links: links + 1,

@@ -99,6 +99,17 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Vec<
     vec![code, data]
 }
 
+/// By page, the pages that are used at boot, of code and behind it of data; `pieces` are those of the layout.
+pub fn boot_pages(pieces: &[Piece], layout: &Layout) -> Vec<u8> {
+    let pages = pieces.iter().zip(&layout.at_boot).flat_map(|(piece, range)| {
+        let mut pages = piece.bytes[..range.len().min(piece.bytes.len())].to_vec();
+        // As the runtime fills the last page.
+        pages.resize(range.len(), 0);
+        pages
+    });
+    pages.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
@@ -107,7 +118,7 @@ mod tests {
     use super::super::handmade::{
         self, LIMIT, address, distance, global, of_section, place, section, split_up,
     };
-    use super::{Addresses, pieces};
+    use super::{Addresses, boot_pages, pieces};
 
     /// A function in the kernel that calls a frozen one; that refers to frozen data, calls the first one, and reads a variable
     /// twice.
@@ -128,6 +139,9 @@ mod tests {
                 "kshrink_frozen_end",
                 "kshrink_packed",
                 "kshrink_page_tables",
+                "kshrink_boot_pages",
+                "kshrink_boot_text_end",
+                "kshrink_boot_data_end",
             ],
         )
     }
@@ -156,6 +170,26 @@ mod tests {
         assert_eq!((cold.place, cold.value), (Place::Absolute, u64::from(start)));
         assert!(split.object().sections.iter().all(|section| !section.name.starts_with(".kshrink.frozen")));
         assert!(split.names(&layout).contains(&(start, 'T', "cold")));
+    }
+
+    #[test]
+    fn what_is_used_at_boot_lies_first_and_has_pages_of_its_own() {
+        let mut object = object();
+        object.sections[2].name = ".kshrink.frozen.text.boot";
+        object.sections.push(section(".kshrink.frozen.text", SHF_EXECINSTR, 1, vec![0xc3; 4000], Vec::new()));
+        let (layout, mut split) = split_up(object);
+        let start = LIMIT - 4 * 4096;
+        assert_eq!(layout.code, start..start + 9000);
+        assert_eq!(layout.at_boot, [start..start + 2 * 4096, LIMIT - 4096..LIMIT - 4096]);
+        let pieces = pieces(&split, &layout, &Addresses(vec![0, 0]));
+        let pages = boot_pages(&pieces, &layout);
+        assert_eq!((pages.len(), pages[4999], &pages[5000..]), (2 * 4096, 0x90, &[0xc3; 3192][..]));
+        split.set_boot_pages(pages);
+        let ends = ["kshrink_boot_text_end", "kshrink_boot_data_end"].map(|name| {
+            let symbol = split.object().symbols.iter().find(|symbol| symbol.name == name);
+            symbol.expect("the symbol").value
+        });
+        assert_eq!(ends, [u64::from(start) + 2 * 4096, u64::from(LIMIT) - 4096]);
     }
 
     #[test]

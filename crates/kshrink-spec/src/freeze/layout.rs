@@ -5,6 +5,7 @@ use std::ops::Range;
 use goblin::elf::section_header::{SHF_MERGE, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcli::Failure;
 use kelf::{Object, SectionIndex};
+use kopt::freeze::{BOOT_RODATA, BOOT_TEXT, RODATA, TEXT};
 
 use super::stubs::Stubs;
 
@@ -14,10 +15,10 @@ pub const PAGE: u32 = 4096;
 /// The size in bytes of what one page table maps (without physical address extension).
 const MAPPED: u32 = 4 << 20;
 
-/// Sections whose names begin so are frozen as code, which is executable where it lies.
-const CODE: &str = ".kshrink.frozen.text";
-/// Sections whose names begin so are frozen as data.
-const DATA: &str = ".kshrink.frozen.rodata";
+/// Sections that are frozen as code, which is executable where it lies: what is used at boot, and what is not.
+const CODE: [&str; 2] = [BOOT_TEXT, TEXT];
+/// Sections that are frozen as data.
+const DATA: [&str; 2] = [BOOT_RODATA, RODATA];
 
 /// The largest frozen range in bytes: half of the vmalloc area of a kernel with as much memory as it can map.
 const LARGEST: u32 = 64 << 20;
@@ -30,6 +31,8 @@ pub struct Layout {
     pub data: Range<u32>,
     /// The end of the last page.
     pub end: u32,
+    /// By page, the pages of code and of data that are used whenever the kernel boots, the first ones of each.
+    pub at_boot: [Range<u32>; 2],
     /// The frozen sections of the object with their addresses.
     pub sections: Vec<(SectionIndex, u32)>,
     /// By stub, the stubs; every section of code is a region, at the start of a page.
@@ -61,6 +64,8 @@ impl Layout {
         }
         let code_start = limit - size;
         let data_start = code_start + code.size.next_multiple_of(PAGE);
+        let at_boot =
+            |placed: &Placed, start: u32| start..start + placed.at_boot.next_multiple_of(PAGE);
         let at = |placed: &Placed, start: u32| -> Vec<(SectionIndex, u32)> {
             placed.sections.iter().map(|(section, offset)| (*section, start + offset)).collect()
         };
@@ -68,6 +73,7 @@ impl Layout {
             code: code_start..code_start + code.size,
             data: data_start..data_start + data.size,
             end: limit,
+            at_boot: [at_boot(&code, code_start), at_boot(&data, data_start)],
             sections: [at(&code, code_start), at(&data, data_start)].concat(),
             stubs,
         })
@@ -91,7 +97,7 @@ impl Layout {
 
 /// Places regions at the starts of pages.
 fn place_regions(object: &Object<'_>, regions: &[SectionIndex]) -> Result<Placed, Failure> {
-    let mut placed = Placed { sections: Vec::new(), size: 0 };
+    let mut placed = Placed::default();
     for (&region, page) in regions.iter().zip(0u32..) {
         let section = object.section(region);
         let offset = page.checked_mul(PAGE).filter(|&offset| offset < LARGEST);
@@ -115,14 +121,19 @@ fn place_regions(object: &Object<'_>, regions: &[SectionIndex]) -> Result<Placed
 const MOST_OF_REGION: u64 = PAGE as u64 - 8;
 
 /// Sections one behind the other.
+#[derive(Default)]
 struct Placed {
     sections: Vec<(SectionIndex, u32)>,
     size: u32,
+    /// How many bytes of that are used at boot, the first ones.
+    at_boot: u32,
 }
 
-fn place(object: &Object<'_>, prefix: &str) -> Result<Placed, Failure> {
-    let mut placed = Placed { sections: Vec::new(), size: 0 };
-    for (i, section) in object.sections.iter().enumerate().filter(|(_, s)| s.name.starts_with(prefix)) {
+/// Places the sections of these names, of which the first one's are used at boot.
+fn place(object: &Object<'_>, names: [&'static str; 2]) -> Result<Placed, Failure> {
+    let mut placed = Placed::default();
+    let all = || object.sections.iter().enumerate();
+    for (i, section) in names.into_iter().flat_map(|name| all().filter(move |(_, s)| s.name == name)) {
         let fail = |problem: &str| Err(Failure::job(format!("section {} {problem}", section.name)));
         let index = SectionIndex::from(i);
         if section.flags & u64::from(SHF_WRITE | SHF_TLS | SHF_MERGE) != 0 || section.kind == SHT_NOBITS {
@@ -140,6 +151,9 @@ fn place(object: &Object<'_>, prefix: &str) -> Result<Placed, Failure> {
         let offset = placed.size.next_multiple_of(align);
         placed.sections.push((index, offset));
         placed.size = offset + size;
+        if section.name == names[0] {
+            placed.at_boot = placed.size;
+        }
     }
     Ok(placed)
 }

@@ -49,7 +49,7 @@ fn own(mechanism: Mechanism) -> Own {
                 (source!("page.c", "kernel/page.c"), &[]),
                 (source!("refreeze.c", "kernel/refreeze.c"), &[]),
             ],
-            wrapped: &["early_fixup_exception", "exc_page_fault"],
+            wrapped: &["e820__reallocate_tables", "early_fixup_exception", "exc_page_fault"],
         },
         Mechanism::Stub => Own {
             units: &[(source!("stub.c", "kernel/stub.c"), &[])],

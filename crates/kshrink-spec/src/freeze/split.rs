@@ -18,6 +18,9 @@ const ROOM: &str = ".rodata.kshrink";
 /// The section with the page tables of the frozen addresses (`BSS_SECTION` of include/asm-generic/vmlinux.lds.h).
 const PAGE_TABLES: &str = ".bss..page_aligned";
 
+/// The section of the pages that are used at boot, which the kernel frees when it has booted.
+const BOOT: &str = ".init.data";
+
 /// A section of the linked file alone: every linker script of the kernel keeps it (`STABS_DEBUG` of
 /// include/asm-generic/vmlinux.lds.h), and no boot image has it. No compiler uses it any more.
 pub const ADDRESSES: &str = ".stab.index";
@@ -63,6 +66,8 @@ pub struct Split<'g> {
     hot: Object<'g>,
     room: SectionIndex,
     packed: SymbolIndex,
+    /// By page, the section of [`BOOT`].
+    boot: Option<SectionIndex>,
     /// What is frozen.
     pub frozen: Vec<FrozenSection<'g>>,
     /// How many entries of [`ADDRESSES`] there are.
@@ -118,19 +123,33 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     object.symbols[index.get()].size = layout.data.len() as u64;
     define(&mut object, end, Place::Absolute, layout.end)?;
     let packed = define(&mut object, packed, Place::Section(room), 0)?;
+    let mut boot = None;
     if layout.stubs.is_none() {
-        let tables = SectionIndex::from(object.sections.len());
-        object.sections.push(Section {
-            name: PAGE_TABLES,
-            kind: SHT_NOBITS,
-            flags: u64::from(SHF_ALLOC | SHF_WRITE),
-            align: u64::from(PAGE),
-            size: u64::from(layout.page_tables() * PAGE),
-            ..Section::null()
-        });
+        let [code, data] = &layout.at_boot;
+        let tables = add_pages(&mut object, PAGE_TABLES, SHT_NOBITS, layout.page_tables() * PAGE);
         define(&mut object, "kshrink_page_tables", Place::Section(tables), 0)?;
+        let pages = add_pages(&mut object, BOOT, SHT_PROGBITS, (code.len() + data.len()) as u32);
+        define(&mut object, "kshrink_boot_pages", Place::Section(pages), 0)?;
+        define(&mut object, "kshrink_boot_text_end", Place::Absolute, code.end)?;
+        define(&mut object, "kshrink_boot_data_end", Place::Absolute, data.end)?;
+        boot = Some(pages);
     }
-    Ok(Split { hot: object, room, packed, frozen, linked })
+    Ok(Split { hot: object, room, packed, boot, frozen, linked })
+}
+
+/// Adds a section of whole pages, all zero.
+fn add_pages(object: &mut Object<'_>, name: &'static str, kind: u32, size: u32) -> SectionIndex {
+    let index = SectionIndex::from(object.sections.len());
+    object.sections.push(Section {
+        name,
+        kind,
+        flags: u64::from(SHF_ALLOC | SHF_WRITE),
+        align: u64::from(PAGE),
+        size: u64::from(size),
+        data: if kind == SHT_NOBITS { Cow::default() } else { vec![0; size as usize].into() },
+        ..Section::null()
+    });
+    index
 }
 
 impl<'g> Split<'g> {
@@ -151,6 +170,14 @@ impl<'g> Split<'g> {
     /// What the kernel's link takes.
     pub fn object(&self) -> &Object<'g> {
         &self.hot
+    }
+
+    /// Says what the pages are that are used at boot; until then, they are zero.
+    pub fn set_boot_pages(&mut self, pages: Vec<u8>) {
+        if let Some(boot) = self.boot {
+            assert_eq!(self.hot.section(boot).size, pages.len() as u64, "the size of the pages is known");
+            self.hot.sections[boot.get()].data = pages.into();
+        }
     }
 
     /// The same as a file, with room for so many packed bytes, behind their size in four bytes.
