@@ -37,7 +37,7 @@ pub enum Command {
         /// Take down which read-only data was read, too; the traces have to say it
         #[arg(long)]
         data: bool,
-        /// Take down only what ran, and was read, since the first program ran; the traces have to say it
+        /// Take down only what ran, and was read, since the kernel had booted; the traces have to say it
         #[arg(long)]
         after_boot: bool,
         #[command(flatten)]
@@ -159,8 +159,8 @@ instruction runs (QEMU 4.2 to 8.2):
   qemu-system-… -accel tcg,thread=single -plugin ./trace.so,out=trace.log …
 With code=START-END,data=START-END,offset=NUMBER behind out=, it also says what of the kernel's read-only data its code
 read; `code` is from _stext to _etext, `data` from __start_rodata to __end_rodata, and NUMBER what the kernel's addresses
-are above those of physical memory (`readelf -l`). fixtures/qemu/boot.sh --data vmlinux does that. It says of all what
-of it was after the first program ran.
+are above those of physical memory (`readelf -l`). With boot=ADDRESS, the address of free_initmem, it says what ran and was
+read after the kernel had booted. fixtures/qemu/boot.sh --data vmlinux does both.
 
 Examples:
   coverage qemu vmlinux trace.log -o plan.json

@@ -20,7 +20,7 @@
 //! later 0xc11df010-0xc11df018
 //! ```
 //!
-//! What it says is `later` is of the time since the first program ran; [`Span`] says whether that is asked for.
+//! What it says is `later` is of the time since the kernel had booted; [`Span`] says whether that is asked for.
 //!
 //! Before paging is on, a kernel runs at its physical address. Such an instruction is the kernel's if it is
 //! what the kernel was linked with at that place; anything else down there is firmware, a boot loader, or a
@@ -67,7 +67,7 @@ pub struct LogCounts {
 pub enum Span {
     /// All of it.
     All,
-    /// What ran since the first program did.
+    /// What ran since the kernel had booted.
     AfterBoot,
 }
 
@@ -87,7 +87,7 @@ struct Instruction {
     bytes: [u8; MAX_INSTRUCTION],
     len: usize,
     count: Option<u64>,
-    /// How often it ran since the first program did, where the log says.
+    /// How often it ran since the kernel had booted, where the log says.
     later: Option<u64>,
     /// Whether nothing follows the bytes, as in the second line of a long instruction.
     is_bare: bool,
