@@ -35,7 +35,7 @@ help:
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
-	@echo 'make study-random     500 random programs in place of 100, rewritten and run (docs/torture.md)'
+	@echo 'make study-random     500 random programs for i386 and 100 for ARM, rewritten and run (docs/torture.md)'
 	@echo 'make study-freeze     kernels of which all is frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
@@ -126,6 +126,7 @@ study-torture: build
 
 study-random: build
 	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs
+	KSHRINK_PROGRAMS=100 cargo test --release --package kshrink-tests --test arm_programs random
 
 study-freeze: build
 	fixtures/install.sh kernel boot

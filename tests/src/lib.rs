@@ -7,7 +7,7 @@ what is inside them.
 - [`Chain`]: runs commands, keeps what they left behind if they fail; compiles, rewrites and links i386 programs;
 - [`KernelTest`]: builds, rewrites and boots kernels;
 - [`DEDUPLICATED`], [`PROPAGATED`], [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`], [`FROZEN`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
-  numbers;
+  numbers; [`random_programs`]: how many random programs are tried;
 - [`Damage`]: damages a file, as a seed says;
 - [`elf`]: what is in an object, read without the tools under test;
 - [`process`]: runs tools, and commands that are expected to fail;
@@ -38,5 +38,5 @@ pub use damage::Damage;
 pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};
 pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
-pub use random::Random;
+pub use random::{Random, random_programs};
 pub use run::{Outcome, Run, shell_quoted};

@@ -1,4 +1,4 @@
-//! Random numbers, the same everywhere and for ever.
+//! Random numbers, the same everywhere and for ever, and how many random programs are tried.
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 pub struct Random(u64);
@@ -33,4 +33,18 @@ impl Random {
     pub fn pick<'t, T>(&mut self, from: &'t [T]) -> &'t T {
         &from[self.next() as usize % from.len()]
     }
+}
+
+/// How many random programs there are, and the numbers of those that are asked for: `programs` of them unless
+/// `KSHRINK_PROGRAMS` says otherwise, or the one that `KSHRINK_SEED` says.
+pub fn random_programs(programs: usize) -> (usize, Vec<usize>) {
+    let programs = number("KSHRINK_PROGRAMS").unwrap_or(programs);
+    let numbers = number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
+    (programs, numbers)
+}
+
+/// The number that an environment variable holds, if it is set.
+fn number(variable: &str) -> Option<usize> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}; expected a number")))
 }

@@ -2,7 +2,7 @@
 32-bit ARM programs, in Thumb code and in ARM code: those small ones of `fixtures/programs/features/` that are not about
 x86 instructions, and random ones. Each has to do the same after `--passes none`, after `--passes reach`, with one made of
 identical functions, with all of its code shuffled and edited, and with constants propagated; `none` keeps the size of its
-code.
+code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs program N alone.
 */
 
 use std::fs;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kshrink_tests::{
-    Chain, DEDUPLICATED, EXERCISED, Outcome, PROPAGATED, Run, SHUFFLED, elf, fixture, parallel, recipe,
+    Chain, DEDUPLICATED, EXERCISED, Outcome, PROPAGATED, Run, SHUFFLED, elf, fixture, parallel,
+    random_programs, recipe,
 };
 
 const GCC: &str = "arm-linux-gnueabihf-gcc";
@@ -39,8 +40,10 @@ const NOT_FOR_ARM: &[&str] = &[
 /// 2.40 resolves two-byte jumps to indirect functions (`R_ARM_THM_JUMP11`) to a wrong place.
 const NOT_FOR_THUMB: &[&str] = &["indirect_functions", "tagged_function_pointer"];
 
-/// Seeds of random programs that end within a second.
-const SEEDS: std::ops::Range<u64> = 3..13;
+/// How many random programs. Program N has the seed N, or if that does not end, N + this number, and so on.
+const PROGRAMS: usize = 10;
+/// On this machine, where all but those that never end take less than 0.01 s.
+const NATIVE_LIMIT: Duration = Duration::from_secs(2);
 const RUN_LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
@@ -59,15 +62,22 @@ fn features_survive() {
 fn random_programs_survive() {
     recipe("install.sh", &["cross", "programs"]);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let programs: Vec<Vec<PathBuf>> = SEEDS
-        .map(|seed| {
-            let source = dir.path().join(format!("{seed}.c"));
-            let run = Run::new("csmith").args(["--seed", &seed.to_string(), "--max-funcs", "6", "-o"]);
-            run.arg(&source).succeed();
-            vec![source]
-        })
-        .collect();
-    survive(&programs);
+    let (programs, numbers) = random_programs(PROGRAMS);
+    survive(&parallel(numbers.len(), |i| {
+        let mut seeds = (numbers[i]..).step_by(programs);
+        vec![seeds.find_map(|seed| random_program(dir.path(), seed)).expect("there is no end of seeds")]
+    }));
+}
+
+/// Makes a random program; `None` if it does not end.
+fn random_program(dir: &Path, seed: usize) -> Option<PathBuf> {
+    let [source, program] = ["c", "native"].map(|kind| dir.join(format!("{seed}.{kind}")));
+    let csmith = Run::new("csmith").args(["--seed", &seed.to_string(), "--max-funcs", "6", "-o"]);
+    csmith.arg(&source).limit(RUN_LIMIT).result().ok()?;
+    let compile = Run::new("gcc").args(["-w", "-I/usr/include/csmith", "-o"]).arg(&program);
+    compile.arg(&source).limit(RUN_LIMIT).result().ok()?;
+    Run::new(&program).limit(NATIVE_LIMIT).outcome().status?;
+    Some(source)
 }
 
 /// Whether a source, or a program's directory, is of one of these programs.

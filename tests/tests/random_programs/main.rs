@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{
     Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, SHUFFLED,
-    fixture, parallel, recipe,
+    fixture, parallel, random_programs, recipe,
 };
 use serde_json::Value;
 
@@ -117,13 +117,6 @@ struct Figures {
     opaque: BTreeMap<String, usize>,
 }
 
-/// How many programs there are, and the numbers of those that are asked for.
-fn wanted(programs: usize) -> (usize, Vec<usize>) {
-    let programs = number("KSHRINK_PROGRAMS").unwrap_or(programs);
-    let numbers = number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
-    (programs, numbers)
-}
-
 /// Panics with what went wrong, if anything did.
 fn assert_none_failed(failures: &[String], of: usize) {
     assert!(failures.is_empty(), "{} of {of} programs failed\n\n{}", failures.len(), failures.join("\n\n"));
@@ -133,7 +126,7 @@ fn assert_none_failed(failures: &[String], of: usize) {
 fn random_programs_do_what_they_did_before() {
     recipe("install.sh", &["programs"]);
     let start = Instant::now();
-    let (programs, numbers) = wanted(PROGRAMS);
+    let (programs, numbers) = random_programs(PROGRAMS);
     let mut figures = Figures::default();
     let mut failures = Vec::new();
     for result in parallel(numbers.len(), |i| program(numbers[i], programs)) {
@@ -147,12 +140,6 @@ fn random_programs_do_what_they_did_before() {
     assert_none_failed(&failures, numbers.len());
     let few = figures.jump_tables < 10 * numbers.len();
     assert!(!few, "so few jump tables test little: {}", figures.jump_tables);
-}
-
-/// The number that an environment variable holds, if it is set.
-fn number(variable: &str) -> Option<usize> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}; expected a number")))
 }
 
 /// Takes one program, of a number of them, through everything.

@@ -6,9 +6,9 @@ that its seed makes, and through some of them in another order, and has to do wh
 first and in rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs program N alone.
 */
 
-use kshrink_tests::{Chain, Random, Run, parallel, recipe};
+use kshrink_tests::{Chain, Random, Run, parallel, random_programs, recipe};
 
-use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, assert_none_failed, objects, originals, run, wanted};
+use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, assert_none_failed, objects, originals, run};
 
 /// How many programs, unless `KSHRINK_PROGRAMS` says otherwise.
 const PROGRAMS: usize = 30;
@@ -39,7 +39,7 @@ const fn variant(compile: &'static [&'static str], csmith: &'static [&'static st
 #[test]
 fn random_programs_go_through_passes_in_any_order() {
     recipe("install.sh", &["programs"]);
-    let (_, numbers) = wanted(PROGRAMS);
+    let (_, numbers) = random_programs(PROGRAMS);
     let all = all_passes();
     assert!(all.len() > 10, "few passes: {all:?}");
     let results = parallel(numbers.len(), |i| program(numbers[i], &all).err());

@@ -64,8 +64,7 @@ impl Layout {
         }
         let code_start = limit - size;
         let data_start = code_start + code.size.next_multiple_of(PAGE);
-        let at_boot =
-            |placed: &Placed, start: u32| start..start + placed.at_boot.next_multiple_of(PAGE);
+        let at_boot = |placed: &Placed, start: u32| start..start + placed.at_boot.next_multiple_of(PAGE);
         let at = |placed: &Placed, start: u32| -> Vec<(SectionIndex, u32)> {
             placed.sections.iter().map(|(section, offset)| (*section, start + offset)).collect()
         };
