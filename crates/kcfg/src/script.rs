@@ -16,8 +16,18 @@ pub struct LinkerScript {
     lists: Vec<List>,
     /// For names without wildcards, the first list that contains them.
     names: FxHashMap<String, usize>,
-    /// Names with wildcards, with their lists.
-    patterns: Vec<(Pattern, usize)>,
+    /// Names with wildcards.
+    wildcards: Vec<Wildcard>,
+}
+
+/// A name with wildcards.
+#[derive(Clone, Debug)]
+struct Wildcard {
+    /// What stands in front of the first one, which tells most names apart in much less time than the pattern.
+    prefix: String,
+    pattern: Pattern,
+    /// The list that has it.
+    list: usize,
 }
 
 /// A list of input sections.
@@ -69,8 +79,10 @@ impl LinkerScript {
         let Some(&first) = names.first() else { return };
         for name in names {
             let list = self.lists.len();
-            match Pattern::new(name) {
-                Ok(pattern) if name.contains(['*', '?', '[']) => self.patterns.push((pattern, list)),
+            match (name.find(['*', '?', '[']), Pattern::new(name)) {
+                (Some(at), Ok(pattern)) => {
+                    self.wildcards.push(Wildcard { prefix: name[..at].to_owned(), pattern, list });
+                }
                 _ => _ = self.names.entry(name.to_owned()).or_insert(list),
             }
         }
@@ -87,9 +99,11 @@ impl LinkerScript {
 
     /// The list by which the linker places input sections of this name: the first that contains it.
     fn list_of(&self, section: &str) -> Option<&List> {
-        let matching = self.patterns.iter().find(|(pattern, _)| pattern.matches(section));
-        let found = self.names.get(section).into_iter().chain(matching.map(|(_, list)| list)).min();
-        found.map(|&list| &self.lists[list])
+        let is_it =
+            |name: &&Wildcard| section.starts_with(name.prefix.as_str()) && name.pattern.matches(section);
+        let matching = self.wildcards.iter().find(is_it).map(|name| name.list);
+        let found = self.names.get(section).copied().into_iter().chain(matching).min();
+        found.map(|list| &self.lists[list])
     }
 
     /// Whether the script discards input sections of this name (`/DISCARD/`), so that they are not part of the program.

@@ -124,6 +124,32 @@ other:  .fill   10, 1, 0x90
 }
 
 #[test]
+fn tables_have_slots_that_do_not_overlap() {
+    let source = "
+        .type   f, @function
+f:      cmpl    $2, %eax
+        ja      4f
+        jmp     *.Ltable(, %eax, 4)
+1:      nop
+2:      nop
+3:      nop
+4:      ret
+        .size   f, . - f
+        .section .rodata
+.Ltable:  .long   1b, 2b, 3b, 0";
+    let tables = |source: &str| {
+        let dir = Dir::new();
+        let graph = lift(&[assemble(&dir, source)]);
+        graph.verify().expect("a graph in order");
+        graph.tables.len()
+    };
+    assert_eq!(tables(source), 1);
+    for at in [".Ltable + 3", ".Ltable + 8", ".Ltable + 9"] {
+        assert_eq!(tables(&format!("{source}\n .reloc {at}, R_386_32, f")), 0, "{at}");
+    }
+}
+
+#[test]
 fn sites_lie_within_their_section() {
     for place in ["f + 100", "f - 100"] {
         let source = ALTERNATIVE.replace("f - .", &format!("{place} - ."));

@@ -7,16 +7,22 @@ use std::fs;
 
 use common::Dir;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_COMPRESSED};
-use kelf::{Machine, Object, Place};
+use kelf::{Machine, Object, Place, Symbol};
 
-/// The error for an object in which something was changed.
-fn error(machine: Machine, change: impl Fn(&mut Object<'_>)) -> String {
+/// An object in which something was changed.
+fn changed(machine: Machine, change: impl Fn(&mut Object<'_>)) -> Vec<u8> {
     let dir = Dir::new();
     let bytes = fs::read(dir.compile(machine, "features.c", "a.o")).unwrap();
     let mut object = Object::read("a.o", &bytes).unwrap();
     change(&mut object);
     let written = object.write().unwrap();
     assert!(written.len() < 1 << 20, "{} bytes", written.len());
+    written
+}
+
+/// The error for such an object.
+fn error(machine: Machine, change: impl Fn(&mut Object<'_>)) -> String {
+    let written = changed(machine, change);
     Object::read("a.o", &written).expect_err("a damaged object").to_string()
 }
 
@@ -54,6 +60,24 @@ fn places_of_symbols() {
     });
     check(&message, ": symbol ", "lies at 0x12345678 of section ");
     check(&message, ": symbol ", ", which has 0x");
+}
+
+#[test]
+fn anchors_lie_behind_their_sections() {
+    let with_anchor = |distance: u64| {
+        move |object: &mut Object<'_>| {
+            let at = object.sections.iter().position(|section| section.name == ".data").unwrap();
+            let value = object.sections[at].size + distance;
+            let label =
+                Symbol { name: ".LANCHOR1", value, place: Place::Section(at.into()), ..Symbol::null() };
+            let locals = object.symbols.iter().take_while(|symbol| symbol.is_local()).count();
+            object.symbols.insert(locals, label);
+            object.sections.iter_mut().for_each(|section| section.relocs.clear());
+        }
+    };
+    Object::read("a.o", &changed(Machine::I386, with_anchor(8 << 10))).unwrap();
+    let message = error(Machine::I386, with_anchor((8 << 10) + 1));
+    check(&message, "(.LANCHOR1)", "of section ");
 }
 
 #[test]

@@ -257,7 +257,10 @@ impl<'p> Connector<'_, 'p> {
             let Some((node, offset)) = self.lifted.locate(section_id, symbol.value as i64) else {
                 return Err(self.discarded(id, reloc, object, section));
             };
-            return Ok((Target::Symbol(self.place_symbol(node, offset as u32)), reloc.addend));
+            // A label may lie behind the section.
+            let inside = offset.min(self.lifted.graph.node(node).size.into());
+            let addend = reloc.addend + offset - inside;
+            return Ok((Target::Symbol(self.place_symbol(node, inside as u32)), addend));
         }
         // In a mergeable section, a reference by the symbol of a string is to that string, whatever the addend; one by the
         // symbol of the section is to the string at the offset.

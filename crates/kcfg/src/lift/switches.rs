@@ -73,8 +73,17 @@ fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
             && slot.addend == 0
             && in_function
     });
-    let (first, last) = (table.first()?, table.last()?);
-    matches.then(|| JumpTable { chunk, range: first.offset..last.offset + u32::from(last.width) })
+    jump_table(chunk, table, &refs[first + slots..]).filter(|_| matches)
+}
+
+/// The table of these references of a chunk, if they lie one directly behind the other and none of those behind lies among
+/// them: in a damaged object they may overlap.
+fn jump_table(chunk: NodeId, slots: &[Ref], behind: &[Ref]) -> Option<JumpTable> {
+    let end = |slot: &Ref| slot.offset + u32::from(slot.width);
+    let range = slots.first()?.offset..end(slots.last()?);
+    let is_dense = slots.windows(2).all(|pair| end(&pair[0]) == pair[1].offset);
+    let ends = behind.first().is_none_or(|next| range.end <= next.offset);
+    (is_dense && ends).then_some(JumpTable { chunk, range })
 }
 
 /// Makes the block's terminator a switch through the table. Two jumps may share one.
@@ -100,11 +109,9 @@ pub(super) fn add_without_jump(
     let Some((chunk, start)) = place else { return };
     let refs = lifted.graph.refs_of(chunk);
     let before = |end: i64| refs.partition_point(|slot| i64::from(slot.offset) < end);
-    let slots = &refs[before(start)..before(start + range.len() as i64)];
-    if let (Some(first), Some(last)) = (slots.first(), slots.last()) {
-        let range = first.offset..last.offset + u32::from(last.width);
-        lifted.graph.tables.push(JumpTable { chunk, range });
-    }
+    let (first, end) = (before(start), before(start + range.len() as i64));
+    let table = jump_table(chunk, &refs[first..end], &refs[end..]);
+    lifted.graph.tables.extend(table);
 }
 
 /// Gives the references of every table the role of slots, except for tables that overlap, or to which anything but the
