@@ -28,6 +28,10 @@ use phases::Phases;
 use rewrite::RewriteInput;
 use write::Writer;
 
+/// Passes make many small allocations: this one takes a tenth less time than that of the C library.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     kcli::with_arguments(|arguments: Arguments| kcli::main("kshrink-spec", || run(&arguments)))
 }
