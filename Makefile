@@ -31,7 +31,7 @@ help:
 	@echo "make table2  the paper's Tables II and III beside what freezes here, by page and by stub (docs/table2.md)"
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder'
-	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, and with --gc-sections (docs/arm-kernels.md)'
+	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, with -fdata-sections and with --gc-sections (docs/arm-kernels.md)'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
@@ -113,7 +113,7 @@ study-kernels: build
 	fixtures/kernels/study.sh docs/kernels.md
 
 study-arm: build
-	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-gc
+	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-data arm-virt-gc
 
 study-scan: build
 	fixtures/bench/study-scan.sh
