@@ -200,7 +200,7 @@ fn survives_stress(name: &str, mechanism: &str) {
 }
 
 #[test]
-#[ignore = "takes 20 minutes; make study-freeze"]
+#[ignore = "takes 12 minutes; make study-freeze"]
 fn everything_frozen_survives_ten_minutes_of_stress() {
     KernelTest::check("everything_frozen_survives_ten_minutes_of_stress", |test| {
         let kernel = test.kernel("websmp-i386-fixed");
