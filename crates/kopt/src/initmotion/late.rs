@@ -82,10 +82,14 @@ impl Finder<'_> {
             return;
         }
         let is_block = graph.block(id).is_some();
-        let keeps_to_itself = if is_block { self.uses.of_block(id) } else { Vec::new() };
-        for (number, reference) in graph.refs_of(id).iter().enumerate() {
+        let refs = graph.refs_of(id);
+        let keeps_to_itself = match is_block {
+            true => self.uses.of_block(id),
+            false => vec![self.uses.of_literal(id); refs.len()],
+        };
+        for (number, reference) in refs.iter().enumerate() {
             let Some(to) = graph.resolve_node(reference.target) else { continue };
-            let stays_here = keeps_to_itself.get(number).is_some_and(|&stays| stays);
+            let stays_here = keeps_to_itself[number];
             // Keys and the like; code is gone to only if the site is late.
             let of_entry = reference.role == Role::Address && !is_code(graph, to);
             let is_entry = graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);

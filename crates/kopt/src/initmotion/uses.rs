@@ -1,11 +1,12 @@
 //! Which references of code use an address and give it to nobody who keeps it.
 
 use goblin::elf::sym::STB_LOCAL;
-use kcfg::graph::{Graph, Ref, SymbolPlace, Terminator};
+use kcfg::graph::{Dest, Graph, Ref, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
 use kcfg::instructions::Instruction;
-use kisa::{Effect, Value};
-use rustc_hash::FxHashSet;
+use kelf::RelocClass;
+use kisa::{Effect, Reg, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Functions that format the strings that they are given, and have no use for them when they return: they copy the text
 /// (`vprintk_store()` in kernel/printk/printk.c; lib/vsprintf.c).
@@ -36,6 +37,8 @@ const FOLLOWED: usize = 4;
 pub struct Uses<'g> {
     graph: &'g Graph,
     printers: FxHashSet<NodeId>,
+    /// For each literal that nothing uses but instructions that read it, these: blocks, and offsets there.
+    readers: FxHashMap<NodeId, Vec<(NodeId, u32)>>,
 }
 
 impl<'g> Uses<'g> {
@@ -47,7 +50,65 @@ impl<'g> Uses<'g> {
             SymbolPlace::Node(node, 0) => Some(node),
             _ => None,
         });
-        Uses { graph, printers: places.collect() }
+        Uses { graph, printers: places.collect(), readers: readers(graph) }
+    }
+
+    /// Whether the address that a literal holds stays here: whatever reads it gives it to a function that prints, as an
+    /// argument in a register, and does nothing else with it.
+    pub fn of_literal(&self, id: NodeId) -> bool {
+        let readers = self.readers.get(&id).map_or(&[][..], Vec::as_slice);
+        !readers.is_empty()
+            && readers.iter().all(|&(block, offset)| self.is_only_printed(block, offset))
+            && self.graph.refs_of(id).iter().all(|reference| lies_within(self.graph, reference))
+    }
+
+    /// Whether what an instruction of a block puts into a register is read by nothing before a function that prints gets it.
+    fn is_only_printed(&self, id: NodeId, offset: u32) -> bool {
+        let graph = self.graph;
+        let Some(instructions) = graph.instructions(id) else { return false };
+        let Some(load) = instructions.iter().position(|instruction| instruction.offset == offset) else {
+            return false;
+        };
+        let written = written(&instructions[load]);
+        let mut arguments = (0..).map_while(|number| graph.isa().argument(number));
+        let Some(reg) = arguments.find(|reg| written == 1 << reg.0) else { return false };
+        let mut at = id;
+        let mut from = load + 1;
+        for _ in 0..FOLLOWED {
+            let (Some(block), Some(instructions)) = (graph.block(at), graph.instructions(at)) else {
+                return false;
+            };
+            let calls = usize::from(matches!(block.end, Terminator::Call { .. }));
+            let end = instructions.len().saturating_sub(calls);
+            let between = instructions.get(from..end).unwrap_or_default();
+            if between.iter().any(|instruction| self.touches(instruction, reg)) {
+                return false;
+            }
+            at = match &block.end {
+                Terminator::Call { .. } => return self.prints(at),
+                Terminator::FallThrough(next) => *next,
+                Terminator::Jump(dest) => match self.start_of(dest) {
+                    Some(to) if self.printers.contains(&to) => return true,
+                    Some(to) => to,
+                    None => return false,
+                },
+                _ => return false,
+            };
+            from = 0;
+        }
+        false
+    }
+
+    /// Whether an instruction reads or writes a register.
+    fn touches(&self, instruction: &Instruction<'_>, reg: Reg) -> bool {
+        let read = self.graph.isa().registers_read(instruction.bytes, instruction.address);
+        (read | written(instruction)) >> reg.0 & 1 != 0
+    }
+
+    /// The node at the start of which a jump leads.
+    fn start_of(&self, dest: &Dest) -> Option<NodeId> {
+        let (to, inside) = self.graph.resolve(dest.target).filter(|_| dest.offset == 0)?;
+        (inside == 0).then_some(to)
     }
 
     /// For each reference of a block, whether the address stays here: it is that of a memory operand, so that the
@@ -93,9 +154,9 @@ impl<'g> Uses<'g> {
                     return instructions.iter().rposition(|i| self.pops(i)).map_or(0, |last| last + 1);
                 }
                 Terminator::FallThrough(next) => *next,
-                Terminator::Jump(dest) if dest.offset == 0 => match self.graph.resolve(dest.target) {
-                    Some((to, 0)) => to,
-                    _ => return nothing,
+                Terminator::Jump(dest) => match self.start_of(dest) {
+                    Some(to) => to,
+                    None => return nothing,
                 },
                 _ => return nothing,
             };
@@ -128,6 +189,33 @@ impl<'g> Uses<'g> {
         let stores = matches!(users.next(), Some(Effect::Store { value, .. }) if is_address(*value));
         stores && users.next().is_none() && self.moves_stack(instruction)
     }
+}
+
+/// The registers that an instruction writes, as bits.
+fn written(instruction: &Instruction<'_>) -> u64 {
+    instruction.effects.iter().fold(0, |all, effect| all | effect.registers_written())
+}
+
+/// The literals that nothing uses but instructions that read them, each with these.
+fn readers(graph: &Graph) -> FxHashMap<NodeId, Vec<(NodeId, u32)>> {
+    let mut readers: FxHashMap<NodeId, Vec<(NodeId, u32)>> = FxHashMap::default();
+    let mut used: FxHashSet<NodeId> = FxHashSet::default();
+    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+        for reference in graph.refs_of(id) {
+            let Some(to) = graph.resolve_node(reference.target) else { continue };
+            if graph.chunk(to).is_none_or(|chunk| chunk.function.is_none()) {
+                continue;
+            }
+            let is_read = reference.class == RelocClass::Literal && !graph.takes_address(id, reference);
+            if is_read && graph.block(id).is_some() {
+                readers.entry(to).or_default().push((id, reference.offset));
+            } else {
+                used.insert(to);
+            }
+        }
+    }
+    readers.retain(|literal, _| !used.contains(literal));
+    readers
 }
 
 /// Whether a reference is to a byte of the node that it refers to.
