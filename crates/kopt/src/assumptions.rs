@@ -341,8 +341,9 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "printing-keeps-no-pointers",
-        says: "`_printk()` and other functions that format text keep no pointer to what they are given. What is pushed in \
-               front of a call of them, and not taken off the stack again, is an argument.",
+        says: "`_printk()` and other functions that format text, and those that compare or copy strings (`strcmp()`, \
+               `of_find_property()`), keep no pointer to what they are given. What is pushed in front of a \
+               call of one that formats text, and not taken off the stack again, is an argument.",
         applied_in: "crates/kopt/src/initmotion/uses.rs",
         guards: &[INITMOTION, WEB_KERNEL],
         applies: |_, reports| reports.iter().any(|report| moves(report, "strings moved")),

@@ -16,6 +16,8 @@ const PRINTERS: &[&str] = &[
     "__warn_printk",
     "panic",
     "early_printk",
+    "early_print",
+    "warn_slowpath_fmt",
     "_dev_printk",
     "_dev_emerg",
     "_dev_alert",
@@ -30,40 +32,66 @@ const PRINTERS: &[&str] = &[
     "kasprintf",
 ];
 
+/// Functions that compare the strings that they are given with others, or copy them, and have no use for them later (lib/string.c;
+/// drivers/of/base.c, property.c and fdt.c; scripts/dtc/libfdt/fdt_ro.c).
+const STRING_FUNCTIONS: &[&str] = &[
+    "strcmp",
+    "strncmp",
+    "strcasecmp",
+    "strlen",
+    "memcmp",
+    "strcpy",
+    "sized_strscpy",
+    "strscpy",
+    "fdt_getprop",
+    "fdt_path_offset",
+    "of_find_property",
+    "of_get_property",
+    "of_property_read_variable_u32_array",
+    "of_property_read_string",
+    "of_property_match_string",
+    "of_find_compatible_node",
+    "of_find_node_by_name",
+    "of_get_child_by_name",
+    "of_device_is_compatible",
+    "of_get_flat_dt_prop",
+    "__of_parse_phandle_with_args",
+];
+
 /// How many blocks one behind the other are followed from an argument to the call.
 const FOLLOWED: usize = 4;
 
 /// How a graph uses addresses.
 pub struct Uses<'g> {
     graph: &'g Graph,
+    /// The functions that print, to which strings are pushed.
     printers: FxHashSet<NodeId>,
+    /// These, and the ones that compare or copy: they get strings in registers, and keep no address.
+    forgetful: FxHashSet<NodeId>,
     /// For each literal that nothing uses but instructions that read it, these: blocks, and offsets there.
     readers: FxHashMap<NodeId, Vec<(NodeId, u32)>>,
 }
 
 impl<'g> Uses<'g> {
-    /// Finds the functions that print.
+    /// Finds the functions that keep no address.
     pub fn of(graph: &'g Graph) -> Uses<'g> {
-        let global = graph.symbols.iter().filter(|symbol| symbol.binding != STB_LOCAL);
-        let printers = global.filter(|symbol| PRINTERS.contains(&symbol.name.as_str()));
-        let places = printers.filter_map(|symbol| match symbol.place {
-            SymbolPlace::Node(node, 0) => Some(node),
-            _ => None,
-        });
-        Uses { graph, printers: places.collect(), readers: readers(graph) }
+        let printers = named(graph, PRINTERS);
+        let forgetful = printers.union(&named(graph, STRING_FUNCTIONS)).copied().collect();
+        Uses { graph, printers, forgetful, readers: readers(graph) }
     }
 
-    /// Whether the address that a literal holds stays here: whatever reads it gives it to a function that prints, as an
-    /// argument in a register, and does nothing else with it.
+    /// Whether the address that a literal holds stays here: whatever reads it gives it to a function that keeps no address, as
+    /// an argument in a register, and does nothing else with it.
     pub fn of_literal(&self, id: NodeId) -> bool {
         let readers = self.readers.get(&id).map_or(&[][..], Vec::as_slice);
         !readers.is_empty()
-            && readers.iter().all(|&(block, offset)| self.is_only_printed(block, offset))
+            && readers.iter().all(|&(block, offset)| self.is_forgotten(block, offset))
             && self.graph.refs_of(id).iter().all(|reference| lies_within(self.graph, reference))
     }
 
-    /// Whether what an instruction of a block puts into a register is read by nothing before a function that prints gets it.
-    fn is_only_printed(&self, id: NodeId, offset: u32) -> bool {
+    /// Whether what an instruction of a block puts into a register is read by nothing before a function gets it that keeps no
+    /// address.
+    fn is_forgotten(&self, id: NodeId, offset: u32) -> bool {
         let graph = self.graph;
         let Some(instructions) = graph.instructions(id) else { return false };
         let Some(load) = instructions.iter().position(|instruction| instruction.offset == offset) else {
@@ -85,10 +113,10 @@ impl<'g> Uses<'g> {
                 return false;
             }
             at = match &block.end {
-                Terminator::Call { .. } => return self.prints(at),
+                Terminator::Call { .. } => return self.calls(at, &self.forgetful),
                 Terminator::FallThrough(next) => *next,
                 Terminator::Jump(dest) => match self.start_of(dest) {
-                    Some(to) if self.printers.contains(&to) => return true,
+                    Some(to) if self.forgetful.contains(&to) => return true,
                     Some(to) => to,
                     None => return false,
                 },
@@ -150,7 +178,7 @@ impl<'g> Uses<'g> {
                 return nothing;
             }
             at = match &block.end {
-                Terminator::Call { .. } if self.prints(at) => {
+                Terminator::Call { .. } if self.calls(at, &self.printers) => {
                     return instructions.iter().rposition(|i| self.pops(i)).map_or(0, |last| last + 1);
                 }
                 Terminator::FallThrough(next) => *next,
@@ -164,11 +192,11 @@ impl<'g> Uses<'g> {
         nothing
     }
 
-    /// Whether a block calls a function that prints.
-    fn prints(&self, id: NodeId) -> bool {
+    /// Whether a block calls one of these functions.
+    fn calls(&self, id: NodeId, functions: &FxHashSet<NodeId>) -> bool {
         let callee = self.graph.callee(id).filter(|callee| callee.addend == 0);
         let callee = callee.and_then(|callee| self.graph.resolve(callee.target));
-        callee.is_some_and(|(to, inside)| inside == 0 && self.printers.contains(&to))
+        callee.is_some_and(|(to, inside)| inside == 0 && functions.contains(&to))
     }
 
     fn moves_stack(&self, instruction: &Instruction<'_>) -> bool {
@@ -189,6 +217,17 @@ impl<'g> Uses<'g> {
         let stores = matches!(users.next(), Some(Effect::Store { value, .. }) if is_address(*value));
         stores && users.next().is_none() && self.moves_stack(instruction)
     }
+}
+
+/// The functions of these names.
+fn named(graph: &Graph, names: &[&str]) -> FxHashSet<NodeId> {
+    let global = graph.symbols.iter().filter(|symbol| symbol.binding != STB_LOCAL);
+    let found = global.filter(|symbol| names.contains(&symbol.name.as_str()));
+    let places = found.filter_map(|symbol| match symbol.place {
+        SymbolPlace::Node(node, 0) => Some(node),
+        _ => None,
+    });
+    places.collect()
 }
 
 /// The registers that an instruction writes, as bits.
