@@ -113,7 +113,7 @@ impl<'g> Uses<'g> {
                 return false;
             }
             at = match &block.end {
-                Terminator::Call { .. } => return self.calls(at, &self.forgetful),
+                Terminator::Call { .. } => return self.forgets(at),
                 Terminator::FallThrough(next) => *next,
                 Terminator::Jump(dest) => match self.start_of(dest) {
                     Some(to) if self.forgetful.contains(&to) => return true,
@@ -178,7 +178,7 @@ impl<'g> Uses<'g> {
                 return nothing;
             }
             at = match &block.end {
-                Terminator::Call { .. } if self.calls(at, &self.printers) => {
+                Terminator::Call { .. } if self.prints(at) => {
                     return instructions.iter().rposition(|i| self.pops(i)).map_or(0, |last| last + 1);
                 }
                 Terminator::FallThrough(next) => *next,
@@ -192,11 +192,27 @@ impl<'g> Uses<'g> {
         nothing
     }
 
-    /// Whether a block calls one of these functions.
-    fn calls(&self, id: NodeId, functions: &FxHashSet<NodeId>) -> bool {
-        let callee = self.graph.callee(id).filter(|callee| callee.addend == 0);
-        let callee = callee.and_then(|callee| self.graph.resolve(callee.target));
-        callee.is_some_and(|(to, inside)| inside == 0 && functions.contains(&to))
+    /// Whether a block calls a function that prints.
+    fn prints(&self, id: NodeId) -> bool {
+        self.callee(id).is_some_and(|callee| self.printers.contains(&callee))
+    }
+
+    /// Whether a block calls a function that keeps no address, and that the registers have other contents behind it for all that
+    /// the compiler knew: in the same object, it may know better (`-fipa-ra`).
+    fn forgets(&self, id: NodeId) -> bool {
+        let object = |node: NodeId| {
+            let origin = self.graph.node(node).origin()?;
+            Some(self.graph.inputs[origin.section.get()].object_index)
+        };
+        let callee = self.callee(id).filter(|callee| self.forgetful.contains(callee));
+        callee.is_some_and(|callee| object(callee) != object(id))
+    }
+
+    /// The function that a block calls, by its first node.
+    fn callee(&self, id: NodeId) -> Option<NodeId> {
+        let callee = self.graph.callee(id).filter(|callee| callee.addend == 0)?;
+        let (to, inside) = self.graph.resolve(callee.target)?;
+        (inside == 0).then_some(to)
     }
 
     fn moves_stack(&self, instruction: &Instruction<'_>) -> bool {
