@@ -210,6 +210,17 @@ fn symbols_that_are_only_declared_stay_declared() {
     assert_eq!((plugin.place, plugin.binding), (kelf::Place::Undefined, goblin::elf::sym::STB_GLOBAL));
 }
 
+/// A linker script may name one (`kexec_control_code_size` in that of Linux 6.1 for x86).
+#[test]
+fn global_symbols_that_are_numbers_stay() {
+    let dir = Dir::new();
+    let graph = lift(&[assembled(&dir, ".globl size\n .set size, 462\n .set other, 17")]);
+    let object = lower(&graph, Relax::Shortest).unwrap().object;
+    let numbers = object.symbols.iter().filter(|symbol| symbol.place == kelf::Place::Absolute);
+    let numbers = numbers.filter(|symbol| symbol.kind != goblin::elf::sym::STT_FILE);
+    assert_eq!(numbers.map(|symbol| (symbol.name, symbol.value)).collect::<Vec<_>>(), [("size", 462)]);
+}
+
 /// The claims about references hold of the data that was cut as of the data before: nothing is cut otherwise, unless
 /// somebody else changed it.
 #[test]

@@ -93,7 +93,7 @@ impl<'g> Emitter<'g> {
         emitter.name_parts();
         emitter.map_contents();
         let (_, symbols) = emitter.places();
-        symbols.add_undefined();
+        symbols.add_unplaced();
         Ok(emitter)
     }
 

@@ -129,15 +129,18 @@ impl<'g> SymbolTable<'g> {
     }
 
     /// Adds every undefined global symbol of the objects, whether the references to it are alive or not: for each, the
-    /// linker may add a member of a library, which may have effects of its own (constructors). They are sorted by name,
-    /// because the order of the references depends on that of the sections.
-    pub fn add_undefined(&mut self) {
+    /// linker may add a member of a library, which may have effects of its own (constructors). Adds every global symbol that
+    /// is a number, which takes no memory: a linker script may name it. They are sorted by name, because the order of the
+    /// references depends on that of the sections.
+    pub fn add_unplaced(&mut self) {
         let symbols = &self.graph.symbols;
-        let is_declared =
-            |i: &usize| symbols[*i].place == SymbolPlace::Undefined && symbols[*i].binding == STB_GLOBAL;
-        let mut declared: Vec<usize> = (0..symbols.len()).filter(is_declared).collect();
-        declared.sort_by_key(|&i| &symbols[i].name);
-        for i in declared {
+        let is_unplaced = |i: &usize| {
+            let place = matches!(symbols[*i].place, SymbolPlace::Undefined | SymbolPlace::Absolute(_));
+            place && symbols[*i].binding == STB_GLOBAL
+        };
+        let mut unplaced: Vec<usize> = (0..symbols.len()).filter(is_unplaced).collect();
+        unplaced.sort_by_key(|&i| &symbols[i].name);
+        for i in unplaced {
             self.index(SymbolId::from(i));
         }
     }
