@@ -12,6 +12,7 @@
  *
  * Pages that are used whenever the kernel boots lie in its init data as well, and are mapped there until that is freed.
  */
+#include <linux/cpu.h>
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include <linux/mm.h>
@@ -36,6 +37,7 @@ void __real_early_fixup_exception(struct pt_regs *regs, int trap);
 void __wrap_early_fixup_exception(struct pt_regs *regs, int trap);
 
 const char kshrink_unit[] = "page";
+bool kshrink_boot_is_over __ro_after_init;
 
 bool kshrink_is_code(unsigned long address)
 {
@@ -59,7 +61,7 @@ static pte_t entry_for(const void *linear, unsigned long address)
 		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
 }
 
-/* Maps pages, or unmaps them if they are nowhere. Returns what is behind the last one. */
+/* Maps these pages, or unmaps what is there if they are NULL. Returns what is behind the last one. */
 static const char __init *map_boot(const char *from, const char *end, const char *pages)
 {
 	for (; from < end; from += PAGE_SIZE) {
@@ -73,13 +75,16 @@ static const char __init *map_boot(const char *from, const char *end, const char
 
 /*
  * Instead of e820__reallocate_tables() (arch/x86/kernel/e820.c), which is the first thing that free_initmem() does. From here
- * on, what is used at boot thaws like all else.
+ * on, what is used at boot thaws like all else. A processor that starts meanwhile would not be asked to flush.
  */
 void __init __wrap_e820__reallocate_tables(void)
 {
+	cpus_read_lock();
 	map_boot(kshrink_frozen_text, kshrink_boot_text_end, NULL);
 	map_boot(kshrink_frozen_data, kshrink_boot_data_end, NULL);
 	flush_tlb_kernel_range((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);
+	cpus_read_unlock();
+	kshrink_boot_is_over = true;
 	__real_e820__reallocate_tables();
 }
 

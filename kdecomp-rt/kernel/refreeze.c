@@ -91,6 +91,8 @@ void kshrink_settle(void)
 	static bool has_refrozen;
 	unsigned long address;
 
+	if (!kshrink_boot_is_over)
+		panic("kshrink: this kernel freed its init data while pages of it were mapped as frozen code; freeze without --after-boot");
 	begin();
 	if (!has_refrozen && kshrink_mode != REFUSE)
 		take_away((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);

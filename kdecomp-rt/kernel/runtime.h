@@ -23,6 +23,9 @@ extern pte_t kshrink_page_tables[];
  */
 extern const char kshrink_boot_text_end[], kshrink_boot_data_end[], kshrink_boot_pages[];
 
+/* By page, whether these are no longer mapped. */
+extern bool kshrink_boot_is_over;
+
 /*
  * From the link: the packed file (docs/frozen-format.md) behind its size. The size is no symbol, because frozen code refers
  * to it, and it is not known before that is packed.
@@ -127,7 +130,7 @@ bool kshrink_is_code(unsigned long address);
 /* An instruction of frozen code, and where the kernel's table of symbols has that code. */
 struct kshrink_code {
 	unsigned long address;	/* its frozen address, which System.map has a name for */
-	unsigned long stub;	/* by stub, the address of the only symbol that it may have, which is all of its region's; else 0 */
+	unsigned long stub;	/* by stub, the address of the region's stub, which has the region's symbol, if there is one; else 0 */
 	unsigned long size;	/* by stub, the size of the region, the address of which is the start of a page */
 };
 

@@ -135,7 +135,7 @@ pub fn read(lines: &mut Lines, kernel: &KernelText, span: Span, recorder: &mut R
             name: lines.name.clone(),
             problem: "it does not say what ran after boot".into(),
             expected:
-                "a trace of the plugin, of a machine on which a program ran (`coverage qemu --help` says how)"
+                "a trace of the plugin that was told where the kernel's boot ends (`coverage qemu --help` says how)"
                     .into(),
         });
     }

@@ -12,8 +12,9 @@ use std::io::Read;
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB};
 use goblin::elf::header::ET_REL;
 use goblin::elf::section_header::{
-    SHF_ALLOC, SHF_COMPRESSED, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE, SHN_LORESERVE, SHN_UNDEF,
-    SHN_XINDEX, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
+    SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE,
+    SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB,
+    SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym};
 use scroll::{LE, Pread};
@@ -31,8 +32,9 @@ use crate::{addend, reloc};
 const MAX_SECTION_SIZE: u64 = i32::MAX as u64;
 /// The largest alignment in bytes, that of a page of the largest size (x86-64).
 const MAX_ALIGN: u64 = 1 << 30;
-/// The distance of section anchors (`TARGET_MAX_ANCHOR_OFFSET` of GCC's gcc/config/arm/arm.cc, and what is in front of one).
-const ANCHOR_DISTANCE: u64 = 8 << 10;
+/// How far in front of a section anchor the first variable may lie that is reached from it (`TARGET_MIN_ANCHOR_OFFSET` of GCC's
+/// gcc/config/arm/arm.cc).
+const ANCHOR_REACH: u64 = 4 << 10;
 /// The largest addend: with any offset in a section, it adds up in 64 bits.
 const MAX_ADDEND: u64 = 1 << 62;
 
@@ -174,9 +176,10 @@ fn link_order(file: &ElfFile<'_>, index: usize) -> Result<Option<SectionIndex>> 
 
 /// By how many bytes a symbol may lie behind the end of its section. GCC's section anchors do for ARM: local labels at
 /// distances of up to 8 KiB, from which code reaches the variables in front of them and behind.
-fn reach_behind(symbol: &Sym, name: &str) -> u64 {
+fn reach_behind(file: &ElfFile<'_>, symbol: &Sym, name: &str, section: &Section<'_>) -> u64 {
     let is_label = symbol.st_bind() == STB_LOCAL && symbol.st_type() == STT_NOTYPE && name.starts_with(".L");
-    if is_label { ANCHOR_DISTANCE } else { 0 }
+    let is_data = section.flags & u64::from(SHF_EXECINSTR) == 0;
+    if file.machine == Machine::Arm && is_label && is_data { ANCHOR_REACH } else { 0 }
 }
 
 fn decompress(file: &ElfFile<'_>, index: usize, content: &[u8]) -> Result<Vec<u8>> {
@@ -253,7 +256,7 @@ fn symbols<'a>(
         let problem = match place {
             Place::Section(number) => match sections.get(number.get()) {
                 None => Some(format!("is in section {} of {}", number.get(), sections.len())),
-                Some(section) if value > section.size + reach_behind(&symbol, name) => {
+                Some(section) if value > section.size + reach_behind(file, &symbol, name, section) => {
                     let (name, size) = (section.name, section.size);
                     Some(format!(
                         "lies at {value:#x} of section {} ({name}), which has {size:#x} bytes",

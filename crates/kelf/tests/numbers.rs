@@ -64,9 +64,9 @@ fn places_of_symbols() {
 
 #[test]
 fn anchors_lie_behind_their_sections() {
-    let with_anchor = |distance: u64| {
+    let with_anchor = |section_name: &'static str, distance: u64| {
         move |object: &mut Object<'_>| {
-            let at = object.sections.iter().position(|section| section.name == ".data").unwrap();
+            let at = object.sections.iter().position(|section| section.name == section_name).unwrap();
             let value = object.sections[at].size + distance;
             let label =
                 Symbol { name: ".LANCHOR1", value, place: Place::Section(at.into()), ..Symbol::null() };
@@ -75,9 +75,13 @@ fn anchors_lie_behind_their_sections() {
             object.sections.iter_mut().for_each(|section| section.relocs.clear());
         }
     };
-    Object::read("a.o", &changed(Machine::I386, with_anchor(8 << 10))).unwrap();
-    let message = error(Machine::I386, with_anchor((8 << 10) + 1));
-    check(&message, "(.LANCHOR1)", "of section ");
+    Object::read("a.o", &changed(Machine::Arm, with_anchor(".data", 4 << 10))).unwrap();
+    for (machine, section, distance) in
+        [(Machine::Arm, ".data", (4 << 10) + 1), (Machine::Arm, ".text", 4), (Machine::I386, ".data", 4)]
+    {
+        let message = error(machine, with_anchor(section, distance));
+        check(&message, "(.LANCHOR1)", "of section ");
+    }
 }
 
 #[test]

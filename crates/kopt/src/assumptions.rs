@@ -340,7 +340,7 @@ pub const ALL: &[Assumption] = &[
         applies: |_, reports| reports.iter().any(|report| moves(report, "functions moved")),
     },
     Assumption {
-        name: "printing-keeps-no-pointers",
+        name: "string-functions-keep-no-pointers",
         says: "`_printk()` and other functions that format text, and those that compare or copy strings (`strcmp()`, \
                `of_find_property()`), keep no pointer to what they are given. What is pushed in front of a \
                call of one that formats text, and not taken off the stack again, is an argument.",

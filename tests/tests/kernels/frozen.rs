@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kshrink_tests::elf::globals;
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::busybox_plan;
 
@@ -99,10 +99,40 @@ fn everything(
     mechanism: &str,
     passes: &[&str],
 ) -> RewrittenKernel {
+    let plan = everything_plan(test, kernel, mechanism);
+    test.rewritten(kernel, "everything", &plan, passes)
+}
+
+/// The plan for that.
+fn everything_plan(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> String {
     let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
     let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
-    let plan = test.chain.succeed(run.stdin(busybox_plan().as_str())).text();
-    test.rewritten(kernel, "everything", &plan, passes)
+    test.chain.succeed(run.stdin(busybox_plan().as_str())).text()
+}
+
+/// A plan of which every third part counts as used at boot.
+fn used_at_boot(plan: &str) -> String {
+    let mut plan: Value = serde_json::from_str(plan).expect("a plan");
+    for kind in ["code", "data"] {
+        let parts = plan["frozen"][kind].as_array_mut().expect("a list");
+        for part in parts.iter_mut().step_by(3) {
+            let ranges = part["ranges"].as_array().cloned();
+            part["at_boot"] = ranges.map_or_else(|| json!([{"offset": 0, "size": 1}]), Value::from);
+        }
+    }
+    plan.to_string()
+}
+
+/// Checks that the pages that are used at boot lie in memory that the kernel frees when it has booted.
+fn in_init_data(frozen: &RewrittenKernel) {
+    let names = ["kshrink_boot_pages", "__init_begin", "__init_end"];
+    let [(pages, _), (begin, _), (end, _)] = globals(&frozen.kernel.vmlinux, names);
+    let count = frozen.report["frozen"]["boot_pages"].as_u64().expect("a number");
+    assert!(count > 100, "only {count} pages are used at boot");
+    assert!(
+        begin <= pages && pages + 4096 * count <= end,
+        "{count} pages at {pages:#x}, and {begin:#x}-{end:#x} is freed"
+    );
 }
 
 #[test]
@@ -126,7 +156,12 @@ fn on_two_processors(
 ) {
     KernelTest::check(name, |test| {
         let kernel = test.kernel("websmp-i386-fixed");
-        let frozen = everything(test, &kernel, mechanism, &PASSES);
+        let plan = everything_plan(test, &kernel, mechanism);
+        let plan = if mechanism == "page" { used_at_boot(&plan) } else { plan };
+        let frozen = test.rewritten(&kernel, "everything", &plan, &PASSES);
+        if mechanism == "page" {
+            in_init_data(&frozen);
+        }
         let scenario = scenario(test, &kernel);
         test.passes(&scenario, &frozen.kernel, &[]);
         // What the kernel says when something is wrong is what it says unfrozen.

@@ -5,7 +5,8 @@ Pass `freeze`: code and read-only data that the plan wants to be frozen go into 
 The plan's section `frozen` lists functions, parts of functions, and parts of data sections. What of that may freeze
 ([`closure`]) is moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of the
 link, so that what belongs to one source file comes back together; but what is used whenever the kernel boots to
-`.kshrink.frozen.text.boot` and `.kshrink.frozen.rodata.boot`. Nothing else changes: linked like any other section, both do what they did before. Of equal
+`.kshrink.frozen.text.boot` and `.kshrink.frozen.rodata.boot`. Nothing else changes: linked like any other section, each does
+what it did before. Of equal
 strings among frozen data one stays, as a linker that merges strings would have it.
 
 By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. What uses

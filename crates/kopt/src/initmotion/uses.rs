@@ -1,5 +1,6 @@
 //! Which references of code use an address and give it to nobody who keeps it.
 
+use goblin::elf::section_header::{SHF_MERGE, SHF_STRINGS};
 use goblin::elf::sym::STB_LOCAL;
 use kcfg::graph::{Dest, Graph, Ref, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
@@ -80,13 +81,17 @@ impl<'g> Uses<'g> {
         Uses { graph, printers, forgetful, readers: readers(graph) }
     }
 
-    /// Whether the address that a literal holds stays here: whatever reads it gives it to a function that keeps no address, as
-    /// an argument in a register, and does nothing else with it.
+    /// Whether a literal holds the address of a string, and that stays here: whatever reads it gives it to a function that keeps
+    /// no address, as an argument in a register, and does nothing else with it.
     pub fn of_literal(&self, id: NodeId) -> bool {
         let readers = self.readers.get(&id).map_or(&[][..], Vec::as_slice);
         !readers.is_empty()
             && readers.iter().all(|&(block, offset)| self.is_forgotten(block, offset))
-            && self.graph.refs_of(id).iter().all(|reference| lies_within(self.graph, reference))
+            && self
+                .graph
+                .refs_of(id)
+                .iter()
+                .all(|to| is_string(self.graph, to) && lies_within(self.graph, to))
     }
 
     /// Whether what an instruction of a block puts into a register is read by nothing before a function gets it that keeps no
@@ -205,7 +210,8 @@ impl<'g> Uses<'g> {
             Some(self.graph.inputs[origin.section.get()].object_index)
         };
         let callee = self.callee(id).filter(|callee| self.forgetful.contains(callee));
-        callee.is_some_and(|callee| object(callee) != object(id))
+        let objects = callee.and_then(|callee| Some((object(callee)?, object(id)?)));
+        objects.is_some_and(|(its, own)| its != own)
     }
 
     /// The function that a block calls, by its first node.
@@ -271,6 +277,13 @@ fn readers(graph: &Graph) -> FxHashMap<NodeId, Vec<(NodeId, u32)>> {
     }
     readers.retain(|literal, _| !used.contains(literal));
     readers
+}
+
+/// Whether a reference is to strings that the linker merges: nothing writes to them.
+fn is_string(graph: &Graph, reference: &Ref) -> bool {
+    let flags = u64::from(SHF_MERGE | SHF_STRINGS);
+    let section = graph.resolve_node(reference.target).map(|to| graph.section_of(to));
+    section.is_some_and(|section| section.flags & flags == flags)
 }
 
 /// Whether a reference is to a byte of the node that it refers to.

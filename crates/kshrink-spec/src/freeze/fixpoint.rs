@@ -112,7 +112,8 @@ pub fn link(
             room = (bytes.len() + SLACK / 2).next_multiple_of(4);
             continue;
         }
-        split.set_boot_pages(image::boot_pages(&pieces, &layout));
+        let boot_pages = image::boot_pages(&pieces, &layout);
+        split.set_boot_pages(boot_pages.clone());
         staged.link(&split.write(&bytes, room)?, Goal::BootImage)?;
         if Addresses::read(&staged.vmlinux(), &split)? != addresses {
             return Err(Failure::job(
@@ -120,7 +121,10 @@ pub fn link(
             ));
         }
         match freezing.mechanism {
-            Mechanism::Page => check(&bytes, &pieces)?,
+            Mechanism::Page => {
+                check(&bytes, &pieces)?;
+                image::check_boot_pages(&staged.vmlinux(), &boot_pages)?;
+            }
             Mechanism::Stub => check_copies(&bytes, &split, &addresses)?,
         }
         system_map::complete(&staged.system_map(), split.names(&layout))?;

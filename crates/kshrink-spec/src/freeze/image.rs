@@ -4,10 +4,11 @@ use std::path::Path;
 
 use frozen_pack::pack::Piece;
 use goblin::elf::Elf;
+use goblin::elf::section_header::SHT_PROGBITS;
 use kcli::Failure;
 
 use super::layout::Layout;
-use super::split::{ADDRESSES, FrozenSection, Split, Value};
+use super::split::{ADDRESSES, BOOT_PAGES, FrozenSection, Split, Value};
 
 /// What of a linked kernel the frozen sections depend on: the words of [`ADDRESSES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +109,29 @@ pub fn boot_pages(pieces: &[Piece], layout: &Layout) -> Vec<u8> {
         pages
     });
     pages.collect()
+}
+
+/// Checks that a linked kernel has these pages where its runtime looks for them.
+///
+/// # Errors
+/// If it has not.
+pub fn check_boot_pages(vmlinux: &Path, pages: &[u8]) -> Result<(), Failure> {
+    let bytes = std::fs::read(vmlinux)?;
+    let bad = |problem: String| Failure::job(format!("{}: {problem}", vmlinux.display()));
+    let elf = Elf::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+    let address = elf.syms.iter().find(|symbol| elf.strtab.get_at(symbol.st_name) == Some(BOOT_PAGES));
+    let address = address.map_or(0, |symbol| symbol.st_value);
+    let found =
+        elf.section_headers.iter().filter(|header| header.sh_type == SHT_PROGBITS).find_map(|header| {
+            let inside = usize::try_from(address.checked_sub(header.sh_addr)?).ok()?;
+            bytes.get(header.file_range()?)?.get(inside..inside.checked_add(pages.len())?)
+        });
+    match found {
+        Some(found) if found == pages => Ok(()),
+        _ => {
+            Err(bad(format!("the pages that are used at boot are not those at {BOOT_PAGES} ({address:#x})")))
+        }
+    }
 }
 
 #[cfg(test)]

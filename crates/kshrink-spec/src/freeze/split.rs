@@ -21,6 +21,9 @@ const PAGE_TABLES: &str = ".bss..page_aligned";
 /// The section of the pages that are used at boot, which the kernel frees when it has booted.
 const BOOT: &str = ".init.data";
 
+/// The symbol of these pages.
+pub const BOOT_PAGES: &str = "kshrink_boot_pages";
+
 /// A section of the linked file alone: every linker script of the kernel keeps it (`STABS_DEBUG` of
 /// include/asm-generic/vmlinux.lds.h), and no boot image has it. No compiler uses it any more.
 pub const ADDRESSES: &str = ".stab.index";
@@ -129,7 +132,7 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
         let tables = add_pages(&mut object, PAGE_TABLES, SHT_NOBITS, layout.page_tables() * PAGE);
         define(&mut object, "kshrink_page_tables", Place::Section(tables), 0)?;
         let pages = add_pages(&mut object, BOOT, SHT_PROGBITS, (code.len() + data.len()) as u32);
-        define(&mut object, "kshrink_boot_pages", Place::Section(pages), 0)?;
+        define(&mut object, BOOT_PAGES, Place::Section(pages), 0)?;
         define(&mut object, "kshrink_boot_text_end", Place::Absolute, code.end)?;
         define(&mut object, "kshrink_boot_data_end", Place::Absolute, data.end)?;
         boot = Some(pages);
