@@ -24,11 +24,13 @@ const ENTRY: u32 = 8;
 /// Changes nothing if it is not known where all code lies that the entries are about.
 pub(super) fn regroup(graph: &Graph, placed: &mut Vec<Placed>) {
     let Some(entries) = Entries::of(graph) else { return };
-    let mut made: IndexMap<SectionId, Placed> = IndexMap::new();
+    let templates = Templates::of(graph);
+    // What has found its place leaves nothing behind, so that the others keep their order.
+    let mut made: IndexMap<SectionId, Option<Placed>> = IndexMap::new();
     for code in placed.iter() {
         let found = entries.about(graph, &code.nodes);
-        if let (false, Some(section)) = (found.is_empty(), template(graph, code.section)) {
-            made.insert(code.section, index(graph, section, code.section, &found));
+        if let (false, Some(section)) = (found.is_empty(), templates.get(graph, code.section)) {
+            made.insert(code.section, Some(index(graph, section, code.section, &found)));
         }
     }
     // In the places of those that were there.
@@ -36,12 +38,12 @@ pub(super) fn regroup(graph: &Graph, placed: &mut Vec<Placed>) {
     for piece in std::mem::take(placed) {
         if is_index(graph, piece.section) {
             let code = graph.sections[piece.section.get()].order;
-            all.extend(code.and_then(|code| made.shift_remove(&code)));
+            all.extend(code.and_then(|code| made.get_mut(&code)?.take()));
         } else {
             all.push(piece);
         }
     }
-    all.extend(made.into_values());
+    all.extend(made.into_values().flatten());
     *placed = all;
 }
 
@@ -61,17 +63,39 @@ fn index(graph: &Graph, section: SectionId, code: SectionId, entries: &[(NodeId,
     }
 }
 
-/// The section whose name and attributes the index of a section of code gets: its own, or one of the name that the
-/// compiler would give it, or else any.
-fn template(graph: &Graph, code: SectionId) -> Option<SectionId> {
-    let all = || (0..graph.sections.len()).map(SectionId::from).filter(|&id| is_index(graph, id));
-    let name = |id: SectionId| &*graph.sections[id.get()].name;
-    let wanted = match graph.world.output_name(name(code)) {
-        ".text" => INDEX.to_owned(),
-        other => format!("{INDEX}{other}"),
-    };
-    let own = all().find(|id| graph.sections[id.get()].order == Some(code));
-    own.or_else(|| all().find(|&id| name(id) == wanted)).or_else(|| all().next())
+/// The sections of the index, of which one gives its name and attributes to each that is made.
+#[derive(Default)]
+struct Templates<'g> {
+    /// By the section of code that they follow, the first.
+    by_code: FxHashMap<SectionId, SectionId>,
+    /// By name, the first.
+    by_name: FxHashMap<&'g str, SectionId>,
+    first: Option<SectionId>,
+}
+
+impl<'g> Templates<'g> {
+    fn of(graph: &'g Graph) -> Templates<'g> {
+        let mut templates = Templates::default();
+        for id in (0..graph.sections.len()).map(SectionId::from).filter(|&id| is_index(graph, id)) {
+            let section = &graph.sections[id.get()];
+            if let Some(code) = section.order {
+                templates.by_code.entry(code).or_insert(id);
+            }
+            templates.by_name.entry(&section.name).or_insert(id);
+            templates.first.get_or_insert(id);
+        }
+        templates
+    }
+
+    /// That of a section of code: its own, or one of the name that the compiler would give it, or else any.
+    fn get(&self, graph: &Graph, code: SectionId) -> Option<SectionId> {
+        let wanted = match graph.world.output_name(&graph.sections[code.get()].name) {
+            ".text" => INDEX.to_owned(),
+            other => format!("{INDEX}{other}"),
+        };
+        let own = self.by_code.get(&code).or_else(|| self.by_name.get(&*wanted));
+        own.copied().or(self.first)
+    }
 }
 
 fn is_index(graph: &Graph, section: SectionId) -> bool {
