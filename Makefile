@@ -125,7 +125,7 @@ study-torture: build
 	cargo test --release --package kshrink-tests --test torture -- --ignored --nocapture
 
 study-random: build
-	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs
+	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs random_programs_do
 	KSHRINK_PROGRAMS=100 cargo test --release --package kshrink-tests --test arm_programs random
 
 study-freeze: build
