@@ -1,13 +1,12 @@
 /*!
-Pass `freeze`: code and read-only data that the plan wants to be frozen go into two sections of their own (Chanet et al.
-2007, section 4; here by memory page, and with data).
+Pass `freeze`: code and read-only data that the plan wants to be frozen go into sections of their own (Chanet et al. 2007,
+section 4; here by memory page, and with data).
 
 The plan's section `frozen` lists functions, parts of functions, and parts of data sections. What of that may freeze
 ([`closure`]) is moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of the
 link, so that what belongs to one source file comes back together; but what is used whenever the kernel boots to
 `.kshrink.frozen.text.boot` and `.kshrink.frozen.rodata.boot`. Nothing else changes: linked like any other section, each does
-what it did before. Of equal
-strings among frozen data one stays, as a linker that merges strings would have it.
+what it did before. Of equal strings among frozen data one stays, as a linker that merges strings would have it.
 
 By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. What uses
 a region uses a jump to it, its stub ([`stubs`]), in a section that stays.
