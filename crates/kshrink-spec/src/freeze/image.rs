@@ -21,8 +21,7 @@ impl Addresses {
     /// If the kernel was not linked from the split object.
     pub fn read(vmlinux: &Path, split: &Split<'_>) -> Result<Addresses, Failure> {
         let bytes = std::fs::read(vmlinux)?;
-        let bad = |problem: String| Failure::job(format!("{}: {problem}", vmlinux.display()));
-        let elf = Elf::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+        let elf = parse(vmlinux, &bytes)?;
         let is_it = |name: usize| elf.shdr_strtab.get_at(name) == Some(ADDRESSES);
         let header = elf.section_headers.iter().find(|header| is_it(header.sh_name));
         let content = header.and_then(|header| header.file_range()).and_then(|range| bytes.get(range));
@@ -31,7 +30,7 @@ impl Addresses {
             words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
         if words.len() != split.linked {
             let problem = format!("has {} words in {ADDRESSES}; expected {}", words.len(), split.linked);
-            return Err(bad(problem));
+            return Err(bad(vmlinux, &problem));
         }
         Ok(Addresses(words))
     }
@@ -48,6 +47,15 @@ impl Addresses {
         self.0.iter().for_each(|address| counts[(address >> 24) as usize] += 1);
         (0..256u32).max_by_key(|&high| counts[high as usize]).unwrap_or_default() << 24
     }
+}
+
+/// What is wrong with a linked kernel.
+fn bad(vmlinux: &Path, problem: &str) -> Failure {
+    Failure::job(format!("{}: {problem}", vmlinux.display()))
+}
+
+fn parse<'b>(vmlinux: &Path, bytes: &'b [u8]) -> Result<Elf<'b>, Failure> {
+    Elf::parse(bytes).map_err(|error| bad(vmlinux, &error.to_string()))
 }
 
 /// A frozen section as it is when it runs at an address.
@@ -117,8 +125,7 @@ pub fn boot_pages(pieces: &[Piece], layout: &Layout) -> Vec<u8> {
 /// If it has not.
 pub fn check_boot_pages(vmlinux: &Path, pages: &[u8]) -> Result<(), Failure> {
     let bytes = std::fs::read(vmlinux)?;
-    let bad = |problem: String| Failure::job(format!("{}: {problem}", vmlinux.display()));
-    let elf = Elf::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+    let elf = parse(vmlinux, &bytes)?;
     let address = elf.syms.iter().find(|symbol| elf.strtab.get_at(symbol.st_name) == Some(BOOT_PAGES));
     let address = address.map_or(0, |symbol| symbol.st_value);
     let found =
@@ -128,9 +135,10 @@ pub fn check_boot_pages(vmlinux: &Path, pages: &[u8]) -> Result<(), Failure> {
         });
     match found {
         Some(found) if found == pages => Ok(()),
-        _ => {
-            Err(bad(format!("the pages that are used at boot are not those at {BOOT_PAGES} ({address:#x})")))
-        }
+        _ => Err(bad(
+            vmlinux,
+            &format!("the pages that are used at boot are not those at {BOOT_PAGES} ({address:#x})"),
+        )),
     }
 }
 
