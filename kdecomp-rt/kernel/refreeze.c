@@ -9,7 +9,6 @@
 #include <linux/kernel.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
-#include <linux/set_memory.h>
 
 #include <asm/tlbflush.h>
 
@@ -17,9 +16,6 @@
 
 /* How many pages are unmapped at once: the translation buffers of all processors are flushed before their memory is freed. */
 #define BATCH 64
-
-/* The bit of an entry of the page table, which processors ignore, that says that the linear mapping is read-only. */
-#define PROTECTED _PAGE_BIT_SOFTW2
 
 atomic_t kshrink_refrozen;
 
@@ -52,18 +48,14 @@ static void take_away(unsigned long first, unsigned long behind)
 		u32 count = 0, i;
 
 		for (; address < behind && count < BATCH; address += PAGE_SIZE) {
-			entries[count] = __pte(xchg(&kshrink_pte_of(address)->pte, 0));
+			entries[count] = kshrink_unmap(address);
 			count += !!pte_present(entries[count]);
 		}
 		if (count)
 			flush_tlb_kernel_range(first, address);
-		for (i = 0; i < count; i++) {
-			void *linear = page_address(pte_page(entries[i]));
-
-			/* What stays write-protected for want of memory is of no use to anybody. */
-			if (!(pte_flags(entries[i]) & BIT(PROTECTED)) || !set_memory_rw((unsigned long)linear, 1))
-				kshrink_free(linear);
-		}
+		for (i = 0; i < count; i++)
+			if (kshrink_unprotect(entries[i]))
+				kshrink_free(page_address(pte_page(entries[i])));
 		atomic_add(count, &kshrink_refrozen);
 	}
 }
@@ -97,13 +89,7 @@ void kshrink_settle(void)
 	if (!has_refrozen && kshrink_mode != REFUSE)
 		take_away((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);
 	has_refrozen = true;
-	for (address = (unsigned long)kshrink_frozen_text; kshrink_is_frozen(address); address += PAGE_SIZE) {
-		pte_t *entry = kshrink_pte_of(address), pte = READ_ONCE(*entry);
-
-		if (!pte_present(pte) || pte_flags(pte) & BIT(PROTECTED))
-			continue;
-		if (kshrink_write_protect((unsigned long)page_address(pte_page(pte))))
-			set_bit(PROTECTED, (unsigned long *)&entry->pte);
-	}
+	for (address = (unsigned long)kshrink_frozen_text; kshrink_is_frozen(address); address += PAGE_SIZE)
+		kshrink_protect(address);
 	end();
 }

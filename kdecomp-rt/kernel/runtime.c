@@ -8,28 +8,17 @@
  */
 #include <linux/init.h>
 #include <linux/irq_work.h>
-#include <linux/memblock.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/task.h>
-#include <linux/set_memory.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
-#include <asm/setup.h>
-#include <asm/text-patching.h>
+#include <asm/sections.h>
 
 #include "runtime.h"
-
-/*
- * For the link, which reads it from the object: the end of the vmalloc area, if nothing is reserved above it at boot
- * (as mem_init() in arch/x86/mm/init_32.c computes it).
- */
-#define __FIXADDR_TOP (-PAGE_SIZE)
-__section(".discard.kshrink") __used const unsigned long kshrink_range_limit = VMALLOC_END;
-#undef __FIXADDR_TOP
 
 asmlinkage void __noreturn __real_start_kernel(void);
 asmlinkage void __noreturn __wrap_start_kernel(void);
@@ -45,23 +34,6 @@ atomic_t kshrink_thawed, kshrink_refused;
 /* Pages for non-maskable interrupts, and for when there is no other memory. */
 static void *reserve[2];
 
-/* The first page of the room behind the kernel. */
-static void *first_page __initdata;
-
-/* Room behind the kernel for pages that are thawed before memblock knows any memory; what is not used is free then. */
-RESERVE_BRK(kshrink, 128 * PAGE_SIZE);
-
-/*
- * Until there are pages to allocate, on one processor and with interrupts off. reserve_brk() in setup_arch() ends the use
- * of the room behind the kernel by reserving what was taken of it, and that is a page at least.
- */
-static void __ref *early_page(void)
-{
-	if (memblock_phys_mem_size())
-		return memblock_alloc(PAGE_SIZE, PAGE_SIZE);
-	return memblock_is_reserved(__pa(first_page)) ? NULL : extend_brk(PAGE_SIZE, PAGE_SIZE);
-}
-
 /* Takes pages that others must leave alone, but neither waits for nor wakes anybody. */
 static void *buddy_page(void)
 {
@@ -75,8 +47,8 @@ void *kshrink_take_page(void)
 	void *page = NULL;
 	u32 i;
 
-	if (unlikely(!after_bootmem))
-		page = early_page();
+	if (unlikely(!kshrink_can_allocate()))
+		page = kshrink_early_page();
 	else if (!in_nmi())
 		page = buddy_page();
 	for (i = 0; !page && i < ARRAY_SIZE(reserve); i++)
@@ -103,7 +75,7 @@ void kshrink_give_back(void *page)
 		if (!cmpxchg(&reserve[i], NULL, page))
 			return;
 	/* In a non-maskable interrupt the page came from the reserve; that it is full again by now is not worth a list. */
-	if (after_bootmem && !in_nmi())
+	if (kshrink_can_allocate() && !in_nmi())
 		kshrink_free(page);
 }
 
@@ -111,7 +83,7 @@ void kshrink_refill(void)
 {
 	u32 i;
 
-	if (!after_bootmem || in_nmi())
+	if (!kshrink_can_allocate() || in_nmi())
 		return;
 	for (i = 0; i < ARRAY_SIZE(reserve); i++) {
 		void *page = reserve[i] ? NULL : buddy_page();
@@ -121,14 +93,25 @@ void kshrink_refill(void)
 	}
 }
 
-bool kshrink_write_protect(unsigned long page)
+/* What of this lies in init data, which is about to be freed, gets other memory. */
+void kshrink_leave_init_data(void)
 {
-	if (!IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
-		return false;
-	if (!set_memory_ro(page, 1))
-		return true;
-	pr_warn_once("kshrink: no memory to write-protect a page; tried again with the next one\n");
-	return false;
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(reserve); i++)
+		if (reserve[i] && init_section_contains(reserve[i], PAGE_SIZE))
+			xchg(&reserve[i], NULL);
+	for (i = 0; i < SHEETS; i++) {
+		void *sheet = kshrink_sheets[i], *other;
+
+		if (!sheet || !init_section_contains(sheet, PAGE_SIZE))
+			continue;
+		other = buddy_page();
+		if (other)
+			memcpy(other, sheet, PAGE_SIZE);
+		WRITE_ONCE(kshrink_sheets[i], other);
+	}
+	kshrink_refill();
 }
 
 /*
@@ -250,8 +233,7 @@ asmlinkage __visible void __init __noreturn __wrap_start_kernel(void)
 	u32 i;
 
 	for (i = 0; i < ARRAY_SIZE(reserve); i++)
-		reserve[i] = extend_brk(PAGE_SIZE, PAGE_SIZE);
-	first_page = reserve[0];
+		reserve[i] = kshrink_early_page();
 	if (frozen_open(&kshrink_frozen, kshrink_packed.file, kshrink_packed.size))
 		panic("kshrink: the packed code and data of this kernel are damaged");
 	kshrink_begin();
@@ -264,9 +246,7 @@ void __init __wrap_vmalloc_init(void)
 	static struct vm_struct area;
 	unsigned long first = (unsigned long)kshrink_frozen_text, end = (unsigned long)kshrink_frozen_end;
 
-	if (first < VMALLOC_START || end > VMALLOC_END)
-		panic("kshrink: frozen code at %lx-%lx is not within the vmalloc area %lx-%lx; boot without vmalloc= and reservetop=",
-		      first, end, VMALLOC_START, VMALLOC_END);
+	kshrink_check_addresses(first, end);
 	area.addr = (void *)first;
 	area.size = end - first;
 	area.flags = VM_MAP | VM_NO_GUARD;

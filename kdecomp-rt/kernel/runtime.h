@@ -23,7 +23,7 @@ extern pte_t kshrink_page_tables[];
  */
 extern const char kshrink_boot_text_end[], kshrink_boot_data_end[], kshrink_boot_pages[];
 
-/* By page, whether these are no longer mapped. */
+/* By page, whether these, and all else that lies in init data, are no longer mapped. */
 extern bool kshrink_boot_is_over;
 
 /*
@@ -84,10 +84,15 @@ static inline unsigned long kshrink_address(u32 number)
 	return (unsigned long)kshrink_frozen_text + number * PAGE_SIZE;
 }
 
-/* By page, the entry of the page table for a frozen address. */
+/*
+ * By page, the entry of the page table for a frozen address. A table fills a page; on ARM, the second half of it is the
+ * processor's own.
+ */
 static inline pte_t *kshrink_pte_of(unsigned long address)
 {
-	return kshrink_page_tables + ((address - ((unsigned long)kshrink_frozen_text & PMD_MASK)) >> PAGE_SHIFT);
+	unsigned long table = (address >> PMD_SHIFT) - ((unsigned long)kshrink_frozen_text >> PMD_SHIFT);
+
+	return kshrink_page_tables + table * (PAGE_SIZE / sizeof(pte_t)) + pte_index(address);
 }
 
 /* Frees the memory of a page, given its address in the linear mapping; also if it was taken before there was an allocator. */
@@ -108,15 +113,52 @@ void kshrink_remember(unsigned long ip, u32 page, u64 since);
 /* Asks for kshrink_settle(), soon. May be called in any context. */
 void kshrink_settle_later(void);
 
-/* Makes a page of the linear mapping read-only where the kernel's own text is. Returns whether it is now. May sleep. */
-bool kshrink_write_protect(unsigned long page);
+/* Does what has to be done before the kernel frees its init data, for memory that the runtime has from there. */
+void kshrink_leave_init_data(void);
 
 /* Whether the current task must not thaw anything, which is counted. */
 bool kshrink_is_refused(void);
 
 /*
+ * What follows is defined for each machine (x86.c and, by page, x86_page.c; arm.c).
+ */
+
+/* Whether there is a page allocator already. */
+bool kshrink_can_allocate(void);
+
+/* A page until then, on one processor and with interrupts off; NULL if there is none left. */
+void *kshrink_early_page(void);
+
+/* Stops the kernel if frozen addresses are not free in this boot. */
+void kshrink_check_addresses(unsigned long first, unsigned long end);
+
+/* By page, lets faults come here, and gives frozen addresses their page tables. */
+void kshrink_prepare(void);
+
+/*
+ * By page, maps a page of the linear mapping at a frozen address, read-only, in any context. Returns whether nothing was there;
+ * if something was, it stays.
+ */
+bool kshrink_map(unsigned long address, const void *page);
+
+/* By page, takes what is mapped at a frozen address away. Returns the entry that was there. Translation buffers may have it. */
+pte_t kshrink_unmap(unsigned long address);
+
+/* By page, makes the linear mapping of a page that has thawed read-only, where the kernel's own text is. May sleep. */
+void kshrink_protect(unsigned long address);
+
+/* The reverse, given what kshrink_unmap() has returned. Returns whether the page can be freed. May sleep. */
+bool kshrink_unprotect(pte_t entry);
+
+/*
  * What follows is defined for each mechanism.
  */
+
+/*
+ * By page, for the handlers of faults: sees to it that something is mapped at a frozen address, for an instruction that ran with
+ * or without interrupts enabled, and leaves them disabled. Returns whether something is.
+ */
+bool kshrink_thaw_at(unsigned long address, unsigned long ip, bool enabled);
 
 /* What the list of thaws is about. */
 extern const char kshrink_unit[];

@@ -24,6 +24,7 @@
 #include <linux/string.h>
 
 #include "runtime.h"
+#include "x86.h"
 
 /* From the link: the stubs. */
 extern const u8 kshrink_stubs[];

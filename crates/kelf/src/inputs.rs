@@ -159,7 +159,8 @@ impl InputFiles {
     }
 
     /// The same, with these symbols wrapped as `ld --wrap=NAME` wraps them: where an object refers to `NAME` and does not
-    /// define it, `__wrap_NAME` is meant, and `__real_NAME` means `NAME`.
+    /// define it, `__wrap_NAME` is meant, and `__real_NAME` means `NAME`. So it is, other than with ld, where an object has a
+    /// weak definition of `NAME`, for which another one has to have a strong one.
     pub fn wrapping(mut self, names: &[&str]) -> InputFiles {
         self.wraps.extend(names.iter().map(|&name| Wrap {
             name: name.to_owned(),

@@ -18,7 +18,7 @@ use indexmap::IndexMap;
 use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 
-use goblin::elf::sym::STT_FILE;
+use goblin::elf::sym::{STB_WEAK, STT_FILE};
 
 use crate::error::{Error, Result};
 use crate::index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
@@ -217,10 +217,12 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Renames the undefined symbols that are wrapped.
+/// Renames the symbols that are wrapped: undefined ones, and weak ones, whose definition another object replaces.
 fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
-    for symbol in object.symbols.iter_mut().filter(|symbol| symbol.is_undefined() && !symbol.name.is_empty())
-    {
+    let is_open = |symbol: &&mut Symbol<'_>| {
+        (symbol.is_undefined() || symbol.binding == STB_WEAK) && !symbol.name.is_empty()
+    };
+    for symbol in object.symbols.iter_mut().filter(is_open) {
         for wrap in wraps {
             if symbol.name == wrap.name {
                 symbol.name = &wrap.wrapper;

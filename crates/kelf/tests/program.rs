@@ -255,3 +255,18 @@ fn references_are_wrapped_as_by_ld() {
     assert!(names(0).contains(&"__wrap_back") && !names(0).contains(&"back"));
     assert!(names(2).contains(&"back") && names(2).contains(&"__wrap_back"));
 }
+
+#[test]
+fn weak_definitions_that_are_replaced_are_wrapped() {
+    let dir = Dir::new();
+    let files = compile(&dir, Machine::I386, &["weak_back", "back", "wrapper"]);
+    let wrapper = std::fs::read(&files[2]).unwrap();
+    let all = InputFiles::of_objects(&files[..2]).unwrap();
+    let all = all.with_objects([("wrapper.o".to_owned(), wrapper)]).wrapping(&["back"]);
+    let program = Program::link(&all).unwrap();
+    // What calls its own weak definition calls the wrapper, which calls the strong one.
+    assert_eq!(definer(&program, "__wrap_back"), "wrapper.o");
+    assert_eq!(definer(&program, "back"), "back.o");
+    let own = program.objects[0].object.symbols.iter().find(|symbol| symbol.name == "__wrap_back");
+    assert!(own.is_some_and(|symbol| !symbol.is_undefined()));
+}

@@ -22,6 +22,6 @@ pub fn check(build: &KernelBuild, on_mismatch: OnMismatch) -> Result<(String, Ve
     };
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("kshrink_cmdline.c"), SOURCE)?;
-    let object = KernelCompiler::of(build)?.compile(dir.path(), "kshrink_cmdline", &[panics])?;
+    let object = KernelCompiler::of(build)?.compile(dir.path(), "kshrink_cmdline.c", &[panics])?;
     Ok(("kshrink_cmdline.o".to_owned(), object))
 }

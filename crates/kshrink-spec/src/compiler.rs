@@ -41,12 +41,13 @@ impl KernelCompiler {
         Ok(KernelCompiler { dir: build.dir.clone(), words })
     }
 
-    /// Compiles the source `NAME.c` in a directory, with flags besides those of the kernel. Returns the object.
+    /// Compiles a source file in a directory, C or assembly, with flags besides those of the kernel. Returns the object.
     ///
     /// # Errors
     /// A failed job if the compiler fails.
     pub fn compile(&self, dir: &Path, name: &str, flags: &[&str]) -> Result<Vec<u8>, Failure> {
-        let (source, object) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.o")));
+        let source = dir.join(name);
+        let object = source.with_extension("o");
         let mut command = Command::new(&self.words[0]);
         command.current_dir(&self.dir).stdin(Stdio::null());
         command.args(&self.words[1..]).args(flags).arg("-I").arg(dir);
@@ -56,7 +57,7 @@ impl KernelCompiler {
             command.arg(format!("{PREFIX_MAP}{}/=kshrink/", dir.display()));
         }
         command.arg("-c").arg("-o").arg(&object).arg(&source);
-        let what = format!("compiling {name}.c for the kernel");
+        let what = format!("compiling {name} for the kernel");
         let output = command.output().map_err(|error| {
             Failure::job(format!("{what}: cannot run {}, which built it: {error}", self.words[0]))
         })?;

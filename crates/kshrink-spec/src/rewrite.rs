@@ -57,7 +57,7 @@ impl RewriteInput {
             let mechanism = plan.frozen.as_ref().map_or(Mechanism::Page, |frozen| frozen.mechanism);
             freeze::supported::check(&build, mechanism)?;
             let runtime = Runtime::compile(&build, mechanism)?;
-            freezing = Some(Freezing { mechanism, limit: runtime.limit });
+            freezing = Some(Freezing { mechanism, range: runtime.range.clone() });
             files = runtime.join(files);
         }
         Ok(RewriteInput::Kernel { build, files, freezing })
@@ -66,7 +66,7 @@ impl RewriteInput {
     /// How parts of a kernel freeze, if any do.
     pub fn freezing(&self) -> Option<Freezing> {
         match self {
-            RewriteInput::Kernel { freezing, .. } => *freezing,
+            RewriteInput::Kernel { freezing, .. } => freezing.clone(),
             RewriteInput::Objects { .. } => None,
         }
     }

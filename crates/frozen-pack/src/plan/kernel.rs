@@ -34,8 +34,11 @@ pub fn with_graph<T>(
 /// Refuses kernels in which pages cannot come and go at fixed addresses.
 fn check(build: &KernelBuild, vmlinux: &Path) -> Result<(), Failure> {
     let refuse = |problem: String| Err(Failure::bad_input(format!("{}: {problem}", vmlinux.display())));
-    if build.machine != Machine::I386 {
-        return refuse(format!("cannot freeze code of a kernel for {} yet, only for i386", build.machine));
+    if !matches!(build.machine, Machine::I386 | Machine::Arm) {
+        return refuse(format!(
+            "cannot freeze code of a kernel for {}, only for i386 and arm",
+            build.machine
+        ));
     }
     if build.links_vmlinux_o() {
         return refuse(

@@ -84,7 +84,10 @@ fn data(
         at_boot: Vec<(u32, u32)>,
     }
     let mut inputs: BTreeMap<usize, Parts> = BTreeMap::new();
-    for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
+    // Literals go where the code is that reads them.
+    let is_data =
+        |&node: &NodeId| graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_none());
+    for node in graph.node_ids().filter(is_data) {
         if let Some(origin) = graph.node(node).origin().filter(|_| freezes(node)) {
             let parts = inputs.entry(origin.section.get()).or_default();
             parts.all.push((origin.offset, origin.size));

@@ -20,7 +20,7 @@ use kcfg::special::{RootReason, TableKind, World};
 use kelf::RelocClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::marks::{MARKS, Mark, PHYSICAL, Reach, STOPS, What};
+use super::marks::{self, Mark, PHYSICAL, Reach, What};
 use super::variables::{Part, Variables};
 
 /// How far data is followed that pinned code refers to: to what a table of pointers names, and to what these name.
@@ -198,10 +198,8 @@ impl Search<'_> {
                 self.pin(id, Reason::Patched, None);
             }
         }
-        for opaque in
-            graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN && is_code(graph, opaque.node))
-        {
-            self.pin(opaque.node, Reason::HandWritten, None);
+        for node in hand_written(graph) {
+            self.pin(node, Reason::HandWritten, None);
         }
         for root in &graph.roots {
             let outside = matches!(
@@ -221,8 +219,9 @@ impl Search<'_> {
     fn pin_kernel(&mut self) -> Result<(), Unmatched> {
         let mut functions = Functions::of(self.graph);
         let mut unmatched = Vec::new();
-        self.stops = STOPS.iter().flat_map(|stop| functions.named(stop.function)).collect();
-        for mark in MARKS {
+        let machine = self.graph.machine;
+        self.stops = marks::stops(machine).flat_map(|stop| functions.named(stop.function)).collect();
+        for mark in marks::marks(machine) {
             let roots = self.roots(mark, &mut functions);
             // A function that is there has to call what ends the root.
             let is_there = match (mark.what, mark.reach) {
@@ -254,6 +253,8 @@ impl Search<'_> {
         let code = |id: &NodeId| is_code(graph, *id) && graph.node(*id).live;
         let entries = match mark.what {
             What::Function(names) => functions.named(names),
+            What::GivenTo(names) => self.given_to(&functions.named(names)),
+            What::HandWritten => return hand_written(graph).filter(code).collect(),
             What::Object(end) => {
                 let of_object =
                     |id: &NodeId| graph.input_of(*id).is_some_and(|input| is_object(&input.object, end));
@@ -283,6 +284,24 @@ impl Search<'_> {
                 .collect(),
             Reach::Calls => entries,
         }
+    }
+
+    /// The entries of functions whose addresses are taken by those that call one of these.
+    fn given_to(&self, callees: &[NodeId]) -> Vec<NodeId> {
+        let graph = self.graph;
+        let calls = |&node: &NodeId| callee_of(graph, node).is_some_and(|callee| callees.contains(&callee));
+        let callers: FxHashSet<FunctionId> =
+            graph.node_ids().filter(calls).filter_map(|node| graph.function_of(node)).collect();
+        let blocks = callers.into_iter().flat_map(|function| &graph.function(function).blocks);
+        let taken = blocks
+            .flat_map(|&block| self.variables.references(block))
+            .filter(|reference| reference.role == Role::Address);
+        let entries = taken.filter_map(|reference| graph.resolve_node(reference.target));
+        entries
+            .filter(|&to| {
+                graph.function_of(to).is_some_and(|function| graph.function(function).entry() == to)
+            })
+            .collect()
     }
 
     /// The blocks of a function that run before it calls one of these, directly or through a pointer that data holds; none
@@ -452,6 +471,12 @@ fn callee_of(graph: &Graph, id: NodeId) -> Option<NodeId> {
         _ => graph.callee(id)?.target,
     };
     graph.resolve_node(target)
+}
+
+/// The code that is written by hand.
+fn hand_written(graph: &Graph) -> impl Iterator<Item = NodeId> {
+    let opaque = graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN);
+    opaque.map(|opaque| opaque.node).filter(|&node| is_code(graph, node))
 }
 
 /// Whether a node holds instructions.

@@ -15,9 +15,10 @@ use kplan::{Granularity, Mechanism};
 
 use super::closure::{Closure, Reason};
 use super::regions::{Region, partition};
+use super::variables::is_literal;
 use crate::layout;
 use crate::layout::hot_cold::move_together;
-use crate::layout::split::{ColdPart, FAR, Splitter, cold_runs, cost};
+use crate::layout::split::{ColdPart, FAR, Splitter, cold_runs, cost, refers_to};
 
 /// What frozen code takes packed, in percent of its size, with all that unpacking it takes: the row of the coder's
 /// measurements in docs/frozen-format.md, rounded up.
@@ -147,19 +148,22 @@ impl Selection {
         splitter: &Splitter,
         nodes: &[NodeId],
     ) {
-        let live: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
+        let all: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
+        // Literals go where they are read.
+        let (literals, live): (Vec<NodeId>, Vec<NodeId>) =
+            all.iter().partition(|&&node| is_literal(graph, node));
         let mut stays: Vec<bool> =
             live.iter().map(|&node| !self.may_freeze(graph, wanted, closure, node)).collect();
         if stays.iter().all(|&stays| stays) {
             return;
         }
-        let checked = splitter.check(graph, &live);
+        let checked = splitter.check(graph, &all);
         if !stays.contains(&true) {
-            match leaves_by_short_branch(graph, &live) {
+            match leaves_by_short_branch(graph, &all) {
                 true => self.whole.push((live[0], "has a short branch to other code")),
                 false => {
                     self.functions += 1;
-                    self.take(graph, &live);
+                    self.take(graph, &all);
                 }
             }
             return;
@@ -179,8 +183,12 @@ impl Selection {
             let nodes = live.iter().zip(&stays).filter(move |&(_, &stays)| stays == stay);
             nodes.map(|(&node, _)| node).collect::<Vec<NodeId>>()
         };
-        let (ordinary, frozen) = (part(true), part(false));
+        let (mut ordinary, mut frozen) = (part(true), part(false));
         let Some(&first) = frozen.first() else { return };
+        let read = |literal: &NodeId| ordinary.iter().any(|&block| refers_to(graph, block, *literal));
+        let (stay, leave): (Vec<NodeId>, Vec<NodeId>) = literals.into_iter().partition(read);
+        ordinary.extend(stay);
+        frozen.extend(leave);
         self.take(graph, &frozen);
         let bytes = frozen.iter().map(|&node| size(graph, node)).sum();
         let out_of_line = stays[0].then_some(ColdPart { function, first, bytes });

@@ -5,6 +5,7 @@ use std::ops::Range;
 use goblin::elf::sym::STT_OBJECT;
 use kcfg::graph::{Graph, Ref, Role, SymbolPlace};
 use kcfg::index::NodeId;
+use kelf::Machine;
 use kisa::MemoryOperand;
 use rustc_hash::FxHashMap;
 
@@ -41,21 +42,30 @@ impl<'g> Variables<'g> {
         Variables { graph, by_node }
     }
 
+    /// The references of code, with those of the literals that it reads in their place.
+    pub fn references(&self, code: NodeId) -> impl Iterator<Item = &'g Ref> {
+        let graph = self.graph;
+        graph.refs_of(code).iter().flat_map(move |reference| {
+            let literal = graph.resolve_node(reference.target).filter(|&to| is_literal(graph, to));
+            literal.map_or(std::slice::from_ref(reference), |literal| graph.refs_of(literal))
+        })
+    }
+
     /// The data to which code refers, with the part that each reference means: of an access to memory at a fixed address,
     /// the bytes that it accesses; of any other address, the variable that it lies in, or all of the piece if no symbol
     /// tells.
     pub fn of_code(&self, code: NodeId) -> Vec<Part> {
         let fixed = fixed_accesses(self.graph, code);
-        let refs = self.graph.refs_of(code).iter();
-        refs.filter_map(|reference| {
-            let (node, at) = self.place(reference)?;
-            let range = match fixed.get(&reference.offset) {
-                Some(&width) => u32::try_from(at).ok().map(|at| at..at + u32::from(width)),
-                None => self.variable(node, at),
-            };
-            Some(Part { node, range: range.unwrap_or_else(|| self.whole(node)) })
-        })
-        .collect()
+        self.references(code)
+            .filter_map(|reference| {
+                let (node, at) = self.place(reference)?;
+                let range = match fixed.get(&reference.offset) {
+                    Some(&width) => u32::try_from(at).ok().map(|at| at..at + u32::from(width)),
+                    None => self.variable(node, at),
+                };
+                Some(Part { node, range: range.unwrap_or_else(|| self.whole(node)) })
+            })
+            .collect()
     }
 
     /// The data whose address a part holds.
@@ -84,8 +94,12 @@ impl<'g> Variables<'g> {
         (!is_code(self.graph, node)).then(|| (node, i64::from(inside) + reference.addend))
     }
 
-    /// The variable in which an offset in bytes lies. The end of one counts as the beginning of the next.
+    /// The variable in which an offset in bytes lies. The end of one counts as the beginning of the next. None on ARM, where
+    /// compilers reach several variables from the address of one (`-fsection-anchors`).
     fn variable(&self, node: NodeId, at: i64) -> Option<Range<u32>> {
+        if self.graph.machine == Machine::Arm {
+            return None;
+        }
         let at = u32::try_from(at).ok()?;
         let ranges = self.by_node.get(&node)?;
         let before = ranges.partition_point(|range| range.start <= at);
@@ -95,6 +109,11 @@ impl<'g> Variables<'g> {
     fn whole(&self, node: NodeId) -> Range<u32> {
         0..self.graph.node(node).size
     }
+}
+
+/// Whether a node is data that instructions of its function read by its distance.
+pub fn is_literal(graph: &Graph, node: NodeId) -> bool {
+    graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some())
 }
 
 /// By the offset in bytes of its field, each access of code to memory of which the field is the whole address, with its

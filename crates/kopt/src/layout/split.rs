@@ -160,7 +160,8 @@ fn is_literal(graph: &Graph, node: NodeId) -> bool {
     among_code && graph.node(node).glued_to.is_none()
 }
 
-fn refers_to(graph: &Graph, from: NodeId, to: NodeId) -> bool {
+/// Whether code refers to a node.
+pub(crate) fn refers_to(graph: &Graph, from: NodeId, to: NodeId) -> bool {
     graph.node(from).live
         && graph.refs_of(from).iter().any(|reference| graph.resolve_node(reference.target) == Some(to))
 }

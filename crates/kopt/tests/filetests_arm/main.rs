@@ -24,6 +24,11 @@ fn fold() {
 }
 
 #[test]
+fn freeze() {
+    check::directory(CASES, Pass::Freeze);
+}
+
+#[test]
 fn icf() {
     check::directory(CASES, Pass::Icf);
 }

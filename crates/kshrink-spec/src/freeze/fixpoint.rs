@@ -87,7 +87,7 @@ pub fn link(
     freezing: Freezing,
     phases: &mut Phases,
 ) -> Result<Frozen, Failure> {
-    let layout = Layout::of(&object, freezing.limit)?;
+    let layout = Layout::of(&object, &freezing.range)?;
     let mut split = split(object, &layout)?;
     // A stub has the name of its function already.
     if layout.stubs.is_none() {
@@ -99,7 +99,7 @@ pub fn link(
         staged.link(&split.write(&[], room)?, Goal::Vmlinux)?;
         phases.next("pack");
         let addresses = Addresses::read(&staged.vmlinux(), &split)?;
-        let pieces = image::pieces(&split, &layout, &addresses);
+        let pieces = image::pieces(&split, &layout, &addresses)?;
         let packed = match freezing.mechanism {
             Mechanism::Page => pack(&pieces, PAGE),
             Mechanism::Stub => pack_regions(&pieces, PAGE, addresses.most_frequent_near()),
@@ -168,10 +168,11 @@ fn check_copies(bytes: &[u8], split: &Split<'_>, addresses: &Addresses) -> Resul
     let packed = Packed::read(bytes).map_err(Failure::job)?;
     for (number, section) in (0u32..).zip(&split.frozen) {
         let is_there = packed.place(number) == Some((section.address, section.bytes.len()));
-        let is_right = |&runs_at: &u32| {
-            packed.page_at(number, runs_at).as_ref() == Ok(&section_at(section, addresses, runs_at))
-        };
-        if !is_there || ![section.address].iter().chain(&COPIES).all(is_right) {
+        let mut is_right = is_there;
+        for &runs_at in [section.address].iter().chain(&COPIES) {
+            is_right &= packed.page_at(number, runs_at) == Ok(section_at(section, addresses, runs_at)?);
+        }
+        if !is_right {
             return Err(Failure::job(format!("region {number} does not come back from its packed form")));
         }
     }

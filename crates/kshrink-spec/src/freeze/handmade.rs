@@ -1,5 +1,7 @@
 //! Objects that tests make by hand.
 
+use std::ops::Range;
+
 use goblin::elf::section_header::{SHF_ALLOC, SHT_PROGBITS};
 use goblin::elf::sym::{STB_GLOBAL, STT_SECTION};
 use kcli::Failure;
@@ -10,6 +12,9 @@ use super::split::{Split, split};
 
 /// The end of frozen addresses.
 pub const LIMIT: u32 = 0xff7f_e000;
+
+/// Where frozen addresses may be.
+pub const RANGE: Range<u32> = 0xfb7f_e000..LIMIT;
 
 /// A section with these flags besides the one for memory.
 pub fn section(
@@ -78,7 +83,7 @@ pub fn object(
 /// Lays out and splits an object, which has to work.
 #[track_caller]
 pub fn split_up(object: Object<'static>) -> (Layout, Split<'static>) {
-    let layout = Layout::of(&object, LIMIT).unwrap_or_else(|failure| panic!("{}", failure.message()));
+    let layout = Layout::of(&object, &RANGE).unwrap_or_else(|failure| panic!("{}", failure.message()));
     let split = split(object, &layout).unwrap_or_else(|failure| panic!("{}", failure.message()));
     (layout, split)
 }
@@ -87,13 +92,13 @@ pub fn split_up(object: Object<'static>) -> (Layout, Split<'static>) {
 #[track_caller]
 pub fn refuses(
     mut object: Object<'static>,
-    limit: u32,
+    range: &Range<u32>,
     change: impl FnOnce(&mut Object<'static>),
     expected: &str,
 ) {
     change(&mut object);
     let result: Result<(), Failure> =
-        Layout::of(&object, limit).and_then(|layout| split(object, &layout).map(drop));
+        Layout::of(&object, range).and_then(|layout| split(object, &layout).map(drop));
     let message = result.expect_err("an error").message();
     assert!(message.contains(expected), "{message}");
 }

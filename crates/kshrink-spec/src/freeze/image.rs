@@ -59,35 +59,42 @@ fn parse<'b>(vmlinux: &Path, bytes: &'b [u8]) -> Result<Elf<'b>, Failure> {
 }
 
 /// A frozen section as it is when it runs at an address.
-pub fn section_at(section: &FrozenSection<'_>, addresses: &Addresses, runs_at: u32) -> Vec<u8> {
+///
+/// # Errors
+/// If a branch does not reach.
+pub fn section_at(
+    section: &FrozenSection<'_>,
+    addresses: &Addresses,
+    runs_at: u32,
+) -> Result<Vec<u8>, Failure> {
     let mut bytes = section.bytes.to_vec();
     let size = bytes.len() as u32;
     for field in &section.fields {
-        let at = field.offset as usize;
         let value = match field.value {
             Value::Known(value) => value,
             Value::Linked(entry) => addresses.0[entry],
         };
         // A branch within the section leads to the same place of every copy.
         let is_own = value.wrapping_add(4).wrapping_sub(section.address) < size;
-        let own = match field.relative {
-            true if is_own => section.address + field.offset,
-            true => runs_at.wrapping_add(field.offset),
-            false => 0,
-        };
-        bytes[at..at + 4].copy_from_slice(&value.wrapping_sub(own).to_le_bytes());
+        let own = if is_own { section.address } else { runs_at }.wrapping_add(field.offset);
+        let at = field.offset as usize;
+        let end = at + usize::from(field.width);
+        field.put(&mut bytes[at..end], value, own).map_err(|problem| {
+            Failure::job(format!("the field at {own:#x} of frozen code cannot hold {value:#x}: {problem}"))
+        })?;
     }
-    bytes
+    Ok(bytes)
 }
 
 /// Code and data, relocated; by stub, every region.
-pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Vec<Piece> {
+///
+/// # Errors
+/// If a branch does not reach.
+pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Result<Vec<Piece>, Failure> {
     if layout.stubs.is_some() {
-        let region = |(section, number): (&FrozenSection<'_>, usize)| Piece {
-            name: format!("region {number}"),
-            address: section.address,
-            bytes: section_at(section, addresses, section.address),
-            is_code: true,
+        let region = |(section, number): (&FrozenSection<'_>, usize)| {
+            let bytes = section_at(section, addresses, section.address)?;
+            Ok(Piece { name: format!("region {number}"), address: section.address, bytes, is_code: true })
         };
         return split.frozen.iter().zip(0..).map(region).collect();
     }
@@ -102,10 +109,10 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Vec<
     for section in &split.frozen {
         let piece = if layout.code.contains(&section.address) { &mut code } else { &mut data };
         let start = (section.address - piece.address) as usize;
-        let bytes = section_at(section, addresses, section.address);
+        let bytes = section_at(section, addresses, section.address)?;
         piece.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
     }
-    vec![code, data]
+    Ok(vec![code, data])
 }
 
 /// By page, the pages that are used at boot, of code and behind it of data; `pieces` are those of the layout.
@@ -148,7 +155,7 @@ mod tests {
     use kelf::{Object, Place, RelocClass};
 
     use super::super::handmade::{
-        self, LIMIT, address, distance, global, of_section, place, section, split_up,
+        self, LIMIT, RANGE, address, distance, global, of_section, place, section, split_up,
     };
     use super::{Addresses, boot_pages, pieces};
 
@@ -187,11 +194,11 @@ mod tests {
             (layout.code.clone(), layout.data.clone()),
             (start..start + 5000, LIMIT - 4096..LIMIT - 3996)
         );
-        assert_eq!((layout.pages(), layout.page_tables()), (3, 1));
+        assert_eq!((layout.pages(), layout.page_tables), (3, 1));
         // The function in the kernel by its section, and the variable once.
         assert_eq!(split.linked, 2);
         let addresses = Addresses(vec![0xc100_0ffc, 0xc120_0002]);
-        let pieces = pieces(&split, &layout, &addresses);
+        let pieces = pieces(&split, &layout, &addresses).unwrap();
         let word = |at: usize| u32::from_le_bytes(*pieces[0].bytes[at..].first_chunk().expect("four bytes"));
         assert_eq!(word(1), layout.data.start + 8);
         assert_eq!(word(6), 0xc100_0ffc_u32.wrapping_sub(start + 6));
@@ -213,7 +220,7 @@ mod tests {
         let start = LIMIT - 4 * 4096;
         assert_eq!(layout.code, start..start + 9000);
         assert_eq!(layout.at_boot, [start..start + 2 * 4096, LIMIT - 4096..LIMIT - 4096]);
-        let pieces = pieces(&split, &layout, &Addresses(vec![0, 0]));
+        let pieces = pieces(&split, &layout, &Addresses(vec![0, 0])).unwrap();
         let pages = boot_pages(&pieces, &layout);
         assert_eq!((pages.len(), pages[4999], &pages[5000..]), (2 * 4096, 0x90, &[0xc3; 3192][..]));
         split.set_boot_pages(pages);
@@ -227,7 +234,7 @@ mod tests {
     #[test]
     fn what_cannot_be_frozen_is_an_error() {
         let refuses = |change: &dyn Fn(&mut Object<'static>), limit: u32, expected: &str| {
-            handmade::refuses(object(), limit, change, expected);
+            handmade::refuses(object(), &(RANGE.start..limit), change, expected);
         };
         refuses(&|object| object.sections.truncate(2), LIMIT, "nothing is frozen");
         refuses(&|object| object.sections[2].flags |= u64::from(SHF_WRITE), LIMIT, "not plain read-only");

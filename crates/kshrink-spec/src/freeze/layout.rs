@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use goblin::elf::section_header::{SHF_MERGE, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcli::Failure;
-use kelf::{Object, SectionIndex};
+use kelf::{Machine, Object, SectionIndex};
 use kopt::freeze::{BOOT_RODATA, BOOT_TEXT, RODATA, TEXT};
 
 use super::stubs::Stubs;
@@ -12,15 +12,18 @@ use super::stubs::Stubs;
 /// The size of a page in bytes.
 pub const PAGE: u32 = 4096;
 
-/// The size in bytes of what one page table maps (without physical address extension).
-const MAPPED: u32 = 4 << 20;
+/// The size in bytes of what one page of page tables maps (of i386 without physical address extension, of ARM without large
+/// physical addresses, where the kernel keeps two tables and its own entries for both in a page).
+fn mapped(machine: Machine) -> u32 {
+    if machine == Machine::Arm { 2 << 20 } else { 4 << 20 }
+}
 
 /// Sections that are frozen as code, which is executable where it lies: what is used at boot, and what is not.
 const CODE: [&str; 2] = [BOOT_TEXT, TEXT];
 /// Sections that are frozen as data.
 const DATA: [&str; 2] = [BOOT_RODATA, RODATA];
 
-/// The largest frozen range in bytes: half of the vmalloc area of a kernel with as much memory as it can map.
+/// The largest frozen range in bytes.
 const LARGEST: u32 = 64 << 20;
 
 /// Where what is frozen lies: code, then data, each from the start of a page on.
@@ -35,16 +38,18 @@ pub struct Layout {
     pub at_boot: [Range<u32>; 2],
     /// The frozen sections of the object with their addresses.
     pub sections: Vec<(SectionIndex, u32)>,
+    /// How many page tables its addresses take, in pages.
+    pub page_tables: u32,
     /// By stub, the stubs; every section of code is a region, at the start of a page.
     pub stubs: Option<Stubs>,
 }
 
 impl Layout {
-    /// Lays out the frozen sections of an object so that they end at `limit`, the start of a page.
+    /// Lays out the frozen sections of an object so that they end where `range` does, at the start of a page.
     ///
     /// # Errors
     /// If there are none, or one cannot be frozen.
-    pub fn of(object: &Object<'_>, limit: u32) -> Result<Layout, Failure> {
+    pub fn of(object: &Object<'_>, range: &Range<u32>) -> Result<Layout, Failure> {
         let stubs = Stubs::find(object)?;
         let code = match &stubs {
             Some(stubs) => place_regions(object, &stubs.regions)?,
@@ -57,12 +62,14 @@ impl Layout {
                 "nothing is frozen: what the plan lists is gone or must not freeze; see report.json of --passes freeze",
             ));
         }
-        if size > LARGEST || limit % PAGE != 0 {
+        if size > range.len() as u32 || range.end % PAGE != 0 {
             return Err(Failure::bad_input(format!(
-                "{size} bytes are to be frozen below {limit:#x}; expected at most {LARGEST} below the start of a page"
+                "{size} bytes are to be frozen below {:#x}; expected at most {} below the start of a page",
+                range.end,
+                range.len()
             )));
         }
-        let code_start = limit - size;
+        let code_start = range.end - size;
         let data_start = code_start + code.size.next_multiple_of(PAGE);
         let at_boot = |placed: &Placed, start: u32| start..start + placed.at_boot.next_multiple_of(PAGE);
         let at = |placed: &Placed, start: u32| -> Vec<(SectionIndex, u32)> {
@@ -71,7 +78,8 @@ impl Layout {
         Ok(Layout {
             code: code_start..code_start + code.size,
             data: data_start..data_start + data.size,
-            end: limit,
+            end: range.end,
+            page_tables: range.end.div_ceil(mapped(object.machine)) - code_start / mapped(object.machine),
             at_boot: [at_boot(&code, code_start), at_boot(&data, data_start)],
             sections: [at(&code, code_start), at(&data, data_start)].concat(),
             stubs,
@@ -81,11 +89,6 @@ impl Layout {
     /// The address of a section; `None` if it is not frozen.
     pub fn address(&self, section: SectionIndex) -> Option<u32> {
         self.sections.iter().find(|(frozen, _)| *frozen == section).map(|(_, address)| *address)
-    }
-
-    /// How many page tables its addresses take.
-    pub fn page_tables(&self) -> u32 {
-        self.end.div_ceil(MAPPED) - self.code.start / MAPPED
     }
 
     /// How many pages there are.

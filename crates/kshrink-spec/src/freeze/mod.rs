@@ -10,6 +10,7 @@ The pass `freeze` has moved them to sections of their own. From there:
   other object, so that passes see what they call;
 - [`layout`]: the frozen sections get their addresses, which depend on nothing but their sizes;
 - [`split`]: the lowered object without them, in which their symbols are absolute, with room for the packed bytes;
+- [`unwind`]: on ARM, unwind tables of frozen code;
 - [`stubs`]: by stub, the stubs become calls of the runtime;
 - [`image`]: the frozen sections as they are when they run, given where the link has put the rest of the kernel;
 - [`kallsyms`]: frozen code gets into the kernel's own table of symbols;
@@ -27,16 +28,19 @@ mod split;
 mod stubs;
 pub mod supported;
 mod system_map;
+mod unwind;
+
+use std::ops::Range;
 
 use kplan::Mechanism;
 
 pub use fixpoint::{Counts, link};
 
 /// How parts of a kernel freeze.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Freezing {
     /// How they come back.
     pub mechanism: Mechanism,
-    /// The address at which their addresses have to end.
-    pub limit: u32,
+    /// The addresses in which theirs have to lie, and at the end of which they end.
+    pub range: Range<u32>,
 }

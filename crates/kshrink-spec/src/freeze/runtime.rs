@@ -1,9 +1,10 @@
 //! The runtime: fault handler or what stubs call, and decoder, compiled as the kernel's own build compiles.
 
 use std::fs;
+use std::ops::Range;
 
 use kcli::Failure;
-use kelf::{InputFiles, KernelBuild, Object, Place};
+use kelf::{InputFiles, KernelBuild, Machine, Object, Place};
 use kplan::Mechanism;
 
 use crate::compiler::KernelCompiler;
@@ -17,11 +18,12 @@ macro_rules! source {
     };
 }
 
-const HEADERS: [Source; 4] = [
+const HEADERS: [Source; 5] = [
     source!("decode.h", "decode.h"),
     source!("runtime.h", "kernel/runtime.h"),
     source!("symbols.h", "symbols.h"),
     source!("tables.h", "tables.h"),
+    source!("x86.h", "kernel/x86.h"),
 ];
 
 /// A source file, and flags besides those of the kernel: decoding is worth the bytes that speed takes.
@@ -36,25 +38,43 @@ const UNITS: [Unit; 5] = [
     (source!("proc.c", "kernel/proc.c"), &[]),
 ];
 
-/// What a mechanism has besides.
+/// What a mechanism or a machine has besides.
 struct Own {
     units: &'static [Unit],
     wrapped: &'static [&'static str],
 }
 
-fn own(mechanism: Mechanism) -> Own {
-    match mechanism {
-        Mechanism::Page => Own {
-            units: &[
-                (source!("page.c", "kernel/page.c"), &[]),
-                (source!("refreeze.c", "kernel/refreeze.c"), &[]),
-            ],
-            wrapped: &["e820__reallocate_tables", "early_fixup_exception", "exc_page_fault"],
-        },
-        Mechanism::Stub => Own {
-            units: &[(source!("stub.c", "kernel/stub.c"), &[])],
-            wrapped: &["search_exception_tables", "report_bug"],
-        },
+const BY_PAGE: Own = Own {
+    units: &[(source!("page.c", "kernel/page.c"), &[]), (source!("refreeze.c", "kernel/refreeze.c"), &[])],
+    wrapped: &["free_initmem"],
+};
+
+const BY_STUB: Own = Own {
+    units: &[(source!("stub.c", "kernel/stub.c"), &[])],
+    wrapped: &["search_exception_tables", "report_bug"],
+};
+
+const X86: Own = Own { units: &[(source!("x86.c", "kernel/x86.c"), &[])], wrapped: &[] };
+
+const X86_BY_PAGE: Own = Own {
+    units: &[(source!("x86_page.c", "kernel/x86_page.c"), &[])],
+    wrapped: &["early_fixup_exception", "exc_page_fault"],
+};
+
+const ARM_BY_PAGE: Own = Own {
+    units: &[
+        (source!("arm.c", "kernel/arm.c"), &[]),
+        (source!("vectors.S", "kernel/vectors.S"), &["-D__ASSEMBLY__"]),
+    ],
+    wrapped: &["do_DataAbort", "do_PrefetchAbort", "early_trap_init", "memblock_free_all", "paging_init"],
+};
+
+/// What a mechanism has besides on a machine; `supported` has checked that there is such a thing.
+fn own(machine: Machine, mechanism: Mechanism) -> &'static [Own] {
+    match (machine, mechanism) {
+        (Machine::Arm, _) => &[BY_PAGE, ARM_BY_PAGE],
+        (_, Mechanism::Page) => &[BY_PAGE, X86, X86_BY_PAGE],
+        (_, Mechanism::Stub) => &[BY_STUB, X86],
     }
 }
 
@@ -78,15 +98,15 @@ const WRAPPED: [&str; 15] = [
     "lookup_symbol_name",
 ];
 
-/// The variable of the runtime that holds the end of the addresses that can be frozen.
-const LIMIT: &str = "kshrink_range_limit";
+/// The variable of the runtime that holds the first of the addresses that can be frozen, and where they end.
+const RANGE: &str = "kshrink_range";
 
 /// The compiled runtime.
 pub struct Runtime {
     objects: Vec<(String, Vec<u8>)>,
-    wrapped: &'static [&'static str],
-    /// The address at which the frozen range has to end.
-    pub limit: u32,
+    own: &'static [Own],
+    /// The addresses in which what is frozen has to lie, and at the end of which it ends.
+    pub range: Range<u32>,
 }
 
 impl Runtime {
@@ -97,37 +117,38 @@ impl Runtime {
     pub fn compile(build: &KernelBuild, mechanism: Mechanism) -> Result<Runtime, Failure> {
         let compiler = KernelCompiler::of(build)?;
         let dir = tempfile::tempdir()?;
-        let Own { units, wrapped } = own(mechanism);
-        let units: Vec<Unit> = UNITS.iter().chain(units).copied().collect();
+        let own = own(build.machine, mechanism);
+        let units: Vec<Unit> = UNITS.iter().chain(own.iter().flat_map(|own| own.units)).copied().collect();
         for (name, text) in HEADERS.iter().chain(units.iter().map(|(source, _)| source)) {
             fs::write(dir.path().join(name), text)?;
         }
         let mut objects = Vec::new();
         for ((source, _), flags) in units {
-            let name = source.trim_end_matches(".c");
-            objects.push((format!("kshrink/{name}.o"), compiler.compile(dir.path(), name, flags)?));
+            let (name, _) = source.split_once('.').unwrap_or((source, ""));
+            objects.push((format!("kshrink/{name}.o"), compiler.compile(dir.path(), source, flags)?));
         }
-        let limit = limit(&objects)?;
-        Ok(Runtime { objects, wrapped, limit })
+        let range = range(&objects)?;
+        Ok(Runtime { objects, own, range })
     }
 
     /// Adds the runtime to a kernel's objects.
     pub fn join(self, files: InputFiles) -> InputFiles {
-        files.with_objects(self.objects).wrapping(&WRAPPED).wrapping(self.wrapped)
+        let files = files.with_objects(self.objects).wrapping(&WRAPPED);
+        self.own.iter().fold(files, |files, own| files.wrapping(own.wrapped))
     }
 }
 
-/// The value of [`LIMIT`].
-fn limit(objects: &[(String, Vec<u8>)]) -> Result<u32, Failure> {
+/// The value of [`RANGE`].
+fn range(objects: &[(String, Vec<u8>)]) -> Result<Range<u32>, Failure> {
     for (name, bytes) in objects {
         let object = Object::read(name, bytes).map_err(Failure::of)?;
-        let Some(symbol) = object.symbols.iter().find(|symbol| symbol.name == LIMIT) else { continue };
+        let Some(symbol) = object.symbols.iter().find(|symbol| symbol.name == RANGE) else { continue };
         if let Place::Section(section) = symbol.place
             && let Some(value) = object.section(section).data.get(symbol.value as usize..)
-            && let Some(value) = value.first_chunk()
+            && let Some(&[a, b, c, d, e, f, g, h]) = value.first_chunk()
         {
-            return Ok(u32::from_le_bytes(*value));
+            return Ok(u32::from_le_bytes([a, b, c, d])..u32::from_le_bytes([e, f, g, h]));
         }
     }
-    Err(Failure::job(format!("the compiled runtime has no variable {LIMIT} with a value")))
+    Err(Failure::job(format!("the compiled runtime has no variable {RANGE} with two values")))
 }

@@ -2,15 +2,22 @@
 
 use std::borrow::Cow;
 
+use goblin::elf::reloc::{
+    R_ARM_CALL, R_ARM_JUMP24, R_ARM_MOVT_ABS, R_ARM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS, R_ARM_THM_MOVW_ABS_NC,
+};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS, SHT_PROGBITS};
-use goblin::elf::sym::{STT_NOTYPE, STT_SECTION};
+use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, STT_SECTION};
 use kcli::Failure;
-use kelf::{FROZEN_SYMBOLS, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc};
+use kelf::{
+    FROZEN_SYMBOLS, Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, put_field,
+    reloc,
+};
 use rustc_hash::FxHashMap;
 
 use super::layout::{Layout, PAGE};
 use super::stubs::check_uses;
 use super::system_map::Named;
+use super::unwind;
 
 /// The section with the packed bytes, which the linker script lays among read-only data.
 const ROOM: &str = ".rodata.kshrink";
@@ -38,10 +45,41 @@ const FROZEN_SECTION: &str = ".Lkshrink";
 pub struct Field {
     /// Its offset in bytes in the section.
     pub offset: u32,
-    /// Whether its own address is subtracted.
-    pub relative: bool,
-    /// What it holds otherwise.
+    /// Its size in bytes.
+    pub width: u8,
+    /// What it holds.
     pub value: Value,
+    machine: Machine,
+    r_type: u32,
+    class: RelocClass,
+}
+
+impl Field {
+    /// Whether its own address is subtracted.
+    pub fn is_relative(&self) -> bool {
+        matches!(self.class, RelocClass::Relative | RelocClass::Branch)
+    }
+
+    /// Writes a value into the field, given its own address, as a linker would.
+    ///
+    /// # Errors
+    /// Says why it does not fit.
+    pub fn put(&self, field: &mut [u8], value: u32, own: u32) -> Result<(), String> {
+        // Bit 0 of the address of code in Thumb code says that it is that (IHI 0044, section 5.6.1).
+        let number = match (self.class, self.machine) {
+            (RelocClass::Branch, Machine::Arm) => i64::from((value & !1).wrapping_sub(own) as i32),
+            (RelocClass::Instruction, _) if is_upper_half(self.r_type) => i64::from((value >> 16) as i16),
+            (RelocClass::Instruction, _) => i64::from(value as i16),
+            _ if self.is_relative() => i64::from(value.wrapping_sub(own) as i32),
+            _ => i64::from(value),
+        };
+        put_field(self.machine, self.r_type, field, number)
+    }
+}
+
+/// Whether a relocation fills in the upper half of an address: `movt`.
+fn is_upper_half(r_type: u32) -> bool {
+    matches!(r_type, R_ARM_MOVT_ABS | R_ARM_THM_MOVT_ABS)
 }
 
 /// An address.
@@ -92,8 +130,7 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
         let section = &object.sections[index.get()];
         let fields = section.relocs.iter().map(|reloc| addresses.field(&object, section, reloc));
         let fields = fields.collect::<Result<_, _>>()?;
-        let gone = Section { name: GONE, kind: SHT_PROGBITS, ..Section::null() };
-        let Section { data, .. } = std::mem::replace(&mut object.sections[index.get()], gone);
+        let Section { data, .. } = take_out(&mut object, index);
         frozen.push(FrozenSection { address, bytes: data, fields });
     }
     if layout.stubs.is_some() {
@@ -129,15 +166,22 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     let mut boot = None;
     if layout.stubs.is_none() {
         let [code, data] = &layout.at_boot;
-        let tables = add_pages(&mut object, PAGE_TABLES, SHT_NOBITS, layout.page_tables() * PAGE);
+        let tables = add_pages(&mut object, PAGE_TABLES, SHT_NOBITS, layout.page_tables * PAGE);
         define(&mut object, "kshrink_page_tables", Place::Section(tables), 0)?;
         let pages = add_pages(&mut object, BOOT, SHT_PROGBITS, (code.len() + data.len()) as u32);
         define(&mut object, BOOT_PAGES, Place::Section(pages), 0)?;
         define(&mut object, "kshrink_boot_text_end", Place::Absolute, code.end)?;
         define(&mut object, "kshrink_boot_data_end", Place::Absolute, data.end)?;
+        unwind::move_index(&mut object, layout)?;
         boot = Some(pages);
     }
     Ok(Split { hot: object, room, packed, boot, frozen, linked })
+}
+
+/// Takes a section out; symbols may still lie in what stands in its place.
+pub fn take_out<'g>(object: &mut Object<'g>, section: SectionIndex) -> Section<'g> {
+    let gone = Section { name: GONE, kind: SHT_PROGBITS, ..Section::null() };
+    std::mem::replace(&mut object.sections[section.get()], gone)
 }
 
 /// Adds a section of whole pages, all zero.
@@ -206,8 +250,9 @@ fn check_fields(section: &FrozenSection<'_>, layout: &Layout) -> Result<(), Fail
     let is_bad = |field: &&Field| match field.value {
         // The relocation counts from the end of the field.
         Value::Known(value) => {
-            let target = if field.relative { value.wrapping_add(4) } else { value };
-            (layout.code.start..layout.end).contains(&target) && !(field.relative && own.contains(&target))
+            let target = if field.is_relative() { value.wrapping_add(4) } else { value };
+            (layout.code.start..layout.end).contains(&target)
+                && !(field.is_relative() && own.contains(&target))
         }
         Value::Linked(_) => false,
     };
@@ -227,7 +272,8 @@ fn make_absolute(object: &mut Object<'_>, layout: &Layout) {
         let Some(address) = layout.address(section) else { continue };
         symbol.value += u64::from(address);
         symbol.place = Place::Absolute;
-        if symbol.kind == STT_SECTION {
+        // Symbols of sections, and of ARM those that tell what code and data begin there.
+        if symbol.kind == STT_SECTION || symbol.name.starts_with('$') {
             symbol.kind = STT_NOTYPE;
             symbol.name = FROZEN_SECTION;
         }
@@ -235,7 +281,7 @@ fn make_absolute(object: &mut Object<'_>, layout: &Layout) {
 }
 
 /// Defines a symbol that the runtime refers to.
-fn define(object: &mut Object<'_>, name: &str, place: Place, value: u32) -> Result<SymbolIndex, Failure> {
+pub fn define(object: &mut Object<'_>, name: &str, place: Place, value: u32) -> Result<SymbolIndex, Failure> {
     let found = object.symbols.iter().position(|symbol| symbol.name == name && symbol.is_undefined());
     let index = found.ok_or_else(|| Failure::job(format!("the runtime does not refer to {name}")))?;
     object.symbols[index].place = place;
@@ -252,24 +298,36 @@ struct Addresses {
 
 impl Addresses {
     fn field(&mut self, object: &Object<'_>, section: &Section<'_>, reloc: &Reloc) -> Result<Field, Failure> {
-        let relative = match reloc.class {
-            RelocClass::Absolute if reloc.width == 4 => false,
-            RelocClass::Relative | RelocClass::Branch if reloc.width == 4 => true,
-            _ => {
-                return Err(Failure::job(format!(
-                    "section {} has {} at {:#x}, which cannot be applied to frozen code",
-                    section.name,
-                    reloc::name(object.machine, reloc.r_type),
-                    reloc.offset
-                )));
-            }
-        };
         let symbol = object.symbol(reloc.symbol);
+        let halves = [R_ARM_MOVW_ABS_NC, R_ARM_MOVT_ABS, R_ARM_THM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS];
+        let is_known = match (reloc.class, object.machine) {
+            (RelocClass::Absolute | RelocClass::Relative, _) => reloc.width == 4,
+            // A jump cannot change the instruction set.
+            (RelocClass::Branch, Machine::Arm) => {
+                let is_arm = matches!(reloc.r_type, R_ARM_CALL | R_ARM_JUMP24);
+                symbol.kind != STT_FUNC || symbol.thumb != is_arm
+            }
+            (RelocClass::Branch, _) => reloc.width == 4,
+            (RelocClass::Instruction, Machine::Arm) => halves.contains(&reloc.r_type),
+            _ => false,
+        };
+        if !is_known {
+            return Err(Failure::job(format!(
+                "section {} has {} at {:#x}, which cannot be applied to frozen code",
+                section.name,
+                reloc::name(object.machine, reloc.r_type),
+                reloc.offset
+            )));
+        }
         let value = match symbol.place {
-            Place::Absolute => Value::Known(symbol.value.wrapping_add_signed(reloc.addend) as u32),
+            Place::Absolute => {
+                let value = symbol.value.wrapping_add_signed(reloc.addend) as u32;
+                Value::Known(value | u32::from(symbol.thumb))
+            }
             _ => Value::Linked(self.entry(object, reloc)),
         };
-        Ok(Field { offset: reloc.offset as u32, relative, value })
+        let &Reloc { offset, r_type, class, width, .. } = reloc;
+        Ok(Field { offset: offset as u32, width, value, machine: object.machine, r_type, class })
     }
 
     fn entry(&mut self, object: &Object<'_>, reloc: &Reloc) -> usize {
@@ -286,5 +344,37 @@ impl Addresses {
             });
         }
         entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use goblin::elf::reloc::{R_ARM_ABS32, R_ARM_PREL31, R_ARM_THM_JUMP19, R_ARM_THM_JUMP24, R_ARM_THM_PC22};
+
+    use super::*;
+
+    /// The field of a relocation of ARM with a value, the field being at 0xbff00000.
+    fn put(r_type: u32, field: u32, value: u32) -> Result<u32, String> {
+        let (class, width) = reloc::describe(Machine::Arm, r_type).expect("a relocation");
+        let machine = Machine::Arm;
+        let known = Field { offset: 0, width, value: Value::Known(value), machine, r_type, class };
+        let mut bytes = field.to_le_bytes();
+        known.put(&mut bytes, value, 0xbff0_0000)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    #[test]
+    fn fields_of_arm_are_as_the_linker_fills_them() {
+        // As ld 2.40 makes them of `bl`, `b.w` and `beq.w` to a function in Thumb code, whose addresses are odd, less 4.
+        assert_eq!(put(R_ARM_THM_PC22, 0xfffe_f7ff, 0xc010_0ffd), Ok(0xfffe_f200));
+        assert_eq!(put(R_ARM_THM_JUMP24, 0xbffe_f7ff, 0xbff0_1ff9), Ok(0xbffc_f001));
+        assert_eq!(put(R_ARM_THM_JUMP19, 0xaffe_f43f, 0xbff0_0ff5), Ok(0x87fa_f000));
+        assert!(put(R_ARM_THM_JUMP19, 0xaffe_f43f, 0xc010_0ffd).is_err());
+        // `movw r0`, `movt r0`, a word, and an entry of an unwind table.
+        assert_eq!(put(R_ARM_THM_MOVW_ABS_NC, 0x0000_f240, 0xc012_8f01), Ok(0x7001_f648));
+        assert_eq!(put(R_ARM_THM_MOVT_ABS, 0x0000_f2c0, 0xc012_8f01), Ok(0x0012_f2cc));
+        assert_eq!(put(R_ARM_MOVW_ABS_NC, 0xe300_1000, 0xc012_8f01), Ok(0xe308_1f01));
+        assert_eq!(put(R_ARM_ABS32, 0, 0xc012_8f01), Ok(0xc012_8f01));
+        assert_eq!(put(R_ARM_PREL31, 0, 0xbfe0_0000), Ok(0x7ff0_0000));
     }
 }

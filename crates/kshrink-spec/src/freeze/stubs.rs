@@ -114,7 +114,7 @@ mod tests {
     use kopt::freeze::stubs::STUBS;
 
     use super::super::handmade::{
-        self, LIMIT, address, branch, global, of_section, place, section, split_up,
+        self, LIMIT, RANGE, address, branch, global, of_section, place, section, split_up,
     };
     use super::super::image::{Addresses, section_at};
 
@@ -172,7 +172,7 @@ mod tests {
         // The first region, with the second stub at 0xc1000005.
         let addresses = Addresses::of_words(vec![0xc100_0001]);
         for runs_at in [start, 0xc200_0000] {
-            let bytes = section_at(&split.frozen[0], &addresses, runs_at);
+            let bytes = section_at(&split.frozen[0], &addresses, runs_at).unwrap();
             let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"));
             assert_eq!(runs_at.wrapping_add(5).wrapping_add(word(1)), 0xc100_0005);
             assert_eq!(word(6), 0, "the call of the region's own function");
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_not_as_it_has_to_be_is_an_error() {
         let refuses = |change: &dyn Fn(&mut Object<'static>), expected: &str| {
-            handmade::refuses(object(), LIMIT, change, expected);
+            handmade::refuses(object(), &RANGE, change, expected);
         };
         refuses(&|object| object.sections[4].relocs[1].addend = 0, "the stub at 0x6");
         refuses(&|object| object.sections[4].relocs[1].offset = 7, "the stub at 0x7");

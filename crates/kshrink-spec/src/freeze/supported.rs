@@ -34,6 +34,17 @@ const OBSTACLES: &[Obstacle] = &[
         why: "with physical address extension, no code runs in memory that the kernel allocates for data",
     },
     Obstacle {
+        option: "CONFIG_ARM_LPAE",
+        of: None,
+        why: "page tables with large physical addresses are not handled yet",
+    },
+    Obstacle {
+        option: "CONFIG_XIP_KERNEL",
+        of: None,
+        why: "the kernel itself lies where frozen code has to be",
+    },
+    Obstacle { option: "CONFIG_CPU_BIG_ENDIAN", of: None, why: "what is packed is little endian" },
+    Obstacle {
         option: "CONFIG_KVM_GUEST",
         of: Some(Mechanism::Page),
         why: "KVM tells its guests of other events by page faults whose addresses can look like those of frozen code",
@@ -49,10 +60,18 @@ const OBSTACLES: &[Obstacle] = &[
 /// Bad input that names the option to change.
 pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
-    if build.machine != Machine::I386 {
+    let by_stub = mechanism == Mechanism::Stub;
+    if !matches!((build.machine, by_stub), (Machine::I386, _) | (Machine::Arm, false)) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for {} yet, only for i386; leave out --passes freeze",
-            build.machine
+            "{file}: cannot freeze a kernel for {}{}, only for i386, and for arm by page; leave out --passes freeze",
+            build.machine,
+            if by_stub { " by stub" } else { "" }
+        )));
+    }
+    if build.machine == Machine::Arm && !build.is_enabled("CONFIG_CPU_V7") {
+        return Err(Failure::bad_input(format!(
+            "{file}: cannot freeze a kernel without CONFIG_CPU_V7: how older processors handle aborts and caches is not known; \
+             leave out --passes freeze"
         )));
     }
     let is_one = |obstacle: &&Obstacle| {

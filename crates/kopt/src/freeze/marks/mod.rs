@@ -1,7 +1,12 @@
-//! What must never freeze in an i386 kernel of Linux 6.1 to 6.12, by name: the roots of [`super::closure`], and where it
-//! ends.
+//! What must never freeze in a kernel of Linux 6.1 to 6.12, by name: the roots of [`super::closure`], and where it ends. What
+//! only kernels of one machine have is in [`x86`] and [`arm`].
 //!
 //! A record that matches nothing is an error unless a kernel may lack it, so that a function that was renamed is noticed.
+
+mod arm;
+mod x86;
+
+use kelf::Machine;
 
 use super::closure::Reason;
 
@@ -27,6 +32,11 @@ pub enum What {
     Object(&'static str),
     /// The code of sections of this name.
     Section(&'static str),
+    /// The functions whose addresses are taken by those that call one of these names, which `|` separates: what is registered
+    /// there is called through a pointer.
+    GivenTo(&'static str),
+    /// All code that is written by hand.
+    HandWritten,
 }
 
 /// How far a root goes.
@@ -44,7 +54,8 @@ impl What {
     /// What to call it in a message.
     pub fn name(self) -> &'static str {
         match self {
-            What::Function(name) | What::Object(name) | What::Section(name) => name,
+            What::Function(name) | What::Object(name) | What::Section(name) | What::GivenTo(name) => name,
+            What::HandWritten => "assembly",
         }
     }
 }
@@ -65,24 +76,38 @@ const fn perhaps(reason: Reason, reach: Reach, what: What) -> Mark {
     Mark { what, reason, reach, optional: true }
 }
 
-use Reach::{Alone, Calls, UpTo};
-use Reason::{Allocator, Early, Exception, Power, Thaw};
-use What::{Function, Object, Section};
+use Reach::{Alone, Calls};
+use Reason::{Allocator, Thaw};
+use What::{Function, Object};
 
-/// The roots.
-pub const MARKS: &[Mark] = &[
-    // The fault handlers of the runtime (kdecomp-rt/kernel/page.c), or what stubs call (stub.c), and what they ask the
-    // kernel for. While one of these runs, a fault or a stub would begin the same thaw again.
-    perhaps(Thaw, Calls, Function("__wrap_exc_page_fault|__wrap_early_fixup_exception")),
+/// The roots in kernels for a machine.
+pub fn marks(machine: Machine) -> impl Iterator<Item = &'static Mark> {
+    let own: &[Mark] = match machine {
+        Machine::Arm => arm::MARKS,
+        _ => x86::MARKS,
+    };
+    own.iter().chain(COMMON)
+}
+
+/// Where the closure ends in kernels for a machine.
+pub fn stops(machine: Machine) -> impl Iterator<Item = &'static Stop> {
+    let own: &[Stop] = match machine {
+        Machine::Arm => arm::STOPS,
+        _ => x86::STOPS,
+    };
+    own.iter().chain(COMMON_STOPS)
+}
+
+/// The roots of every kernel.
+const COMMON: &[Mark] = &[
+    // What stubs call (kdecomp-rt/kernel/stub.c), and what the runtime asks the kernel for. While one of these runs, a fault or
+    // a stub would begin the same thaw again.
     perhaps(Thaw, Calls, Function("kshrink_enter")),
     needed(Thaw, Calls, Function("local_clock|sched_clock")),
     perhaps(Thaw, Calls, Function("irq_work_queue")),
     // What it does some time after thaws (kdecomp-rt/kernel/runtime.c): no trace of a kernel that is not frozen has it.
     perhaps(Thaw, Calls, Function("kshrink_run_settling")),
     perhaps(Thaw, Calls, Function("irq_work_run|irq_work_tick|irq_work_run_list|irq_work_single")),
-    perhaps(Thaw, Calls, Function("kvm_sched_clock_read|vmware_sched_clock|read_hv_sched_clock_tsc")),
-    // arch/x86/mm/fault.c: up to where it has read the address of the fault, which another fault would overwrite.
-    needed(Thaw, Alone, Function("exc_page_fault")),
     // Thawing takes a page, so that nothing may be absent that holds the locks of a zone, or of a processor's list of
     // pages (`zone->lock`, `pcp->lock`), or writes under a seqlock that an allocation reads.
     needed(Allocator, Alone, Object("mm/page_alloc.o")),
@@ -152,51 +177,10 @@ pub const MARKS: &[Mark] = &[
     ),
     // Before the page allocator is up, a thaw takes its page from memblock (mm/memblock.c), which may be at work.
     needed(Allocator, Alone, Object("mm/memblock.o")),
-    // What is frozen can come back from `start_kernel` on, before which the runtime begins (arch/x86/kernel/head32.c).
-    needed(Early, UpTo("__wrap_start_kernel|start_kernel"), Function("i386_start_kernel")),
-    perhaps(Early, UpTo("start_kernel"), Function("__wrap_start_kernel")),
-    perhaps(Early, Alone, Object("arch/x86/kernel/early_printk.o")),
-    perhaps(Early, Alone, Object("drivers/tty/serial/8250/8250_early.o")),
-    // Code of these sections does not freeze itself; what it reads must be there as well.
-    needed(Exception, Alone, Section(".entry.text")),
-    needed(Exception, Alone, Section(".noinstr.text")),
-    needed(Exception, Alone, Section(".head.text")),
-    perhaps(Exception, Alone, Section(".cpuidle.text")),
-    perhaps(Exception, Alone, Section(".irqentry.text")),
-    perhaps(Exception, Alone, Section(".softirqentry.text")),
-    // arch/x86/kernel/nmi.c: what runs in every NMI. A handler that finds something wrong may thaw.
-    needed(Exception, Calls, Function("exc_nmi")),
-    // What a processor says when another one asks it in an NMI what it does (lib/nmi_backtrace.c), and what every oops says:
-    // there are few pages for NMIs, and none if the allocator has the defect.
-    perhaps(Exception, Calls, Function("nmi_cpu_backtrace")),
-    needed(Exception, Calls, Function("show_regs")),
-    perhaps(Exception, Alone, Function("doublefault_shim|exc_double_fault")),
-    // A task is switched: the stack is already the next one's, and the current task is still the one before.
-    needed(Exception, Calls, Function("__switch_to")),
-    // Translation buffers, and the page tables that a processor is about to use.
-    needed(Exception, Alone, Object("arch/x86/mm/tlb.o")),
-    // A processor that starts has no handler before `cpu_init_exception_handling`; one that stops for kexec, or that
-    // copies memory for hibernation, must not change memory.
-    perhaps(Power, Alone, Function("start_secondary")),
-    perhaps(Power, Calls, Function("cpu_init_exception_handling|cr4_init")),
-    perhaps(Power, Calls, Function("cpu_init")),
-    perhaps(Power, Calls, Function("native_play_dead|play_dead_common|hlt_play_dead|machine_real_restart")),
-    perhaps(Power, Alone, Object("kernel/power/snapshot.o")),
-    perhaps(Power, Alone, Object("arch/x86/power/cpu.o")),
-    perhaps(Power, Alone, Object("arch/x86/power/hibernate.o")),
-    perhaps(Power, Alone, Object("arch/x86/power/hibernate_32.o")),
-    perhaps(Power, Alone, Object("arch/x86/kernel/machine_kexec_32.o")),
-    perhaps(Power, Alone, Object("arch/x86/kernel/acpi/sleep.o")),
-    // Firmware that is called with page tables of its own.
-    perhaps(Power, Alone, Object("arch/x86/platform/efi/efi_32.o")),
 ];
 
-/// Where the closure ends.
-pub const STOPS: &[Stop] = &[
-    Stop {
-        function: "exc_page_fault|early_fixup_exception",
-        why: "the kernel's own handlers come behind those of the runtime; the first is pinned alone, above",
-    },
+/// Where the closure ends in every kernel.
+const COMMON_STOPS: &[Stop] = &[
     Stop {
         function: "try_to_free_pages|try_to_compact_pages|out_of_memory|wakeup_kswapd|throttle_direct_reclaim\
                    |__alloc_pages_direct_reclaim|__alloc_pages_direct_compact|__alloc_pages_may_oom\
@@ -225,10 +209,6 @@ pub const STOPS: &[Stop] = &[
                    |swake_up_locked|complete|wake_up_q|queue_work_on|__queue_work|schedule_work|mod_timer|add_timer\
                    |irq_work_sync|call_rcu|kvfree_call_rcu|__put_task_struct|raise_softirq",
         why: "nothing waits before there are tasks, and nothing is woken with a lock of the allocator held",
-    },
-    Stop {
-        function: "insn_decode|insn_init|insn_get_length|insn_get_addr_ref|insn_get_modrm|insn_get_opcode|send_sigio|kill_fasync",
-        why: "it is about an access to user memory, or about a signal to a task, and there is no task before anything can thaw",
     },
 ];
 

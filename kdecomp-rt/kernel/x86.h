@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#ifndef KSHRINK_X86_H
+#define KSHRINK_X86_H
+
+#include <linux/types.h>
+
+/* Makes a page of the linear mapping read-only where the kernel's own text is. Returns whether it is now. May sleep. */
+bool kshrink_write_protect(unsigned long page);
+
+#endif
