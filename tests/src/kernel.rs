@@ -148,6 +148,11 @@ impl KernelTest<'_> {
         self.on_arm("processors", Some(kernel), &["--machine", "virt32", "--cpus", "2"])
     }
 
+    /// The web server, and what has thawed, on 32-bit ARM.
+    pub fn frozen_on_arm(&mut self) -> Scenario {
+        self.on_arm("frozen", None, &["--machine", "virt32"])
+    }
+
     /// stress-ng on 32-bit ARM.
     pub fn stress_on_arm(&mut self) -> Scenario {
         self.on_arm("stress", None, &["--machine", "virt32"])

@@ -1,8 +1,9 @@
 //! Kernels for 32-bit ARM.
 
-use kshrink_tests::{Kernel, KernelTest, Run, Scenario, recipe};
+use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario, recipe};
 
 use super::coverage;
+use super::frozen::{PLAN_LIMIT, number};
 
 /// What the build was made with.
 const MAKE: [&str; 2] = ["--make", "CROSS_COMPILE=arm-linux-gnueabihf-"];
@@ -70,6 +71,49 @@ fn the_thumb_kernel_goes_through_all_passes_and_serves() {
         let arguments = [&["--passes", passes], COMPLETE, &MAKE[..]].concat();
         let all = test.rewritten(&kernel, "all", &plan, &arguments);
         test.passes(&scenario, &all.kernel, &[]);
+    });
+}
+
+/// Everything that may freeze comes back, also before the kernel has vectors, page tables and memory of its own.
+#[test]
+fn all_that_may_freeze_thaws_on_arm() {
+    KernelTest::check("all_that_may_freeze_thaws_on_arm", |test| {
+        let kernel = test.kernel("arm-virt");
+        let scenario = test.frozen_on_arm();
+        let frozen = everything(test, &kernel, &busybox_plan(), &["--passes", "syscalls,reach,freeze"]);
+        let code = frozen.report["frozen"]["code"].as_u64().expect("a number");
+        assert!(code > 1_200_000, "only {code} bytes of code are frozen");
+        test.passes(&scenario, &frozen.kernel, &[]);
+        let console = test.console(&frozen.kernel);
+        let thawed = number(&console, "kshrink", "thawed");
+        let told: Vec<&str> =
+            console.lines().filter(|line| line.starts_with("kshrink: ") && line.contains(" bf")).collect();
+        assert_eq!(told.len() as u64, thawed);
+        let before_the_clock = told.iter().filter(|line| line.starts_with("kshrink: 0 0 bf")).count();
+        assert!(
+            before_the_clock > 20,
+            "only {before_the_clock} of {thawed} pages thawed before there was a clock"
+        );
+        assert!(number(&console, "kshrink", "refrozen") > 0);
+    });
+}
+
+/// A kernel of which everything freezes that may be frozen.
+fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, plan: &str, passes: &[&str]) -> RewrittenKernel {
+    let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux).arg("--everything");
+    let plan = test.chain.succeed(run.limit(PLAN_LIMIT).stdin(plan)).text();
+    test.rewritten(kernel, "everything", &plan, &[passes, COMPLETE, &MAKE[..]].concat())
+}
+
+/// The same on two processors, one of which goes and comes back, with a module that calls frozen code.
+#[test]
+#[ignore = "builds one more kernel"]
+fn everything_frozen_on_two_processors_of_arm() {
+    KernelTest::check("everything_frozen_on_two_processors_of_arm", |test| {
+        let kernel = test.kernel("arm-virt-smp");
+        let scenario = test.processors_on_arm(&kernel);
+        let frozen = everything(test, &kernel, &busybox_plan(), &["--passes", "syscalls,reach,freeze"]);
+        test.passes(&scenario, &frozen.kernel, &[]);
     });
 }
 

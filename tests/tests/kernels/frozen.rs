@@ -12,13 +12,13 @@ use super::busybox_plan;
 const PASSES: [&str; 2] = ["--passes", "syscalls,reach,freeze"];
 
 /// A plan takes seconds, and longer beside other tests.
-const PLAN_LIMIT: Duration = Duration::from_secs(10 * 60);
+pub const PLAN_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// For programs that make other system calls than BusyBox.
 const WITH_ALL_CALLS: [&str; 2] = ["--passes", "reach,freeze"];
 
 /// The number behind a name in a console, among the lines that begin with the name of a file of /proc.
-fn number(console: &str, file: &str, name: &str) -> u64 {
+pub fn number(console: &str, file: &str, name: &str) -> u64 {
     let start = format!("{file}: {name}");
     let behind = |line: &'_ str| Some(line.strip_prefix(&start)?.strip_prefix([':', ' '])?.to_owned());
     let behind = console.lines().find_map(behind);

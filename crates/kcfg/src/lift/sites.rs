@@ -12,7 +12,7 @@ pub(super) struct Site {
     /// Where the code is.
     pub section: SectionIndex,
     pub offset: u32,
-    /// Length in bytes of the code that is patched, if it is a field of the entry, else 0.
+    /// Length in bytes of the code that is patched, if it is known, else 0: one instruction is.
     pub len: u32,
     /// Whether it is a trap behind which control never resumes (`BUG()`).
     pub fatal: bool,
@@ -103,6 +103,7 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
             match layout.detail {
                 Detail::None => {}
                 Detail::Handler(at) => site.pads = byte(at) == EX_TYPE_ZEROPAD,
+                Detail::Patched(len) => site.len = len,
                 Detail::PatchedLength(at) => site.len = u32::from(byte(at)),
                 Detail::PatchedAndReplacementLengths { lengths, replacement } => {
                     site.len = u32::from(byte(lengths));

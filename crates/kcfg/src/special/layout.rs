@@ -37,6 +37,8 @@ pub enum Detail {
     None,
     /// The type of the exception handler, whose low byte is at this offset: [`EX_TYPE_ZEROPAD`] is a special case.
     Handler(u32),
+    /// So many bytes of code are patched.
+    Patched(u32),
     /// The length in bytes of the code that is patched, a byte at this offset.
     PatchedLength(u32),
     /// Two bytes: the length of the code that is patched, and that of the code that replaces it, to which the field at

@@ -236,7 +236,7 @@ const TABLES: &[Table] = &[
         // `__ALT_SMP_ASM` in arch/arm/include/asm/processor.h, `ALT_UP` and `ALT_UP_B` in arch/arm/include/asm/assembler.h;
         // read in arch/arm/kernel/head.S, which copies 4 bytes. Only assembly has branches as replacements (`ALT_UP_B`), by
         // the distance to a label of the same section, which is carried whole.
-        layouts: &[layout(ARM, 8, &[0], Detail::None)],
+        layouts: &[layout(ARM, 8, &[0], Detail::Patched(4))],
     },
     Table {
         kind: TableKind::UnwindIndex,
