@@ -43,7 +43,7 @@ pub use liveness::Liveness;
 pub use program::{
     Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, Way, bit,
 };
-pub use propagate::{PrivateMemory, propagate};
+pub use propagate::{Guard, Guards, propagate};
 pub use remembered::{Fingerprint, Remembered, fingerprint};
 pub use solve::{Analysis, Head, States, solve};
 pub use summary::{Convention, Machine, Summaries, Summary};

@@ -19,16 +19,26 @@ use crate::program::{Callee, FunctionCfg, FunctionIndex, Program};
 use crate::summary::{callees_first, calls};
 use crate::walk::Walk;
 
-/// What is known of functions besides what the program says: by function, a register that points, whenever it is entered, to
-/// memory that only the function and those that it calls write while it runs.
-pub type PrivateMemory = FxHashMap<FunctionIndex, Reg>;
+/// What the code that a function begins with compares with one number after the other, before the rest of it runs. Where these
+/// ways come together, it is one of those numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// Memory where this register points whenever the function is entered, and that only the function and those that it calls
+    /// write while it runs.
+    Memory(Reg),
+    /// What the function is passed in registers and on the stack.
+    Passed,
+}
+
+/// What is known of functions besides what the program says.
+pub type Guards = FxHashMap<FunctionIndex, Guard>;
 
 /// Follows constants through a program, and calls `f` with what is known of each block that control gets to. Blocks of
 /// functions that cannot be followed are left out.
 pub fn propagate<P: Program>(
     program: &P,
     summaries: &Summaries,
-    private: &PrivateMemory,
+    guards: &Guards,
     mut f: impl FnMut(Reached),
 ) {
     let (_, callees) = calls(program);
@@ -50,12 +60,12 @@ pub fn propagate<P: Program>(
     functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));
     for function in functions {
         let Some(entry) = entries[function.get()].take() else { continue };
-        let private = private.get(&function).copied();
+        let guard = guards.get(&function).copied();
         let followed;
-        let facts = match summaries.facts(function).filter(|_| private.is_none() && entry.is_any()) {
+        let facts = match summaries.facts(function).filter(|_| guard.is_none() && entry.is_any()) {
             Some(known) => Some(known),
             None => {
-                followed = follow(program, summaries, function, (&entry, private));
+                followed = follow(program, summaries, function, (&entry, guard));
                 followed.as_ref()
             }
         };
@@ -91,20 +101,22 @@ fn pass(entries: &mut [Option<Entry>], callee: FunctionIndex, passed: &Entry) {
     }
 }
 
-/// What is known of a function that gets this, and a register that points to private memory. `None` if it cannot be followed.
+/// What is known of a function that gets this, and what its guard compares. `None` if it cannot be followed.
 fn follow<P: Program>(
     program: &P,
     summaries: &Summaries,
     function: FunctionIndex,
-    (entry, private): (&Entry, Option<Reg>),
+    (entry, guard): (&Entry, Option<Guard>),
 ) -> Option<Facts> {
     let cfg = FunctionCfg::of(program, function);
     if !summaries.can_follow(program, function, &cfg) {
         return None;
     }
     let mut walk = Walk::new(program, summaries, &cfg);
-    if let Some(reg) = private {
-        walk.names.keep_private(reg);
+    match guard {
+        Some(Guard::Memory(reg)) => walk.names.keep_private(reg),
+        Some(Guard::Passed) => walk.names.settle_passed(),
+        None => {}
     }
     let mut begin = walk.enter();
     for (reg, set) in &entry.registers {

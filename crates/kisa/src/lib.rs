@@ -136,16 +136,32 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> bool;
 
-    /// Appends an instruction that loads a word into a register from so many bytes behind where another register points,
-    /// and changes nothing else. Returns whether it is known how.
-    fn encode_load_word(&self, dst: Reg, base: Reg, displacement: u8, out: &mut Vec<u8>) -> bool;
+    /// Appends an instruction in this encoding that loads a word into a register from so many bytes behind where another
+    /// register points, and changes nothing else. Returns whether it is known how; if not, nothing is appended.
+    fn encode_load_word(
+        &self,
+        encoding: Encoding,
+        dst: Reg,
+        base: Reg,
+        displacement: u8,
+        out: &mut Vec<u8>,
+    ) -> bool;
 
-    /// Appends an instruction that compares a register with a number, so that [`Rewritable::branch_if_equal`] tells whether
-    /// it holds that, and changes nothing but the flags. Returns whether it is known how.
-    fn encode_compare(&self, reg: Reg, number: u32, out: &mut Vec<u8>) -> bool;
+    /// Appends instructions in this encoding that compare a register with a number, so that [`Rewritable::branch_if_equal`]
+    /// tells whether it holds that. They change nothing but the flags, and perhaps `scratch` if there is such a register,
+    /// another than `reg`. Returns whether it is known how; if not, nothing is appended.
+    fn encode_compare(
+        &self,
+        encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        scratch: Option<Reg>,
+        out: &mut Vec<u8>,
+    ) -> bool;
 
-    /// The branch that is taken if the operands of the last comparison are equal; `None` if it is not known.
-    fn branch_if_equal(&self) -> Option<Branch>;
+    /// The branch in this encoding that is taken if the operands of the last comparison are equal; `None` if it is not
+    /// known.
+    fn branch_if_equal(&self, encoding: Encoding) -> Option<Branch>;
 
     /// Appends an instruction in this encoding that gives the flags other contents, and changes nothing else.
     fn encode_overwrite_flags(&self, encoding: Encoding, out: &mut Vec<u8>);

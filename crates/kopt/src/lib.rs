@@ -162,7 +162,7 @@ impl Pass {
     pub fn knows(self, machine: Machine) -> bool {
         match machine {
             Machine::I386 => true,
-            Machine::Arm => !matches!(self, Pass::SysArgs | Pass::Instrument),
+            Machine::Arm => self != Pass::Instrument,
             Machine::X86_64 | Machine::Aarch64 => matches!(self, Pass::Syscalls | Pass::Reach),
         }
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kisa::Segment;
 use smallvec::SmallVec;
 
-use super::{NameId, Names, Term, TermSet};
+use super::{Name, NameId, Names, Term, TermSet};
 
 /// How many cells are kept; the oldest are forgotten first, those in the frame last.
 const MAX_CELLS: usize = 32;
@@ -30,6 +30,17 @@ impl Place {
     fn is_private(&self, names: &Names) -> bool {
         let is_it = |&(name, times): &(NameId, u8)| Some(name) == names.private && times == 1;
         self.segment.is_none() && self.parts.len() == 1 && self.parts.iter().all(is_it)
+    }
+
+    /// Whether comparisons settle what is there: private memory, or what the function is passed on the stack
+    /// ([`Names::settle_passed`]).
+    fn settles(&self, names: &Names) -> bool {
+        let is_passed = |&(name, times): &(NameId, u8)| {
+            times == 1 && matches!(names.get(name), Name::Entry(reg) if reg == names.stack_pointer)
+        };
+        let is_above = self.displacement <= names.mask / 2;
+        self.is_private(names)
+            || names.settles_passed && is_above && self.parts.len() == 1 && self.parts.iter().all(is_passed)
     }
 
     fn is_fixed(&self, names: &Names) -> bool {
@@ -118,11 +129,11 @@ impl Memory {
         self.retain(|cell| !cell.place.is_framed(names) || names.is_saved(&cell.value));
     }
 
-    /// An unknown turns out to be a number: private memory that holds it holds that. Where ways come together then, it holds
-    /// one of several numbers, where a range would have many between them.
+    /// An unknown turns out to be a number: memory that settles holds that. Where ways come together then, it holds one of
+    /// several numbers, where a range would have many between them.
     pub(super) fn settle(&mut self, unknown: Term, number: u64, names: &Names) {
-        let holds = |cell: &Cell| cell.value.single() == Some(unknown) && cell.place.is_private(names);
-        if names.private.is_some() && self.cells.iter().any(holds) {
+        let holds = |cell: &Cell| cell.value.single() == Some(unknown) && cell.place.settles(names);
+        if self.cells.iter().any(holds) {
             let cells = Rc::make_mut(&mut self.cells).iter_mut();
             cells.filter(|cell| holds(cell)).for_each(|cell| cell.value = TermSet::number(number));
         }

@@ -115,6 +115,8 @@ pub struct Names {
     asked: Asked,
     /// What points to memory that only the function and those that it calls write.
     private: Option<NameId>,
+    /// Whether comparisons settle what the function is passed.
+    settles_passed: bool,
 }
 
 impl Names {
@@ -133,6 +135,7 @@ impl Names {
             shared: None,
             asked: Asked::default(),
             private: None,
+            settles_passed: false,
         };
         names.add(Name::Zero);
         names
@@ -164,6 +167,17 @@ impl Names {
     /// neither what it stores through other pointers to memory that it knows, nor its frame, is there.
     pub(crate) fn keep_private(&mut self, reg: Reg) {
         self.private = Some(self.entry(reg).name);
+    }
+
+    /// From here on, what the function is passed in registers and on the stack is a number where it is found to be equal to
+    /// one. Where ways come together then, it is one of several numbers, where a range would have many between them.
+    pub(crate) fn settle_passed(&mut self) {
+        self.settles_passed = true;
+    }
+
+    /// Whether comparisons settle what a register held where the function began, plus a number.
+    fn settles(&self, unknown: Term) -> bool {
+        self.settles_passed && matches!(self.get(unknown.name), Name::Entry(_))
     }
 
     /// How many registers there are.

@@ -107,9 +107,18 @@ impl State {
             compared.left.single(),
             compared.right.as_number(),
         ) {
-            self.memory.settle(left, number, names);
+            self.settle(left, number, names);
         }
         is_possible
+    }
+
+    /// An unknown turns out to be a number: what settles then holds that.
+    fn settle(&mut self, unknown: Term, number: u64, names: &Names) {
+        if names.settles(unknown) {
+            let holding = self.registers.iter_mut().filter(|value| value.single() == Some(unknown));
+            holding.for_each(|value| *value = TermSet::number(number));
+        }
+        self.memory.settle(unknown, number, names);
     }
 
     /// From here on, nothing is known of the last comparison.

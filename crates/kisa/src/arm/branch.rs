@@ -34,6 +34,12 @@ pub(super) fn jump(encoding: Encoding) -> Branch {
     Branch { kind: BranchKind::Jump, condition }
 }
 
+/// See [`crate::Rewritable::branch_if_equal`]. The condition `eq` has the number 0.
+pub(super) fn if_equal(encoding: Encoding) -> Branch {
+    let condition = if encoding == Encoding::Main { MAIN } else { 0 };
+    Branch { kind: BranchKind::Conditional, condition }
+}
+
 fn is_main(branch: Branch) -> bool {
     branch.condition & MAIN != 0
 }

@@ -11,6 +11,7 @@ An instruction that is not distinguished within its class clobbers every registe
 
 mod a32;
 mod branch;
+mod compare;
 mod literal;
 mod number;
 mod op;

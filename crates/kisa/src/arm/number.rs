@@ -51,29 +51,33 @@ pub(super) fn number(
     }
 }
 
-/// `mov` or `mvn` of ARM code, with 8 bits that are rotated right by twice a number.
+/// `mov` or `mvn` of ARM code.
 fn main(dst: u32, number: u32) -> Option<u32> {
-    let rotated = |number: u32| {
-        let by = (0..16).find(|by| number.rotate_left(2 * by) < 1 << 8)?;
-        Some(by << 8 | number.rotate_left(2 * by))
-    };
     let of = |opcode: u32| move |operand: u32| opcode | dst << 12 | operand;
     rotated(number).map(of(0xe3a0_0000)).or_else(|| rotated(!number).map(of(0xe3e0_0000)))
 }
 
+/// The 12 bits that stand for a number in data processing of ARM code: 8 bits that are rotated right by twice a number.
+pub(super) fn rotated(number: u32) -> Option<u32> {
+    let by = (0..16).find(|by| number.rotate_left(2 * by) < 1 << 8)?;
+    Some(by << 8 | number.rotate_left(2 * by))
+}
+
 /// `mov`, `mvn` or `movw` of Thumb code, with the first halfword as the upper one.
 fn thumb(dst: u32, number: u32) -> Option<u32> {
-    // Bit 11 of what is coded, bits 8 to 10, and the rest come to lie apart.
-    let of = |opcode: u32| {
-        move |code: u32| opcode | (code >> 11 & 1) << 26 | (code >> 8 & 7) << 12 | dst << 8 | code & 0xff
-    };
+    let of = |opcode: u32| move |code: u32| opcode | dst << 8 | spread(code);
     let wide = || (number < 1 << 16).then(|| of(0xf240_0000 | number >> 12 << 16)(number & 0xfff));
     let modified = |number| modified_immediate(number);
     modified(number).map(of(0xf04f_0000)).or_else(|| modified(!number).map(of(0xf06f_0000))).or_else(wide)
 }
 
+/// Where the 12 bits of a number come to lie in Thumb code: bit 11, bits 8 to 10, and the rest apart.
+pub(super) fn spread(code: u32) -> u32 {
+    (code >> 11 & 1) << 26 | (code >> 8 & 7) << 12 | code & 0xff
+}
+
 /// The 12 bits that stand for a number in data processing of Thumb code (DDI 0487, F1.7.7 and the function `T32ExpandImm`).
-fn modified_immediate(number: u32) -> Option<u32> {
+pub(super) fn modified_immediate(number: u32) -> Option<u32> {
     let byte = number & 0xff;
     let second = number >> 8 & 0xff;
     match number {

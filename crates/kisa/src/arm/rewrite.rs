@@ -3,7 +3,7 @@
 use kelf::RelocClass;
 
 use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
-use super::{Arm, branch, decode, encoding, literal, number, registers};
+use super::{Arm, branch, compare, decode, encoding, literal, number, registers};
 use crate::semantics::{Address, Effect, Reg, Value};
 use crate::{
     AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Isa, Literal, RelocatedField,
@@ -240,16 +240,30 @@ impl Rewritable for Arm {
         number::number(encoding, reg, number, flags_may_change, out)
     }
 
-    fn encode_load_word(&self, _dst: Reg, _base: Reg, _displacement: u8, _out: &mut Vec<u8>) -> bool {
-        false
+    fn encode_load_word(
+        &self,
+        encoding: Encoding,
+        dst: Reg,
+        base: Reg,
+        displacement: u8,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        compare::load_word(encoding, dst, base, displacement, out)
     }
 
-    fn encode_compare(&self, _reg: Reg, _number: u32, _out: &mut Vec<u8>) -> bool {
-        false
+    fn encode_compare(
+        &self,
+        encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        scratch: Option<Reg>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        compare::compare(encoding, reg, number, scratch, out)
     }
 
-    fn branch_if_equal(&self) -> Option<Branch> {
-        None
+    fn branch_if_equal(&self, encoding: Encoding) -> Option<Branch> {
+        Some(branch::if_equal(encoding))
     }
 
     fn encode_overwrite_flags(&self, encoding: Encoding, out: &mut Vec<u8>) {

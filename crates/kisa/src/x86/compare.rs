@@ -39,7 +39,7 @@ mod tests {
     use super::super::registers::{EAX, EDX};
     use super::super::{I386, X86_64};
     use super::*;
-    use crate::{Isa, Rewritable};
+    use crate::{Encoding, Isa, Rewritable};
 
     fn text(bytes: &[u8]) -> String {
         assert_eq!(I386.decode(bytes, 0).map(|insn| usize::from(insn.len)), Some(bytes.len()));
@@ -50,26 +50,26 @@ mod tests {
     fn words_are_loaded() {
         let load = |dst, base, displacement| {
             let mut bytes = Vec::new();
-            I386.encode_load_word(dst, base, displacement, &mut bytes).then(|| text(&bytes))
+            I386.encode_load_word(Encoding::Main, dst, base, displacement, &mut bytes).then(|| text(&bytes))
         };
         assert_eq!(load(EDX, EAX, 0).as_deref(), Some("mov (%eax),%edx"));
         assert_eq!(load(EDX, EAX, 20).as_deref(), Some("mov 0x14(%eax),%edx"));
         assert_eq!(load(EAX, EBP, 0).as_deref(), Some("mov (%ebp),%eax"));
         assert_eq!((load(EDX, ESP, 4), load(EDX, EAX, 128)), (None, None));
-        assert!(!X86_64.encode_load_word(EDX, EAX, 0, &mut Vec::new()));
+        assert!(!X86_64.encode_load_word(Encoding::Main, EDX, EAX, 0, &mut Vec::new()));
     }
 
     #[test]
     fn comparisons_are_short() {
         let compare = |number| {
             let mut bytes = Vec::new();
-            assert!(I386.encode_compare(EDX, number, &mut bytes));
+            assert!(I386.encode_compare(Encoding::Main, EDX, number, None, &mut bytes));
             (text(&bytes), bytes.len())
         };
         assert_eq!(compare(0), ("test %edx,%edx".to_owned(), 2));
         assert_eq!(compare(8), ("cmp $8,%edx".to_owned(), 3));
         assert_eq!(compare(u32::MAX).1, 3);
         assert_eq!(compare(0x80), ("cmp $0x80,%edx".to_owned(), 6));
-        assert!(!X86_64.encode_compare(EDX, 0, &mut Vec::new()));
+        assert!(!X86_64.encode_compare(Encoding::Main, EDX, 0, None, &mut Vec::new()));
     }
 }

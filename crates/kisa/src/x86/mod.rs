@@ -121,15 +121,29 @@ impl Rewritable for X86 {
         true
     }
 
-    fn encode_load_word(&self, dst: Reg, base: Reg, displacement: u8, out: &mut Vec<u8>) -> bool {
+    fn encode_load_word(
+        &self,
+        _encoding: Encoding,
+        dst: Reg,
+        base: Reg,
+        displacement: u8,
+        out: &mut Vec<u8>,
+    ) -> bool {
         compare::load_word(self.bits, dst, base, displacement, out)
     }
 
-    fn encode_compare(&self, reg: Reg, number: u32, out: &mut Vec<u8>) -> bool {
+    fn encode_compare(
+        &self,
+        _encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        _scratch: Option<Reg>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         compare::compare(self.bits, reg, number, out)
     }
 
-    fn branch_if_equal(&self) -> Option<Branch> {
+    fn branch_if_equal(&self, _encoding: Encoding) -> Option<Branch> {
         Some(branch::IF_EQUAL)
     }
 

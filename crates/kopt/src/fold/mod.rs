@@ -56,7 +56,7 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
         let liveness = Liveness::of(&program, &summaries);
         let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
         let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
-        propagate(&program, &summaries, &sysargs::private_memory(graph, &program), |block| {
+        propagate(&program, &summaries, &sysargs::guards(graph, &program), |block| {
             let at = block.block.get();
             reached[at] = Some(block);
         });

@@ -1,52 +1,66 @@
 //! Guards: code in front of handlers that turns away what nobody asks for.
 //!
-//! A guard loads the argument from where the handler finds it too, and compares it with one value after the other:
+//! A guard compares the argument with one value after the other, where the handler finds it too:
 //!
 //! ```text
-//!     mov 4(%eax),%edx
-//!     cmp $1,%edx
-//!     je handler
-//!     cmp $5,%edx
-//!     jne sys_ni_syscall
+//!     mov 4(%eax),%edx               cmp r1, #1
+//!     cmp $1,%edx                    beq handler
+//!     je handler                     cmp r1, #5
+//!     cmp $5,%edx                    bne sys_ni_syscall
+//!     jne sys_ni_syscall         handler:
 //! handler:
 //! ```
 
 use kcfg::graph::{Contents, Dest, Editor, Graph, Target, Terminator};
 use kcfg::index::{NodeId, SymbolId};
-use kisa::{Branch, Reg, Rewritable};
+use kisa::{Encoding, Rewritable};
 
 use super::PASS;
-
-/// Bytes of a register in `struct pt_regs`.
-const WORD: u8 = 4;
+use super::convention::{Convention, Place};
 
 /// What an argument has to be.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Check {
-    /// Its index from 0. The registers that arguments come in are the first words of `struct pt_regs`, in this order
-    /// (arch/x86/include/asm/ptrace.h: bx, cx, dx, si, di, bp).
+    /// Its index from 0.
     pub argument: u8,
     /// One of these; at least one.
     pub values: Vec<u32>,
 }
 
+/// The instructions of a check: for each value those that compare the argument with it.
+pub(super) type Comparisons = Vec<Vec<u8>>;
+
 /// A handler that is to be guarded, by the block that it begins with.
 pub(super) struct Guarded {
     pub entry: NodeId,
-    pub checks: Vec<Check>,
+    pub checks: Vec<Comparisons>,
 }
 
-/// Whether guards can be made of this machine's instructions.
-pub(super) fn can_be_made(isa: &dyn Rewritable) -> bool {
-    Instructions::of(isa).is_some_and(|instructions| {
-        let mut bytes = Vec::new();
-        instructions.load(0, &mut bytes) && instructions.compare(0, &mut bytes)
-    })
+/// The instructions of a check in front of a handler in this encoding; `None` if it is not known how to make them.
+pub(super) fn comparisons(
+    isa: &dyn Rewritable,
+    convention: &Convention,
+    encoding: Encoding,
+    check: &Check,
+) -> Option<Comparisons> {
+    let free = convention.scratch(isa)?;
+    let mut load = Vec::new();
+    let (reg, scratch) = match convention.place(isa, check.argument)? {
+        Place::Register(reg) => (reg, Some(free)),
+        Place::Word { base, displacement } => {
+            isa.encode_load_word(encoding, free, base, displacement, &mut load).then_some((free, None))?
+        }
+    };
+    let compared = |&value: &u32| {
+        // Only the first comparison needs the load.
+        let mut bytes = std::mem::take(&mut load);
+        isa.encode_compare(encoding, reg, value, scratch, &mut bytes).then_some(bytes)
+    };
+    check.values.iter().map(compared).collect()
 }
 
 /// Puts guards in front of handlers. What they turn away is answered by the function with this symbol.
 pub(super) fn insert(graph: &mut Graph, handlers: &[Guarded], refuse: SymbolId) {
-    let Some(instructions) = Instructions::of(graph.isa()) else { return };
     // At first without instructions, so that only what leads to the handler is redirected, and not the guard's own way.
     let mut editor = Editor::new(graph, PASS);
     let mut first_blocks = Vec::new();
@@ -59,68 +73,35 @@ pub(super) fn insert(graph: &mut Graph, handlers: &[Guarded], refuse: SymbolId) 
     editor.finish();
     let mut editor = Editor::new(graph, PASS);
     for (handler, first) in handlers.iter().zip(first_blocks) {
-        fill(&mut editor, handler, first, &instructions, refuse);
+        fill(&mut editor, handler, first, refuse);
     }
     editor.finish();
 }
 
 /// Gives a guard its code, given its first block.
-fn fill(
-    editor: &mut Editor<'_>,
-    handler: &Guarded,
-    first: NodeId,
-    instructions: &Instructions<'_>,
-    refuse: SymbolId,
-) {
-    let entry = handler.entry;
-    let count: usize = handler.checks.iter().map(|check| check.values.len()).sum();
+fn fill(editor: &mut Editor<'_>, handler: &Guarded, first: NodeId, refuse: SymbolId) {
+    let (graph, entry) = (editor.graph(), handler.entry);
+    let (isa, encoding) = (graph.isa(), graph.encoding(entry));
+    let Some(if_equal) = isa.branch_if_equal(encoding) else { return };
+    let Some(if_different) = isa.inverse(if_equal) else { return };
+    let count: usize = handler.checks.iter().map(Vec::len).sum();
     let added =
         (1..count).map(|_| editor.add_block(entry, Contents::default(), Terminator::FallThrough(entry)));
     let blocks: Vec<NodeId> = std::iter::once(first).chain(added.collect::<Vec<_>>()).collect();
     let mut number = 0;
-    for check in &handler.checks {
-        let passed = blocks.get(number + check.values.len()).copied().unwrap_or(entry);
-        for (place, &value) in check.values.iter().enumerate() {
-            let mut bytes = Vec::new();
-            let _is_known = (place > 0 || instructions.load(check.argument * WORD, &mut bytes))
-                && instructions.compare(value, &mut bytes);
-            debug_assert!(_is_known, "it is known how to make guards");
-            let end = if place + 1 == check.values.len() {
+    for comparisons in &handler.checks {
+        let passed = blocks.get(number + comparisons.len()).copied().unwrap_or(entry);
+        for (place, bytes) in comparisons.iter().enumerate() {
+            let end = if place + 1 == comparisons.len() {
                 let taken = Dest { target: Target::Symbol(refuse), offset: 0 };
-                Terminator::Branch { branch: instructions.if_different, taken, next: passed }
+                Terminator::Branch { branch: if_different, taken, next: passed }
             } else {
                 let taken = Dest { target: Target::Node(passed), offset: 0 };
-                Terminator::Branch { branch: instructions.if_equal, taken, next: blocks[number + 1] }
+                Terminator::Branch { branch: if_equal, taken, next: blocks[number + 1] }
             };
-            editor.edit_block(blocks[number], Contents { bytes, refs: Vec::new() }, &[]);
+            editor.edit_block(blocks[number], Contents { bytes: bytes.clone(), refs: Vec::new() }, &[]);
             editor.end_block(blocks[number], end);
             number += 1;
         }
-    }
-}
-
-/// The instructions of guards.
-struct Instructions<'i> {
-    isa: &'i dyn Rewritable,
-    /// The register that points to the registers of the program, and one that a handler finds nothing in.
-    registers: Reg,
-    scratch: Reg,
-    if_equal: Branch,
-    if_different: Branch,
-}
-
-impl Instructions<'_> {
-    fn of(isa: &dyn Rewritable) -> Option<Instructions<'_>> {
-        let if_equal = isa.branch_if_equal()?;
-        let (registers, scratch) = (isa.argument(0)?, isa.argument(1)?);
-        Some(Instructions { isa, registers, scratch, if_equal, if_different: isa.inverse(if_equal)? })
-    }
-
-    fn load(&self, displacement: u8, out: &mut Vec<u8>) -> bool {
-        self.isa.encode_load_word(self.scratch, self.registers, displacement, out)
-    }
-
-    fn compare(&self, value: u32, out: &mut Vec<u8>) -> bool {
-        self.isa.encode_compare(self.scratch, value, out)
     }
 }

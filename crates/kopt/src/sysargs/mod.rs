@@ -22,21 +22,22 @@ and nothing on i386.) What `ioctl` and `prctl` do stays: of the former, the comm
 is not followed.
 */
 
+mod convention;
 mod guard;
 mod selectors;
 
 use kcfg::flow::GraphProgram;
-use kcfg::graph::{Graph, Provenance};
+use kcfg::graph::{Graph, Provenance, Target};
 use kcfg::index::NodeId;
-use kelf::Machine;
-use kflow::{FunctionIndex, PrivateMemory, Program};
+use kflow::{FunctionIndex, Guards, Program};
 use kplan::{Abi, AbiCalls, Plan, implicit_calls};
 
 use crate::Options;
 use crate::exercise::can_begin_otherwise;
 use crate::report::PassReport;
 use crate::syscalls::{Handlers, all_calls};
-use guard::{Check, Guarded};
+use convention::Convention;
+use guard::{Check, Comparisons, Guarded};
 
 /// The name of the pass.
 const PASS: &str = "sysargs";
@@ -48,14 +49,15 @@ const MAX_VALUES: usize = 16;
 pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     let mut report = PassReport::new(PASS);
     let all = "every operation of system calls";
-    if graph.machine != Machine::I386 || !guard::can_be_made(graph.isa()) {
+    let Some(convention) = Convention::of(graph.machine) else {
         report.keep(all, "handlers of this machine are not known");
         return report;
-    }
-    let handlers = all_calls(plan, Abi::I386, options).and_then(|calls| {
+    };
+    let abi = convention.abi;
+    let handlers = all_calls(plan, abi, options).and_then(|calls| {
         let mut numbers: Vec<u32> = calls.calls.iter().map(|call| call.nr).collect();
-        numbers.extend(implicit_calls(Abi::I386).iter().map(|call| call.nr));
-        Ok((calls, Handlers::of(graph, Abi::I386, &numbers)?))
+        numbers.extend(implicit_calls(abi).iter().map(|call| call.nr));
+        Ok((calls, Handlers::of(graph, abi, &numbers)?))
     });
     let (calls, handlers) = match handlers {
         Ok(found) => found,
@@ -64,13 +66,24 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
             return report;
         }
     };
-    let mut entries: Vec<(NodeId, &[u32])> =
-        handlers.numbers.iter().map(|(&entry, numbers)| (entry, &numbers[..])).collect();
+    // The handlers that a kernel was compiled without are one function on some machines, which does one thing (COND_SYSCALL).
+    let ni = graph.resolve_node(Target::Symbol(handlers.ni));
+    let mut entries: Vec<(NodeId, &[u32])> = handlers
+        .numbers
+        .iter()
+        .filter(|&(&entry, _)| Some(entry) != ni)
+        .map(|(&entry, numbers)| (entry, &numbers[..]))
+        .collect();
     entries.sort_unstable();
     let mut guarded = Vec::new();
     for (entry, numbers) in entries {
-        let Some((name, arguments)) = selected(graph, entry) else { continue };
-        match checks(calls, numbers, &arguments).and_then(|checks| {
+        let Some((name, arguments)) = selected(graph, convention, entry) else { continue };
+        let checks = arguments.iter().map(|&argument| {
+            let check = check(calls, abi, numbers, argument)?;
+            instructions(graph, convention, entry, &check)
+        });
+        let checks: Result<Vec<Comparisons>, String> = checks.collect();
+        match checks.and_then(|checks| {
             may_be_guarded(graph, &handlers, entry)?;
             Ok(checks)
         }) {
@@ -87,25 +100,21 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
 }
 
 /// The name of a handler, and the arguments that say what it is asked for. `None` if there are none, or it is guarded.
-fn selected(graph: &Graph, entry: NodeId) -> Option<(String, Vec<u8>)> {
+fn selected(graph: &Graph, convention: &Convention, entry: NodeId) -> Option<(String, Vec<u8>)> {
     if is_guard(graph, entry) {
         return None;
     }
     graph.names_in(entry).find_map(|name| {
-        let arguments: Vec<u8> = selectors::of(name).collect();
+        let arguments: Vec<u8> = selectors::of(name, convention.prefix).collect();
         (!arguments.is_empty()).then(|| (name.to_owned(), arguments))
     })
 }
 
-/// What these arguments of these calls can be. `Err` says why that is not known.
-fn checks(calls: &AbiCalls, numbers: &[u32], arguments: &[u8]) -> Result<Vec<Check>, String> {
-    arguments.iter().map(|&argument| check(calls, numbers, argument)).collect()
-}
-
-fn check(calls: &AbiCalls, numbers: &[u32], argument: u8) -> Result<Check, String> {
+/// What an argument of these calls can be. `Err` says why that is not known.
+fn check(calls: &AbiCalls, abi: Abi, numbers: &[u32], argument: u8) -> Result<Check, String> {
     let mut all = Vec::new();
     for &nr in numbers {
-        let is_implicit = implicit_calls(Abi::I386).iter().any(|call| call.nr == nr);
+        let is_implicit = implicit_calls(abi).iter().any(|call| call.nr == nr);
         let listed = calls.call(nr).filter(|_| !is_implicit);
         let values = listed.and_then(|call| call.args.get(argument.into())).ok_or_else(|| {
             format!("argument {argument} of call {nr} can be anything, as far as the plan knows")
@@ -125,6 +134,18 @@ fn check(calls: &AbiCalls, numbers: &[u32], argument: u8) -> Result<Check, Strin
     }
 }
 
+/// The instructions of a check in front of a handler. `Err` says why it has none.
+fn instructions(
+    graph: &Graph,
+    convention: &Convention,
+    entry: NodeId,
+    check: &Check,
+) -> Result<Comparisons, String> {
+    guard::comparisons(graph.isa(), convention, graph.encoding(entry), check).ok_or_else(|| {
+        format!("it is not known how to compare argument {} with what it can be", check.argument)
+    })
+}
+
 /// Whether a guard can be put in front of a handler; `Err` says why not.
 fn may_be_guarded(graph: &Graph, handlers: &Handlers, entry: NodeId) -> Result<(), &'static str> {
     let function = graph.function_of(entry).ok_or("its handler is carried whole")?;
@@ -134,6 +155,11 @@ fn may_be_guarded(graph: &Graph, handlers: &Handlers, entry: NodeId) -> Result<(
     if !handlers.is_only_dispatched(entry) {
         return Err("something else than the dispatch leads to its handler, or has its address");
     }
+    // No branch on a condition changes the encoding.
+    let ni = graph.resolve_node(Target::Symbol(handlers.ni));
+    if ni.is_none_or(|ni| graph.encoding(ni) != graph.encoding(entry)) {
+        return Err("what answers -ENOSYS is in another encoding than its handler");
+    }
     Ok(())
 }
 
@@ -142,13 +168,14 @@ fn is_guard(graph: &Graph, node: NodeId) -> bool {
     graph.node(node).provenance == Provenance::Made(PASS)
 }
 
-/// The guarded handlers of a program: where the first argument of each points lies `struct pt_regs`, which nobody else writes.
-pub(crate) fn private_memory(graph: &Graph, program: &GraphProgram<'_>) -> PrivateMemory {
-    let Some(registers) = graph.isa().argument(0) else { return PrivateMemory::default() };
+/// The guarded handlers of a program, and what their guards compare.
+pub(crate) fn guards(graph: &Graph, program: &GraphProgram<'_>) -> Guards {
+    let guard = Convention::of(graph.machine).and_then(|convention| convention.guard(graph.isa()));
+    let Some(guard) = guard else { return Guards::default() };
     let functions = (0..program.functions()).map(FunctionIndex::from);
     let is_guarded = |&function: &FunctionIndex| {
         let first = program.blocks_of(function).first();
         first.is_some_and(|&first| is_guard(graph, program.node(first)))
     };
-    functions.filter(is_guarded).map(|function| (function, registers)).collect()
+    functions.filter(is_guarded).map(|function| (function, guard)).collect()
 }

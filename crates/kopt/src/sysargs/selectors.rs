@@ -1,11 +1,10 @@
 //! The arguments by which system calls tell what they are asked for.
 
-/// What the name of a handler begins with (arch/x86/include/asm/syscall_wrapper.h).
-pub(super) const PREFIX: &str = "__ia32_sys_";
-
-/// Calls that do one of several things, by the name of their handler without [`PREFIX`], and the argument that says which
-/// (`SYSCALL_DEFINE…` in the kernel's source), by its index from 0. All of these arguments are as wide as a register.
+/// Calls that do one of several things, by the name of their handler without what all names begin with, and the argument that
+/// says which (`SYSCALL_DEFINE…` in the kernel's source), by its index from 0. All of these arguments are as wide as a
+/// register, as are those in front of them.
 const SELECTORS: &[(&str, u8)] = &[
+    ("arm_fadvise64_64", 1),
     ("bpf", 0),
     ("cachestat", 3),
     ("epoll_ctl", 1),
@@ -50,10 +49,10 @@ const SELECTORS: &[(&str, u8)] = &[
     ("waitid", 0),
 ];
 
-/// The arguments that say what a call is asked for, given the name of its handler.
-pub(super) fn of(handler: &str) -> impl Iterator<Item = u8> {
-    let name = handler.strip_prefix(PREFIX).map(str::to_owned);
-    SELECTORS.iter().filter(move |(call, _)| name.as_deref() == Some(call)).map(|&(_, argument)| argument)
+/// The arguments that say what a call is asked for, given the name of its handler and what all such names begin with.
+pub(super) fn of<'n>(handler: &'n str, prefix: &str) -> impl Iterator<Item = u8> + use<'n> {
+    let name = handler.strip_prefix(prefix);
+    SELECTORS.iter().filter(move |(call, _)| name == Some(call)).map(|&(_, argument)| argument)
 }
 
 #[cfg(test)]
@@ -63,7 +62,8 @@ mod tests {
     #[test]
     fn selectors_are_sorted_and_found() {
         assert!(SELECTORS.is_sorted());
-        assert_eq!(of("__ia32_sys_ioctl").collect::<Vec<_>>(), [1]);
-        assert_eq!(of("__ia32_sys_read").count() + of("ioctl").count(), 0);
+        assert_eq!(of("__ia32_sys_ioctl", "__ia32_sys_").collect::<Vec<_>>(), [1]);
+        assert_eq!(of("sys_llseek", "sys_").collect::<Vec<_>>(), [4]);
+        assert_eq!(of("sys_read", "sys_").count() + of("ioctl", "sys_").count(), 0);
     }
 }

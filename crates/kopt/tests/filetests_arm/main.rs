@@ -57,3 +57,8 @@ fn merge() {
 fn reach() {
     check::directory(CASES, Pass::Reach);
 }
+
+#[test]
+fn sysargs() {
+    check::directory(CASES, Pass::SysArgs);
+}

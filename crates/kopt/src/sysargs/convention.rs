@@ -1,0 +1,113 @@
+//! How the handlers of system calls get the arguments, by machine.
+
+use kelf::Machine;
+use kflow::Guard;
+use kisa::{Reg, Rewritable};
+use kplan::Abi;
+
+/// Bytes of an argument.
+const WORD: u8 = 4;
+
+/// The convention of a machine.
+pub(super) struct Convention {
+    /// The ABI of the calls.
+    pub abi: Abi,
+    /// What the names of handlers begin with.
+    pub prefix: &'static str,
+    passing: Passing,
+}
+
+/// How handlers get what programs pass.
+enum Passing {
+    /// The first argument of a handler points to the registers of the program: the first words of `struct pt_regs` are the
+    /// arguments of the call.
+    Saved,
+    /// As every function gets its arguments: in registers, and from there on where the stack pointer points.
+    Passed,
+}
+
+/// Where a handler finds an argument when it begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Place {
+    Register(Reg),
+    /// A word in memory, so many bytes behind where a register points.
+    Word {
+        base: Reg,
+        displacement: u8,
+    },
+}
+
+impl Convention {
+    /// That of a machine; `None` if it is not known.
+    pub fn of(machine: Machine) -> Option<&'static Convention> {
+        match machine {
+            // arch/x86/include/asm/syscall_wrapper.h, and ptrace.h: bx, cx, dx, si, di, bp.
+            Machine::I386 => {
+                Some(&Convention { abi: Abi::I386, prefix: "__ia32_sys_", passing: Passing::Saved })
+            }
+            // arch/arm/kernel/entry-common.S: `vector_swi` leaves r0 to r3 as they are, and pushes r4 and r5.
+            Machine::Arm => Some(&Convention { abi: Abi::Arm, prefix: "sys_", passing: Passing::Passed }),
+            Machine::X86_64 | Machine::Aarch64 => None,
+        }
+    }
+
+    /// Where handlers find an argument, by its index from 0.
+    pub fn place(&self, isa: &dyn Rewritable, argument: u8) -> Option<Place> {
+        match self.passing {
+            Passing::Saved => {
+                Some(Place::Word { base: isa.argument(0)?, displacement: argument.checked_mul(WORD)? })
+            }
+            Passing::Passed => match isa.argument(argument.into()) {
+                Some(reg) => Some(Place::Register(reg)),
+                None => {
+                    let in_registers = (0..argument).filter_map(|number| isa.argument(number.into()));
+                    let on_stack = argument - in_registers.count() as u8;
+                    let displacement = on_stack.checked_mul(WORD)?;
+                    Some(Place::Word { base: isa.stack_pointer(), displacement })
+                }
+            },
+        }
+    }
+
+    /// A register in which handlers find nothing when they begin, and that they need not give back.
+    pub fn scratch(&self, isa: &dyn Rewritable) -> Option<Reg> {
+        let arguments = match self.passing {
+            Passing::Saved => 1,
+            Passing::Passed => usize::MAX,
+        };
+        let passed = (0..arguments).map_while(|number| isa.argument(number)).chain(isa.link_register());
+        let free = passed.fold(isa.call_clobbered(), |free, reg| free & !(1 << reg.0));
+        free.checked_ilog2().map(|reg| Reg(reg as u8))
+    }
+
+    /// What the guards in front of handlers compare.
+    pub fn guard(&self, isa: &dyn Rewritable) -> Option<Guard> {
+        match self.passing {
+            Passing::Saved => isa.argument(0).map(Guard::Memory),
+            Passing::Passed => Some(Guard::Passed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_and_a_free_register_are_found() {
+        let of = |machine| {
+            let (convention, isa) = (Convention::of(machine).unwrap(), kisa::rewritable(machine).unwrap());
+            let places: Vec<_> =
+                [1, 4, 5].map(|argument| convention.place(isa, argument).unwrap()).into_iter().collect();
+            (places, convention.scratch(isa))
+        };
+        let word = |base, displacement| Place::Word { base: Reg(base), displacement };
+        // %eax and %edx; ip and sp.
+        assert_eq!(of(Machine::I386), (vec![word(0, 4), word(0, 16), word(0, 20)], Some(Reg(2))));
+        assert_eq!(
+            of(Machine::Arm),
+            (vec![Place::Register(Reg(1)), word(13, 0), word(13, 4)], Some(Reg(12)))
+        );
+        assert!(Convention::of(Machine::X86_64).is_none());
+    }
+}
