@@ -156,4 +156,10 @@ impl Graph {
         let plain = address.base.is_none() && address.segment.is_none() && scale == self.machine.word_size();
         plain.then_some(index)
     }
+
+    /// The register that indexes the table, if the block ends with a jump by a table of distances (`tbb [pc, index]`).
+    pub(crate) fn distance_index(&self, id: NodeId) -> Option<Reg> {
+        let (at, address, _) = self.decode(id).last()??;
+        self.isa().distance_index(&self.bytes_of(id)[at as usize..], address)
+    }
 }

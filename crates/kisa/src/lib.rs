@@ -219,6 +219,12 @@ pub trait Rewritable: Isa {
         None
     }
 
+    /// The register that says which slot of that table control goes by, from 0; `None` where there is no such table.
+    fn distance_index(&self, bytes: &[u8], address: u64) -> Option<Reg> {
+        let _ = (bytes, address);
+        None
+    }
+
     /// The register that holds the address of a table of addresses by which the instruction at the start of `bytes` jumps
     /// (`ldr pc, [r2, r3, lsl #2]` of ARM); the program counter if the table lies two instructions further, for which there
     /// is then [`Rewritable::literal`].

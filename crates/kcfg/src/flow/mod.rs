@@ -478,7 +478,7 @@ impl Program for GraphProgram<'_> {
     fn switch_index(&self, block: BlockIndex) -> Option<Reg> {
         let node = self.nodes[block.get()];
         match self.graph.block(node)?.end {
-            Terminator::Switch(_) => self.graph.table_index(node),
+            Terminator::Switch(_) => self.graph.table_index(node).or_else(|| self.graph.distance_index(node)),
             _ => None,
         }
     }

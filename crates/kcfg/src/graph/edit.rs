@@ -244,7 +244,8 @@ impl<'g> Editor<'g> {
         block.end = end;
     }
 
-    /// Makes a slot of a jump table lead to where another one does. Both hold addresses.
+    /// Makes a slot of a jump table lead to where another one does. Both hold addresses, or distances from the beginning of
+    /// the table.
     pub fn turn_slot(&mut self, table: TableId, slot: usize, like: usize) {
         let slots = self.graph.slots_mut(table);
         let (target, addend) = (slots[like].target, slots[like].addend);

@@ -87,6 +87,13 @@ impl Rewritable for Arm {
         }
     }
 
+    fn distance_index(&self, bytes: &[u8], address: u64) -> Option<Reg> {
+        match decode(bytes, address)?.op {
+            Op::Table { base: PC, index, .. } => Some(Reg(index)),
+            _ => None,
+        }
+    }
+
     fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
         match decode(bytes, address)?.op {
             Op::Load {

@@ -8,7 +8,7 @@ thus constant as soon as nothing alive writes it or takes its address, whoever h
 
 - A conditional branch or a `switch` that goes one way only becomes a jump, or falls through ([`reach`](crate::reach)
   removes the other way), and a computed call to a known function a direct one. Of a `switch` that goes several ways,
-  slots that it never takes lead where one does that it may take.
+  slots that it never takes lead where one does that it may take; so they do of one that has to stay in front of its table.
 - Instructions whose results nobody needs are removed ([`kflow::Liveness`]), and those that compute a known number become
   shorter ones. So are stores to variables that nothing alive reads, or has the address of.
 - A function that takes no more bytes than a call of it takes its place, and a jump to a block that is empty goes where that

@@ -16,7 +16,8 @@ pub(super) struct Untaken {
     pub like: usize,
 }
 
-/// The slots that control never takes, of tables that serve one jump, which takes several of the others.
+/// The slots that control never takes, of tables that serve one jump. That takes several of the others, or has to lie in front
+/// of its table, so that no other jump can take its place.
 pub(super) fn untaken(
     graph: &Graph,
     program: &GraphProgram<'_>,
@@ -25,16 +26,20 @@ pub(super) fn untaken(
 ) -> Vec<Untaken> {
     let shared = shared_tables(graph);
     let mut found = Vec::new();
-    for node in graph.node_ids().filter(|node| !fixed.contains(node.get())) {
+    for node in graph.node_ids() {
         let Some(reached) = program.block(node).and_then(|block| reached[block.get()].as_ref()) else {
             continue;
         };
         let Some(Terminator::Switch(table)) = graph.block(node).map(|block| &block.end) else { continue };
         let (table, slots) = (*table, graph.slots(*table));
         let mut taken = (0..slots.len()).filter(|&slot| reached.taken.get(slot) == Some(&true));
-        let (Some(like), Some(_)) = (taken.next(), taken.next()) else { continue };
-        // A distance from the slot itself would be another one from there.
-        let is_plain = slots.iter().all(|slot| slot.class == RelocClass::Absolute);
+        let Some(like) = taken.next() else { continue };
+        // A distance from the slot itself would be another one from there; one from the beginning of the table is not.
+        let has = |class: RelocClass| slots.iter().all(|slot| slot.class == class);
+        let is_plain = match fixed.contains(node.get()) {
+            true => has(RelocClass::Literal),
+            false => has(RelocClass::Absolute) && taken.next().is_some(),
+        };
         if shared.contains(&table) || !is_plain || reached.taken.len() != slots.len() {
             continue;
         }
