@@ -153,6 +153,11 @@ impl KernelTest<'_> {
         self.on_arm("frozen", None, &["--machine", "virt32"])
     }
 
+    /// Operations of system calls that BusyBox asks for on 32-bit ARM, and others.
+    pub fn operations_on_arm(&mut self) -> Scenario {
+        self.on_arm("operations", None, &["--machine", "virt32"])
+    }
+
     /// stress-ng on 32-bit ARM.
     pub fn stress_on_arm(&mut self) -> Scenario {
         self.on_arm("stress", None, &["--machine", "virt32"])

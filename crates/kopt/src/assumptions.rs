@@ -10,6 +10,7 @@ Each has tests that fail if it is applied otherwise (its *guards*).
 use goblin::elf::section_header::SHF_MERGE;
 use kcfg::graph::{Graph, Life, Terminator};
 use kcfg::special::{RootReason, World, is_retpoline};
+use kelf::Machine;
 use serde::Serialize;
 
 use crate::{PassReport, exports};
@@ -283,7 +284,7 @@ pub const ALL: &[Assumption] = &[
         says: "Programs ask for no operation of a system call that the plan does not list: such an operation is answered \
                with -ENOSYS.",
         applied_in: "crates/kopt/src/sysargs/mod.rs",
-        guards: &[SYSARGS, REFUSED_OPERATIONS],
+        guards: &[SYSARGS, REFUSED_OPERATIONS, REFUSED_ON_ARM],
         applies: |_, reports| refuses_operations(reports),
     },
     Assumption {
@@ -291,9 +292,9 @@ pub const ALL: &[Assumption] = &[
         says: "`__ia32_sys_…` gets one argument, in the first register, which points to the registers of the program: the \
                first words of `struct pt_regs` are the arguments of the call. Nothing changes them while it runs but what \
                it calls (a tracer changes those of a process that is stopped).",
-        applied_in: "crates/kopt/src/sysargs/mod.rs",
+        applied_in: "crates/kopt/src/sysargs/convention.rs",
         guards: &[SYSARGS, REFUSED_OPERATIONS],
-        applies: |_, reports| refuses_operations(reports),
+        applies: |graph, reports| graph.machine == Machine::I386 && refuses_operations(reports),
     },
     Assumption {
         name: "roots-of-the-closure-are-listed",
@@ -408,6 +409,7 @@ const INITMOTION: &str = "crates/kopt/tests/filetests/main.rs: initmotion";
 const SYSARGS: &str = "crates/kopt/tests/filetests/main.rs: sysargs";
 const REFUSED_OPERATIONS: &str =
     "tests/tests/kernels/operations.rs: a_kernel_refuses_what_no_program_asks_for";
+const REFUSED_ON_ARM: &str = "tests/tests/kernels/arm.rs: a_thumb_kernel_refuses_what_no_program_asks_for";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
 const PATCHED_KERNEL: &str =
     "tests/tests/kernels/parameters.rs: a_kernel_that_patches_itself_for_one_command_line";

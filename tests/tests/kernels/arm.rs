@@ -55,6 +55,21 @@ fn busybox_plan() -> String {
     Run::kshrink("syscall-scan").arg(busybox).succeed().text()
 }
 
+#[test]
+fn a_thumb_kernel_refuses_what_no_program_asks_for() {
+    KernelTest::check("a_thumb_kernel_refuses_what_no_program_asks_for", |test| {
+        let kernel = test.kernel("arm-virt");
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[COMPLETE, &MAKE[..]].concat());
+        assert!(small.assumptions().contains(&"operations-are-listed"), "{:?}", small.assumptions());
+        let scenario = test.operations_on_arm();
+        test.passes(&scenario, &small.kernel, &[]);
+        // The original does all of it.
+        test.complains(&scenario, &kernel, &[]);
+        let console = test.console(&kernel);
+        assert!(console.contains("FAILED  prctl") && console.contains("FAILED  ioprio"), "{console}");
+    });
+}
+
 /// Every pass that knows ARM code, with what ran in a trace, in one kernel for one command line.
 #[test]
 fn the_thumb_kernel_goes_through_all_passes_and_serves() {
@@ -67,7 +82,7 @@ fn the_thumb_kernel_goes_through_all_passes_and_serves() {
         let plan = coverage(test, &scenario, &kernel, &plan);
         let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]);
         let plan = reorder.arg(&kernel.vmlinux).stdin(plan.as_str()).succeed().text();
-        let passes = "syscalls,params,keys,reach,fold,icf,initmotion,merge,exercise,layout";
+        let passes = "syscalls,sysargs,params,keys,reach,fold,icf,initmotion,merge,exercise,layout";
         let arguments = [&["--passes", passes], COMPLETE, &MAKE[..]].concat();
         let all = test.rewritten(&kernel, "all", &plan, &arguments);
         test.passes(&scenario, &all.kernel, &[]);
