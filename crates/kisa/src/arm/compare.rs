@@ -80,7 +80,7 @@ fn put_in_main(dst: Reg, number: u32, out: &mut Vec<u8>) {
         let low = left.trailing_zeros() & !1;
         let byte = left >> low & 0xff;
         // Rotated right by twice a number: `mov` at first, then `orr`.
-        main(opcode | dst << 12 | ((32 - low) / 2 & 15) << 8 | byte, out);
+        main(opcode | dst << 12 | (((32 - low) / 2) & 15) << 8 | byte, out);
         (left, opcode) = (left & !(byte << low), 0xe380_0000 | dst << 16);
     }
 }
