@@ -410,6 +410,45 @@ f:  cmp r0, #2
     }
 }
 
+/// What lies behind a table of addresses that has to stay behind its jump is one node with it, of which a load that comes to
+/// lie too far away gets a copy.
+#[test]
+fn a_literal_behind_a_table_gets_near() {
+    let text = "
+    .text
+    .arm
+    .global f
+    .type f, %function
+f:  cmp r0, #1
+    ldrls pc, [pc, r0, lsl #2]
+    b 9f
+    .word 1f, 2f
+.L1: .word one
+1:  mov r0, #1
+    bx lr
+2:  mov r0, #2
+    bx lr
+9:  ldr r0, .L1
+    bx lr
+    .size f, . - f
+";
+    let dir = Dir::new();
+    let mut graph = lift(&[assemble(&dir, "behind", text)]);
+    let table = literals(&graph)[0];
+    let case = graph.resolve_node(graph.refs_of(table)[1].target).unwrap();
+    let mut nops = Vec::new();
+    graph.isa().encode_nops(Encoding::Main, 5000, &mut nops);
+    let mut editor = Editor::new(&mut graph, "test");
+    editor.prepend(case, Contents { bytes: nops, refs: Vec::new() });
+    editor.finish();
+    assert!(lower(&graph, Relax::Shortest).is_err());
+    bring_near(&mut graph);
+    graph.verify().unwrap();
+    let [first, copy] = literals(&graph)[..] else { panic!("a table and its copy") };
+    assert_eq!((first, graph.bytes_of(copy).len(), graph.node(copy).glued_to), (table, 12, None));
+    lower(&graph, Relax::Shortest).unwrap();
+}
+
 /// The address in the register may be another one if control can come from elsewhere.
 #[test]
 fn a_jump_by_a_table_that_others_lead_to_is_a_computed_goto() {

@@ -14,7 +14,7 @@ use kelf::{Machine, RelocClass};
 use kisa::Rewritable;
 
 use super::relax::{self, PlacedNode, Relax};
-use crate::graph::{Editor, Graph, SymbolPlace, Target, Terminator};
+use crate::graph::{Editor, Graph, Ref, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId, TableId};
 
 /// How often to place all code at most. What does not reach then is an error of lowering.
@@ -69,6 +69,14 @@ fn remove_unread(graph: &mut Graph) {
 fn is_literal(graph: &Graph, node: NodeId) -> bool {
     let among_code = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
     among_code && graph.node(node).live && graph.node(node).glued_to.is_none()
+}
+
+/// Whether a copy of a node can be read instead of it. That is so for all data among code but tables of distances, which count
+/// from themselves; a literal may be part of the same node as a table of addresses that has to stay where it is.
+fn can_be_copied(graph: &Graph, node: NodeId) -> bool {
+    let among_code = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
+    let is_distance = |reference: &Ref| reference.class == RelocClass::Literal;
+    among_code && graph.node(node).live && !graph.refs_of(node).iter().any(is_distance)
 }
 
 /// What does not reach.
@@ -157,7 +165,7 @@ impl Part<'_> {
             for (number, reference) in graph.refs_of(placed.node).iter().enumerate() {
                 let Some((literal, inside)) = graph.resolve(reference.target) else { continue };
                 let inside = i64::from(inside) + reference.addend;
-                if reference.class != RelocClass::Literal || !is_literal(graph, literal) {
+                if reference.class != RelocClass::Literal || !can_be_copied(graph, literal) {
                     continue;
                 }
                 let load =
@@ -221,7 +229,7 @@ impl Part<'_> {
                 && graph.node(other).align >= graph.node(literal).align
         };
         let there = self.nodes.iter().map(|placed| placed.node).find(|&other| {
-            is_literal(graph, other) && same(other) && self.reaches(load, self.offsets[other.get()])
+            can_be_copied(graph, other) && same(other) && self.reaches(load, self.offsets[other.get()])
         });
         if let Some(there) = there {
             return Some(Literal::There(there));
