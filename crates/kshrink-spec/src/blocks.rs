@@ -8,13 +8,18 @@ use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock};
 use rustc_hash::FxHashMap;
 
 /// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without one is left
-/// out.
+/// out; of sections that run at the same address (the vectors of ARM kernels, of which one is chosen at boot) the first
+/// counts, as for [`kelf::Functions`].
 pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<BlockMap, Failure> {
     let mut functions = OriginalFunctions::of(graph);
     let mut map = BlockMap::default();
     let mut nodes = Vec::new();
+    let mut first_at = FxHashMap::default();
     for placed in code {
         let Some(base) = bases[placed.section.get()] else { continue };
+        if placed.size > 0 && *first_at.entry(base).or_insert(placed.section) != placed.section {
+            continue;
+        }
         let address = base + u64::from(placed.offset);
         if let Provenance::Made(pass) = graph.node(placed.node).provenance {
             map.made.push(MadeBlock { address, size: placed.size.into(), made_by: pass.to_owned() });
