@@ -138,7 +138,7 @@ pub struct BlocksOption {
 
 #[derive(Args)]
 pub struct LoadOption {
-    /// The physical address of the first byte of the kernel's code, where its ELF file does not say that (arm64)
+    /// The physical address of the first byte of the kernel's code, where its ELF file does not say that (ARM, arm64)
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub load_address: Option<u64>,
 }
@@ -195,11 +195,14 @@ The kernel is one that kshrink-spec has made with the pass instrument. The dump 
   /proc/kcore on the device itself, or a copy of it (CONFIG_PROC_KCORE; boot with nokaslr),
   what dump-guest-memory FILE makes in QEMU's monitor,
   or raw memory (pmemsave 0 SIZE FILE in QEMU's monitor) with --base 0.
+What QEMU dumps of a machine with an ARM processor is by physical address, and the kernel's file does not say where its
+code is loaded, which on QEMU's board virt is 0x40008000: --load-address has to.
 A dump has no order: the functions come by address.
 
 Examples:
   coverage kcore vmlinux --blocks blocks.json /proc/kcore -o plan.json
-  coverage kcore vmlinux --blocks blocks.json memory.bin --base 0";
+  coverage kcore vmlinux --blocks blocks.json memory.bin --base 0
+  coverage kcore arm/vmlinux --blocks blocks.json dump --load-address 0x40008000";
 
 /// An address, hexadecimal with `0x` or decimal.
 fn address(text: &str) -> Result<u64, String> {

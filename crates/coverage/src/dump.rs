@@ -85,7 +85,9 @@ pub fn read(
     let mut bytes = vec![0; blocks.len()];
     if !memory.read(address, kernel.physical_address(address), &mut bytes)? {
         let problem = format!("it does not hold the {} counters at {address:#x} ({symbol})", blocks.len());
-        return Err(refuse(&name, problem, "the whole memory of the machine"));
+        let expected =
+            "the whole memory of the machine, and --load-address if it is one with an ARM processor";
+        return Err(refuse(&name, problem, expected));
     }
     let mut dump = DumpCounts { counters: blocks.len() as u64, ..DumpCounts::default() };
     if let Some((number, value)) = bytes.iter().enumerate().find(|(_, value)| **value > 1) {

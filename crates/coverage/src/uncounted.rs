@@ -6,7 +6,8 @@
 //! 4.2). Of a branch both ways count, also the one that was never taken; code that is reached through
 //! a pointer alone is left out.
 
-use kisa::{BranchKind, Flow, Isa, isa};
+use kelf::Machine;
+use kisa::{BranchKind, Encoding, Flow, Isa, isa};
 use kplan::{Block, BlockMap};
 use ktext::KernelText;
 
@@ -23,7 +24,7 @@ pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [
             pending.push(block);
         }
     };
-    reach(kernel.entry_address(), &mut pending, ran);
+    reach(first_byte(kernel.linked.machine, kernel.entry_address()), &mut pending, ran);
     while let Some(block) = pending.pop() {
         for address in successors(kernel, isa, &map.blocks[block]) {
             reach(address, &mut pending, ran);
@@ -40,14 +41,15 @@ fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
     while address < end {
         let left = usize::try_from(end - address).unwrap_or(0);
         // Behind data among hand-written code, nothing is known.
-        let Some(insn) = kernel.linked.bytes_at(address, left).and_then(|bytes| isa.decode(bytes, address))
-        else {
+        let encoding = if kernel.linked.is_thumb(address) { Encoding::Thumb } else { Encoding::Main };
+        let bytes = kernel.linked.bytes_at(address, left);
+        let Some(insn) = bytes.and_then(|bytes| isa.decode(bytes, encoding.address(address))) else {
             return successors;
         };
         address += u64::from(insn.len);
         match insn.flow {
             Flow::Direct { branch, target, .. } => {
-                successors.push(target);
+                successors.push(first_byte(kernel.linked.machine, target));
                 if branch.kind == BranchKind::Jump && address >= end {
                     return successors;
                 }
@@ -58,4 +60,9 @@ fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
     }
     successors.push(end);
     successors
+}
+
+/// Where the instruction at the target of a branch begins: on 32-bit ARM, the lowest bit says how it is encoded.
+fn first_byte(machine: Machine, target: u64) -> u64 {
+    if machine == Machine::Arm { target & !1 } else { target }
 }

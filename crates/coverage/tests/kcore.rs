@@ -3,8 +3,10 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
 
 use common::{Traced, functions, plan, refused, text};
+use kshrink_tests::process::run;
 
 /// Three counters, of which the kernel sets the first and the last, and two blocks without one: `start_kernel` calls
 /// `half`, and nothing comes to the first function.
@@ -88,4 +90,69 @@ fn counters_that_are_none_are_refused() {
         format!("{without}}}"),
         "vmlinux: its map of blocks has no counters; expected a kernel that was rewritten",
     );
+}
+
+/// A kernel for ARM in miniature: it begins in ARM code, and goes on in Thumb code.
+const ARM_KERNEL: &str = "\
+    .syntax unified
+    .arch armv7-a
+    .text
+    .arm
+    .globl stext
+    .type stext, %function
+stext:	bx lr
+    .size stext, .-stext
+    .thumb
+    .globl start_kernel
+    .thumb_func
+    .type start_kernel, %function
+start_kernel:
+    bl half
+    bx lr
+    .size start_kernel, .-start_kernel
+    .globl half
+    .thumb_func
+    .type half, %function
+half:
+    movs r0, #1
+    bx lr
+    .size half, .-half
+    .globl never
+    .thumb_func
+    .type never, %function
+never:	bx lr
+    .size never, .-never
+    .data
+    .globl counters
+counters: .byte 1
+";
+
+/// `start_kernel` has a counter, which is set, and calls `half`; nothing comes to `never`.
+const ARM_BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
+    "functions": [{"name": "stext", "size": 4}, {"name": "start_kernel", "size": 6}, {"name": "half", "size": 4},
+        {"name": "never", "size": 2}],
+    "blocks": [[3221258240, 4, 0, 0, 4], [3221258244, 6, 1, 0, 6], [3221258250, 4, 2, 0, 4], [3221258254, 2, 3, 0, 2]],
+    "counters": {"symbol": "counters", "blocks": [1]}}"#;
+
+#[test]
+fn calls_in_thumb_code_are_followed_to_code_without_counters() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("kernel.s"), ARM_KERNEL).unwrap();
+    fs::write(dir.path().join("blocks.json"), ARM_BLOCKS).unwrap();
+    let tool = |name: &str, arguments: &str| {
+        let mut command = Command::new(format!("arm-linux-gnueabihf-{name}"));
+        run(command.args(arguments.split(' ')).current_dir(dir.path()))
+    };
+    tool("as", "kernel.s -o kernel.o");
+    tool("ld", "-Ttext=0xc0008000 -Tdata=0xc0009000 -e stext kernel.o -o vmlinux");
+    tool("objcopy", "-O binary vmlinux raw");
+    // What runs at 0xc0008000 was loaded at 0x40008000, which the kernel's file does not say.
+    let coverage = |load: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coverage"));
+        let arguments = ["kcore", "vmlinux", "--blocks", "blocks.json", "raw", "--base", "0x40008000"];
+        command.args(arguments).args(load).current_dir(dir.path()).output().unwrap()
+    };
+    let output = coverage(&["--load-address", "0x40008000"]);
+    assert_eq!(functions(&plan(&output)), ["stext 0+4", "start_kernel 0+6", "half 0+4"]);
+    refused(&coverage(&[]), 2, "raw: it does not hold the 1 counters at 0xc0009000");
 }

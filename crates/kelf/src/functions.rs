@@ -45,6 +45,8 @@ pub struct Functions {
     names: FxHashMap<String, Vec<SymbolMeaning>>,
     /// Addresses of the global symbols, of code and of data.
     globals: FxHashMap<String, u64>,
+    /// On 32-bit ARM, by rising address, from where on code is Thumb code, and from where on it is not.
+    encodings: Vec<(u64, bool)>,
     segments: Segments,
 }
 
@@ -141,6 +143,7 @@ impl Functions {
             functions: Vec::new(),
             names: FxHashMap::default(),
             globals,
+            encodings: encodings(file.machine, &symbols),
             segments: Segments::of(&file)?,
         };
         result.place(candidates);
@@ -190,6 +193,12 @@ impl Functions {
     /// The address of a global symbol, of code or of data.
     pub fn address_of(&self, global: &str) -> Option<u64> {
         self.globals.get(global).copied()
+    }
+
+    /// Whether what is at an address is Thumb code of 32-bit ARM.
+    pub fn is_thumb(&self, address: u64) -> bool {
+        let after = self.encodings.partition_point(|&(start, _)| start <= address);
+        after.checked_sub(1).is_some_and(|index| self.encodings[index].1)
     }
 
     /// The global symbols with their addresses, of code and of data, in no particular order.
@@ -373,6 +382,16 @@ fn candidates<'a>(
         });
     }
     candidates
+}
+
+/// By rising address, from where on mapping symbols say that code is Thumb code, and from where on something else.
+fn encodings(machine: Machine, symbols: &[(Sym, &str)]) -> Vec<(u64, bool)> {
+    let mapping =
+        symbols.iter().filter(|(_, name)| machine == Machine::Arm && is_mapping_symbol(machine, name));
+    let mut all: Vec<(u64, bool)> =
+        mapping.map(|(symbol, name)| (symbol.st_value, name.starts_with("$t"))).collect();
+    all.sort_by_key(|&(start, _)| start);
+    all
 }
 
 /// Whether a symbol says no more than what kind of bytes follow (ELF for the Arm Architecture, 5.5.5; ELF
