@@ -20,6 +20,8 @@ const VENDOR: &[u8] = b"aeabi\0";
 /// The tag of the attributes of a whole file.
 const TAG_FILE: u64 = 1;
 
+/// `Tag_CPU_arch`, which is 0 where it is missing.
+const ARCHITECTURE: u64 = 6;
 /// Tags below 32 with a value that is a string: `Tag_CPU_raw_name`, `Tag_CPU_name`.
 const NAMES: [u64; 2] = [4, 5];
 /// `Tag_compatibility`: a number and a string.
@@ -33,20 +35,33 @@ enum Attribute {
     Both(u64, Vec<u8>),
 }
 
-/// The content of the section for an object made of all of `objects`: of each attribute the largest value, which is the
-/// one that allows what any of them needs. A name of a processor stays if all agree on it. `None` if no object has
-/// attributes.
+/// What the attributes of several objects say together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The content of the section for an object made of all of them: of each attribute the largest value, which is the
+    /// one that allows what any of them needs. A name of a processor stays if all agree on it.
+    pub merged: Vec<u8>,
+    /// The least `Tag_CPU_arch` of them: all processors that the objects are for have its instructions.
+    pub architecture: u64,
+}
+
+/// What the attributes of `objects` say. `None` if none has any.
 ///
 /// # Errors
 /// The object whose attributes are damaged or of another format, and what is wrong.
-pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Vec<u8>>, (String, &'static str)> {
+pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Attributes>, (String, &'static str)> {
     let mut merged: Option<BTreeMap<u64, Attribute>> = None;
+    let mut architecture = u64::MAX;
     let mut disputed = Vec::new();
     for object in objects.iter().filter(|object| object.machine == Machine::Arm) {
         let Some(section) = object.sections.iter().find(|section| section.name == ATTRIBUTES) else {
             continue;
         };
         let own = read(&section.data).map_err(|problem| (object.name.clone(), problem))?;
+        architecture = architecture.min(match own.get(&ARCHITECTURE) {
+            Some(&Attribute::Number(value)) => value,
+            _ => 0,
+        });
         let Some(merged) = &mut merged else {
             merged = Some(own);
             continue;
@@ -64,7 +79,7 @@ pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Vec<u8>>, (String, &'stat
     }
     let Some(mut merged) = merged else { return Ok(None) };
     merged.retain(|tag, _| !disputed.contains(tag));
-    Ok(Some(write(&merged)))
+    Ok(Some(Attributes { merged: write(&merged), architecture }))
 }
 
 /// The attributes of a file.
@@ -182,10 +197,13 @@ mod tests {
         // Tag_CPU_name, Tag_CPU_arch, Tag_THUMB_ISA_use; another name, and a tag that the first lacks.
         let one = object(b"\x05V7\0\x06\x0a\x09\x01");
         let other = object(b"\x05V6\0\x06\x06\x09\x02\x44\x80\x01");
-        let merged = merge(&[&one, &other]).unwrap().unwrap();
+        let both = merge(&[&one, &other]).unwrap().unwrap();
         let expected = object(b"\x06\x0a\x09\x02\x44\x80\x01");
-        assert_eq!(merged, expected.sections[1].data[..]);
-        assert_eq!(merge(&[&one]).unwrap().unwrap(), one.sections[1].data[..]);
+        assert_eq!((&both.merged[..], both.architecture), (&expected.sections[1].data[..], 6));
+        let alone = merge(&[&one]).unwrap().unwrap();
+        assert_eq!((&alone.merged[..], alone.architecture), (&one.sections[1].data[..], 10));
+        let unnamed = object(b"\x09\x02");
+        assert_eq!(merge(&[&one, &unnamed]).unwrap().unwrap().architecture, 0);
         assert_eq!(merge(&[]), Ok(None));
     }
 

@@ -41,7 +41,7 @@ mod resolve;
 mod segments;
 
 pub use addend::put as put_field;
-pub use attributes::{ATTRIBUTES, merge as merge_attributes};
+pub use attributes::{ATTRIBUTES, Attributes, merge as merge_attributes};
 pub use bases::section_bases;
 pub use build_dir::{KernelBuild, KernelVersion};
 pub use error::{Error, Result};

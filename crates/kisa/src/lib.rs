@@ -114,9 +114,26 @@ pub trait Rewritable: Isa {
     /// Appends `size` bytes of padding that may be executed.
     fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>);
 
-    /// Appends an instruction that stores 1 to a byte, whose address is left to a relocation, and that changes
-    /// neither registers nor flags; `None` if it is not known how.
-    fn encode_store_one(&self, out: &mut Vec<u8>) -> Option<AddressField>;
+    /// Where the bytes lie that [`Rewritable::encode_store_one`] stores to; `None` if it is not known how to store 1 to a
+    /// byte on all processors of an architecture, which is the value of `Tag_CPU_arch` in the attributes of ARM objects.
+    fn store_layout(&self, architecture: Option<u64>) -> Option<StoreLayout>;
+
+    /// Appends instructions in this encoding that store 1 to a byte `displacement` bytes behind an address that is left to
+    /// relocations, and that change neither flags nor registers but those in `free`, a set of bits by [`Reg`]. The byte lies as
+    /// [`Rewritable::store_layout`] says.
+    fn encode_store_one(
+        &self,
+        encoding: Encoding,
+        free: u64,
+        displacement: u32,
+        out: &mut Vec<u8>,
+    ) -> StoreOne;
+
+    /// What the instruction at the start of `bytes` has to do with exclusive access to memory; `None` if nothing.
+    fn exclusive(&self, bytes: &[u8], address: u64) -> Option<Exclusive> {
+        let _ = (bytes, address);
+        None
+    }
 
     /// Appends a direct call in this encoding whose callee is left to a relocation.
     fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField;
@@ -486,6 +503,40 @@ pub struct AddressField {
     pub r_type: u32,
     /// What that computes.
     pub class: RelocClass,
+}
+
+/// Where bytes lie that [`Rewritable::encode_store_one`] stores to: from `first` bytes behind a multiple of `align` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLayout {
+    /// In bytes.
+    pub align: u32,
+    /// In bytes.
+    pub first: u32,
+    /// How many bytes from there on a store reaches. An address for the next ones is this many bytes further.
+    pub span: u32,
+    /// Whether the store changes a register, so that it is shorter where one is free.
+    pub takes_register: bool,
+}
+
+/// What [`Rewritable::encode_store_one`] appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOne {
+    /// The fields that relocations fill in, by rising offset in bytes from the start of what was appended.
+    pub fields: Vec<AddressField>,
+    /// What each of them adds to the address.
+    pub addend: i64,
+    /// Whether it saves a register on the stack, because none is free.
+    pub saves: bool,
+}
+
+/// What an instruction has to do with exclusive access to memory (`ldrex` and `strex` of ARM). Any store between an
+/// exclusive load and its store may make that one fail, every time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exclusive {
+    /// Whether it loads, and does not store.
+    pub loads: bool,
+    /// Whether it is known to do so whenever control comes there.
+    pub always: bool,
 }
 
 /// A field of an instruction that the linker fills in: with `symbol + addend`.

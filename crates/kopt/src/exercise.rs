@@ -109,6 +109,8 @@ fn can_move(graph: &Graph, id: FunctionId) -> bool {
 /// Adds the blocks in front of functions.
 fn add_blocks(graph: &mut Graph, moving: &[FunctionId], staying: &[FunctionId]) {
     let isa = graph.isa();
+    // A byte may lie anywhere, or there is no store: bytes in sections of their own would be mostly alignment.
+    let stores = graph.store_layout().is_some_and(|layout| layout.align == 1);
     let mut editor = Editor::new(graph, "exercise");
     for &id in staying {
         let mut bytes = Vec::new();
@@ -120,8 +122,11 @@ fn add_blocks(graph: &mut Graph, moving: &[FunctionId], staying: &[FunctionId]) 
     for &id in moving {
         let section = editor.add_section(Section::writable(".data", SHT_PROGBITS));
         let byte = editor.add_data(section, Contents { bytes: vec![0], refs: Vec::new() }, 1);
-        let store = Contents::store_one(isa, Target::Node(byte), 0);
-        store.into_iter().for_each(|store| add_block(&mut editor, id, store));
+        if stores {
+            let encoding = editor.graph().encoding(editor.graph().function(id).entry());
+            let (store, _) = Contents::store_one(isa, encoding, 0, Target::Node(byte), 0);
+            add_block(&mut editor, id, store);
+        }
     }
     editor.finish();
 }

@@ -161,8 +161,7 @@ impl Pass {
     /// Whether it knows code of a machine.
     pub fn knows(self, machine: Machine) -> bool {
         match machine {
-            Machine::I386 => true,
-            Machine::Arm => self != Pass::Instrument,
+            Machine::I386 | Machine::Arm => true,
             Machine::X86_64 | Machine::Aarch64 => matches!(self, Pass::Syscalls | Pass::Reach),
         }
     }

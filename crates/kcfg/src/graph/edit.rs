@@ -11,7 +11,7 @@ Edits are not checked here: [`Graph::verify`] finds what an edit broke.
 */
 
 use kelf::Machine;
-use kisa::{Encoding, Rewritable};
+use kisa::{AddressField, Encoding, Rewritable, StoreOne};
 use rustc_hash::FxHashMap;
 
 use super::moves::{Move, Moves, Use};
@@ -32,12 +32,19 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// An instruction that stores 1 to a byte, given by a target and an offset in bytes from it.
-    /// `None` if it is not known how.
-    pub fn store_one(isa: &dyn Rewritable, target: Target, addend: i64) -> Option<Contents> {
+    /// Instructions in this encoding that store 1 to the byte so many bytes behind a target and change no register but those in
+    /// `free`, and whether they save one on the stack ([`Rewritable::encode_store_one`]).
+    pub fn store_one(
+        isa: &dyn Rewritable,
+        encoding: Encoding,
+        free: u64,
+        target: Target,
+        displacement: u32,
+    ) -> (Contents, bool) {
         let mut bytes = Vec::new();
-        let field = isa.encode_store_one(&mut bytes)?;
-        let store = Ref {
+        let StoreOne { fields, addend, saves } =
+            isa.encode_store_one(encoding, free, displacement, &mut bytes);
+        let reference = |field: AddressField| Ref {
             offset: u32::from(field.offset),
             r_type: field.r_type,
             class: field.class,
@@ -47,7 +54,7 @@ impl Contents {
             addend,
             role: Role::Address,
         };
-        Some(Contents { bytes, refs: vec![store] })
+        (Contents { bytes, refs: fields.into_iter().map(reference).collect() }, saves)
     }
 }
 

@@ -21,8 +21,8 @@ use std::ops::Range;
 use goblin::elf::reloc::R_386_GOTPC;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
-use kelf::{Machine, RelocClass};
-use kisa::{Encoding, Rewritable};
+use kelf::{Attributes, Machine, RelocClass};
+use kisa::{Encoding, Rewritable, StoreLayout};
 use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, TableId};
@@ -66,8 +66,8 @@ pub struct Graph {
     pub stack: StackNote,
     /// `e_flags` of the objects, all bits that any of them has set.
     pub flags: u32,
-    /// The content of the section of the merged attributes of the objects, on ARM.
-    pub attributes: Option<Vec<u8>>,
+    /// What the attributes of the objects say together, on ARM.
+    pub attributes: Option<Attributes>,
     /// Bytes of all nodes.
     pub(crate) bytes: Vec<u8>,
     /// References of all nodes.
@@ -291,6 +291,12 @@ impl Graph {
     /// The instruction set.
     pub fn isa(&self) -> &'static dyn Rewritable {
         kisa::rewritable(self.machine).expect("lifting needed it already")
+    }
+
+    /// How bytes have to lie for [`Contents::store_one`]; `None` if it is not known how to store to them on all processors
+    /// that the program is for.
+    pub fn store_layout(&self) -> Option<StoreLayout> {
+        self.isa().store_layout(self.attributes.as_ref().map(|attributes| attributes.architecture))
     }
 
     /// The symbols of code, in the order of the link.

@@ -32,7 +32,7 @@ mod variables;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use kelf::{KernelBuild, KernelVersion, Machine, Program};
+use kelf::{Attributes, KernelBuild, KernelVersion, Machine, Program};
 use rustc_hash::FxHashSet;
 
 use crate::graph::{Graph, Life, Root};
@@ -169,8 +169,8 @@ pub struct Lifter<'p> {
     program: &'p Program<'p>,
     world: World,
     plans: Plans,
-    /// The merged attributes of the objects.
-    attributes: Option<Vec<u8>>,
+    /// What the attributes of the objects say together.
+    attributes: Option<Attributes>,
     roots: Roots,
     /// What is a root because the caller keeps it.
     kept: Vec<Part>,

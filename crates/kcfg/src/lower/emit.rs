@@ -6,7 +6,8 @@ use goblin::elf::section_header::{
 };
 use indexmap::IndexMap;
 use kelf::{
-    ATTRIBUTES, Group, Machine, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, reloc,
+    ATTRIBUTES, Attributes, Group, Machine, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex,
+    reloc,
 };
 use rustc_hash::FxHashMap;
 
@@ -189,12 +190,12 @@ impl<'g> Emitter<'g> {
         }
         let groups = self.groups();
         sections.push(carried);
-        if let Some(attributes) = &self.graph.attributes {
+        if let Some(Attributes { merged, .. }) = &self.graph.attributes {
             sections.push(Section {
                 name: ATTRIBUTES,
                 kind: SHT_ARM_ATTRIBUTES,
-                size: attributes.len() as u64,
-                data: attributes.as_slice().into(),
+                size: merged.len() as u64,
+                data: merged.as_slice().into(),
                 ..Section::null()
             });
         }

@@ -17,6 +17,7 @@ mod number;
 mod op;
 mod rewrite;
 mod semantics;
+mod store;
 mod t32;
 
 use kelf::Machine;

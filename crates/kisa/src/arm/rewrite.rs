@@ -3,11 +3,11 @@
 use kelf::RelocClass;
 
 use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
-use super::{Arm, branch, compare, decode, encoding, literal, number, registers};
+use super::{Arm, branch, compare, decode, encoding, literal, number, registers, store};
 use crate::semantics::{Address, Effect, Reg, Value};
 use crate::{
-    AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Isa, Literal, RelocatedField,
-    Rewritable,
+    AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Exclusive, Isa, Literal,
+    RelocatedField, Rewritable, StoreLayout, StoreOne,
 };
 
 impl Rewritable for Arm {
@@ -224,8 +224,22 @@ impl Rewritable for Arm {
         (number < 4).then_some(Reg(number as u8))
     }
 
-    fn encode_store_one(&self, _out: &mut Vec<u8>) -> Option<AddressField> {
-        None
+    fn store_layout(&self, architecture: Option<u64>) -> Option<StoreLayout> {
+        architecture.is_some_and(store::has_wide_moves).then_some(store::LAYOUT)
+    }
+
+    fn encode_store_one(
+        &self,
+        encoding: Encoding,
+        free: u64,
+        displacement: u32,
+        out: &mut Vec<u8>,
+    ) -> StoreOne {
+        store::store_one(encoding, free, displacement, out)
+    }
+
+    fn exclusive(&self, bytes: &[u8], address: u64) -> Option<Exclusive> {
+        store::exclusive(&decode(bytes, address)?, encoding(address), bytes)
     }
 
     fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField {

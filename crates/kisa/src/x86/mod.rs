@@ -4,7 +4,7 @@ use kelf::{Machine, RelocClass};
 
 use super::{
     AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Effect, Encoding, Explained,
-    Insn, Isa, MemoryOperand, Reader, Reads, Reg, RelocatedField, Rewritable,
+    Insn, Isa, MemoryOperand, Reader, Reads, Reg, RelocatedField, Rewritable, StoreLayout, StoreOne,
 };
 
 mod branch;
@@ -94,8 +94,18 @@ impl Rewritable for X86 {
         branch::nops(size, out)
     }
 
-    fn encode_store_one(&self, out: &mut Vec<u8>) -> Option<AddressField> {
-        Some(store::store_one(self.bits, out))
+    fn store_layout(&self, _architecture: Option<u64>) -> Option<StoreLayout> {
+        Some(store::LAYOUT)
+    }
+
+    fn encode_store_one(
+        &self,
+        _encoding: Encoding,
+        _free: u64,
+        displacement: u32,
+        out: &mut Vec<u8>,
+    ) -> StoreOne {
+        store::store_one(self.bits, displacement, out)
     }
 
     fn encode_call(&self, _encoding: Encoding, out: &mut Vec<u8>) -> AddressField {

@@ -39,6 +39,11 @@ fn initmotion() {
 }
 
 #[test]
+fn instrument() {
+    check::directory(CASES, Pass::Instrument);
+}
+
+#[test]
 fn keys() {
     check::directory(CASES, Pass::Keys);
 }

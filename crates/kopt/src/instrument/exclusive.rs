@@ -1,0 +1,71 @@
+//! Between an exclusive load and its store (`ldrex` and `strex` of ARM), a store to anywhere else may make the second one
+//! fail, however often the program tries again (DDI 0406, A3.4.5).
+//!
+//! A block is entered between the two if an exclusive load leads there, and from there control goes on to an exclusive store,
+//! with no other exclusive access on either way. Calls in between are not followed: what is called stores its return address
+//! itself, so that no compiler puts one there.
+
+use fixedbitset::FixedBitSet;
+use kcfg::edges::for_each_successor;
+use kcfg::graph::Graph;
+use kcfg::index::NodeId;
+use kisa::Exclusive;
+
+/// The blocks that control enters between an exclusive load and its store, as a set of bits.
+pub(super) fn entered_between(graph: &Graph) -> FixedBitSet {
+    let blocks: Vec<NodeId> =
+        graph.node_ids().filter(|&id| graph.node(id).live && graph.block(id).is_some()).collect();
+    let mut next: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];
+    let mut before: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];
+    let mut accesses: Vec<Vec<Exclusive>> = vec![Vec::new(); graph.nodes.len()];
+    for &id in &blocks {
+        accesses[id.get()] = accesses_of(graph, id);
+        let Some(block) = graph.block(id) else { continue };
+        for_each_successor(graph, &block.end, |to| {
+            next[id.get()].push(to);
+            before[to.get()].push(id);
+        });
+    }
+    // Whether control leaves a block behind a load, by whether it was behind one where it came in.
+    let leaves = |id: NodeId, behind: bool| {
+        accesses[id.get()].iter().fold(behind, |behind, access| access.loads || behind && !access.always)
+    };
+    // Whether control that enters a block comes to a store, by whether it does where it leaves it.
+    let comes = |id: NodeId, ahead: bool| {
+        accesses[id.get()].iter().rev().fold(ahead, |ahead, access| !access.loads || ahead && !access.always)
+    };
+    // From what its neighbours in one direction say, all that a block can pass on.
+    let spread = |from: &[Vec<NodeId>], passes: &dyn Fn(NodeId, bool) -> bool| {
+        let mut reached = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut pending: Vec<NodeId> = blocks.iter().copied().filter(|&id| passes(id, false)).collect();
+        while let Some(id) = pending.pop() {
+            for &to in &from[id.get()] {
+                if !reached.put(to.get()) && !passes(to, false) && passes(to, true) {
+                    pending.push(to);
+                }
+            }
+        }
+        reached
+    };
+    let behind_load = spread(&next, &leaves);
+    let ahead_of_exit = spread(&before, &comes);
+    let mut between = behind_load;
+    let enters = |&id: &usize| comes(NodeId::from(id), ahead_of_exit.contains(id));
+    let kept: Vec<usize> = between.ones().filter(enters).collect();
+    between.clear();
+    between.extend(kept);
+    between
+}
+
+/// The exclusive accesses of a block, in order. What is not decoded may be any.
+fn accesses_of(graph: &Graph, id: NodeId) -> Vec<Exclusive> {
+    let (isa, bytes) = (graph.isa(), graph.bytes_of(id));
+    let mut all = Vec::new();
+    for step in graph.decode(id) {
+        match step {
+            Some((at, address, _)) => all.extend(isa.exclusive(&bytes[at as usize..], address)),
+            None => all.extend([false, true].map(|loads| Exclusive { loads, always: false })),
+        }
+    }
+    all
+}

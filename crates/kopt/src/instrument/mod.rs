@@ -1,0 +1,224 @@
+/*!
+Pass `instrument`: every basic block records that it ran (Chanet et al. 2007, section 4.2).
+
+A block begins with a store of 1 to a byte of its own in a zero-initialised array; flags and registers that matter are not
+changed. On i386 that is one instruction. On 32-bit ARM it takes a register, which is one that does not matter there
+([`kflow::Liveness`]), or else is saved on the stack; and as a register holds an address of the array whose lowest byte is 1,
+which is what it stores, the array lies accordingly. `coverage kcore` reads the array of a running kernel.
+
+Not instrumented, and reported:
+
+- hand-written and opaque code, which is carried whole;
+- code without a symbol (the slow paths of `static_cpu_has()`) and blocks that a pass made, which have no name for
+  reports;
+- functions that compute with their own address (position-independent code of i386);
+- patch sites, which are found by address or compared byte by byte at run time;
+- blocks that are entered between an exclusive load and its store (`ldrex` and `strex` of ARM), which no other store may
+  come between, and what lies between a jump of ARM code and the table of addresses that it finds by distance;
+- code that runs before paging is on, when the array is not mapped at its address: what the hand-written code of the
+  boot section calls directly, and what control reaches from there by calls, jumps and fall-throughs. (The rest of the
+  kernel is entered from there through a pointer.)
+*/
+
+mod exclusive;
+
+use fixedbitset::FixedBitSet;
+use goblin::elf::section_header::SHT_NOBITS;
+use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STT_OBJECT};
+use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::flow::{DataUses, GraphProgram};
+use kcfg::graph::{Contents, Counters, Editor, Graph, NodeKind, Section, Symbol, SymbolPlace, Target};
+use kcfg::index::{FunctionId, NodeId, SymbolId};
+use kflow::{Liveness, Summaries};
+use kisa::StoreLayout;
+
+use crate::report::PassReport;
+
+/// The name of the array.
+const SYMBOL: &str = "kshrink_counters";
+
+/// The sections whose hand-written code runs without paging: what starts the kernel (`__HEAD` in include/linux/init.h), and
+/// what turns paging on and off (arch/arm/kernel/head.S, sleep.S).
+const BOOT_SECTIONS: [&str; 2] = [".head.text", ".idmap.text"];
+
+/// Instruments every block that can be instrumented.
+pub fn run(graph: &mut Graph) -> PassReport {
+    let mut report = PassReport::new("instrument");
+    let early = early_code(graph);
+    let blocks = blocks_to_count(graph, &early, &mut report);
+    for opaque in graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live) {
+        report.keep(&opaque.name, format!("not instrumented: {}", opaque.reason));
+    }
+    for function in early.ones() {
+        report.keep(&graph.functions[function].name, "not instrumented: runs before paging is on");
+    }
+    if blocks.is_empty() {
+        return report;
+    }
+    let Some(layout) = graph.store_layout() else {
+        report.keep("every block", format!("not instrumented: not known how on {}", processor(graph)));
+        return report;
+    };
+    report.count("blocks instrumented", blocks.len() as u64);
+    let free = match layout.takes_register {
+        true => free_registers(graph, &blocks),
+        false => vec![0; blocks.len()],
+    };
+    let isa = graph.isa();
+    let mut editor = Editor::new(graph, "instrument");
+    let symbols = add_counters(&mut editor, layout, blocks.len() as u32);
+    for ((number, &node), free) in (0u32..).zip(&blocks).zip(free) {
+        let target = Target::Symbol(symbols[(number / layout.span) as usize]);
+        let encoding = editor.graph().encoding(node);
+        let (store, saves) = Contents::store_one(isa, encoding, free, target, number % layout.span);
+        if saves {
+            report.count("blocks that save a register for it", 1);
+        }
+        editor.prepend(node, store);
+    }
+    editor.finish();
+    graph.counters = Some(Counters { symbol: symbols[0], blocks });
+    report
+}
+
+/// The blocks to instrument. Reports the others.
+fn blocks_to_count(graph: &Graph, early: &FixedBitSet, report: &mut PassReport) -> Vec<NodeId> {
+    let (named, relative) = (named_functions(graph), position_independent(graph));
+    let between = exclusive::entered_between(graph);
+    let in_front_of_tables = in_front_of_tables(graph);
+    let mut blocks = Vec::new();
+    for node in graph.node_ids() {
+        let Some(block) = graph.block(node) else { continue };
+        if !graph.node(node).live {
+            continue;
+        }
+        if early.contains(block.function.get()) {
+            report.count("blocks that run before paging, left alone", 1);
+        } else if block.is_fixed() {
+            report.count("patch sites, left alone", 1);
+        } else if relative.contains(block.function.get()) {
+            report.count("blocks of position-independent functions, left alone", 1);
+        } else if !named.contains(block.function.get()) {
+            report.count("blocks of code without a name, left alone", 1);
+        } else if graph.node(node).origin().is_none() {
+            report.count("blocks that a pass made, left alone", 1);
+        } else if between.contains(node.get()) {
+            report.count("blocks between an exclusive load and its store, left alone", 1);
+        } else if in_front_of_tables.contains(node.get()) {
+            report.count("blocks between a jump and its table, left alone", 1);
+        } else {
+            blocks.push(node);
+        }
+    }
+    blocks
+}
+
+/// The machine, and of ARM the least architecture of the objects.
+fn processor(graph: &Graph) -> String {
+    match &graph.attributes {
+        Some(attributes) => {
+            format!("{} of architecture {} (Tag_CPU_arch)", graph.machine, attributes.architecture)
+        }
+        None => graph.machine.to_string(),
+    }
+}
+
+/// For each block the registers whose contents do not matter in front of it, as bits by [`kisa::Reg`].
+fn free_registers(graph: &Graph, blocks: &[NodeId]) -> Vec<u64> {
+    let program = GraphProgram::of(graph);
+    let summaries = Summaries::of(&program, program.machine(), DataUses::of(graph).constant_memory(graph));
+    let liveness = Liveness::of(&program, &summaries);
+    blocks.iter().map(|&id| program.block(id).map_or(0, |block| !liveness.before(block))).collect()
+}
+
+/// The blocks that are glued to the block in front, and that a table is glued to: the jump in front finds the table by its
+/// distance.
+fn in_front_of_tables(graph: &Graph) -> FixedBitSet {
+    let mut all = FixedBitSet::with_capacity(graph.nodes.len());
+    for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
+        let block = graph.node(node).glued_to.filter(|&block| graph.block(block).is_some());
+        all.extend(block.filter(|&block| graph.node(block).glued_to.is_some()).map(NodeId::get));
+    }
+    all
+}
+
+/// The functions that compute with their own address ([`Graph::knows_own_address`]), as a set of bits.
+pub(crate) fn position_independent(graph: &Graph) -> FixedBitSet {
+    let blocks = graph.node_ids().filter(|&node| graph.knows_own_address(node));
+    let functions = blocks.filter_map(|node| graph.block(node).map(|block| block.function.get()));
+    let mut all = FixedBitSet::with_capacity(graph.functions.len());
+    all.extend(functions);
+    all
+}
+
+/// The functions that have a symbol, as a set of bits: only these can be reported to have run.
+fn named_functions(graph: &Graph) -> FixedBitSet {
+    let mut named = FixedBitSet::with_capacity(graph.functions.len());
+    for symbol in &graph.symbols {
+        let SymbolPlace::Node(node, 0) = symbol.place else { continue };
+        let function = graph.function_of(node).filter(|&id| graph.function(id).entry() == node);
+        named.extend(function.map(FunctionId::get));
+    }
+    named
+}
+
+/// The functions that run before paging is on, as a set of bits: those that control reaches from the hand-written code of
+/// the boot sections, other than through a pointer.
+pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
+    let edges = Edges::of(graph);
+    let mut early = FixedBitSet::with_capacity(graph.functions.len());
+    let is_boot = |&node: &NodeId| {
+        let code = graph.chunk(node).is_some_and(|chunk| chunk.code);
+        code && BOOT_SECTIONS.contains(&&*graph.section_of(node).name)
+    };
+    let mut worklist: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
+    let mut chunks = FixedBitSet::with_capacity(graph.nodes.len());
+    while let Some(node) = worklist.pop() {
+        let mut enter = |to: NodeId| match &graph.node(to).kind {
+            NodeKind::Block(block) if !early.put(block.function.get()) => {
+                worklist.extend(&graph.function(block.function).blocks);
+            }
+            NodeKind::Chunk(chunk) if chunk.code && !chunks.put(to.get()) => worklist.push(to),
+            _ => {}
+        };
+        // The branches of opaque code and of patch sites are references.
+        for reference in graph.refs_of(node) {
+            let direct = matches!(reference.class, kelf::RelocClass::Branch | kelf::RelocClass::Relative);
+            graph.resolve_node(reference.target).filter(|_| direct).into_iter().for_each(&mut enter);
+        }
+        edges.for_each(node, |edge| match (edge.kind, edge.to) {
+            (EdgeKind::Data | EdgeKind::Site, _) => {}
+            (_, Destination::Node(to)) => enter(to),
+            _ => {}
+        });
+    }
+    early
+}
+
+/// Adds the array to the program: a zero-initialised section of one byte for each block. Returns the symbols from which the
+/// bytes are counted, the first of which is the name of the array.
+fn add_counters(editor: &mut Editor<'_>, layout: StoreLayout, size: u32) -> Vec<SymbolId> {
+    let section = editor.add_section(Section::writable(".bss", SHT_NOBITS));
+    let node = editor.add_zeros(section, layout.first + size, layout.align);
+    let starts = (0..size).step_by(layout.span as usize);
+    let symbols = starts.map(|start| {
+        let (name, binding, size) = match start {
+            0 => (SYMBOL.to_owned(), STB_GLOBAL, size),
+            _ => (format!("{SYMBOL}.{start}"), STB_LOCAL, layout.span.min(size - start)),
+        };
+        let place = SymbolPlace::Node(node, layout.first + start);
+        let (size, kind) = (u64::from(size), STT_OBJECT);
+        editor.add_symbol(Symbol {
+            name,
+            file: None,
+            binding,
+            kind,
+            other: 0,
+            size,
+            thumb: false,
+            place,
+            overridden: false,
+        })
+    });
+    symbols.collect()
+}
