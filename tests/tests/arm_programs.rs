@@ -1,7 +1,7 @@
 /*!
 32-bit ARM programs, in Thumb code and in ARM code: those small ones of `fixtures/programs/features/` that are not about
 x86 instructions, and random ones. Each has to do the same after `--passes none`, after `--passes reach`, with one made of
-identical functions, with all of its code shuffled and edited, and with constants propagated; `none` keeps the size of its
+identical functions, with all of its code shuffled, instrumented and edited, and with constants propagated; `none` keeps the size of its
 code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs program N alone.
 */
 
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kshrink_tests::{
-    Chain, DEDUPLICATED, EXERCISED, Outcome, PROPAGATED, Run, SHUFFLED, elf, fixture, parallel,
+    Chain, DEDUPLICATED, EXERCISED, INSTRUMENTED, Outcome, PROPAGATED, Run, SHUFFLED, elf, fixture, parallel,
     random_programs, recipe,
 };
 
 const GCC: &str = "arm-linux-gnueabihf-gcc";
 const ENCODINGS: [&str; 2] = ["-mthumb", "-marm"];
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
-const PASSES: [&str; 6] = ["none", "reach", DEDUPLICATED, SHUFFLED, EXERCISED, PROPAGATED];
+const PASSES: [&str; 7] = ["none", "reach", DEDUPLICATED, SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED];
 
 /// Programs with x86 instructions in their sources, or that the C library for ARM does not link.
 const NOT_FOR_ARM: &[&str] = &[

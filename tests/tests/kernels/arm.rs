@@ -6,7 +6,7 @@ use super::coverage;
 use super::frozen::{PLAN_LIMIT, number};
 
 /// What the build was made with.
-const MAKE: [&str; 2] = ["--make", "CROSS_COMPILE=arm-linux-gnueabihf-"];
+pub(super) const MAKE: [&str; 2] = ["--make", "CROSS_COMPILE=arm-linux-gnueabihf-"];
 /// The scan of ARM programs may say that it is incomplete (docs/scan.md).
 const COMPLETE: &[&str] = &["--assume-complete"];
 

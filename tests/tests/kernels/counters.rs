@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
-use kshrink_tests::{KernelTest, Run};
+use kshrink_tests::{Kernel, KernelTest, Run, Scenario};
 use serde_json::Value;
 
 /// Name, file and number of a function.
@@ -36,17 +36,34 @@ fn ran(plan: &Path) -> HashMap<Function, HashSet<u64>> {
 fn counters_and_qemu_agree_block_by_block() {
     KernelTest::check("counters_and_qemu_agree_block_by_block", |test| {
         let kernel = test.kernel("web-i386");
-        let instrumented = test.rewritten(&kernel, "instrumented", "", &["--passes", "instrument"]);
         let scenario = test.web();
-        test.passes(&scenario, &instrumented.kernel, &["--trace", "trace", "--dump", "dump"]);
-        let blocks = instrumented.dir.join("blocks.json");
-        for (command, trace) in [("kcore", "dump"), ("qemu", "trace")] {
-            let run = Run::kshrink("coverage").arg(command).arg(&instrumented.kernel.vmlinux);
-            test.chain.succeed(run.arg("--blocks").arg(&blocks).args([trace, "-o", command]));
-        }
-        let ran = |name: &str| ran(&test.chain.dir().join(name));
-        compare(&json(&blocks), &ran("kcore"), &ran("qemu"));
+        agree(test, &kernel, &scenario, &[], &[]);
     });
+}
+
+/// The file of a kernel for ARM does not say where in physical memory it is loaded.
+#[test]
+fn counters_and_qemu_agree_block_by_block_on_arm() {
+    KernelTest::check("counters_and_qemu_agree_block_by_block_on_arm", |test| {
+        let kernel = test.kernel("arm-virt");
+        let scenario = test.web_on_arm();
+        agree(test, &kernel, &scenario, &super::arm::MAKE, &["--load-address", "0x40008000"]);
+    });
+}
+
+/// Boots an instrumented kernel, and panics unless its counters and the trace of the same boot say the same. `make` has
+/// further arguments for the rewriter, and `place` for `coverage`.
+fn agree(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, make: &[&str], place: &[&str]) {
+    let arguments = [&["--passes", "instrument"], make].concat();
+    let instrumented = test.rewritten(kernel, "instrumented", "", &arguments);
+    test.passes(scenario, &instrumented.kernel, &["--trace", "trace", "--dump", "dump"]);
+    let blocks = instrumented.dir.join("blocks.json");
+    for (command, trace) in [("kcore", "dump"), ("qemu", "trace")] {
+        let run = Run::kshrink("coverage").arg(command).arg(&instrumented.kernel.vmlinux);
+        test.chain.succeed(run.arg("--blocks").arg(&blocks).args(place).args([trace, "-o", command]));
+    }
+    let ran = |name: &str| ran(&test.chain.dir().join(name));
+    compare(&json(&blocks), &ran("kcore"), &ran("qemu"));
 }
 
 /// Panics unless the same instrumented blocks have run by the counters and by the trace.
