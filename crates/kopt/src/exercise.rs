@@ -10,7 +10,7 @@ Pass `exercise`: a test of the graph's editor, which makes every kind of edit wi
 
 Not edited is what no pass may edit: patch sites, and entries that are glued to the node in front or patched by the function
 tracer. Code that runs before paging is on (see pass [`instrument`]) gets no store and is not moved; position-independent
-functions have nothing overwritten.
+functions have nothing overwritten, nor has what lies between a jump and its table.
 */
 
 mod overwrite;

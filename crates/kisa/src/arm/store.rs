@@ -148,7 +148,9 @@ mod tests {
         let of = |bytes: &[u8], address: u64| {
             Arm.exclusive(bytes, address).map(|exclusive| (exclusive.loads, exclusive.always))
         };
-        let cases: [(&[u8], u64, Option<(bool, bool)>); 10] = [
+        /// Bytes and address of an instruction, and whether it loads, and always does what it does.
+        type Case = (&'static [u8], u64, Option<(bool, bool)>);
+        let cases: [Case; 10] = [
             (&[0x50, 0xe8, 0x00, 0x3f], 1, Some((true, true))), // ldrex r3, [r0]
             (&[0x50, 0xe8, 0x20, 0x3f], 1, Some((true, true))), // ldrex r3, [r0, #128]
             (&[0xd0, 0xe8, 0x4f, 0x3f], 1, Some((true, true))), // ldrexb r3, [r0]

@@ -1,7 +1,7 @@
 //! Registers and flags that do not matter get other contents, to show that they do not.
 
 use kcfg::flow::{DataUses, GraphProgram};
-use kcfg::graph::{Contents, Editor, Graph};
+use kcfg::graph::{Block, Contents, Editor, Graph};
 use kcfg::index::NodeId;
 use kflow::{FLAGS, FunctionIndex, Liveness, Program, Summaries, bit};
 use kisa::{Encoding, Reg, Rewritable};
@@ -24,8 +24,10 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
         let known = functions.filter(|&function| summaries.is_known(function)).count();
         report.count("functions whose calls are known", known as u64);
         let relative = instrument::position_independent(graph);
+        let in_front_of_tables = instrument::in_front_of_tables(graph);
         let can_change = |&id: &NodeId| {
-            graph.block(id).is_some_and(|block| !block.is_fixed() && !relative.contains(block.function.get()))
+            let changes = |block: &Block| !block.is_fixed() && !relative.contains(block.function.get());
+            graph.block(id).is_some_and(changes) && !in_front_of_tables.contains(id.get())
         };
         let blocks = graph.node_ids().filter(|&id| graph.node(id).live).filter(can_change);
         let fronts = blocks.filter_map(|id| {

@@ -133,7 +133,7 @@ fn free_registers(graph: &Graph, blocks: &[NodeId]) -> Vec<u64> {
 
 /// The blocks that are glued to the block in front, and that a table is glued to: the jump in front finds the table by its
 /// distance.
-fn in_front_of_tables(graph: &Graph) -> FixedBitSet {
+pub(crate) fn in_front_of_tables(graph: &Graph) -> FixedBitSet {
     let mut all = FixedBitSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
         let block = graph.node(node).glued_to.filter(|&block| graph.block(block).is_some());
