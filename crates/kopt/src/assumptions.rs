@@ -300,15 +300,15 @@ pub const ALL: &[Assumption] = &[
         name: "roots-of-the-closure-are-listed",
         says: "What runs before a frozen page can come back, or while one does, is what is listed by name for Linux 6.1 \
                and 6.12, what that calls, and what the pointers lead to in the data that it means.",
-        applied_in: "crates/kopt/src/freeze/marks.rs",
-        guards: &[FREEZE],
+        applied_in: "crates/kopt/src/freeze/marks/mod.rs",
+        guards: &[FREEZE, FREEZE_ON_ARM],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
     Assumption {
         name: "panics-do-not-return-to-the-allocator",
         says: "Code that holds a lock of the page allocator, or runs before anything can thaw, goes on to reclaim, sleep, \
                wake or panic only where that lock is not held or the kernel stops.",
-        applied_in: "crates/kopt/src/freeze/marks.rs",
+        applied_in: "crates/kopt/src/freeze/marks/mod.rs",
         guards: &[FREEZE],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
@@ -316,9 +316,10 @@ pub const ALL: &[Assumption] = &[
         name: "physical-addresses-are-asked-for",
         says: "Constant data is used by its physical address only if it is aligned to a page, named with an offset that \
                leads out of it, or named by a function that calls one of those that take a buffer for a device, map pages \
-               for user space, or pass them to a file or socket.",
+               for user space, or pass them to a file or socket, or that computes a physical address itself on ARM \
+               (`.pv_table`).",
         applied_in: "crates/kopt/src/freeze/closure.rs",
-        guards: &[FREEZE],
+        guards: &[FREEZE, FREEZE_ON_ARM],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
     Assumption {
@@ -399,6 +400,7 @@ pub const ALL: &[Assumption] = &[
 ];
 
 const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
+const FREEZE_ON_ARM: &str = "crates/kopt/tests/filetests_arm/main.rs: freeze";
 
 const DATA_CUTS: &str =
     "crates/kopt/tests/data_cuts/main.rs: references_mean_the_variables_that_the_compiler_meant";

@@ -431,7 +431,7 @@ impl Search<'_> {
 
     /// Pins data that may be used by its physical address: what is aligned to a page, what is named with an offset that
     /// leads out of it (as the distance of virtual from physical addresses does), and what a function refers to that calls
-    /// one which takes an address to translate it.
+    /// one which takes an address to translate it, or, on ARM, translates one itself: the kernel patches the distance in there.
     fn pin_physical(&mut self, functions: &mut Functions<'_>) {
         let graph = self.graph;
         let translators: FxHashSet<NodeId> = PHYSICAL.iter().flat_map(|name| functions.named(name)).collect();
@@ -445,6 +445,10 @@ impl Search<'_> {
                 && translators.contains(&callee)
             {
                 users.insert(block.function);
+            }
+            if graph.chunk(id).is_some_and(|chunk| chunk.life == Life::Site(TableKind::PhysicalOffset)) {
+                let site = graph.site(id).and_then(|site| graph.resolve_node(site.target));
+                users.extend(site.and_then(|site| graph.function_of(site)));
             }
             for reference in graph.refs_of(id) {
                 let Some((to, inside)) = graph.resolve(reference.target) else { continue };
