@@ -3,200 +3,33 @@
  * Decodes a page. An error is remembered and told at the end: until then decoding goes on with anything, and comes to
  * an end because every round of its loops fills at least a byte of the page.
  */
-#include "symbols.h"
-
-/* What stands behind an opcode. */
-enum {
-	NO_OPERAND, OPERAND_IMM8, OPERAND_IMM16, OPERAND_IMM32, OPERAND_REL8, OPERAND_REL32, OPERAND_ADDRESS
-};
-
-/* The opcode symbol behind which another says which template it is. */
-#define MORE_TEMPLATES 255
-
-/* Kinds of values, forms of values. */
-enum {
-	KIND_BRANCH, KIND_WORD
-};
-#define FORM_RECENT 128
-#define FORM_BYTE 144
-#define FORM_HALF 145
-#define FORM_NEAR 146
-#define FORM_FULL 147
-#define FORM_STEP 148
-#define REMEMBERED 16
-#define HIGH 0xFF000000u
+#include "values.h"
+#if FROZEN_ARM
+#include "arm.h"
+#endif
+#if FROZEN_I386
+#include "i386.h"
+#endif
 
 /* Forms of repetitions. */
 #define DISTANCES 4
 #define FORM_DICTIONARY 128
 
-/* The values of a kind that came last. */
-struct recent {
-	uint32_t values[REMEMBERED];
-	uint32_t next;
-};
-
-static uint32_t remembered(const struct recent *recent, uint32_t age)
-{
-	return recent->values[(recent->next - 1 - age) % REMEMBERED];
-}
-
-/* What decoding an instruction needs to know, besides its page. */
-struct code {
-	struct stream stream;
-	const struct frozen *frozen;
-	struct recent recent[2];
-	/* The page's address and size, and what is added to that of a branch that leaves it. */
-	uint32_t address;
-	uint32_t size;
-	uint32_t away;
-	/* The upper byte of addresses near by. */
-	uint32_t high;
-	/* What an address in memory has to be increased by for that of the instruction. */
-	uint32_t moved;
-	/* The last opcode symbol. */
-	uint32_t last;
-};
-
-/* A number of `count` bytes, the highest first. */
-static uint32_t number(struct code *code, uint32_t kind, uint32_t shape, uint32_t count)
-{
-	uint32_t value = 0, i;
-
-	for (i = 0; i < count; i++)
-		value = value << 8 | symbol(&code->stream, BYTES + (kind << 6 | shape << 2 | i));
-	return value;
-}
-
-/* A value of 32 bits; `end` is the address behind a branch, and with other values that of the page. */
-static uint32_t value(struct code *code, uint32_t context, uint32_t kind, uint32_t end)
-{
-	const struct frozen *frozen = code->frozen;
-	struct recent *recent = &code->recent[kind];
-	uint32_t form = symbol(&code->stream, context);
-	uint32_t found;
-
-	if (form < FORM_RECENT) {
-		uint32_t index = grouped(&code->stream, form);
-
-		if (index >= (kind == KIND_BRANCH ? frozen->branch_count : frozen->word_count)) {
-			code->stream.error = FROZEN_DAMAGED;
-			return 0;
-		}
-		if (kind == KIND_BRANCH) {
-			const uint8_t *at = frozen->branches + 3 * index;
-
-			found = code->high | get16(at) | (uint32_t)at[2] << 16;
-		} else {
-			found = get32(frozen->words + 4 * index);
-		}
-	} else if (form < FORM_BYTE) {
-		return remembered(recent, form - FORM_RECENT);
-	} else if (form == FORM_BYTE) {
-		return (uint32_t)(int8_t)number(code, kind, 0, 1);
-	} else if (form == FORM_HALF) {
-		found = (uint32_t)(int16_t)number(code, kind, 1, 2);
-		return kind == KIND_BRANCH ? end + found : found;
-	} else if (form == FORM_NEAR) {
-		found = code->high | number(code, kind, 2, 3);
-	} else if (form == FORM_FULL) {
-		found = number(code, kind, 3, 4);
-	} else {
-		if (form != FORM_STEP)
-			code->stream.error = FROZEN_DAMAGED;
-		found = remembered(recent, 0) + (uint32_t)(int8_t)number(code, kind, 4, 1);
-	}
-	recent->values[recent->next++ % REMEMBERED] = found;
-	return found;
-}
-
-/* The most bytes that an opcode symbol and the fields behind it decode to. */
-#define LONGEST (TEMPLATE_BYTES + 2 + 4 + 4)
-
-/* Decodes an opcode symbol and the fields behind it to `out`, which has room for LONGEST bytes. Returns what is behind. */
-static inline uint8_t *instruction(struct code *code, uint8_t *out)
-{
-	struct stream *stream = &code->stream;
-	const uint8_t *template;
-	uint32_t last = code->last, op = listed(stream, records(stream, OPCODE + last));
-	uint32_t number = op - 1, rest, mod_rm, displacement, target;
-
-	if (op == MORE_TEMPLATES)
-		number += symbol(stream, MORE + last);
-	code->last = op;
-	if (number >= code->frozen->template_count) {
-		if (op)
-			stream->error = FROZEN_DAMAGED;
-		*out = (uint8_t)symbol(stream, RAW);
-		return out + 1;
-	}
-	template = code->frozen->templates + TEMPLATE_SIZE * number;
-	put32(out, get32(template));
-	put32(out + 4, get32(template + 4));
-	rest = get32(template + 8);
-	out += LENGTH(rest);
-	if (!FOLLOWS(rest))
-		return out;
-	mod_rm = TEMPLATE_MOD_RM(rest);
-	displacement = DISPLACEMENT(rest);
-	if (rest & MOD_RM_FOLLOWS) {
-		mod_rm = symbol(stream, MOD_RM + op);
-		*out++ = (uint8_t)mod_rm;
-		if (rest & ONLY_TEST && mod_rm & 0x30)
-			rest &= ~OPERAND_MASK;
-		rest &= ~SIB_FOLLOWS;
-		displacement = mod_rm >> 6;
-		if ((mod_rm & 7) == 4 && displacement < 3)
-			rest |= SIB_FOLLOWS;
-		else if (mod_rm < 0x40 && (mod_rm & 7) == 5)
-			displacement = 2;
-	}
-	if (rest & SIB_FOLLOWS) {
-		uint32_t sib = symbol(stream, SIB + mod_rm);
-
-		*out++ = (uint8_t)sib;
-		displacement = mod_rm >> 6;
-		if (mod_rm < 0x40 && (sib & 7) == 5)
-			displacement = 2;
-	}
-	if (displacement == 1) {
-		*out++ = (uint8_t)symbol(stream, DISP8 + op);
-	} else if (displacement == 2) {
-		put32(out, value(code, DISP32 + mod_rm, KIND_WORD, code->address));
-		out += 4;
-	}
-	switch (OPERAND(rest)) {
-	case OPERAND_IMM8:
-		*out++ = (uint8_t)symbol(stream, IMM8 + op);
-		break;
-	case OPERAND_REL8:
-		*out++ = (uint8_t)symbol(stream, REL8 + op);
-		break;
-	case OPERAND_IMM16:
-		out[1] = (uint8_t)symbol(stream, IMM16);
-		out[0] = (uint8_t)symbol(stream, IMM16 + 1);
-		out += 2;
-		break;
-	case OPERAND_IMM32:
-	case OPERAND_ADDRESS:
-		put32(out, value(code, IMM32 + op, KIND_WORD, code->address));
-		out += 4;
-		break;
-	case OPERAND_REL32:
-		displacement = (uint32_t)(uintptr_t)out + code->moved + 4;
-		target = value(code, BRANCH + op, KIND_BRANCH, displacement);
-		if (target - code->address >= code->size)
-			displacement += code->away;
-		put32(out, target - displacement);
-		out += 4;
-		break;
-	}
-	return out;
-}
-
 static int finish(const struct stream *stream)
 {
 	return stream->error || stream->state != LOW || stream->next != stream->end ? FROZEN_DAMAGED : 0;
+}
+
+/* Decodes an opcode symbol and what is behind it to `out`, which has room for LONGEST bytes. Returns what is behind. */
+static inline uint8_t *instruction(struct code *code, uint8_t *out)
+{
+#if FROZEN_ARM
+	if (IS_ARM(code->frozen))
+		return arm_instruction(code, out);
+#endif
+#if FROZEN_I386
+	return i386_instruction(code, out);
+#endif
 }
 
 static int decode_code(const struct frozen *frozen, const struct stream *stream, uint32_t address, uint32_t runs_at,
@@ -214,11 +47,11 @@ static int decode_code(const struct frozen *frozen, const struct stream *stream,
 	code.stream.contexts = frozen->code.contexts;
 	code.stream.nodes = frozen->code.nodes;
 	code.moved = address - (uint32_t)(uintptr_t)out;
-	head = symbol(&code.stream, HEAD);
+	head = coded(&code, HEAD, 0);
 	if (head > size)
 		return FROZEN_DAMAGED;
 	for (; head; head--)
-		*out++ = (uint8_t)symbol(&code.stream, RAW + 1);
+		*out++ = (uint8_t)coded(&code, (IS_ARM(frozen) ? ARM_RAW : RAW) + 1, 0);
 	for (;;) {
 		if (out < limit) {
 			out = instruction(&code, out);

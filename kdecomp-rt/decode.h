@@ -21,6 +21,17 @@
 #define __init
 #endif
 
+/* The machines whose code is decoded: a kernel's own, and all of them where the compiler is told none. */
+#if !defined(FROZEN_I386) && !defined(FROZEN_ARM)
+#ifdef __KERNEL__
+#define FROZEN_I386 IS_ENABLED(CONFIG_X86)
+#define FROZEN_ARM IS_ENABLED(CONFIG_ARM)
+#else
+#define FROZEN_I386 1
+#define FROZEN_ARM 1
+#endif
+#endif
+
 /* What is wrong, as a return value. */
 #define FROZEN_DAMAGED (-1) /* the packed file, its tables or the page */
 #define FROZEN_NO_PAGE (-2) /* there is no page of this number */
@@ -51,6 +62,11 @@ struct frozen {
 	/* Whether pages have sizes of their own, in the index, and then the upper byte of addresses near by. */
 	int has_sizes;
 	uint32_t high;
+	/* Whether code is of 32-bit ARM, and then whether it is ARM code, not Thumb code; and how instructions are cut. */
+	int is_arm;
+	int is_arm_code;
+	uint32_t format_count;
+	const uint8_t *formats;
 	struct frozen_tables code;
 	struct frozen_tables data;
 };

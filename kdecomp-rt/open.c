@@ -3,6 +3,10 @@
 #include "tables.h"
 
 #define HEADER 40
+/* Versions of the format: an odd one has regions, and from 4 on code is of 32-bit ARM. */
+#define FIRST_VERSION 2
+#define ARM_VERSION 4
+#define LAST_VERSION 5
 #define SEGMENT 12
 #define LAYOUTS 3
 
@@ -118,6 +122,53 @@ static int __init open_tables(struct frozen_tables *tables, struct rest *rest, c
 	return 0;
 }
 
+/* There is a byte at least, 3 kinds of displacement, and 7 operands. */
+static int __init check_i386_template(uint32_t rest)
+{
+	return LENGTH(rest) < 1 || DISPLACEMENT(rest) == 3 || OPERAND(rest) == 7 ? FROZEN_DAMAGED : 0;
+}
+
+/* There is an instruction at least, and no part behind the last one. */
+static int __init check_arm_template(const struct frozen *frozen, uint32_t rest)
+{
+	uint32_t number = FORMAT_NUMBER(rest);
+
+	if (number >= frozen->format_count || TOLD(rest) > PARTS)
+		return FROZEN_DAMAGED;
+	return LENGTH(rest) < FORMAT_BYTES(get16(frozen->formats + FORMAT_SIZE * number)) ? FROZEN_DAMAGED : 0;
+}
+
+/* Takes the formats of instructions of ARM. Behind a halfword of 0 there are no others. */
+static int __init open_formats(struct frozen *frozen, struct rest *rest)
+{
+	const uint8_t *head = take(rest, 2, 4);
+	uint32_t i, j;
+
+	if (!head || get32(head + 4) > 1)
+		return FROZEN_DAMAGED;
+	frozen->format_count = get32(head);
+	frozen->is_arm_code = (int)get32(head + 4);
+	frozen->formats = take(rest, frozen->format_count, FORMAT_SIZE);
+	if (!frozen->formats)
+		return FROZEN_DAMAGED;
+	for (i = 0; i < frozen->format_count; i++) {
+		const uint8_t *format = frozen->formats + FORMAT_SIZE * i;
+		uint32_t before = 1;
+
+		if (get16(format) > FORMAT_HEAD || get16(format + FORMAT_SIZE - 2))
+			return FROZEN_DAMAGED;
+		for (j = 1; j <= PARTS; j++) {
+			uint32_t part = get16(format + 2 * j);
+
+			if (part && (!before || PART_FIELD(part) < FIRST_FIELD || PART_FIELD(part) >= FIELDS ||
+				     AFTER(part) == 3))
+				return FROZEN_DAMAGED;
+			before = part;
+		}
+	}
+	return 0;
+}
+
 static int __init open_code(struct frozen *frozen, struct rest rest)
 {
 	const uint8_t *head = take(&rest, 4, 4);
@@ -128,17 +179,19 @@ static int __init open_code(struct frozen *frozen, struct rest rest)
 	frozen->template_count = get32(head);
 	frozen->word_count = get32(head + 4);
 	frozen->branch_count = get32(head + 8);
+	if (IS_ARM(frozen) && open_formats(frozen, &rest))
+		return FROZEN_DAMAGED;
 	frozen->templates = take(&rest, frozen->template_count, TEMPLATE_SIZE);
 	frozen->words = take(&rest, frozen->word_count, 4);
-	if (!frozen->words || open_tables(&frozen->code, &rest, head + 12, CODE_CONTEXTS, 1))
+	if (!frozen->words || open_tables(&frozen->code, &rest, head + 12, IS_ARM(frozen) ? ARM_CONTEXTS : CODE_CONTEXTS,
+					  IS_ARM(frozen) ? 2 : 1))
 		return FROZEN_DAMAGED;
 	frozen->branches = take(&rest, frozen->branch_count, 3);
 	for (i = 0; i < frozen->template_count; i++) {
 		uint32_t rest_of = get32(frozen->templates + TEMPLATE_SIZE * i + TEMPLATE_BYTES);
 
-		/* There is a byte at least, 3 kinds of displacement, and 7 operands. */
-		if (LENGTH(rest_of) < 1 || LENGTH(rest_of) > TEMPLATE_BYTES || DISPLACEMENT(rest_of) == 3 ||
-		    OPERAND(rest_of) == 7)
+		if (LENGTH(rest_of) > TEMPLATE_BYTES ||
+		    (IS_ARM(frozen) ? check_arm_template(frozen, rest_of) : check_i386_template(rest_of)))
 			return FROZEN_DAMAGED;
 	}
 	return frozen->branches ? 0 : FROZEN_DAMAGED;
@@ -215,7 +268,7 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 	uint32_t i;
 
 	*frozen = (struct frozen){ 0 };
-	if (!head || get32(head + 8) < 2 || get32(head + 8) > 3)
+	if (!head || get32(head + 8) < FIRST_VERSION || get32(head + 8) > LAST_VERSION)
 		return FROZEN_DAMAGED;
 	for (i = 0; i < sizeof(magic); i++)
 		if (head[i] != magic[i])
@@ -229,7 +282,8 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 	if (frozen->page_count == UINT32_MAX)
 		return FROZEN_DAMAGED;
 	frozen->index = take(&rest, frozen->page_count + 1, 4);
-	frozen->has_sizes = get32(head + 8) == 3;
+	frozen->has_sizes = get32(head + 8) & 1;
+	frozen->is_arm = get32(head + 8) >= ARM_VERSION;
 	if (frozen->has_sizes) {
 		const uint8_t *high = take(&rest, 1, 4);
 
@@ -244,7 +298,7 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 	frozen->streams = take(&rest, get32(head + 32), 1);
 	if (!frozen->streams || rest.size)
 		return FROZEN_DAMAGED;
-	if (code.size && open_code(frozen, code))
+	if (code.size && (!(frozen->is_arm ? FROZEN_ARM : FROZEN_I386) || open_code(frozen, code)))
 		return FROZEN_DAMAGED;
 	if (data.size && open_data(frozen, data))
 		return FROZEN_DAMAGED;

@@ -5,6 +5,9 @@
 
 #include "decode.h"
 
+/* Whether code is of 32-bit ARM: a constant where there is a decoder for one machine alone. */
+#define IS_ARM(frozen) (FROZEN_ARM && (!FROZEN_I386 || (frozen)->is_arm))
+
 /* Frequencies of a distribution are of this, a power of two. */
 #define TOTAL_BITS 12
 #define TOTAL (1u << TOTAL_BITS)
@@ -57,6 +60,18 @@ enum {
 	CODE_CONTEXTS = MORE + 256
 };
 enum {
+	ARM_HEAD = 0,
+	ARM_OPCODE = ARM_HEAD + 1,
+	ARM_MORE = ARM_OPCODE + 256,
+	ARM_RAW = ARM_MORE + 256,
+	ARM_BYTES = ARM_RAW + 2,
+	ARM_BRANCH = ARM_BYTES + 81,
+	ARM_WORD = ARM_BRANCH + 256,
+	ARM_LITERAL = ARM_WORD + 256,
+	ARM_REGISTER = ARM_LITERAL + 256,
+	ARM_CONTEXTS = ARM_REGISTER + 4 * 256
+};
+enum {
 	TOKEN = 0,
 	BYTE = TOKEN + 256,
 	FORM = BYTE + 256,
@@ -86,6 +101,30 @@ extern const uint16_t frozen_frequency[CODES];
 #define OPERAND_MASK 0x7000u
 #define ONLY_TEST 0x8000u
 #define TEMPLATE_MOD_RM(rest) ((rest) >> 16 & 0xFF)
+
+/* Of a template of ARM, the number of the format of its last instruction, and how many parts of that it has. */
+#define FORMAT_NUMBER(rest) ((rest) >> 8 & 0xFF)
+#define TOLD(rest) ((rest) >> 16 & 0xFF)
+
+/*
+ * A format: a halfword that says how large the instruction is and which register it writes, one for each part, and 0. Of
+ * a part, from the lowest bit: where it is (5 bits), its size less 1 (3), on what it depends (2), its field (6).
+ */
+#define PARTS 6
+#define FORMAT_SIZE (2 * (PARTS + 2))
+#define FORMAT_SHIFT(head) ((head) & 31)
+#define FORMAT_WRITES 0x20u
+#define FORMAT_WIDE 0x40u
+#define FORMAT_BYTES(head) ((head) & FORMAT_WIDE ? 4u : 2u)
+#define FORMAT_HEAD 0x7Fu
+#define PART_SHIFT(part) ((part) & 31)
+#define AFTER(part) ((part) >> 8 & 3)
+#define AFTER_PART 1
+#define AFTER_REGISTER 2
+#define PART_FIELD(part) ((part) >> 10)
+#define FIRST_FIELD 5
+#define FIELDS 12
+#define PART_CONTEXT(part) (ARM_BRANCH + ((PART_FIELD(part) - FIRST_FIELD) << 8))
 
 static inline uint32_t get16(const uint8_t *at)
 {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use frozen_pack::code::InstructionSet;
 use frozen_pack::format::PAGE_SIZES;
 use frozen_pack::input::SECTIONS;
 use kplan::Mechanism;
@@ -11,7 +12,7 @@ use kplan::Mechanism;
 /// Plans which code and read-only data of a kernel stay packed until they are used, and packs them page by page
 ///
 /// Every page can be decoded on its own, in few instructions, by the freestanding decoder in kdecomp-rt/. What the
-/// coder knows of i386 code makes it smaller than general coders do.
+/// coder knows of the instructions of i386 and 32-bit ARM makes it smaller than general coders do.
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Arguments {
@@ -118,9 +119,9 @@ pub enum Command {
         #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "0", requires = "range")]
         address: u32,
 
-        /// The range is i386 code
-        #[arg(long, requires = "range")]
-        code: bool,
+        /// The range is code
+        #[arg(long, value_enum, value_name = "SET", requires = "range", num_args = 0..=1, require_equals = true, default_missing_value = "i386")]
+        code: Option<Set>,
 
         /// Write to FILE instead of standard output
         #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
@@ -161,6 +162,27 @@ pub struct Pages {
     /// Size of a page in bytes, a power of two from 256 to 65536
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = page_size)]
     pub page_size: u32,
+}
+
+/// How code is encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Set {
+    /// i386
+    I386,
+    /// Thumb-2 code of 32-bit ARM
+    Thumb,
+    /// ARM code of 32-bit ARM
+    Arm,
+}
+
+impl From<Set> for InstructionSet {
+    fn from(set: Set) -> InstructionSet {
+        match set {
+            Set::I386 => InstructionSet::I386,
+            Set::Thumb => InstructionSet::Thumb,
+            Set::Arm => InstructionSet::Arm,
+        }
+    }
 }
 
 /// How what is frozen comes back when it is used.

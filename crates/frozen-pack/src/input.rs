@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use goblin::elf::Elf;
-use goblin::elf::header::{EM_386, ET_REL};
+use goblin::elf::header::{EM_386, EM_ARM, ET_REL};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SectionHeader};
 use thiserror::Error;
 
+use crate::code::InstructionSet;
 use crate::pack::Piece;
 
 /// What is packed of a kernel where nothing else is said.
@@ -77,8 +78,12 @@ pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, E
             .filter(|end| *end <= 1 << 32)
             .ok_or_else(outside)?;
         let executable = header.sh_flags & u64::from(SHF_EXECINSTR) != 0;
-        let is_code = executable && elf.header.e_machine == EM_386;
-        Ok(Piece { name: name.to_owned(), address, bytes: bytes.to_vec(), is_code })
+        let code = match elf.header.e_machine {
+            EM_386 if executable => Some(InstructionSet::I386),
+            EM_ARM if executable => Some(InstructionSet::of_arm(bytes)),
+            _ => None,
+        };
+        Ok(Piece { name: name.to_owned(), address, bytes: bytes.to_vec(), code })
     };
     names.iter().map(piece).collect()
 }
@@ -87,8 +92,13 @@ pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, E
 ///
 /// # Errors
 /// If the file has no such range.
-pub fn range(file: &[u8], range: Range<usize>, address: u32, is_code: bool) -> Result<Piece, Error> {
+pub fn range(
+    file: &[u8],
+    range: Range<usize>,
+    address: u32,
+    code: Option<InstructionSet>,
+) -> Result<Piece, Error> {
     let name = format!("{:#x}-{:#x}", range.start, range.end);
     let bytes = file.get(range.clone()).ok_or(Error::Range { size: file.len(), range })?;
-    Ok(Piece { name, address, bytes: bytes.to_vec(), is_code })
+    Ok(Piece { name, address, bytes: bytes.to_vec(), code })
 }

@@ -65,7 +65,8 @@ fn main() -> ExitCode {
             Command::Pack { file, pages, section, range, address, code, output } => {
                 let pieces = match range {
                     Some(range) => {
-                        let piece = input::range(&read_input(file)?, range.clone(), *address, *code);
+                        let piece =
+                            input::range(&read_input(file)?, range.clone(), *address, code.map(Into::into));
                         vec![piece.map_err(|error| bad_file(file, &error))?]
                     }
                     None => sections(file, section)?,

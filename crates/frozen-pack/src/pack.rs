@@ -1,12 +1,10 @@
 //! Packing: models and tables of all pages, then every page.
 
 use kelf::Machine;
-use kisa::Isa;
 
 use crate::code::choose::MERGES;
-use crate::code::parse::{Code, Parser, Teller};
 use crate::code::values::HIGH;
-use crate::code::{self, CodeModel};
+use crate::code::{Code, InstructionSet, Model, arm, i386};
 use crate::data::parse::{Costs, Finder};
 use crate::data::{self, DataModel};
 use crate::entropy::tables::Tables;
@@ -34,8 +32,8 @@ pub struct Piece {
     pub address: u32,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Whether it is code of an i386.
-    pub is_code: bool,
+    /// As which code it is packed, nothing for data.
+    pub code: Option<InstructionSet>,
 }
 
 /// Packs `pieces`, and checks that all pages come back. Pages are of `page_size` bytes.
@@ -51,7 +49,7 @@ pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
         let size = u32::try_from(piece.bytes.len()).map_err(|_| Damaged("a section exceeds 4 GiB"))?;
         let first_page = packed.index.len() as u32;
         packed.segments.push(Segment { address: piece.address, size, first_page });
-        let (streams, layout) = match piece.is_code {
+        let (streams, layout) = match piece.code.is_some() {
             true => (&mut code_pages, Layout::Code),
             false => (&mut data_pages, Layout::Data),
         };
@@ -108,33 +106,55 @@ fn encode(tables: &Tables, pages: &[Vec<Step>]) -> Result<Vec<Vec<u8>>, Damaged>
     pages.iter().map(|steps| tables.encode(steps)).collect()
 }
 
-fn isa() -> &'static dyn Isa {
-    kisa::isa(Machine::I386)
-}
-
-/// The model that fits the code among `pieces`, with so many templates made of others and as `change` changes it, and
-/// the steps of its pages.
+/// The model that fits the code among `pieces`, with so many templates made of others and with dictionaries of
+/// values or without, and the steps of its pages.
 ///
 /// # Errors
-/// If there is an error in the layout.
+/// If there is an error in the layout, or code of more than one instruction set.
 pub(crate) fn record_code(
     pieces: &[Piece],
     page_size: usize,
     merges: usize,
     high: Option<u32>,
-    change: impl Fn(CodeModel) -> CodeModel,
-) -> Result<(CodeModel, Vec<Vec<Step>>), Damaged> {
-    let code = pieces.iter().filter(|piece| piece.is_code);
+    with_dictionaries: bool,
+) -> Result<(Model, Vec<Vec<Step>>), Damaged> {
+    let sets = pieces.iter().filter_map(|piece| piece.code);
+    let set = sets.clone().next().unwrap_or(InstructionSet::I386);
+    if sets.into_iter().any(|other| other != set) {
+        return Err(Damaged("there is code of several instruction sets; pack one at once"));
+    }
+    let code = pieces.iter().filter(|piece| piece.code.is_some());
     let code: Vec<Code> = code.map(|piece| Code { address: piece.address, bytes: &piece.bytes }).collect();
-    let parsers: Vec<Parser> = code.iter().map(|code| Parser::new(isa(), *code)).collect();
-    let model = change(Parser::model(&parsers, merges, high));
-    let tell = Teller::new(&model);
+    let (model, told): (Model, Vec<Vec<Vec<u32>>>) = match set {
+        InstructionSet::I386 => {
+            let isa = kisa::isa(Machine::I386);
+            let parsers: Vec<_> = code.iter().map(|code| i386::parse::Parser::new(isa, *code)).collect();
+            let mut model = i386::parse::Parser::model(&parsers, merges, high);
+            if !with_dictionaries {
+                (model.words, model.branches) = Default::default();
+            }
+            let tell = i386::parse::Teller::new(&model);
+            let told = parsers.iter().map(|parser| parser.pages(&tell, page_size)).collect();
+            (Model::I386(model), told)
+        }
+        InstructionSet::Thumb | InstructionSet::Arm => {
+            let parsers: Vec<_> = code.iter().map(|code| arm::parse::Parser::new(set, *code)).collect();
+            let mut model = arm::parse::Parser::model(&parsers, merges, high);
+            if !with_dictionaries {
+                (model.words, model.branches) = Default::default();
+            }
+            let tell = arm::parse::Teller::new(&model);
+            let told = parsers.iter().map(|parser| parser.pages(&tell, page_size)).collect();
+            (Model::Arm(model), told)
+        }
+    };
     let mut pages = Vec::new();
-    for (parser, code) in parsers.iter().zip(&code) {
+    for (told, code) in told.into_iter().zip(&code) {
         let mut address = code.address;
-        for (told, bytes) in parser.pages(&tell, page_size).into_iter().zip(code.bytes.chunks(page_size)) {
+        for (told, bytes) in told.into_iter().zip(code.bytes.chunks(page_size)) {
             let mut recorder = Recorder::new(told);
-            model.decode(&mut recorder, address, address, &mut vec![0; bytes.len()])?;
+            let mut decoded = vec![0; bytes.len()];
+            model.decode(&mut recorder, address, address, &mut decoded)?;
             pages.push(recorder.steps);
             address = address.wrapping_add(page_size as u32);
         }
@@ -142,12 +162,12 @@ pub(crate) fn record_code(
     Ok((model, pages))
 }
 
-fn pack_code(pieces: &[Piece], page_size: usize, high: Option<u32>) -> Result<Coded<CodeModel>, Damaged> {
-    let (model, pages) = record_code(pieces, page_size, MERGES, high, |model| model)?;
+fn pack_code(pieces: &[Piece], page_size: usize, high: Option<u32>) -> Result<Coded<Model>, Damaged> {
+    let (model, pages) = record_code(pieces, page_size, MERGES, high, true)?;
     if pages.is_empty() {
         return Ok((None, Vec::new()));
     }
-    let tables = train(pages.iter().flatten(), code::field::ALL, CODE_PRICE);
+    let tables = train(pages.iter().flatten(), model.fields(), CODE_PRICE);
     let streams = encode(&tables, &pages)?;
     Ok((Some((model, tables)), streams))
 }
@@ -164,7 +184,8 @@ pub(crate) fn record_data(
 ) -> Result<Vec<Vec<Step>>, Damaged> {
     let finder = Finder::new(&model.dictionary);
     let mut costs = Costs::new(tables);
-    let pages = pieces.iter().filter(|piece| !piece.is_code).flat_map(|piece| piece.bytes.chunks(page_size));
+    let pages =
+        pieces.iter().filter(|piece| !piece.code.is_some()).flat_map(|piece| piece.bytes.chunks(page_size));
     let record = |page: &[u8]| {
         let mut recorder = Recorder::new(data::parse::page(model, &finder, page, &mut costs));
         model.decode(&mut recorder, &mut vec![0; page.len()])?;

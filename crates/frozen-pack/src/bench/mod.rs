@@ -63,7 +63,7 @@ pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
     for (part, is_code) in [("code", true), ("data", false)] {
         let of_part: Vec<Piece> = pieces
             .iter()
-            .filter(|piece| piece.is_code == is_code && !piece.bytes.is_empty())
+            .filter(|piece| piece.code.is_some() == is_code && !piece.bytes.is_empty())
             .cloned()
             .collect();
         if of_part.is_empty() {

@@ -1,7 +1,6 @@
 //! Our coders: the paper's, and the one that is used.
 
 use super::Outcome;
-use crate::code::{self, CodeModel};
 use crate::data::DataModel;
 use crate::entropy::huffman::{Codes, Symbols};
 use crate::error::Damaged;
@@ -16,17 +15,15 @@ pub(super) fn outcomes(
     decoder: usize,
 ) -> Result<Vec<Outcome<'static>>, Damaged> {
     let packed = pack(pieces, page_size)?;
-    let baseline = match pieces.iter().all(|piece| piece.is_code) {
+    let baseline = match pieces.iter().all(|piece| piece.code.is_some()) {
         true => {
-            let (model, pages) = record_code(pieces, page_size as usize, 0, None, |model| CodeModel {
-                templates: model.templates,
-                ..CodeModel::default()
-            })?;
-            let tables = 12 * model.templates.len();
+            let (model, pages) = record_code(pieces, page_size as usize, 0, None, false)?;
+            let tables = model.template_size();
+            let by_place = model.fields_by_place();
             let decode = move |source: &mut Symbols<'_>, address: u32, out: &mut [u8]| {
                 model.decode(source, address, address, out)
             };
-            huffman(&packed, pages, &[code::field::IMM16, code::field::BYTES], tables, decode)?
+            huffman(&packed, pages, by_place, tables, decode)?
         }
         false => {
             let model = DataModel::default();

@@ -2,9 +2,9 @@
 //!
 //! Fewer symbols take fewer steps to decode; and a symbol that stands for more tells more about what comes next.
 
-use rustc_hash::FxHashMap;
+use std::hash::Hash;
 
-use super::template::Template;
+use rustc_hash::FxHashMap;
 
 /// How many templates there are at most: 254 have a symbol, and 256 more have two.
 pub const TEMPLATES: usize = 254 + 256;
@@ -12,13 +12,25 @@ pub const TEMPLATES: usize = 254 + 256;
 /// How many are made of others at best, before the most frequent are kept.
 pub const MERGES: usize = 240;
 
+/// What an opcode symbol stands for.
+pub trait Template: Copy + Eq + Hash {
+    /// The bytes of code.
+    fn bytes(&self) -> &[u8];
+
+    /// With the symbol that follows, if what follows is a symbol and there is room for it.
+    fn then_symbol(&self, symbol: u8) -> Option<Self>;
+
+    /// With another instruction, if this one is complete and there is room for it.
+    fn then(&self, other: &Self) -> Option<Self>;
+}
+
 /// A part of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Atom {
-    /// Prefixes and opcode.
-    Start(Template),
-    /// A byte of an instruction, behind those.
-    Byte(u8),
+pub enum Atom<T> {
+    /// The beginning of an instruction.
+    Start(T),
+    /// A symbol of an instruction, behind that.
+    Symbol(u8),
     /// Something that no template includes.
     Other,
 }
@@ -27,15 +39,15 @@ pub enum Atom {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Part {
     Template(u16),
-    Byte(u8),
+    Symbol(u8),
     Other,
 }
 
 /// The templates that are best for runs of code, the most frequent first; so many are made of others.
-pub fn choose(runs: &[Vec<Atom>], merges: usize) -> Vec<Template> {
-    let mut templates: Vec<Template> = Vec::new();
-    let mut numbers: FxHashMap<Template, u16> = FxHashMap::default();
-    let mut number = |template: Template, templates: &mut Vec<Template>| {
+pub fn choose<T: Template>(runs: &[Vec<Atom<T>>], merges: usize) -> Vec<T> {
+    let mut templates: Vec<T> = Vec::new();
+    let mut numbers: FxHashMap<T, u16> = FxHashMap::default();
+    let mut number = |template: T, templates: &mut Vec<T>| {
         *numbers.entry(template).or_insert_with(|| {
             templates.push(template);
             (templates.len() - 1) as u16
@@ -44,9 +56,9 @@ pub fn choose(runs: &[Vec<Atom>], merges: usize) -> Vec<Template> {
     let mut runs: Vec<Vec<Part>> = runs
         .iter()
         .map(|run| {
-            let part = |atom: &Atom| match *atom {
+            let part = |atom: &Atom<T>| match *atom {
                 Atom::Start(template) => Part::Template(number(template, &mut templates)),
-                Atom::Byte(byte) => Part::Byte(byte),
+                Atom::Symbol(symbol) => Part::Symbol(symbol),
                 Atom::Other => Part::Other,
             };
             run.iter().map(part).collect()
@@ -64,23 +76,25 @@ pub fn choose(runs: &[Vec<Atom>], merges: usize) -> Vec<Template> {
         }
     }
     let mut kept: Vec<_> = templates.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
-    kept.sort_by_key(|(template, count)| (std::cmp::Reverse(*count), template.len, template.bytes));
+    kept.sort_by_cached_key(|(template, count)| {
+        (std::cmp::Reverse(*count), template.bytes().len(), template.bytes().to_vec())
+    });
     kept.truncate(TEMPLATES);
     kept.into_iter().map(|(template, _)| template).collect()
 }
 
 /// The two parts that stand behind one another most often of those that can become one, and what that is.
-fn most_frequent(runs: &[Vec<Part>], templates: &[Template]) -> Option<(Part, Part, Template)> {
+fn most_frequent<T: Template>(runs: &[Vec<Part>], templates: &[T]) -> Option<(Part, Part, T)> {
     let mut counts: FxHashMap<(Part, Part), u32> = FxHashMap::default();
     for pair in runs.iter().flat_map(|run| run.windows(2)) {
-        if matches!((pair[0], pair[1]), (Part::Template(_), Part::Template(_) | Part::Byte(_))) {
+        if matches!((pair[0], pair[1]), (Part::Template(_), Part::Template(_) | Part::Symbol(_))) {
             *counts.entry((pair[0], pair[1])).or_default() += 1;
         }
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     let order = |part: Part| match part {
         Part::Template(number) => u32::from(number),
-        Part::Byte(byte) => 1 << 16 | u32::from(byte),
+        Part::Symbol(symbol) => 1 << 16 | u32::from(symbol),
         Part::Other => u32::MAX,
     };
     counts.sort_by_key(|((first, second), count)| (std::cmp::Reverse(*count), order(*first), order(*second)));
@@ -89,7 +103,7 @@ fn most_frequent(runs: &[Vec<Part>], templates: &[Template]) -> Option<(Part, Pa
         let template = &templates[usize::from(number)];
         let merged = match second {
             Part::Template(number) => template.then(&templates[usize::from(number)]),
-            Part::Byte(byte) => template.then_byte(byte),
+            Part::Symbol(symbol) => template.then_symbol(symbol),
             Part::Other => None,
         };
         Some((first, second, merged?))
@@ -114,18 +128,18 @@ fn merge(run: &mut Vec<Part>, first: Part, second: Part, merged: Part) {
 
 /// Finds the longest template at a place of the code.
 #[derive(Debug, Default)]
-pub struct Matcher {
-    symbols: FxHashMap<Template, u16>,
+pub struct Matcher<T> {
+    symbols: FxHashMap<T, u16>,
 }
 
-impl Matcher {
+impl<T: Template> Matcher<T> {
     /// Templates, whose numbers count from 1.
-    pub fn new(templates: &[Template]) -> Matcher {
+    pub fn new(templates: &[T]) -> Matcher<T> {
         Matcher { symbols: templates.iter().copied().zip(1..).collect() }
     }
 
     /// The number of the longest template that atoms begin with, and how many of them it stands for.
-    pub fn longest(&self, atoms: &[Atom]) -> Option<(u16, usize)> {
+    pub fn longest(&self, atoms: &[Atom<T>]) -> Option<(u16, usize)> {
         let Some(Atom::Start(first)) = atoms.first() else { return None };
         let mut found = None;
         let mut template = *first;
@@ -135,7 +149,7 @@ impl Matcher {
             }
             let longer = match atoms.get(count) {
                 Some(Atom::Start(next)) => template.then(next),
-                Some(Atom::Byte(byte)) => template.then_byte(*byte),
+                Some(Atom::Symbol(symbol)) => template.then_symbol(*symbol),
                 _ => None,
             };
             let Some(longer) = longer else { break };

@@ -1,108 +1,101 @@
-//! The layout of pages of i386 code: which symbols an instruction consists of, and what each depends on.
+//! The layouts of pages of code: which symbols an instruction consists of, and what each depends on.
 //!
-//! - An *opcode* symbol stands for a template; it depends on the one before.
-//! - SIB and the form of a displacement of four bytes depend on ModRM, all other fields on the opcode symbol.
+//! - An *opcode* symbol stands for a template: the beginning of an instruction, or instructions and the beginning of
+//!   another ([`choose`]).
+//! - The fields that the template leaves open follow, each as a symbol.
 //! - 32-bit fields are [`values`], branches by the address that they lead to.
-//! - Bytes that are no instruction are coded as they are, each behind the opcode symbol 0.
+//! - Bytes that are no instruction are coded as they are, behind the opcode symbol 0.
 //!
 //! An instruction that straddles the end of the page is coded as a whole and cut off; the next page begins with how
 //! many bytes of it are left, and these bytes as they are.
 
+pub mod arm;
 pub mod choose;
 pub mod i386;
-pub mod parse;
-pub mod template;
 pub mod values;
 
 use crate::error::Damaged;
-use crate::symbols::{Context, Field, Fields, Source};
-use i386::{Displacement, Operand};
-use template::Template;
-use values::{Kind, Reader, Recent};
+use crate::format::parts::{FORMAT_SIZE, TEMPLATE_SIZE};
+use crate::symbols::{Field, Fields, Source};
 
-/// The fields, with their numbers in the format.
-pub mod field {
-    use super::{Field, Fields};
-
-    /// How many bytes of an instruction that begins in the page before are left.
-    pub const HEAD: Field = 0;
-    /// A template, or a byte that is no instruction.
-    pub const OPCODE: Field = 1;
-    /// ModRM.
-    pub const MOD_RM: Field = 2;
-    /// SIB.
-    pub const SIB: Field = 3;
-    /// A displacement of 1 byte.
-    pub const DISP8: Field = 4;
-    /// An immediate of 1 byte.
-    pub const IMM8: Field = 5;
-    /// A byte of an immediate of 2 bytes.
-    pub const IMM16: Field = 6;
-    /// A displacement of a branch, of 1 byte.
-    pub const REL8: Field = 7;
-    /// A byte as it is.
-    pub const RAW: Field = 8;
-    /// The form of the target of a branch.
-    pub const BRANCH: Field = 9;
-    /// The form of a displacement of 4 bytes.
-    pub const DISP32: Field = 10;
-    /// The form of an immediate of 4 bytes.
-    pub const IMM32: Field = 11;
-    /// A byte of a value.
-    pub const BYTES: Field = 12;
-    /// Which of the templates that have no opcode symbol of their own.
-    pub const MORE: Field = 13;
-    /// All of them.
-    pub const ALL: Fields =
-        Fields { values: &[1, 256, 256, 256, 256, 256, 2, 256, 2, 256, 256, 256, 81, 256], depth: 1 };
-}
-
-/// The opcode symbol that stands for one byte that is no instruction.
+/// The opcode symbol that stands for what is no instruction.
 pub const RAW_BYTE: u8 = 0;
 
 /// The opcode symbol behind which another says which template it is of those that have no symbol of their own.
 pub const MORE: u8 = 255;
 
-/// What all pages of code have in common besides the distributions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CodeModel {
-    /// What the opcode symbols from 1 stand for.
-    pub templates: Vec<Template>,
-    /// Targets of branches, the most frequent first: the lower 3 bytes, the upper one being that of the branch.
-    pub branches: Vec<u32>,
-    /// Addresses and immediates, the most frequent first.
-    pub words: Vec<u32>,
-    /// The upper byte of addresses near by; `None` if that is the one of the page.
-    pub high: Option<u32>,
+/// How code is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InstructionSet {
+    /// That of an i386.
+    I386,
+    /// Thumb-2 code of 32-bit ARM.
+    Thumb,
+    /// ARM code of 32-bit ARM.
+    Arm,
 }
 
-/// What a symbol and the fields behind it decode to: a template, ModRM, SIB, and at most 4 bytes of displacement and of
-/// operand.
-#[derive(Default)]
-struct Bytes {
-    bytes: [u8; template::LONGEST + 10],
-    len: usize,
-}
-
-impl Bytes {
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
+impl InstructionSet {
+    /// That of most instructions of 32-bit ARM among `bytes`. In ARM code, most words have the condition *always* (14) in
+    /// their upper 4 bits; in Thumb code a sixteenth of them has, or somewhat more.
+    pub fn of_arm(bytes: &[u8]) -> InstructionSet {
+        let words = bytes.chunks_exact(4);
+        let (all, always) = (words.len(), words.filter(|word| word[3] >> 4 == 14).count());
+        if always * 2 > all { InstructionSet::Arm } else { InstructionSet::Thumb }
     }
 }
 
-/// Addresses of a page and of what is decoded there.
-#[derive(Clone, Copy)]
-struct Place {
-    page: u32,
-    /// The size of the page in bytes.
-    size: u32,
-    /// What is added to where a branch ends if it leaves the page.
-    moved: u32,
-    here: u32,
+/// A piece of code that is to be packed.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'b> {
+    /// Where it lies.
+    pub address: u32,
+    /// Its bytes.
+    pub bytes: &'b [u8],
 }
 
-impl CodeModel {
+/// What all pages of code have in common besides the distributions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// Code of an i386.
+    I386(i386::CodeModel),
+    /// Code of 32-bit ARM, Thumb-2 or ARM.
+    Arm(arm::ArmModel),
+}
+
+impl Model {
+    /// The fields of its symbols.
+    pub fn fields(&self) -> Fields {
+        match self {
+            Model::I386(_) => i386::field::ALL,
+            Model::Arm(_) => arm::field::ALL,
+        }
+    }
+
+    /// Those whose contexts are places, each like a field of its own.
+    pub fn fields_by_place(&self) -> &'static [Field] {
+        match self {
+            Model::I386(_) => &[i386::field::IMM16, i386::field::BYTES],
+            Model::Arm(_) => &[arm::field::BYTES],
+        }
+    }
+
+    /// What the templates take, in bytes.
+    pub fn template_size(&self) -> usize {
+        match self {
+            Model::I386(model) => TEMPLATE_SIZE * model.templates.len(),
+            Model::Arm(model) => TEMPLATE_SIZE * model.templates.len() + FORMAT_SIZE * model.formats().len(),
+        }
+    }
+
+    /// The upper byte of addresses near by, if it is not that of each page.
+    pub fn high(&self) -> Option<u32> {
+        match self {
+            Model::I386(model) => model.high,
+            Model::Arm(model) => model.high,
+        }
+    }
+
     /// Decodes a page that lies at `address` and runs at `runs_at`.
     ///
     /// # Errors
@@ -114,116 +107,9 @@ impl CodeModel {
         runs_at: u32,
         out: &mut [u8],
     ) -> Result<(), Damaged> {
-        let head = usize::from(source.symbol(Context::one(field::HEAD, 0))?);
-        if head > out.len() {
-            return Err(Damaged("a page begins with more of an instruction than it has room for"));
+        match self {
+            Model::I386(model) => model.decode(source, address, runs_at, out),
+            Model::Arm(model) => model.decode(source, address, runs_at, out),
         }
-        for byte in &mut out[..head] {
-            *byte = source.symbol(Context::one(field::RAW, 1))?;
-        }
-        let mut at = head;
-        let mut last = 0;
-        let mut recent = [Recent::default(), Recent::default()];
-        while at < out.len() {
-            let mut bytes = Bytes::default();
-            let place = Place {
-                page: address,
-                size: out.len() as u32,
-                moved: runs_at.wrapping_sub(address),
-                here: address.wrapping_add(at as u32),
-            };
-            last = self.instruction(source, place, last, &mut recent, &mut bytes)?;
-            let len = bytes.len.min(out.len() - at);
-            out[at..at + len].copy_from_slice(&bytes.bytes[..len]);
-            at += len;
-        }
-        Ok(())
-    }
-
-    fn instruction<S: Source>(
-        &self,
-        source: &mut S,
-        place: Place,
-        last: u8,
-        recent: &mut [Recent; 2],
-        bytes: &mut Bytes,
-    ) -> Result<u8, Damaged> {
-        let mut symbol = |field: Field, value: u8| source.symbol(Context::one(field, value));
-        let op = symbol(field::OPCODE, last)?;
-        if op == RAW_BYTE {
-            bytes.put(&[symbol(field::RAW, 0)?]);
-            return Ok(op);
-        }
-        let more = if op == MORE { usize::from(symbol(field::MORE, last)?) } else { 0 };
-        let template = self.templates.get(usize::from(op) - 1 + more);
-        let template = template.ok_or(Damaged("an opcode symbol stands for nothing"))?;
-        bytes.put(template.bytes());
-        let Template { mut mod_rm, mut follows, .. } = *template;
-        if follows.mod_rm {
-            mod_rm = symbol(field::MOD_RM, op)?;
-            bytes.put(&[mod_rm]);
-            follows = follows.given_mod_rm(mod_rm);
-        }
-        if follows.sib {
-            let sib = symbol(field::SIB, mod_rm)?;
-            bytes.put(&[sib]);
-            follows = follows.given_sib(mod_rm, sib);
-        }
-        match follows.displacement {
-            Displacement::None => {}
-            Displacement::Byte => bytes.put(&[symbol(field::DISP8, op)?]),
-            Displacement::Word => {
-                let form = Context::one(field::DISP32, mod_rm);
-                let value = self.value(source, form, Kind::Word, recent, place, place.page)?;
-                bytes.put(&value.to_le_bytes());
-            }
-        }
-        let mut symbol = |field: Field, value: u8| source.symbol(Context::one(field, value));
-        match follows.operand {
-            Operand::None => {}
-            Operand::Imm8 => bytes.put(&[symbol(field::IMM8, op)?]),
-            Operand::Imm16 => {
-                let high = symbol(field::IMM16, 0)?;
-                let low = symbol(field::IMM16, 1)?;
-                bytes.put(&[low, high]);
-            }
-            Operand::Rel8 => bytes.put(&[symbol(field::REL8, op)?]),
-            Operand::Imm32 | Operand::Address => {
-                let form = Context::one(field::IMM32, op);
-                let value = self.value(source, form, Kind::Word, recent, place, place.page)?;
-                bytes.put(&value.to_le_bytes());
-            }
-            Operand::Rel32 => {
-                let end = place.here.wrapping_add(bytes.len as u32 + 4);
-                let form = Context::one(field::BRANCH, op);
-                let target = self.value(source, form, Kind::Branch, recent, place, end)?;
-                let leaves = target.wrapping_sub(place.page) >= place.size;
-                let moved = if leaves { place.moved } else { 0 };
-                bytes.put(&target.wrapping_sub(end).wrapping_sub(moved).to_le_bytes());
-            }
-        }
-        Ok(op)
-    }
-
-    fn value<S: Source>(
-        &self,
-        source: &mut S,
-        form: Context,
-        kind: Kind,
-        recent: &mut [Recent; 2],
-        place: Place,
-        end: u32,
-    ) -> Result<u32, Damaged> {
-        let dictionary = match kind {
-            Kind::Branch => &self.branches,
-            Kind::Word => &self.words,
-        };
-        let (recent, high) = (&mut recent[kind as usize], self.high(place.page));
-        Reader { dictionary, recent, form, bytes: field::BYTES, kind, end, high }.read(source)
-    }
-
-    /// The upper byte of addresses near a page, given that of the page.
-    pub fn high(&self, page: u32) -> u32 {
-        self.high.unwrap_or(page) & values::HIGH
     }
 }

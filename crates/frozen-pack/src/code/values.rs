@@ -14,6 +14,8 @@
 //!
 //! Bytes come with the highest first.
 
+use rustc_hash::FxHashMap;
+
 use crate::error::Damaged;
 use crate::symbols::{Context, Field, Source};
 
@@ -58,6 +60,17 @@ pub fn first_of_group(form: u8) -> (u32, u32) {
     }
     let bits = u32::from(form >> 3) - 1;
     ((8 + u32::from(form & 7)) << bits, bits)
+}
+
+/// How often a value has to occur to be worth its 4 bytes in a dictionary.
+const WORTHWHILE: u32 = 4;
+
+/// A dictionary of the values that occur so often.
+pub fn frequent(counts: FxHashMap<u32, u32>) -> Vec<u32> {
+    let mut values: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= WORTHWHILE).collect();
+    values.sort_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
+    values.truncate(1 << 17);
+    values.into_iter().map(|(value, _)| value).collect()
 }
 
 /// The values that came last.
@@ -157,7 +170,7 @@ impl Reader<'_> {
 /// Chooses forms for values, as a page is encoded.
 pub struct Writer<'a> {
     /// Where each value is in the dictionary.
-    pub index: &'a rustc_hash::FxHashMap<u32, u32>,
+    pub index: &'a FxHashMap<u32, u32>,
     /// What came last.
     pub recent: &'a mut Recent,
     /// The kind.

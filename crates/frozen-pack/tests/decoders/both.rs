@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use frozen_pack::code::InstructionSet;
 use frozen_pack::format::Packed;
 use frozen_pack::pack::Piece;
 use kshrink_tests::process::run;
@@ -99,7 +100,8 @@ pub fn decode_in_rust(file: &[u8]) -> Decoded {
 
 /// Something to pack.
 pub fn piece(address: u32, bytes: &[u8], is_code: bool) -> Piece {
-    Piece { name: "test".into(), address, bytes: bytes.to_vec(), is_code }
+    let code = is_code.then_some(InstructionSet::I386);
+    Piece { name: "test".into(), address, bytes: bytes.to_vec(), code }
 }
 
 /// Numbers that are the same in each run (xorshift, Marsaglia 2003).

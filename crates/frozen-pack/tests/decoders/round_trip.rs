@@ -77,7 +77,7 @@ fn a_program_becomes_smaller_and_comes_back_at_every_size_of_page() {
     let decoder = decoder(dir.path());
     let file = std::fs::read(program(dir.path())).unwrap();
     let pieces = sections(&file, &[".text", ".rodata"]).unwrap();
-    assert!(pieces[0].is_code && !pieces[1].is_code);
+    assert!(pieces[0].code.is_some() && pieces[1].code.is_none());
     for page_size in [256, 4096, 65536] {
         let packed = round_trip(&decoder, &pieces, page_size);
         let size: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();

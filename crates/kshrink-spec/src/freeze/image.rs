@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use frozen_pack::code::InstructionSet;
 use frozen_pack::pack::Piece;
 use goblin::elf::Elf;
 use goblin::elf::section_header::SHT_PROGBITS;
@@ -94,24 +95,29 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Resu
     if layout.stubs.is_some() {
         let region = |(section, number): (&FrozenSection<'_>, usize)| {
             let bytes = section_at(section, addresses, section.address)?;
-            Ok(Piece { name: format!("region {number}"), address: section.address, bytes, is_code: true })
+            let code = Some(InstructionSet::I386);
+            Ok(Piece { name: format!("region {number}"), address: section.address, bytes, code })
         };
         return split.frozen.iter().zip(0..).map(region).collect();
     }
-    let piece = |name: &str, range: &std::ops::Range<u32>, is_code: bool| Piece {
+    let piece = |name: &str, range: &std::ops::Range<u32>, fill: u8| Piece {
         name: name.to_owned(),
         address: range.start,
-        bytes: vec![if is_code { 0xcc } else { 0 }; range.len()],
-        is_code,
+        bytes: vec![fill; range.len()],
+        code: None,
     };
-    let mut code = piece("frozen code", &layout.code, true);
-    let mut data = piece("frozen data", &layout.data, false);
+    let mut code = piece("frozen code", &layout.code, 0xcc);
+    let mut data = piece("frozen data", &layout.data, 0);
     for section in &split.frozen {
         let piece = if layout.code.contains(&section.address) { &mut code } else { &mut data };
         let start = (section.address - piece.address) as usize;
         let bytes = section_at(section, addresses, section.address)?;
         piece.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
     }
+    code.code = Some(match split.object().machine {
+        Machine::Arm => InstructionSet::of_arm(&code.bytes),
+        _ => InstructionSet::I386,
+    });
     Ok(vec![code, data])
 }
 
@@ -203,7 +209,10 @@ mod tests {
         assert_eq!(word(1), layout.data.start + 8);
         assert_eq!(word(6), 0xc100_0ffc_u32.wrapping_sub(start + 6));
         assert_eq!((word(12), word(20)), (0xc120_0002, 0xc120_0002));
-        assert_eq!((pieces[0].is_code, pieces[1].is_code, pieces[1].bytes.len()), (true, false, 100));
+        assert_eq!(
+            (pieces[0].code.is_some(), pieces[1].code.is_some(), pieces[1].bytes.len()),
+            (true, false, 100)
+        );
         // What the kernel's link gets: no bytes of these, and symbols that are numbers.
         let cold = split.object().symbols.iter().find(|symbol| symbol.name == "cold").expect("the symbol");
         assert_eq!((cold.place, cold.value), (Place::Absolute, u64::from(start)));

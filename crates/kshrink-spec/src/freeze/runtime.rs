@@ -18,11 +18,14 @@ macro_rules! source {
     };
 }
 
-const HEADERS: [Source; 5] = [
+const HEADERS: [Source; 8] = [
+    source!("arm.h", "arm.h"),
     source!("decode.h", "decode.h"),
+    source!("i386.h", "i386.h"),
     source!("runtime.h", "kernel/runtime.h"),
     source!("symbols.h", "symbols.h"),
     source!("tables.h", "tables.h"),
+    source!("values.h", "values.h"),
     source!("x86.h", "kernel/x86.h"),
 ];
 

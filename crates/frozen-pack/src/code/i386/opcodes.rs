@@ -159,13 +159,14 @@ fn two_byte(opcode: u8, wide: bool) -> Option<Format> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::template::Template;
+    use crate::code::choose::Template as _;
+    use crate::code::i386::template::Template;
 
     /// The length that the fields of an instruction add up to.
     fn length(bytes: &[u8]) -> Option<usize> {
         let (prefix, format) = opcode(bytes)?;
         let mut template = Template::new(prefix, format);
-        while let Some(longer) = template.then_byte(bytes[usize::from(template.len)]) {
+        while let Some(longer) = template.then_symbol(bytes[usize::from(template.len)]) {
             template = longer;
         }
         let follows = template.follows;

@@ -1,6 +1,6 @@
 //! What an opcode symbol stands for: the beginning of an instruction, or instructions and the beginning of another.
 
-use super::i386::{self, Displacement, Format, Operand};
+use super::opcodes::{self, Displacement, Format, Operand};
 
 /// The most bytes that a template has.
 pub const LONGEST: usize = 8;
@@ -46,14 +46,14 @@ impl Follows {
     /// The same, given the ModRM byte.
     pub fn given_mod_rm(self, mod_rm: u8) -> Follows {
         let operand = if self.only_test && mod_rm >> 3 & 7 > 1 { Operand::None } else { self.operand };
-        let sib = i386::has_sib(mod_rm);
-        let displacement = if sib { Displacement::None } else { i386::displacement(mod_rm, mod_rm) };
+        let sib = opcodes::has_sib(mod_rm);
+        let displacement = if sib { Displacement::None } else { opcodes::displacement(mod_rm, mod_rm) };
         Follows { mod_rm: false, sib, displacement, operand, only_test: false }
     }
 
     /// The same, given the SIB byte behind this ModRM byte.
     pub fn given_sib(self, mod_rm: u8, sib: u8) -> Follows {
-        Follows { sib: false, displacement: i386::displacement(mod_rm, sib), ..self }
+        Follows { sib: false, displacement: opcodes::displacement(mod_rm, sib), ..self }
     }
 
     /// Which field follows, if it is of one byte.
@@ -99,20 +99,20 @@ impl Template {
         template
     }
 
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-
     fn with(&self, more: &[u8]) -> Option<Template> {
         let mut longer = *self;
         longer.bytes.get_mut(usize::from(self.len)..)?.get_mut(..more.len())?.copy_from_slice(more);
         longer.len += more.len() as u8;
         Some(longer)
     }
+}
 
-    /// With the byte that follows, if what follows is a byte and there is room for it.
-    pub fn then_byte(&self, byte: u8) -> Option<Template> {
+impl crate::code::choose::Template for Template {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    fn then_symbol(&self, byte: u8) -> Option<Template> {
         let next = self.follows.next()?;
         let mut longer = self.with(&[byte])?;
         match next {
@@ -127,8 +127,7 @@ impl Template {
         Some(longer)
     }
 
-    /// With another instruction, if this one is complete and there is room for it.
-    pub fn then(&self, other: &Template) -> Option<Template> {
+    fn then(&self, other: &Template) -> Option<Template> {
         let longer = self.with(other.bytes())?;
         let Template { bytes, len, .. } = longer;
         (self.follows == Follows::default()).then_some(Template { bytes, len, ..*other })

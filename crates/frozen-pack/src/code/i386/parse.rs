@@ -3,14 +3,12 @@
 use kisa::Isa;
 use rustc_hash::FxHashMap;
 
-use super::choose::{Atom, Matcher, choose};
-use super::i386::{self, Displacement, Operand};
+use super::CodeModel;
+use super::opcodes::{self, Displacement, Operand};
 use super::template::Template;
-use super::values::{Kind, Recent, Writer};
-use super::{CodeModel, MORE, RAW_BYTE};
-
-/// How often a value has to occur to be worth its 4 bytes in a dictionary.
-const WORTHWHILE: u32 = 4;
+use crate::code::choose::{Atom, Matcher, choose};
+use crate::code::values::{Kind, Recent, Writer, frequent};
+use crate::code::{Code, MORE, RAW_BYTE};
 
 /// An instruction, by its fields.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +26,7 @@ struct Parsed<'b> {
 impl<'b> Parsed<'b> {
     /// The instruction at the start of `bytes`, if it is one whose fields are known.
     fn new(isa: &dyn Isa, bytes: &'b [u8]) -> Option<Parsed<'b>> {
-        let (prefix, format) = i386::opcode(bytes)?;
+        let (prefix, format) = opcodes::opcode(bytes)?;
         let start = Template::new(prefix, format);
         let mut len = prefix.len();
         let (mut mod_rm, mut sib, mut displacement) = (None, None, (0, Displacement::None));
@@ -37,11 +35,11 @@ impl<'b> Parsed<'b> {
             let byte = *bytes.get(len)?;
             len += 1;
             mod_rm = Some(byte);
-            if i386::has_sib(byte) {
+            if opcodes::has_sib(byte) {
                 sib = Some(*bytes.get(len)?);
                 len += 1;
             }
-            displacement = (len, i386::displacement(byte, sib.unwrap_or(byte)));
+            displacement = (len, opcodes::displacement(byte, sib.unwrap_or(byte)));
             len += match displacement.1 {
                 Displacement::None => 0,
                 Displacement::Byte => 1,
@@ -74,18 +72,18 @@ impl<'b> Parsed<'b> {
     }
 
     /// Appends its atoms.
-    fn atoms(&self, out: &mut Vec<Atom>) {
+    fn atoms(&self, out: &mut Vec<Atom<Template>>) {
         out.push(Atom::Start(self.start));
-        out.extend(self.mod_rm.map(Atom::Byte));
-        out.extend(self.sib.map(Atom::Byte));
+        out.extend(self.mod_rm.map(Atom::Symbol));
+        out.extend(self.sib.map(Atom::Symbol));
         match self.displacement {
             (_, Displacement::None) => {}
-            (at, Displacement::Byte) => out.push(Atom::Byte(self.bytes[at])),
+            (at, Displacement::Byte) => out.push(Atom::Symbol(self.bytes[at])),
             (_, Displacement::Word) => out.push(Atom::Other),
         }
         match self.operand {
             Operand::None => {}
-            Operand::Imm8 | Operand::Rel8 => out.push(Atom::Byte(self.bytes[self.bytes.len() - 1])),
+            Operand::Imm8 | Operand::Rel8 => out.push(Atom::Symbol(self.bytes[self.bytes.len() - 1])),
             _ => out.push(Atom::Other),
         }
     }
@@ -103,15 +101,6 @@ impl<'b> Parsed<'b> {
             _ => None,
         }
     }
-}
-
-/// A piece of code that is to be packed.
-#[derive(Clone, Copy, Debug)]
-pub struct Code<'b> {
-    /// Where it lies.
-    pub address: u32,
-    /// Its bytes.
-    pub bytes: &'b [u8],
 }
 
 /// Which model fits the code, and the symbols of its pages by that model.
@@ -164,12 +153,7 @@ impl<'b> Parser<'b> {
             }
             runs.push(run);
         }
-        let [branches, words] = values.map(|counts| {
-            let mut values: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= WORTHWHILE).collect();
-            values.sort_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
-            values.truncate(1 << 17);
-            values.into_iter().map(|(value, _)| value).collect()
-        });
+        let [branches, words] = values.map(frequent);
         CodeModel { templates: choose(&runs, merges), branches, words, high }
     }
 
@@ -234,7 +218,7 @@ impl<'b> Parser<'b> {
 /// A model the other way round: from what is there to symbols.
 pub struct Teller<'m> {
     model: &'m CodeModel,
-    templates: Matcher,
+    templates: Matcher<Template>,
     dictionaries: [FxHashMap<u32, u32>; 2],
 }
 
@@ -265,7 +249,7 @@ impl<'m> Teller<'m> {
         for (index, atom) in atoms.iter().enumerate().skip(told) {
             match atom {
                 Atom::Start(_) => {}
-                Atom::Byte(byte) => out.push(u32::from(*byte)),
+                Atom::Symbol(byte) => out.push(u32::from(*byte)),
                 Atom::Other if index < operand_at => {
                     if let Some(value) = insn.displacement() {
                         self.value(Kind::Word, value, page, page, recent, out);

@@ -1,13 +1,15 @@
 //! The packed file, as `docs/frozen-format.md` describes it.
 
+pub mod parts;
+
 use flate2::Crc;
 
-use crate::code::template::{Follows, LONGEST, Template};
-use crate::code::{self, CodeModel};
-use crate::data::{self, DataModel};
+use crate::code::Model;
+use crate::data::DataModel;
 use crate::entropy::tables::Tables;
 use crate::error::Damaged;
 use crate::symbols::Fields;
+use parts::{read_code, read_data, write_code, write_data};
 
 /// What a packed file begins with.
 pub const MAGIC: [u8; 8] = *b"kfrozen\n";
@@ -17,6 +19,12 @@ pub const VERSION: u32 = 2;
 
 /// The version in which each page has a size of its own: the regions of mechanism `stub`.
 pub const VERSION_OF_REGIONS: u32 = 3;
+
+/// The version in which code is of 32-bit ARM, and all pages of a segment but the last are full.
+pub const ARM_VERSION: u32 = 4;
+
+/// The version in which code is of 32-bit ARM, and each page has a size of its own.
+pub const ARM_VERSION_OF_REGIONS: u32 = 5;
 
 /// The sizes that a page can have, in bytes; powers of two only.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u32> = 256..=65536;
@@ -74,7 +82,7 @@ pub struct Packed {
     /// The sizes of the pages in bytes, if each has its own.
     pub sizes: Option<Vec<u16>>,
     /// What pages of code share.
-    pub code: Option<(CodeModel, Tables)>,
+    pub code: Option<(Model, Tables)>,
     /// What pages of data share.
     pub data: Option<(DataModel, Tables)>,
     /// The pages.
@@ -116,25 +124,30 @@ impl Packed {
         for segment in &self.segments {
             put(&mut body, [segment.address, segment.size, segment.first_page]);
         }
-        let mut version = VERSION;
+        let is_arm = matches!(self.code, Some((Model::Arm(_), _)));
         match &self.sizes {
             None => {
                 let entries = self.index.iter().map(|page| (page.layout as u32) << OFFSET_BITS | page.offset);
                 put(&mut body, entries.chain([self.streams.len() as u32]));
             }
             Some(sizes) => {
-                version = VERSION_OF_REGIONS;
                 if self.streams.len() >= 2 << (32 - SIZE_BITS) {
                     return Err(Damaged("the packed regions exceed 2 MiB; freeze less"));
                 }
                 let entry = |offset: u32, size: u16| (offset / 2) << SIZE_BITS | u32::from(size);
                 let entries = self.index.iter().zip(sizes).map(|(page, &size)| entry(page.offset, size));
                 put(&mut body, entries.chain([entry(self.streams.len() as u32, 0)]));
-                put(&mut body, [self.code.as_ref().and_then(|(model, _)| model.high).unwrap_or_default()]);
+                put(&mut body, [self.code.as_ref().and_then(|(model, _)| model.high()).unwrap_or_default()]);
             }
         }
         body.extend([&code[..], &data, &self.streams].concat());
 
+        let version = match (is_arm, self.sizes.is_some()) {
+            (false, false) => VERSION,
+            (false, true) => VERSION_OF_REGIONS,
+            (true, false) => ARM_VERSION,
+            (true, true) => ARM_VERSION_OF_REGIONS,
+        };
         let mut crc = Crc::new();
         crc.update(&body);
         let mut bytes = MAGIC.to_vec();
@@ -154,7 +167,7 @@ impl Packed {
         let no_file = Damaged("is no packed file; make one with `frozen-pack pack`");
         let mut input = Input(bytes.strip_prefix(&MAGIC).ok_or(no_file)?);
         let version = input.word()?;
-        if ![VERSION, VERSION_OF_REGIONS].contains(&version) {
+        if !(VERSION..=ARM_VERSION_OF_REGIONS).contains(&version) {
             return Err(Damaged("has another version of the format; pack it anew with this frozen-pack"));
         }
         let page_size = input.word()?;
@@ -175,13 +188,13 @@ impl Packed {
             .collect();
         let entries = input.words(pages.checked_add(1).ok_or(SHORT)?)?;
         let (mut sizes, mut high) = (None, None);
-        if version == VERSION_OF_REGIONS {
+        if version == VERSION_OF_REGIONS || version == ARM_VERSION_OF_REGIONS {
             high = Some(input.word()?);
             let size = |&entry: &u32| (entry & ((1 << SIZE_BITS) - 1)) as u16;
             sizes = Some(entries[..pages].iter().map(size).collect::<Vec<u16>>());
         }
-        let code = Some(input.take(code)?).filter(|part| !part.is_empty()).map(read_code).transpose()?;
-        let code = code.map(|(model, tables)| (CodeModel { high, ..model }, tables));
+        let code = Some(input.take(code)?).filter(|part| !part.is_empty());
+        let code = code.map(|part| read_code(part, version >= ARM_VERSION, high)).transpose()?;
         let data = Some(input.take(data)?).filter(|part| !part.is_empty()).map(read_data).transpose()?;
         let streams = input.take(streams)?.to_vec();
         if !input.0.is_empty() {
@@ -229,17 +242,10 @@ impl Packed {
     }
 }
 
-/// Bytes of a template: its bytes, how many there are, what follows, ModRM, and nothing.
-const TEMPLATE_SIZE: usize = LONGEST + 4;
-
 const SHORT: Damaged = Damaged("it ends too early");
 
 fn put(out: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
     out.extend(words.into_iter().flat_map(u32::to_le_bytes));
-}
-
-fn pad(out: &mut Vec<u8>) {
-    out.resize(out.len().next_multiple_of(4), 0);
 }
 
 fn read_index(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged> {
@@ -267,70 +273,6 @@ fn read_regions(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damag
         return Err(Damaged("its index is not in order"));
     }
     Ok(entries.iter().map(|&entry| PageEntry { offset: offset(entry), layout: Layout::Code }).collect())
-}
-
-fn write_code(model: &CodeModel, tables: &Tables) -> Vec<u8> {
-    let mut out = Vec::new();
-    put(&mut out, [model.templates.len(), model.words.len(), model.branches.len()].map(|count| count as u32));
-    write_tables_head(&mut out, tables);
-    for template in &model.templates {
-        out.extend(template.bytes);
-        out.extend([template.len, template.follows.to_byte(), template.mod_rm, 0]);
-    }
-    put(&mut out, model.words.iter().copied());
-    write_tables(&mut out, tables);
-    out.extend(model.branches.iter().flat_map(|branch| branch.to_le_bytes().into_iter().take(3)));
-    pad(&mut out);
-    out
-}
-
-fn read_code(part: &[u8]) -> Result<(CodeModel, Tables), Damaged> {
-    let mut input = Input(part);
-    let [templates, words, branches] = input.counts()?;
-    let [nodes] = input.counts()?;
-    let templates = input.take(templates.checked_mul(TEMPLATE_SIZE).ok_or(SHORT)?)?;
-    let templates = templates.chunks_exact(TEMPLATE_SIZE).map(read_template);
-    let templates = templates.collect::<Option<Vec<_>>>().ok_or(Damaged("a template does not make sense"))?;
-    let words = input.words(words)?;
-    let tables = input.tables(code::field::ALL, nodes)?;
-    let branches = input.take(branches.checked_mul(3).ok_or(SHORT)?)?;
-    let branches =
-        branches.chunks_exact(3).map(|low| u32::from_le_bytes([low[0], low[1], low[2], 0])).collect();
-    Ok((CodeModel { templates, branches, words, high: None }, tables))
-}
-
-fn read_template(entry: &[u8]) -> Option<Template> {
-    let (bytes, &[len, follows, mod_rm, _]) = entry.split_first_chunk::<LONGEST>()? else { return None };
-    let follows = Follows::from_byte(follows)?;
-    let fits = (1..=LONGEST).contains(&usize::from(len));
-    fits.then_some(Template { bytes: *bytes, len, mod_rm, follows })
-}
-
-fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
-    let mut out = Vec::new();
-    put(&mut out, [model.dictionary.len() as u32]);
-    write_tables_head(&mut out, tables);
-    write_tables(&mut out, tables);
-    out.extend(&model.dictionary);
-    pad(&mut out);
-    out
-}
-
-fn read_data(part: &[u8]) -> Result<(DataModel, Tables), Damaged> {
-    let mut input = Input(part);
-    let [dictionary] = input.counts()?;
-    let [nodes] = input.counts()?;
-    let tables = input.tables(data::field::ALL, nodes)?;
-    Ok((DataModel { dictionary: input.take(dictionary)?.to_vec() }, tables))
-}
-
-fn write_tables_head(out: &mut Vec<u8>, tables: &Tables) {
-    put(out, [tables.nodes.len() as u32]);
-}
-
-fn write_tables(out: &mut Vec<u8>, tables: &Tables) {
-    out.extend(tables.contexts.iter().flat_map(|context| context.to_le_bytes()));
-    out.extend(&tables.nodes);
 }
 
 /// What is left to be read.

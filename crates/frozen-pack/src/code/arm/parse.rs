@@ -1,0 +1,241 @@
+//! From code to the symbols that a page of it consists of, and to the [`ArmModel`] that fits it.
+
+use rustc_hash::FxHashMap;
+
+use super::format::{self, Format, Part, distance};
+use super::template::Template;
+use super::{ArmModel, field};
+use crate::code::choose::{Atom, Matcher, choose};
+use crate::code::values::{Kind, Recent, Writer, frequent};
+use crate::code::{Code, InstructionSet, MORE, RAW_BYTE};
+
+/// What stands at a place of the code.
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    /// An instruction or a literal.
+    Insn(u32, Format),
+    /// Two bytes of something else.
+    Raw,
+}
+
+impl Unit {
+    fn size(&self) -> usize {
+        match self {
+            Unit::Insn(_, format) => format.size(),
+            Unit::Raw => 2,
+        }
+    }
+
+    /// Appends its atoms.
+    fn atoms(&self, out: &mut Vec<Atom<Template>>) {
+        let Unit::Insn(word, format) = self else { return out.push(Atom::Other) };
+        out.push(Atom::Start(Template::new(*word, *format)));
+        out.extend(format.parts.iter().flatten().map(|part| match part.is_plain() {
+            true => Atom::Symbol(part.of(*word)),
+            false => Atom::Other,
+        }));
+    }
+}
+
+/// The address behind which the instruction at `at` reads a literal, as an offset, if it reads one.
+fn literal(set: InstructionSet, at: usize, word: u32) -> Option<usize> {
+    let base = |ahead: usize| (at + ahead) & !3;
+    match set {
+        InstructionSet::Arm => (word & 0xFFFF_0000 == 0xE59F_0000).then(|| base(8) + (word & 0xFFF) as usize),
+        _ if word & 0xF800 == 0x4800 => Some(base(4) + 4 * (word & 0xFF) as usize),
+        _ => (word & 0xFFFF == 0xF8DF).then(|| base(4) + (word >> 16 & 0xFFF) as usize),
+    }
+}
+
+/// The end of the table of distances behind `tbb` or `tbh`, where that is the instruction in front of `start`: no distance
+/// leads into the table.
+fn table_end(bytes: &[u8], start: usize, word: u32) -> Option<usize> {
+    let size = match word & 0xFFF0_FFFF {
+        0xF000_E8DF => 1,
+        0xF010_E8DF => 2,
+        _ => return None,
+    };
+    let (mut at, mut end) = (start, bytes.len());
+    while at < end {
+        let entry = bytes.get(at..at + size)?;
+        let distance = 2 * entry.iter().rev().fold(0, |all, byte| all << 8 | usize::from(*byte));
+        end = end.min(start + distance);
+        at += size;
+    }
+    Some(at.next_multiple_of(2))
+}
+
+/// Which model fits the code, and the symbols of its pages by that model.
+pub struct Parser<'b> {
+    set: InstructionSet,
+    code: Code<'b>,
+    /// What stands where in it, as offsets.
+    units: Vec<(u32, Unit)>,
+}
+
+impl<'b> Parser<'b> {
+    /// Finds the instructions of a piece of code, one behind the other, and the literals that they read.
+    pub fn new(set: InstructionSet, code: Code<'b>) -> Parser<'b> {
+        let bytes = code.bytes;
+        let mut units = Vec::new();
+        let mut is_literal = vec![false; bytes.len() + 4];
+        let (mut at, mut table) = (0, 0);
+        while at < bytes.len() {
+            let word = bytes[at..].first_chunk().map(|word| u32::from_le_bytes(*word));
+            let unit = match (word, format::instruction(set, &bytes[at..])) {
+                _ if at < table => Unit::Raw,
+                (Some(word), _) if is_literal[at] => Unit::Insn(word, format::WORD),
+                (_, Some((_, format))) if format.is_wide && is_literal[at + 2] => Unit::Raw,
+                (_, Some((word, format))) => {
+                    if let Some(place) = literal(set, at, word).filter(|place| *place < bytes.len()) {
+                        is_literal[place] = true;
+                    }
+                    if let Some(end) = table_end(bytes, at + 4, word) {
+                        table = end;
+                    }
+                    Unit::Insn(word, format)
+                }
+                (_, None) => Unit::Raw,
+            };
+            units.push((at as u32, unit));
+            at += unit.size();
+        }
+        Parser { set, code, units }
+    }
+
+    /// The model that fits pieces of code, with so many templates made of others, given the upper byte of addresses near by
+    /// unless it is that of each place.
+    pub fn model(pieces: &[Parser<'b>], merges: usize, high: Option<u32>) -> ArmModel {
+        let is_arm = pieces.iter().any(|piece| piece.set == InstructionSet::Arm);
+        let model = ArmModel { is_arm, high, ..ArmModel::default() };
+        let mut runs = Vec::new();
+        let mut values: [FxHashMap<u32, u32>; 2] = Default::default();
+        for piece in pieces {
+            let mut run = Vec::new();
+            for (at, unit) in &piece.units {
+                unit.atoms(&mut run);
+                let Unit::Insn(word, format) = *unit else { continue };
+                let insn = piece.code.address.wrapping_add(*at);
+                for (kind, value) in
+                    format.parts.iter().flatten().filter_map(|part| model.value_of(*part, word, insn))
+                {
+                    if let Some(entry) = kind.entry(value, model.high(insn)) {
+                        *values[kind as usize].entry(entry).or_default() += 1;
+                    }
+                }
+            }
+            runs.push(run);
+        }
+        let [branches, words] = values.map(frequent);
+        ArmModel { templates: choose(&runs, merges), branches, words, ..model }
+    }
+
+    /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
+    pub fn pages(&self, tell: &Teller<'_>, page_size: usize) -> Vec<Vec<u32>> {
+        let count = self.code.bytes.len().div_ceil(page_size);
+        (0..count).map(|page| self.page(tell, page * page_size, page_size)).collect()
+    }
+
+    fn page(&self, tell: &Teller<'_>, start: usize, page_size: usize) -> Vec<u32> {
+        let end = (start + page_size).min(self.code.bytes.len());
+        let first = self.units.partition_point(|(at, _)| (*at as usize) < start);
+        let behind = self.units.partition_point(|(at, _)| (*at as usize) < end);
+        let head = self.units.get(first).map_or(end, |(at, _)| (*at as usize).min(end)) - start;
+        let mut out = vec![head as u32];
+        out.extend(self.code.bytes[start..start + head].iter().map(|&byte| u32::from(byte)));
+        let mut told = Told { page: self.code.address.wrapping_add(start as u32), ..Told::default() };
+        let units = &self.units[first..behind];
+        let mut atoms = Vec::new();
+        // Where the atoms of each unit begin.
+        let places: Vec<usize> = units
+            .iter()
+            .map(|(_, unit)| {
+                let place = atoms.len();
+                unit.atoms(&mut atoms);
+                place
+            })
+            .collect();
+        let mut index = 0;
+        while let Some((at, unit)) = units.get(index) {
+            let Some((symbol, count)) = tell.templates.longest(&atoms[places[index]..]) else {
+                for pair in self.code.bytes[*at as usize..end].chunks(2).take(unit.size() / 2) {
+                    let pair = [pair[0], pair.get(1).copied().unwrap_or(0)];
+                    out.extend([RAW_BYTE, pair[0], pair[1]].map(u32::from));
+                }
+                index += 1;
+                continue;
+            };
+            match symbol.checked_sub(u16::from(MORE)) {
+                None => out.push(u32::from(symbol)),
+                Some(more) => out.extend([u32::from(MORE), u32::from(more)]),
+            }
+            let behind = places[index] + count;
+            // The last unit of which the template has something.
+            index = places.partition_point(|&place| place < behind) - 1;
+            let (at, unit) = units[index];
+            if let Unit::Insn(word, format) = unit {
+                let parts = &format.parts[behind - places[index] - 1..];
+                tell.rest(word, parts, self.code.address.wrapping_add(at), &mut told, &mut out);
+            }
+            index += 1;
+        }
+        out
+    }
+}
+
+/// What has been told of a page.
+#[derive(Default)]
+struct Told {
+    page: u32,
+    literal: u32,
+    recent: [Recent; 2],
+}
+
+/// A model the other way round: from what is there to symbols.
+pub struct Teller<'m> {
+    model: &'m ArmModel,
+    templates: Matcher<Template>,
+    dictionaries: [FxHashMap<u32, u32>; 2],
+}
+
+impl<'m> Teller<'m> {
+    /// That of a model.
+    pub fn new(model: &'m ArmModel) -> Teller<'m> {
+        let index = |values: &[u32]| values.iter().zip(0..).map(|(&value, index)| (value, index)).collect();
+        Teller {
+            model,
+            templates: Matcher::new(&model.templates),
+            dictionaries: [index(&model.branches), index(&model.words)],
+        }
+    }
+
+    /// Tells these parts of the instruction at an address.
+    fn rest(&self, word: u32, parts: &[Option<Part>], insn: u32, told: &mut Told, out: &mut Vec<u32>) {
+        for part in parts.iter().map_while(|part| *part) {
+            if let Some((kind, value)) = self.model.value_of(part, word, insn) {
+                let end = if kind == Kind::Branch { self.model.end(insn) } else { told.page };
+                let (index, recent) = (&self.dictionaries[kind as usize], &mut told.recent[kind as usize]);
+                let high = self.model.high(told.page);
+                Writer { index, recent, kind, end, high }.write(value, out);
+            } else if part.field == field::LITERAL {
+                let place = self.model.base(insn).wrapping_add(4 * u32::from(part.of(word)));
+                let symbol = place.wrapping_sub(told.literal) >> 2 & 0xFF;
+                told.literal = told.literal.wrapping_add(4 * symbol);
+                out.push(symbol);
+            } else {
+                out.push(u32::from(part.of(word)));
+            }
+        }
+    }
+}
+
+impl ArmModel {
+    /// What a part of the instruction at an address is, if it is a value: branches by their target.
+    fn value_of(&self, part: Part, word: u32, insn: u32) -> Option<(Kind, u32)> {
+        match part.field {
+            field::BRANCH => Some((Kind::Branch, self.end(insn).wrapping_add(distance(part, word)))),
+            field::WORD => Some((Kind::Word, word)),
+            _ => None,
+        }
+    }
+}

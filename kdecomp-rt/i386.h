@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Decodes instructions of an i386. */
+#ifndef KDECOMP_RT_I386_H
+#define KDECOMP_RT_I386_H
+
+#include "values.h"
+
+/* What stands behind an opcode. */
+enum {
+	NO_OPERAND, OPERAND_IMM8, OPERAND_IMM16, OPERAND_IMM32, OPERAND_REL8, OPERAND_REL32, OPERAND_ADDRESS
+};
+
+/* Decodes an opcode symbol and the fields behind it to `out`, which has room for LONGEST bytes. Returns what is behind. */
+static inline uint8_t *i386_instruction(struct code *code, uint8_t *out)
+{
+	struct stream *stream = &code->stream;
+	const uint8_t *template;
+	uint32_t last = code->last, op = listed(stream, records(stream, OPCODE + last));
+	uint32_t number = op - 1, rest, mod_rm, displacement, target;
+
+	if (op == MORE_TEMPLATES)
+		number += symbol(stream, MORE + last);
+	code->last = op;
+	if (number >= code->frozen->template_count) {
+		if (op)
+			stream->error = FROZEN_DAMAGED;
+		*out = (uint8_t)symbol(stream, RAW);
+		return out + 1;
+	}
+	template = code->frozen->templates + TEMPLATE_SIZE * number;
+	put32(out, get32(template));
+	put32(out + 4, get32(template + 4));
+	rest = get32(template + 8);
+	out += LENGTH(rest);
+	if (!FOLLOWS(rest))
+		return out;
+	mod_rm = TEMPLATE_MOD_RM(rest);
+	displacement = DISPLACEMENT(rest);
+	if (rest & MOD_RM_FOLLOWS) {
+		mod_rm = symbol(stream, MOD_RM + op);
+		*out++ = (uint8_t)mod_rm;
+		if (rest & ONLY_TEST && mod_rm & 0x30)
+			rest &= ~OPERAND_MASK;
+		rest &= ~SIB_FOLLOWS;
+		displacement = mod_rm >> 6;
+		if ((mod_rm & 7) == 4 && displacement < 3)
+			rest |= SIB_FOLLOWS;
+		else if (mod_rm < 0x40 && (mod_rm & 7) == 5)
+			displacement = 2;
+	}
+	if (rest & SIB_FOLLOWS) {
+		uint32_t sib = symbol(stream, SIB + mod_rm);
+
+		*out++ = (uint8_t)sib;
+		displacement = mod_rm >> 6;
+		if (mod_rm < 0x40 && (sib & 7) == 5)
+			displacement = 2;
+	}
+	if (displacement == 1) {
+		*out++ = (uint8_t)symbol(stream, DISP8 + op);
+	} else if (displacement == 2) {
+		put32(out, value(code, DISP32 + mod_rm, 0, KIND_WORD, code->address));
+		out += 4;
+	}
+	switch (OPERAND(rest)) {
+	case OPERAND_IMM8:
+		*out++ = (uint8_t)symbol(stream, IMM8 + op);
+		break;
+	case OPERAND_REL8:
+		*out++ = (uint8_t)symbol(stream, REL8 + op);
+		break;
+	case OPERAND_IMM16:
+		out[1] = (uint8_t)symbol(stream, IMM16);
+		out[0] = (uint8_t)symbol(stream, IMM16 + 1);
+		out += 2;
+		break;
+	case OPERAND_IMM32:
+	case OPERAND_ADDRESS:
+		put32(out, value(code, IMM32 + op, 0, KIND_WORD, code->address));
+		out += 4;
+		break;
+	case OPERAND_REL32:
+		displacement = (uint32_t)(uintptr_t)out + code->moved + 4;
+		target = value(code, BRANCH + op, 0, KIND_BRANCH, displacement);
+		if (target - code->address >= code->size)
+			displacement += code->away;
+		put32(out, target - displacement);
+		out += 4;
+		break;
+	}
+	return out;
+}
+
+#endif
