@@ -30,7 +30,7 @@ help:
 	@echo "make table1  the paper's Table I beside the web kernel, technique by technique (docs/table1.md)"
 	@echo "make table2  the paper's Tables II and III beside what freezes here, by page and by stub (docs/table2.md)"
 	@echo 'make bench-scan   scanning programs: time and memory'
-	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder'
+	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder; ARCH=arm as well'
 	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, with -fdata-sections and with --gc-sections (docs/arm-kernels.md)'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
@@ -95,7 +95,7 @@ bench-scan: build
 
 bench-pack: build
 	fixtures/install.sh kernel
-	kernel=$$(fixtures/kernels/build.sh web-i386 | tail -n 1) && target/release/frozen-pack bench $$kernel/vmlinux
+	kernel=$$(fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386) | tail -n 1) && target/release/frozen-pack bench $$kernel/vmlinux
 
 bench-calls: build
 	fixtures/bench/calls.sh docs/speed.md

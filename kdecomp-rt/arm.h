@@ -22,12 +22,13 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 	struct stream *stream = &code->stream;
 	const struct frozen *frozen = code->frozen;
 	const uint8_t *template, *format;
-	uint32_t last = code->last, op = symbol_of_two(stream, ARM_OPCODE + last, 0);
+	uint32_t last = code->last, op = symbol_of_two(stream, ARM_OPCODE + last, code->before);
 	uint32_t number = op - 1, rest, part, head, before = 0, word = 0, here;
 	uint8_t *insn;
 
 	if (op == MORE_TEMPLATES)
-		number += symbol_of_two(stream, ARM_MORE + last, 0);
+		number += symbol_of_two(stream, ARM_MORE + last, code->before);
+	code->before = last;
 	code->last = op;
 	if (number >= frozen->template_count) {
 		if (op)
@@ -52,6 +53,8 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 			second = before;
 		else if (AFTER(part) == AFTER_REGISTER)
 			second = code->written;
+		else if (AFTER(part) == AFTER_OPCODE)
+			second = code->before;
 		if (context < ARM_WORD) {
 			found = value(code, context, second, KIND_BRANCH, end);
 			if (found - code->address >= code->size)
@@ -61,11 +64,11 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 			word |= value(code, context, second, KIND_WORD, code->address);
 		} else {
 			found = symbol_of_two(stream, context, second);
-			before = found;
 			if (context < ARM_REGISTER) {
 				code->literal += 4 * found;
 				found = (code->literal - (end & ~3u)) >> 2 & 0xFF;
-				before = 0;
+			} else {
+				before = found;
 			}
 			word |= found << PART_SHIFT(part);
 		}

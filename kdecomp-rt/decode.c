@@ -47,11 +47,11 @@ static int decode_code(const struct frozen *frozen, const struct stream *stream,
 	code.stream.contexts = frozen->code.contexts;
 	code.stream.nodes = frozen->code.nodes;
 	code.moved = address - (uint32_t)(uintptr_t)out;
-	head = coded(&code, HEAD, 0);
+	head = coded(frozen, &code.stream, HEAD, 0);
 	if (head > size)
 		return FROZEN_DAMAGED;
 	for (; head; head--)
-		*out++ = (uint8_t)coded(&code, (IS_ARM(frozen) ? ARM_RAW : RAW) + 1, 0);
+		*out++ = (uint8_t)coded(frozen, &code.stream, (IS_ARM(frozen) ? ARM_RAW : RAW) + 1, 0);
 	for (;;) {
 		if (out < limit) {
 			out = instruction(&code, out);

@@ -160,8 +160,7 @@ static int __init open_formats(struct frozen *frozen, struct rest *rest)
 		for (j = 1; j <= PARTS; j++) {
 			uint32_t part = get16(format + 2 * j);
 
-			if (part && (!before || PART_FIELD(part) < FIRST_FIELD || PART_FIELD(part) >= FIELDS ||
-				     AFTER(part) == 3))
+			if (part && (!before || PART_FIELD(part) < FIRST_FIELD || PART_FIELD(part) >= FIELDS))
 				return FROZEN_DAMAGED;
 			before = part;
 		}

@@ -114,7 +114,8 @@ static __attribute__((__noinline__)) uint32_t symbol(struct stream *stream, uint
 static __attribute__((__noinline__)) uint32_t symbol_of_two(struct stream *stream, uint32_t context, uint32_t value)
 {
 	const uint8_t *record = records(stream, context);
-	uint32_t shift = get32(record - 4);
+	/* frozen_open has checked that the bytes above are 0. */
+	uint32_t shift = record[-4];
 
 	if (shift) {
 		uint32_t entry = get32(record - 8 - 4 * PLACE(value, shift)) ^ value << VALUE_SHIFT;

@@ -121,6 +121,7 @@ extern const uint16_t frozen_frequency[CODES];
 #define AFTER(part) ((part) >> 8 & 3)
 #define AFTER_PART 1
 #define AFTER_REGISTER 2
+#define AFTER_OPCODE 3
 #define PART_FIELD(part) ((part) >> 10)
 #define FIRST_FIELD 5
 #define FIELDS 12

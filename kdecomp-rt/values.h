@@ -48,6 +48,8 @@ struct code {
 	/* The last opcode symbol. */
 	uint32_t last;
 #if FROZEN_ARM
+	/* The opcode symbol before the last one. */
+	uint32_t before;
 	/* The register that was written last, and the address of the literal that was read last. */
 	uint32_t written;
 	uint32_t literal;
@@ -55,9 +57,9 @@ struct code {
 };
 
 /* The next symbol of code of 32-bit ARM in a context of two values, and of other code in one of the first value. */
-static inline uint32_t coded(struct code *code, uint32_t context, uint32_t second)
+static inline uint32_t coded(const struct frozen *frozen, struct stream *stream, uint32_t context, uint32_t second)
 {
-	return IS_ARM(code->frozen) ? symbol_of_two(&code->stream, context, second) : symbol(&code->stream, context);
+	return IS_ARM(frozen) ? symbol_of_two(stream, context, second) : symbol(stream, context);
 }
 
 /* A number of `count` bytes, the highest first. */
@@ -66,7 +68,7 @@ static uint32_t number(struct code *code, uint32_t kind, uint32_t shape, uint32_
 	uint32_t value = 0, bytes = IS_ARM(code->frozen) ? ARM_BYTES : BYTES, i;
 
 	for (i = 0; i < count; i++)
-		value = value << 8 | coded(code, bytes + (kind << 6 | shape << 2 | i), 0);
+		value = value << 8 | coded(code->frozen, &code->stream, bytes + (kind << 6 | shape << 2 | i), 0);
 	return value;
 }
 
@@ -75,7 +77,7 @@ static uint32_t value(struct code *code, uint32_t context, uint32_t second, uint
 {
 	const struct frozen *frozen = code->frozen;
 	struct recent *recent = &code->recent[kind];
-	uint32_t form = coded(code, context, second);
+	uint32_t form = coded(code->frozen, &code->stream, context, second);
 	uint32_t found;
 
 	if (form < FORM_RECENT) {

@@ -25,7 +25,3 @@ pub mod page;
 pub mod plan;
 pub mod show;
 pub mod symbols;
-
-/// What the decoder in `kdecomp-rt/` takes at most, in bytes: code for i386 and constants, `decode.c` compiled with
-/// `-O2` and `open.c` with `-Os`. A test compiles it and compares.
-pub const DECODER_SIZE: usize = 6500;

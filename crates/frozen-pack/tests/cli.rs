@@ -53,7 +53,13 @@ fn a_range_of_any_file_is_packed() {
     let (file, packed) = (dir.path().join("file"), dir.path().join("packed"));
     let bytes: Vec<u8> = (0..3000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
     fs::write(&file, &bytes).unwrap();
-    for more in [&[][..], &["--code", "--address", "0xc1000000"], &["--page-size", "512"]] {
+    for more in [
+        &[][..],
+        &["--code", "--address", "0xc1000000"],
+        &["--code=thumb"],
+        &["--code=arm"],
+        &["--page-size", "512"],
+    ] {
         let range = ["--range", "0x10-5000"];
         succeeds(frozen_pack().arg("pack").arg(&file).args(range).args(more).arg("-o").arg(&packed));
         assert_eq!(succeeds(frozen_pack().arg("unpack").arg(&packed)), bytes[0x10..5000]);

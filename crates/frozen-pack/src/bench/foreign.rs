@@ -11,6 +11,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::CParameter;
 
 use super::Outcome;
+use crate::code::InstructionSet;
 
 /// Size of the dictionary for zstd, in bytes.
 const DICTIONARY: usize = 16 << 10;
@@ -38,16 +39,18 @@ impl Foreign {
     pub const ALL: [Foreign; 5] =
         [Foreign::Deflate, Foreign::Lzma, Foreign::LzmaBcj, Foreign::Zstd, Foreign::ZstdDictionary];
 
-    /// What this coder makes of pages.
-    pub(super) fn outcome<'p>(self, pages: &'p [&'p [u8]]) -> io::Result<Outcome<'p>> {
+    /// What this coder makes of pages of a kernel of an instruction set.
+    pub(super) fn outcome<'p>(self, pages: &'p [&'p [u8]], set: InstructionSet) -> io::Result<Outcome<'p>> {
+        let bcj = (self == Foreign::LzmaBcj).then_some(set);
         let dictionary = match self {
             Foreign::ZstdDictionary => dictionary(pages)?,
             _ => Vec::new(),
         };
         let streams = match self {
             Foreign::Deflate => pages.iter().map(|page| deflate(page)).collect::<io::Result<_>>()?,
-            Foreign::Lzma => pages.iter().map(|page| lzma(page, false)).collect::<io::Result<_>>()?,
-            Foreign::LzmaBcj => pages.iter().map(|page| lzma(page, true)).collect::<io::Result<_>>()?,
+            Foreign::Lzma | Foreign::LzmaBcj => {
+                pages.iter().map(|page| lzma(page, bcj)).collect::<io::Result<_>>()?
+            }
             Foreign::Zstd | Foreign::ZstdDictionary => {
                 let mut compressor = Compressor::with_dictionary(22, &dictionary)?;
                 compressor.set_parameter(CParameter::ContentSizeFlag(false))?;
@@ -65,17 +68,23 @@ impl Foreign {
         let tables = dictionary.len();
         let unpack = move |page: usize, stream: &[u8]| {
             let size = pages[page].len();
-            self.unpack(stream, size, &dictionary).map_err(|error| error.to_string())
+            self.unpack(stream, size, &dictionary, bcj).map_err(|error| error.to_string())
         };
         Ok(Outcome { coder, streams, tables, decoder: None, unpack: Box::new(unpack) })
     }
 
-    fn unpack(self, stream: &[u8], size: usize, dictionary: &[u8]) -> io::Result<Vec<u8>> {
+    fn unpack(
+        self,
+        stream: &[u8],
+        size: usize,
+        dictionary: &[u8],
+        bcj: Option<InstructionSet>,
+    ) -> io::Result<Vec<u8>> {
         let mut out = Vec::with_capacity(size);
         match self {
             Foreign::Deflate => drop(DeflateDecoder::new(stream).read_to_end(&mut out)?),
             Foreign::Lzma | Foreign::LzmaBcj => {
-                let decoder = Stream::new_raw_decoder(&filters(size, self == Foreign::LzmaBcj)?)?;
+                let decoder = Stream::new_raw_decoder(&filters(size, bcj)?)?;
                 XzDecoder::new_stream(stream, decoder).take(size as u64).read_to_end(&mut out)?;
             }
             Foreign::Zstd | Foreign::ZstdDictionary => {
@@ -98,19 +107,22 @@ fn deflate(page: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-fn filters(size: usize, bcj: bool) -> io::Result<Filters> {
+fn filters(size: usize, bcj: Option<InstructionSet>) -> io::Result<Filters> {
     let mut options = LzmaOptions::new_preset(9)?;
     // No alignment is expected of code; the dictionary is the page.
     options.position_bits(0).dict_size((size as u32).max(4096));
     let mut filters = Filters::new();
-    if bcj {
-        filters.x86();
+    match bcj {
+        None => {}
+        Some(InstructionSet::I386) => drop(filters.x86()),
+        Some(InstructionSet::Thumb) => drop(filters.arm_thumb()),
+        Some(InstructionSet::Arm) => drop(filters.arm()),
     }
     filters.lzma1(&options);
     Ok(filters)
 }
 
-fn lzma(page: &[u8], bcj: bool) -> io::Result<Vec<u8>> {
+fn lzma(page: &[u8], bcj: Option<InstructionSet>) -> io::Result<Vec<u8>> {
     let mut encoder = Stream::new_raw_encoder(&filters(page.len(), bcj)?)?;
     let mut out = Vec::with_capacity(2 * page.len() + 1024);
     encoder.process_vec(page, &mut out, Action::Finish)?;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use kcli::{Table, human};
 use serde::Serialize;
 
-use crate::DECODER_SIZE;
+use crate::code::InstructionSet;
 use crate::pack::Piece;
 use foreign::Foreign;
 
@@ -30,7 +30,7 @@ pub struct Row {
     pub tables: usize,
     /// Where each page is.
     pub index: usize,
-    /// The decoder, where it is ours: code for i386 and constants. It counts once, with the first part.
+    /// The decoder, where it is ours: code for the machine and constants. It counts once, with the first part.
     pub decoder: Option<usize>,
     /// All of it.
     pub total: usize,
@@ -59,7 +59,8 @@ type Unpack<'p> = Box<dyn Fn(usize, &[u8]) -> Result<Vec<u8>, String> + 'p>;
 pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     // There is one decoder for both parts.
-    let mut decoder = DECODER_SIZE;
+    let set = pieces.iter().find_map(|piece| piece.code).unwrap_or(InstructionSet::I386);
+    let mut decoder = set.decoder_size();
     for (part, is_code) in [("code", true), ("data", false)] {
         let of_part: Vec<Piece> = pieces
             .iter()
@@ -72,7 +73,7 @@ pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
         let pages: Vec<&[u8]> =
             of_part.iter().flat_map(|piece| piece.bytes.chunks(page_size as usize)).collect();
         for foreign in Foreign::ALL {
-            rows.push(row(part, &pages, foreign.outcome(&pages).map_err(|error| error.to_string())?)?);
+            rows.push(row(part, &pages, foreign.outcome(&pages, set).map_err(|error| error.to_string())?)?);
         }
         for outcome in own::outcomes(&of_part, page_size, std::mem::take(&mut decoder))
             .map_err(|damaged| damaged.to_string())?

@@ -17,7 +17,7 @@ pub(super) fn outcomes(
     let packed = pack(pieces, page_size)?;
     let baseline = match pieces.iter().all(|piece| piece.code.is_some()) {
         true => {
-            let (model, pages) = record_code(pieces, page_size as usize, 0, None, false)?;
+            let (model, pages) = record_code(pieces, page_size as usize, Some(0), None, false)?;
             let tables = model.template_size();
             let by_place = model.fields_by_place();
             let decode = move |source: &mut Symbols<'_>, address: u32, out: &mut [u8]| {

@@ -9,9 +9,6 @@ use rustc_hash::FxHashMap;
 /// How many templates there are at most: 254 have a symbol, and 256 more have two.
 pub const TEMPLATES: usize = 254 + 256;
 
-/// How many are made of others at best, before the most frequent are kept.
-pub const MERGES: usize = 240;
-
 /// What an opcode symbol stands for.
 pub trait Template: Copy + Eq + Hash {
     /// The bytes of code.

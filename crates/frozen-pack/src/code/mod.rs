@@ -36,6 +36,24 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
+    /// How many templates are made of others at best, before the most frequent are kept. Thumb-2 code has many opcodes,
+    /// which would lose their symbols to them.
+    pub fn merges(self) -> usize {
+        match self {
+            InstructionSet::I386 | InstructionSet::Arm => 240,
+            InstructionSet::Thumb => 120,
+        }
+    }
+
+    /// What the decoder in `kdecomp-rt/` takes at most in a kernel, in bytes: code for that machine, Thumb-2 code for 32-bit
+    /// ARM, and constants, `decode.c` compiled with `-O2` and `open.c` with `-Os`. A test compiles it and compares.
+    pub fn decoder_size(self) -> usize {
+        match self {
+            InstructionSet::I386 => 6700,
+            InstructionSet::Thumb | InstructionSet::Arm => 4300,
+        }
+    }
+
     /// That of most instructions of 32-bit ARM among `bytes`. In ARM code, most words have the condition *always* (14) in
     /// their upper 4 bits; in Thumb code a sixteenth of them has, or somewhat more.
     pub fn of_arm(bytes: &[u8]) -> InstructionSet {

@@ -18,3 +18,14 @@ pub fn program(directory: &Path) -> PathBuf {
     run(gcc.args(["decode.c", "open.c", "test/pages.c"].map(runtime)).arg("-o").arg(&program));
     program
 }
+
+/// Machine code of 32-bit ARM and its data, compiled with `-mthumb` or `-marm`, which does not run.
+#[allow(dead_code, reason = "tests of the command need none")]
+pub fn arm_program(directory: &Path, set: &str) -> PathBuf {
+    let program = directory.join(format!("program{set}"));
+    let mut gcc = Command::new("arm-linux-gnueabihf-gcc");
+    gcc.args(["-std=c11", "-Os", "-fno-pic", "-no-pie", "-static", "-nostdlib", set]);
+    gcc.args(["-Wl,--unresolved-symbols=ignore-all", "-Wl,-e,0"]);
+    run(gcc.args(["decode.c", "open.c"].map(runtime)).arg("-o").arg(&program));
+    program
+}

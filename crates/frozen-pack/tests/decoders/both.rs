@@ -21,6 +21,18 @@ pub fn decoder(directory: &Path) -> PathBuf {
     program
 }
 
+/// The decoder compiled for a kernel of 32-bit ARM, in Thumb-2 code, with a script that runs it.
+pub fn decoder_for_arm(directory: &Path) -> PathBuf {
+    let (program, script) = (directory.join("pages-arm"), directory.join("pages-arm.sh"));
+    let mut gcc = Command::new("arm-linux-gnueabihf-gcc");
+    gcc.args(["-std=c11", "-O2", "-mthumb", "-static", "-Wall", "-Wextra", "-Werror"]);
+    gcc.args(["-DFROZEN_I386=0", "-DFROZEN_ARM=1"]);
+    run(gcc.args(["decode.c", "open.c", "test/pages.c"].map(runtime)).arg("-o").arg(&program));
+    std::fs::write(&script, format!("#!/bin/sh\nexec qemu-arm {} \"$@\"\n", program.display())).unwrap();
+    run(Command::new("chmod").arg("+x").arg(&script));
+    script
+}
+
 /// What a decoder makes of a packed file: its pages, `None` for one that is damaged; `None` if all of it is.
 pub type Decoded = Option<Vec<Option<Vec<u8>>>>;
 
@@ -98,9 +110,8 @@ pub fn decode_in_rust(file: &[u8]) -> Decoded {
     Some((0..packed.index.len() as u32).map(|page| packed.page(page).ok()).collect())
 }
 
-/// Something to pack.
-pub fn piece(address: u32, bytes: &[u8], is_code: bool) -> Piece {
-    let code = is_code.then_some(InstructionSet::I386);
+/// Something to pack, as data or as code.
+pub fn piece(address: u32, bytes: &[u8], code: Option<InstructionSet>) -> Piece {
     Piece { name: "test".into(), address, bytes: bytes.to_vec(), code }
 }
 

@@ -1,5 +1,6 @@
 //! Regions come back as they run wherever their copies lie, from the decoder in Rust and from that in C.
 
+use frozen_pack::code::InstructionSet;
 use frozen_pack::format::Packed;
 use frozen_pack::pack::{Piece, pack_regions};
 
@@ -37,7 +38,7 @@ fn regions() -> Vec<Piece> {
     (0..200)
         .map(|number| {
             let address = FIRST + number * PAGE;
-            piece(address, &region(number, address), true)
+            piece(address, &region(number, address), Some(InstructionSet::I386))
         })
         .collect()
 }
@@ -91,7 +92,45 @@ fn damage_is_found() {
 #[test]
 fn what_is_no_region_is_refused() {
     for (address, size) in [(FIRST + 1, 5), (FIRST + 2 * PAGE, 5), (FIRST + PAGE, 5000)] {
-        let second = piece(address, &vec![0x90; size], true);
+        let second = piece(address, &vec![0x90; size], Some(InstructionSet::I386));
         assert!(pack_regions(&[regions().remove(0), second], PAGE, KERNEL).is_err());
+    }
+}
+
+/// The same in Thumb code: calls of functions of the kernel, and a jump back, as it runs at an address.
+fn thumb_region(number: u32, runs_at: u32) -> Vec<u8> {
+    let mut bytes: Vec<u8> = Vec::new();
+    let targets = (0..number % 7).map(|call| KERNEL + 0x1234 * call + 0x10 * (number % 3)).chain([runs_at]);
+    for target in targets {
+        bytes.extend([0x28, 0x46]);
+        let distance = target.wrapping_sub(runs_at + bytes.len() as u32 + 4);
+        let [sign, one, two] = [24, 23, 22].map(|at| distance >> at & 1);
+        let first = 0xF000 | sign << 10 | distance >> 12 & 0x3FF;
+        let second = 0xD000 | (one ^ sign ^ 1) << 13 | (two ^ sign ^ 1) << 11 | distance >> 1 & 0x7FF;
+        bytes.extend([first, second].into_iter().flat_map(|halfword| (halfword as u16).to_le_bytes()));
+    }
+    bytes
+}
+
+#[test]
+fn copies_of_thumb_code_lead_where_regions_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    // Near enough for calls.
+    let first = KERNEL + 0x40_0000;
+    let regions: Vec<Piece> = (0..200)
+        .map(|number| (first + number * PAGE, number))
+        .map(|(address, number)| piece(address, &thumb_region(number, address), Some(InstructionSet::Thumb)))
+        .collect();
+    let packed = pack_regions(&regions, PAGE, KERNEL).unwrap();
+    let file = packed.write().unwrap();
+    assert_eq!(Packed::read(&file).unwrap(), packed);
+    for runs_at in [first, KERNEL - 0x40_0000] {
+        let expected = (0..200).map(|number| Some(thumb_region(number, runs_at + number * PAGE))).collect();
+        assert_eq!(decode_in_c_at(&decoder, &file, runs_at), Some(expected), "{runs_at:#x}");
+        for number in 0..200 {
+            let copy = packed.page_at(number, runs_at + number * PAGE).unwrap();
+            assert_eq!(copy, thumb_region(number, runs_at + number * PAGE));
+        }
     }
 }

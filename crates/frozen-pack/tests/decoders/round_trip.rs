@@ -1,12 +1,15 @@
 //! Whatever is packed comes back, from the decoder in Rust and from that in C; what is damaged is refused by both.
 
 use flate2::Crc;
+use frozen_pack::code::InstructionSet;
 use frozen_pack::format::{Layout, Packed};
 use frozen_pack::input::sections;
 use frozen_pack::pack::{Piece, pack};
 
-use crate::both::{Decoded, Random, decode_in_c, decode_in_rust, decoder, piece};
-use crate::common::program;
+use crate::both::{Decoded, Random, decode_in_c, decode_in_rust, decoder, decoder_for_arm, piece};
+use crate::common::{arm_program, program};
+
+const SETS: [InstructionSet; 3] = [InstructionSet::I386, InstructionSet::Thumb, InstructionSet::Arm];
 
 /// Packs pieces, and gives the file; what the decoders make of it is compared with the pieces.
 fn round_trip(program: &std::path::Path, pieces: &[Piece], page_size: u32) -> Packed {
@@ -28,12 +31,12 @@ fn all_kinds_of_bytes_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
     let mut random = Random(1);
-    for is_code in [true, false] {
+    for code in [None].into_iter().chain(SETS.map(Some)) {
         for size in [1, 2, 15, 255, 256, 257, 4096, 5000] {
             let noise = random.bytes(size);
             let few: Vec<u8> = (0..size).map(|_| [0, 0x0F, 0x66, 0xE8][random.below(4)]).collect();
             for bytes in [noise, few, vec![0; size], vec![0x90; size], vec![0xFF; size]] {
-                round_trip(&decoder, &[piece(0xFFFF_F000, &bytes, is_code)], 256);
+                round_trip(&decoder, &[piece(0xFFFF_F000, &bytes, code)], 256);
             }
         }
     }
@@ -52,12 +55,42 @@ fn every_opcode_and_mod_rm_comes_back() {
             }
         }
     }
-    round_trip(&decoder, &[piece(0xC100_0000, &code, true)], 4096);
+    round_trip(&decoder, &[piece(0xC100_0000, &code, Some(InstructionSet::I386))], 4096);
+}
+
+#[test]
+fn every_thumb_opcode_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let narrow = (0..0xE800u16).flat_map(u16::to_le_bytes);
+    let wide = (0xE800..=0xFFFFu16).flat_map(|first| {
+        let behind =
+            [0x0000, 0x8000, 0x9FFF, 0xC7FF, 0xD000, 0xF2A5, 0x0C7B].map(move |second: u16| [first, second]);
+        behind.into_iter().flatten().flat_map(u16::to_le_bytes)
+    });
+    let code: Vec<u8> = narrow.chain(wide).collect();
+    let piece = piece(0xC010_0000, &code, Some(InstructionSet::Thumb));
+    round_trip(&decoder(dir.path()), &[piece], 4096);
+}
+
+#[test]
+fn every_arm_opcode_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let words =
+        (0..=0xFFFu32).flat_map(|upper| [0, 0xF_FFFF, 0x1_2394, 0xF_0008].map(|lower| upper << 20 | lower));
+    let code: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+    let piece = piece(0xC010_0000, &code, Some(InstructionSet::Arm));
+    round_trip(&decoder(dir.path()), &[piece], 4096);
+}
+
+#[test]
+fn code_of_two_instruction_sets_is_refused() {
+    let pieces = [InstructionSet::I386, InstructionSet::Thumb].map(|set| piece(0, &[0; 100], Some(set)));
+    assert!(pack(&pieces, 4096).unwrap_err().to_string().contains("several instruction sets"));
 }
 
 #[test]
 fn nothing_is_packed_into_nothing() {
-    let packed = pack(&[piece(0, &[], true), piece(0, &[], false)], 4096).unwrap();
+    let packed = pack(&[piece(0, &[], Some(InstructionSet::I386)), piece(0, &[], None)], 4096).unwrap();
     assert!(packed.segments.is_empty() && packed.code.is_none() && packed.data.is_none());
     let file = packed.write().unwrap();
     assert_eq!(decode_in_rust(&file), Some(vec![]));
@@ -67,7 +100,7 @@ fn nothing_is_packed_into_nothing() {
 #[test]
 fn a_page_that_does_not_become_smaller_is_kept_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
-    let packed = round_trip(&decoder(dir.path()), &[piece(0, &Random(2).bytes(4096), false)], 4096);
+    let packed = round_trip(&decoder(dir.path()), &[piece(0, &Random(2).bytes(4096), None)], 4096);
     assert_eq!((packed.index[0].layout, packed.streams.len()), (Layout::Plain, 4096));
 }
 
@@ -114,18 +147,19 @@ fn damaged(file: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn both_decoders_say_the_same_of_damaged_files() {
+/// What both decoders make of so many hundred damaged files of a program; they have to agree.
+fn damage(program: &std::path::Path, set: InstructionSet, hundreds: usize) {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
-    let file = std::fs::read(program(dir.path())).unwrap();
+    let file = std::fs::read(program).unwrap();
     let mut pieces = sections(&file, &[".text", ".rodata"]).unwrap();
+    assert_eq!(pieces[0].code, Some(set));
     pieces[0].bytes.truncate(5000);
     pieces[1].bytes.truncate(2500);
     let file = pack(&pieces, 512).unwrap().write().unwrap();
     let mut random = Random(3);
     let (mut refused, mut pages, mut broken) = (0, 0, 0);
-    for _ in 0..100 {
+    for _ in 0..hundreds {
         let variants: Vec<Vec<u8>> = (0..100).map(|_| damaged(&file, &mut random)).collect();
         for (variant, in_c) in variants.iter().zip(decode_in_c(&decoder, &variants)) {
             let in_rust = decode_in_rust(variant);
@@ -140,8 +174,39 @@ fn both_decoders_say_the_same_of_damaged_files() {
         }
     }
     // Damage is found in the tables, in pages, and does not reach most pages.
-    assert!(refused > 1000 && refused < 9000, "{refused} refused");
-    assert!(broken > 1000 && broken < pages / 2, "{broken} of {pages} pages");
+    assert!(refused > 10 * hundreds && refused < 90 * hundreds, "{refused} refused");
+    assert!(broken > 10 * hundreds && broken < pages / 2, "{broken} of {pages} pages");
+}
+
+#[test]
+fn both_decoders_say_the_same_of_damaged_i386_files() {
+    let dir = tempfile::tempdir().unwrap();
+    damage(&program(dir.path()), InstructionSet::I386, 100);
+}
+
+#[test]
+fn both_decoders_say_the_same_of_damaged_thumb_files() {
+    let dir = tempfile::tempdir().unwrap();
+    damage(&arm_program(dir.path(), "-mthumb"), InstructionSet::Thumb, 100);
+}
+
+#[test]
+fn both_decoders_say_the_same_of_damaged_arm_files() {
+    let dir = tempfile::tempdir().unwrap();
+    damage(&arm_program(dir.path(), "-marm"), InstructionSet::Arm, 100);
+}
+
+#[test]
+fn the_decoder_compiled_for_arm_does_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder_for_arm(dir.path());
+    for set in ["-mthumb", "-marm"] {
+        let file = std::fs::read(arm_program(dir.path(), set)).unwrap();
+        round_trip(&decoder, &sections(&file, &[".text", ".rodata"]).unwrap(), 1024);
+    }
+    // It has no decoder for i386.
+    let file = pack(&[piece(0, &[0x90; 600], Some(InstructionSet::I386))], 256).unwrap().write().unwrap();
+    assert_eq!(decode_in_c(&decoder, &[file]), [None]);
 }
 
 fn first_difference(one: &Decoded, other: &Decoded) -> String {
@@ -156,7 +221,7 @@ fn first_difference(one: &Decoded, other: &Decoded) -> String {
 
 #[test]
 fn a_damaged_file_is_refused_by_its_checksum() {
-    let file = pack(&[piece(0, b"what is packed", false)], 4096).unwrap().write().unwrap();
+    let file = pack(&[piece(0, b"what is packed", None)], 4096).unwrap().write().unwrap();
     for at in 0..file.len() {
         let mut damaged = file.clone();
         damaged[at] ^= 0x10;

@@ -21,6 +21,8 @@ pub enum After {
     Part = 1,
     /// The register that was written last.
     Register = 2,
+    /// The opcode symbol before that of the instruction.
+    Opcode = 3,
 }
 
 /// A part of an instruction.
@@ -52,7 +54,7 @@ impl Part {
 
     /// From the format, unless it says what cannot be.
     pub fn from_bits(bits: u16) -> Option<Part> {
-        let after = *[After::Nothing, After::Part, After::Register].get(usize::from(bits >> 8 & 3))?;
+        let after = [After::Nothing, After::Part, After::Register, After::Opcode][usize::from(bits >> 8 & 3)];
         let field = (bits >> 10) as u8;
         let is_field = field::PARTS.contains(&field);
         is_field.then_some(Part { field, shift: bits as u8 & 31, width: (bits >> 5 & 7) as u8 + 1, after })
@@ -189,7 +191,7 @@ const fn wide(mask: u32, bits: u32, register: Option<u8>, parts: &[Part]) -> Pat
     Pattern(mask, bits, format(true, register, parts))
 }
 
-use After::{Nothing as N, Part as P, Register as R};
+use After::{Nothing as N, Opcode as O, Part as P, Register as R};
 
 /// Thumb instructions of 2 bytes.
 const NARROW: [Pattern; 18] = [
@@ -204,7 +206,7 @@ const NARROW: [Pattern; 18] = [
     // bx, blx
     narrow(0xFF00, 0x4700, None, &[reg(3, 4, R)]),
     // add, cmp, mov
-    narrow(0xFC00, 0x4400, Some(0), &[reg(0, 8, R)]),
+    narrow(0xFC00, 0x4400, Some(0), &[reg(0, 8, O)]),
     // ldr of a literal
     narrow(0xF800, 0x4800, Some(8), &[reg(8, 3, R), special(field::LITERAL, 0)]),
     // ldr, str: registers
@@ -220,7 +222,7 @@ const NARROW: [Pattern; 18] = [
     // sxth and the like, rev
     narrow(0xF700, 0xB200, Some(0), &[reg(0, 6, R)]),
     // push, pop, add to sp, it
-    narrow(0xF000, 0xB000, None, &[list(0, 8, N)]),
+    narrow(0xF000, 0xB000, None, &[list(0, 8, O)]),
     // stm, ldm
     narrow(0xF000, 0xC000, None, &[reg(8, 3, R), list(0, 8, P)]),
     // b on a condition

@@ -79,6 +79,8 @@ struct Place {
 struct State {
     /// The last opcode symbol.
     last: u8,
+    /// The one before.
+    before: u8,
     /// The register that was written last.
     register: u8,
     /// The address of the literal that was read last.
@@ -129,8 +131,9 @@ impl ArmModel {
         here: u32,
         state: &mut State,
     ) -> Result<(Bytes, usize), Damaged> {
-        let last = state.last;
-        let op = source.symbol(Context::one(field::OPCODE, last))?;
+        let values = [state.last, state.before];
+        let op = source.symbol(Context { field: field::OPCODE, values })?;
+        state.before = state.last;
         state.last = op;
         if op == RAW_BYTE {
             let mut bytes = Bytes::default();
@@ -139,7 +142,8 @@ impl ArmModel {
             }
             return Ok((bytes, 2));
         }
-        let more = if op == MORE { usize::from(source.symbol(Context::one(field::MORE, last))?) } else { 0 };
+        let more =
+            if op == MORE { usize::from(source.symbol(Context { field: field::MORE, values })?) } else { 0 };
         let template = self.templates.get(usize::from(op) - 1 + more);
         let template = template.ok_or(Damaged("an opcode symbol stands for nothing"))?;
         let mut bytes = template.bytes;
@@ -151,6 +155,7 @@ impl ArmModel {
                 After::Nothing => 0,
                 After::Part => before,
                 After::Register => state.register,
+                After::Opcode => state.before,
             };
             let context = Context { field: part.field, values: [op, second] };
             word |= match part.field {

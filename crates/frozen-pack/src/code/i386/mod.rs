@@ -4,9 +4,6 @@
 //! - SIB and the form of a displacement of four bytes depend on ModRM, all other fields on the opcode symbol.
 //! - 32-bit fields are [`values`], branches by the address that they lead to.
 //! - Bytes that are no instruction are coded as they are, each behind the opcode symbol 0.
-//!
-//! An instruction that straddles the end of the page is coded as a whole and cut off; the next page begins with how
-//! many bytes of it are left, and these bytes as they are.
 
 pub mod opcodes;
 pub mod parse;
