@@ -36,7 +36,7 @@ impl From<usize> for FunctionIndex {
 }
 
 /// A program: functions made of blocks, which are numbered throughout the program.
-pub trait Program {
+pub trait Program: Sync {
     /// How many blocks there are.
     fn blocks(&self) -> usize;
 

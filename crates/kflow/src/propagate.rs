@@ -8,9 +8,11 @@ another in a circle, nothing is known of what is passed. What functions return c
 rule out is not followed, so that what lies behind it passes nothing on.
 */
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use kisa::Reg;
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::Summaries;
@@ -56,41 +58,61 @@ pub fn propagate<P: Program>(
             entries[callee.get()] = Some(Entry::any());
         }
     }
-    let mut functions: Vec<FunctionIndex> = (0..program.functions()).map(FunctionIndex::from).collect();
-    functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));
-    for function in functions {
-        let Some(entry) = entries[function.get()].take() else { continue };
-        let guard = guards.get(&function).copied();
-        let followed;
-        let facts = match summaries.facts(function).filter(|_| guard.is_none() && entry.is_any()) {
-            Some(known) => Some(known),
-            None => {
-                followed = follow(program, summaries, function, (&entry, guard));
-                followed.as_ref()
-            }
+    for level in callers_first(&callees, &order) {
+        let facts = |&function: &FunctionIndex| {
+            let entry = entries[function.get()].as_ref()?;
+            let guard = guards.get(&function).copied();
+            let known = summaries.facts(function).filter(|_| guard.is_none() && entry.is_any());
+            let followed = || follow(program, summaries, function, (entry, guard));
+            Some(known.map(Cow::Borrowed).or_else(|| followed().map(Cow::Owned)))
         };
-        let blocks = program.blocks_of(function);
-        match facts {
-            Some(facts) => {
-                for (block, place, entry) in &facts.passed {
-                    if let Some(Callee::Function(callee)) = program.ways(blocks[block.get()])[*place].callee {
-                        pass(&mut entries, callee, entry);
+        let all: Vec<Option<Option<Cow<'_, Facts>>>> = level.par_iter().map(facts).collect();
+        for (function, facts) in level.into_iter().zip(all) {
+            let Some(facts) = facts else { continue };
+            let blocks = program.blocks_of(function);
+            match facts {
+                Some(facts) => {
+                    for (block, place, entry) in &facts.passed {
+                        let way = program.ways(blocks[block.get()])[*place];
+                        if let Some(Callee::Function(callee)) = way.callee {
+                            pass(&mut entries, callee, entry);
+                        }
+                    }
+                    for reached in &facts.reached {
+                        f(Reached { block: blocks[reached.block.get()], ..reached.clone() });
                     }
                 }
-                for reached in &facts.reached {
-                    f(Reached { block: blocks[reached.block.get()], ..reached.clone() });
-                }
-            }
-            None => {
-                let ways = blocks.iter().flat_map(|&block| program.ways(block));
-                for callee in ways.filter_map(|way| way.callee) {
-                    if let Callee::Function(callee) = callee {
-                        pass(&mut entries, callee, &Entry::any());
+                None => {
+                    let ways = blocks.iter().flat_map(|&block| program.ways(block));
+                    for callee in ways.filter_map(|way| way.callee) {
+                        if let Callee::Function(callee) = callee {
+                            pass(&mut entries, callee, &Entry::any());
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// Functions in levels: each comes behind those that call it, but for those that come later in the order of callers first
+/// because they call one another in a circle. None of a level passes another of it anything that is not known already.
+fn callers_first(callees: &[Vec<FunctionIndex>], order: &[usize]) -> Vec<Vec<FunctionIndex>> {
+    let mut functions: Vec<FunctionIndex> = (0..order.len()).map(FunctionIndex::from).collect();
+    functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));
+    let mut level_of = vec![0; order.len()];
+    let mut levels: Vec<Vec<FunctionIndex>> = Vec::new();
+    for function in functions {
+        let level = level_of[function.get()];
+        if levels.len() <= level {
+            levels.resize_with(level + 1, Vec::new);
+        }
+        levels[level].push(function);
+        let later =
+            callees[function.get()].iter().filter(|callee| order[callee.get()] < order[function.get()]);
+        later.for_each(|callee| level_of[callee.get()] = level_of[callee.get()].max(level + 1));
+    }
+    levels
 }
 
 /// Tells a function what it is passed.

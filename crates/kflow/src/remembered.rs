@@ -2,7 +2,7 @@
 //! followed again.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -31,25 +31,30 @@ pub struct Remembered {
 struct Known {
     /// What it rests on besides what the fingerprint is of: what memory holds that nothing writes.
     asked: Asked,
-    found: Rc<Found>,
+    found: Arc<Found>,
     /// Whether the present analysis has made use of it.
     is_used: bool,
 }
 
 impl Remembered {
     /// What was found out about a function with this fingerprint, if memory still holds what it rests on.
-    pub(crate) fn get(&mut self, function: Fingerprint, memory: &ConstantMemory) -> Option<Rc<Found>> {
-        let known = self.functions.get_mut(&function)?;
+    pub(crate) fn get(&self, function: Fingerprint, memory: &ConstantMemory) -> Option<Arc<Found>> {
+        let known = self.functions.get(&function)?;
         let holds = known
             .asked
             .iter()
             .all(|(&(symbol, offset, width), answer)| memory.read(symbol, offset, width) == *answer);
-        known.is_used |= holds;
-        holds.then(|| Rc::clone(&known.found))
+        holds.then(|| Arc::clone(&known.found))
     }
 
-    pub(crate) fn add(&mut self, function: Fingerprint, asked: Asked, found: Rc<Found>) {
-        self.functions.insert(function, Known { asked, found, is_used: true });
+    /// The present analysis makes use of what was found out; if that is new, `asked` is what it rests on.
+    pub(crate) fn keep(&mut self, function: Fingerprint, asked: Option<Asked>, found: &Arc<Found>) {
+        if let Some(asked) = asked {
+            let found = Arc::clone(found);
+            self.functions.insert(function, Known { asked, found, is_used: true });
+        } else if let Some(known) = self.functions.get_mut(&function) {
+            known.is_used = true;
+        }
     }
 
     /// An analysis is done: what it had no use for is forgotten.

@@ -2,14 +2,55 @@
 
 use kflow::{EVERYTHING, FLAGS, Instruction};
 use kisa::{Condition, Effect, Value};
+use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Graph, Terminator};
 use crate::index::NodeId;
 
+/// How many nodes are decoded at once, while others decode others.
+const NODES_OF_PART: usize = 4096;
+
 /// The instructions of some nodes, which are numbered.
-#[derive(Default)]
 pub(super) struct Decoded {
+    /// Each of [`NODES_OF_PART`] nodes, the last one of what is left.
+    parts: Vec<Part>,
+}
+
+impl Decoded {
+    /// Decodes the nodes.
+    pub(super) fn of(graph: &Graph, nodes: &[NodeId]) -> Decoded {
+        let parts = nodes.par_chunks(NODES_OF_PART).map(|nodes| Part::of(graph, nodes));
+        Decoded { parts: parts.collect() }
+    }
+
+    /// Whether a node holds something else than instructions.
+    pub(super) fn is_unknown(&self, number: usize) -> bool {
+        let (part, number) = self.part(number);
+        part.is_unknown(number)
+    }
+
+    /// The condition on which the last instruction of a node transfers control, with what it does then.
+    pub(super) fn on_condition(&self, number: usize) -> Option<(Condition, &[Effect])> {
+        let (part, number) = self.part(number);
+        part.on_condition(number)
+    }
+
+    /// Calls `f` with each instruction of a node, in order, without what its last one does on a condition.
+    pub(super) fn for_each(&self, number: usize, f: &mut dyn FnMut(Instruction<'_>)) {
+        let (part, number) = self.part(number);
+        part.for_each(number, f);
+    }
+
+    /// The part that holds a node, and the node's number there.
+    fn part(&self, number: usize) -> (&Part, usize) {
+        (&self.parts[number / NODES_OF_PART], number % NODES_OF_PART)
+    }
+}
+
+/// The instructions of some of the nodes, which are numbered from 0 again.
+#[derive(Default)]
+struct Part {
     effects: Vec<Effect>,
     instructions: Vec<One>,
     /// By number, where a node's instructions begin; and where the last one's end.
@@ -28,10 +69,9 @@ struct One {
     reads_unseen: bool,
 }
 
-impl Decoded {
-    /// Decodes the nodes.
-    pub(super) fn of(graph: &Graph, nodes: &[NodeId]) -> Decoded {
-        let mut decoded = Decoded { first: Vec::with_capacity(nodes.len() + 1), ..Decoded::default() };
+impl Part {
+    fn of(graph: &Graph, nodes: &[NodeId]) -> Part {
+        let mut decoded = Part { first: Vec::with_capacity(nodes.len() + 1), ..Part::default() };
         for &node in nodes {
             let number = decoded.first.len();
             decoded.first.push(decoded.instructions.len() as u32);
@@ -76,13 +116,11 @@ impl Decoded {
         }
     }
 
-    /// Whether a node holds something else than instructions.
-    pub(super) fn is_unknown(&self, number: usize) -> bool {
+    fn is_unknown(&self, number: usize) -> bool {
         self.unknown.contains(&(self.first[number] as usize))
     }
 
-    /// The condition on which the last instruction of a node transfers control, with what it does then.
-    pub(super) fn on_condition(&self, number: usize) -> Option<(Condition, &[Effect])> {
+    fn on_condition(&self, number: usize) -> Option<(Condition, &[Effect])> {
         let &start = self.on_condition.get(&number)?;
         let behind = self.instructions.get(self.first[number + 1] as usize);
         let behind = behind.map_or(self.effects.len(), |one| one.effects as usize);
@@ -92,8 +130,7 @@ impl Decoded {
         }
     }
 
-    /// Calls `f` with each instruction of a node, in order, without what its last one does on a condition.
-    pub(super) fn for_each(&self, number: usize, f: &mut dyn FnMut(Instruction<'_>)) {
+    fn for_each(&self, number: usize, f: &mut dyn FnMut(Instruction<'_>)) {
         let (first, end) = (self.first[number] as usize, self.first[number + 1] as usize);
         for at in first..end {
             let One { effects, reads, reads_unseen } = self.instructions[at];

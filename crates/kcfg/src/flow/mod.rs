@@ -20,6 +20,7 @@ use kflow::{
     Way,
 };
 use kisa::{BinaryOp, BranchKind, Effect, Flow, Reg, Value};
+use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
@@ -87,7 +88,8 @@ impl<'g> GraphProgram<'g> {
         program.find_entries();
         program.find_opaque_callers();
         program.find_early_exits(&sites);
-        program.ways = (0..program.nodes.len()).map(|block| program.ways_of(block.into())).collect();
+        let blocks = (0..program.nodes.len()).into_par_iter();
+        program.ways = blocks.map(|block| program.ways_of(block.into())).collect();
         program
     }
 

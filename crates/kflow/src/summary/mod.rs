@@ -4,30 +4,34 @@ What a call of a function does to the registers of its caller, by the code of th
 That a function gives a register back as it found it is not believed of a calling convention, but shown: values are
 followed from its entry to each of its returns ([`crate::values`]), and the register has to hold there what it held on
 entry, be it untouched or restored from the frame. Of a function that returns in another way than to where its
-caller's stack pointer says, or with other arguments on the stack than it was given, nothing is known. Nothing is known of what is not understood. All functions are
-summarised together: it is assumed of each that it touches nothing, until its code says otherwise, and then whoever calls
-it is looked at again.
+caller's stack pointer says, or with other arguments on the stack than it was given, nothing is known. Nothing is known of what is not understood. Callees
+come first; functions that call one another in a circle are summarised together: it is assumed of each that it touches nothing,
+until its code says otherwise, and then whoever calls it is looked at again.
 
 With a [`Convention`], some of it is believed: that who is called by its address, or is compiled and not understood, keeps
 to it. Compiled callers do not work otherwise.
 */
 
 mod function;
+mod levels;
 mod touched;
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use kisa::Reg;
+use rayon::prelude::*;
+use rustc_hash::FxHashSet;
 
 use crate::BlockIndex;
-use crate::constants::{ConstantMemory, ConstantSet};
+use crate::constants::{Asked, ConstantMemory, ConstantSet};
 use crate::facts::Facts;
 use crate::program::{Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Program, Then, Way, bit};
 use crate::remembered::{self, Fingerprint, Remembered};
 use crate::values::{Names, State};
 
 pub(crate) use function::Found;
+use levels::Level;
 pub(crate) use touched::Touched;
 
 /// What a call of a function does. Sets of registers are bits by [`Reg`], and [`FLAGS`].
@@ -93,9 +97,9 @@ pub struct Convention {
 
 impl Machine {
     /// The names of an analysis of one function.
-    pub(crate) fn names(&self, memory: &Rc<ConstantMemory>) -> Names {
+    pub(crate) fn names(&self, memory: &Arc<ConstantMemory>) -> Names {
         let mut names = Names::new(self.word, self.registers, self.stack_pointer);
-        names.share_memory(Rc::clone(memory));
+        names.share_memory(Arc::clone(memory));
         let link = self.link.map_or(0, bit);
         if let Some(convention) = self.convention {
             names.keep_saved(!convention.changed | link);
@@ -129,15 +133,22 @@ impl Results {
     }
 }
 
+/// What is found out about a function with this fingerprint; `asked` says what that rests on, unless it is remembered.
+struct Find {
+    fingerprint: Fingerprint,
+    found: Arc<Found>,
+    asked: Option<Asked>,
+}
+
 /// The summaries of all functions of a program.
 pub struct Summaries {
     functions: Vec<Summary>,
     /// `None` of a function that does not return.
     results: Vec<Option<Results>>,
     /// What was found of a function last.
-    found: Vec<Option<Rc<Found>>>,
+    found: Vec<Option<Arc<Found>>>,
     pub(crate) machine: Machine,
-    pub(crate) memory: Rc<ConstantMemory>,
+    pub(crate) memory: Arc<ConstantMemory>,
     /// What matters everywhere: interrupts and signals use the stack.
     pub(crate) always_live: u64,
     /// By block of the program.
@@ -160,38 +171,41 @@ impl Summaries {
     ) -> Summaries {
         let count = program.functions();
         let (callers, callees) = calls(program);
-        let blocks = || (0..program.blocks()).map(BlockIndex::from);
+        let blocks = || (0..program.blocks()).into_par_iter().map(BlockIndex::from);
         let mut summaries = Summaries {
             functions: vec![Summary::NOTHING; count],
             results: vec![None; count],
             found: vec![None; count],
             machine,
-            memory: Rc::new(memory),
+            memory: Arc::new(memory),
             always_live: bit(machine.stack_pointer),
             touched: blocks().map(|block| Touched::by(program, block)).collect(),
         };
         let fingerprints: Vec<Fingerprint> =
             blocks().map(|block| remembered::of_block(program, block)).collect();
         let order = callees_first(&callees);
-        let mut pending: BTreeSet<(usize, FunctionIndex)> =
-            (0..count).map(|function| (order[function], function.into())).collect();
-        while let Some((_, function)) = pending.pop_first() {
-            let known = summaries.functions[function.get()];
-            let is_known = summaries.results[function.get()] == Some(Results::default());
-            if known == summaries.conventional() && is_known {
-                // It may not be true any more, and nothing else can change.
-                summaries.found[function.get()] = None;
-                continue;
+        for Level { alone, circles } in levels::levels((&callers, &callees), &order) {
+            let find = |&function| summaries.find(program, function, &fingerprints, remembered);
+            let finds: Vec<Find> = alone.par_iter().map(find).collect();
+            for (function, find) in alone.into_iter().zip(finds) {
+                summaries.learn(function, find, remembered);
             }
-            let found = summaries.find(program, function, &fingerprints, remembered);
-            let (summary, results) =
-                (known.join(found.summary), summaries.joined_results(function, &found.results));
-            summaries.found[function.get()] = Some(found);
-            if summary != known || results != summaries.results[function.get()] {
-                summaries.functions[function.get()] = summary;
-                summaries.results[function.get()] = results;
-                let callers = callers[function.get()].iter();
-                pending.extend(callers.map(|&caller| (order[caller.get()], caller)));
+            for circle in circles {
+                let is_own: FxHashSet<FunctionIndex> = circle.iter().copied().collect();
+                let turn = |function: FunctionIndex| (order[function.get()], function);
+                let mut pending: BTreeSet<(usize, FunctionIndex)> = circle.into_iter().map(turn).collect();
+                while let Some((_, function)) = pending.pop_first() {
+                    if summaries.is_lost(function) {
+                        // It may not be true any more, and nothing else can change.
+                        summaries.found[function.get()] = None;
+                        continue;
+                    }
+                    let find = summaries.find(program, function, &fingerprints, remembered);
+                    if summaries.learn(function, find, remembered) {
+                        let callers = callers[function.get()].iter().copied();
+                        pending.extend(callers.filter(|caller| is_own.contains(caller)).map(turn));
+                    }
+                }
             }
         }
         remembered.finish();
@@ -204,17 +218,34 @@ impl Summaries {
         program: &impl Program,
         function: FunctionIndex,
         blocks: &[Fingerprint],
-        remembered: &mut Remembered,
-    ) -> Rc<Found> {
+        remembered: &Remembered,
+    ) -> Find {
         let cfg = FunctionCfg::of(program, function);
         let fingerprint = remembered::of_function(program, self, function, &cfg, blocks);
         if let Some(found) = remembered.get(fingerprint, &self.memory) {
-            return found;
+            return Find { fingerprint, found, asked: None };
         }
         let (found, asked) = function::summarise(program, self, function, &cfg);
-        let found = Rc::new(found);
-        remembered.add(fingerprint, asked, Rc::clone(&found));
-        found
+        Find { fingerprint, found: Arc::new(found), asked: Some(asked) }
+    }
+
+    /// Takes note of what was found out about a function. Returns whether that changes what is known to its callers.
+    fn learn(&mut self, function: FunctionIndex, find: Find, remembered: &mut Remembered) -> bool {
+        let Find { fingerprint, found, asked } = find;
+        remembered.keep(fingerprint, asked, &found);
+        let known = self.functions[function.get()];
+        let (summary, results) = (known.join(found.summary), self.joined_results(function, &found.results));
+        self.found[function.get()] = Some(found);
+        let changes = summary != known || results != self.results[function.get()];
+        self.functions[function.get()] = summary;
+        self.results[function.get()] = results;
+        changes
+    }
+
+    /// Whether nothing is known of a function but that it keeps to the convention.
+    fn is_lost(&self, function: FunctionIndex) -> bool {
+        self.functions[function.get()] == self.conventional()
+            && self.results[function.get()] == Some(Results::default())
     }
 
     fn joined_results(&self, function: FunctionIndex, found: &Option<Results>) -> Option<Results> {

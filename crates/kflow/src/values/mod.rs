@@ -18,7 +18,7 @@ pub use ranges::{Comparison, Ranges, Span, Unknowns};
 pub use set::{Element, ValueSet};
 pub use state::State;
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use kisa::{Reg, Symbol, low_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -110,7 +110,7 @@ pub struct Names {
     /// The registers whose content on entry, once saved in the frame, stays there until the function restores it.
     saved: u64,
     /// What others may write at any time; `None` if nobody does.
-    shared: Option<Rc<ConstantMemory>>,
+    shared: Option<Arc<ConstantMemory>>,
     /// What that was asked for.
     asked: Asked,
     /// What points to memory that only the function and those that it calls write.
@@ -143,7 +143,7 @@ impl Names {
 
     /// From here on, memory may be written by others at any time, but for this, and for what of the frame they do not
     /// know.
-    pub fn share_memory(&mut self, constant: Rc<ConstantMemory>) {
+    pub fn share_memory(&mut self, constant: Arc<ConstantMemory>) {
         self.shared = Some(constant);
     }
 

@@ -31,10 +31,14 @@ use kcfg::graph::{Contents, Editor, Graph, Life, Role, Terminator};
 use kcfg::index::NodeId;
 use kcfg::special::TableKind;
 use kflow::{Liveness, Reached, Remembered, Summaries, propagate};
+use rayon::prelude::*;
 
 use crate::report::PassReport;
 use crate::sysargs;
 use block::Folder;
+
+/// How many blocks are looked at one behind the other, while others look at others.
+const BLOCKS_AT_ONCE: usize = 1024;
 
 /// What becomes of a block.
 struct Change {
@@ -70,10 +74,22 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
             unread: &unread,
             fixed: &fixed,
         };
+        let nodes: Vec<NodeId> = graph.node_ids().filter(|node| !fixed.contains(node.get())).collect();
+        let folded: Vec<(Vec<Change>, PassReport)> = nodes
+            .par_chunks(BLOCKS_AT_ONCE)
+            .map(|nodes| {
+                let mut report = PassReport::new("fold");
+                let blocks = nodes.iter().filter_map(|&node| Some((node, program.block(node)?)));
+                let changes = blocks.filter_map(|(node, block)| {
+                    folder.fold(node, block, reached[block.get()].as_ref(), &mut report)
+                });
+                (changes.collect(), report)
+            })
+            .collect();
         let mut changes = Vec::new();
-        for node in graph.node_ids().filter(|node| !fixed.contains(node.get())) {
-            let Some(block) = program.block(node) else { continue };
-            changes.extend(folder.fold(node, block, reached[block.get()].as_ref(), &mut report));
+        for (of_some, counts) in folded {
+            changes.extend(of_some);
+            report.add(counts);
         }
         (changes, slots::untaken(graph, &program, &reached, &fixed))
     };
