@@ -150,8 +150,13 @@ struct Writer<'r, 'g> {
 }
 
 impl Writer<'_, '_> {
-    fn number(&mut self, number: u64) {
-        self.shape.extend(number.to_le_bytes());
+    /// Most numbers are small, and so is the shape: seven bits a byte, and one that says whether more follow.
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.shape.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.shape.push(number as u8);
     }
 
     fn block(&mut self, id: NodeId) {
