@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::carried::{EARLIER, HAND_WRITTEN, NO_FUNCTION};
+use crate::carried::{HAND_WRITTEN, NO_FUNCTION};
 use crate::graph::Graph;
 use crate::index::{FunctionId, NodeId};
 use crate::special::World;
@@ -34,7 +34,7 @@ impl Groups {
 
 /// The chunks of code that compilers made, by their first places.
 pub(super) fn compiled(graph: &Graph) -> FxHashSet<NodeId> {
-    let others = [HAND_WRITTEN, NO_FUNCTION, EARLIER];
+    let others = [HAND_WRITTEN, NO_FUNCTION];
     let opaque = graph.opaque.iter().filter(|opaque| !others.contains(&opaque.reason));
     opaque.map(|opaque| opaque.node).collect()
 }

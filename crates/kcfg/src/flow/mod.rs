@@ -263,10 +263,11 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Finds the functions that compiled code refers to of which it is not known what it calls.
+    /// Finds the functions that compiled code refers to that is alive and of which it is not known what it calls.
     fn find_opaque_callers(&mut self) {
         let graph = self.graph;
-        let called = self.compiled.iter().flat_map(|&node| graph.refs_of(node));
+        let alive = self.compiled.iter().filter(|&&node| graph.node(node).live);
+        let called = alive.flat_map(|&node| graph.refs_of(node));
         let called = called.filter_map(|reference| self.block(graph.resolve_node(reference.target)?));
         let called: Vec<usize> = called.map(|block| self.function_of(block).get()).collect();
         self.opaque_callers.extend(called);
