@@ -58,7 +58,9 @@ impl Folder<'_> {
         if self.program.may_leave_early(block) {
             return None;
         }
-        let end = reached.and_then(|reached| self.decided(node, reached));
+        let end = reached
+            .and_then(|reached| self.decided(node, reached))
+            .or_else(|| jumps::with_one_end(self.graph, self.fixed, node));
         let mut fates = self.fates(node, block, reached, end.as_ref(), report)?;
         let mut new_end = end;
         if let Some(count) = new_end.is_some().then_some(1) {

@@ -1,4 +1,4 @@
-//! Jumps to blocks that do nothing but to go on elsewhere.
+//! Jumps to blocks that do nothing but to go on elsewhere, and branches that make no difference.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Target, Terminator};
@@ -26,6 +26,17 @@ pub(super) fn shortened(
         }
         _ => None,
     }
+}
+
+/// The terminator of a block whose conditional branch goes to the same place whether it is taken or not, past empty blocks
+/// too.
+pub(super) fn with_one_end(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> Option<Terminator> {
+    let Terminator::Branch { branch, taken, next } = &graph.block(node)?.end else { return None };
+    let function = graph.function_of(node)?;
+    let goes_on = |dest: Dest| target(graph, &behind(graph, fixed, function, &dest).unwrap_or(dest));
+    let not_taken = goes_on(Dest { target: Target::Node(*next), offset: 0 });
+    (branch.kind == BranchKind::Conditional && not_taken.is_some() && goes_on(*taken) == not_taken)
+        .then_some(Terminator::FallThrough(*next))
 }
 
 /// Where control goes on that goes to an empty block; `None` if it goes to another one.

@@ -11,8 +11,8 @@ thus constant as soon as nothing alive writes it or takes its address, whoever h
   slots that it never takes lead where one does that it may take; so they do of one that has to stay in front of its table.
 - Instructions whose results nobody needs are removed ([`kflow::Liveness`]), and those that compute a known number become
   shorter ones. So are stores to variables that nothing alive reads, or has the address of.
-- A function that takes no more bytes than a call of it takes its place, and a jump to a block that is empty goes where that
-  does.
+- A function that takes no more bytes than a call of it takes its place, a jump to a block that is empty goes where that
+  does, and a branch that goes to the same place whether it is taken or not falls through.
 
 Blocks are left alone that are patched, that may fault or trap and are found by their addresses, that know their own
 address, or that lie glued to others. Nothing but the instructions that are known to do nothing else is removed, and no
