@@ -8,6 +8,10 @@ use kcfg::instructions::Instruction;
 use kflow::Program;
 use kisa::{BinaryOp, Effect, Value};
 
+/// How many blocks a function has at most that takes the place of a call. Branches that are decided leave blocks behind that
+/// fall through.
+const MAX_BLOCKS: usize = 8;
+
 /// The instructions of the function that a block calls at its end, without the return, if they take no more than the bytes of
 /// the call, are all that the function does, and do the same in place of the call; and the block behind the call. Code that
 /// nothing may change (`fixed`) is not copied either.
@@ -20,22 +24,43 @@ pub(super) fn inlined(
     let Terminator::Call { next: Some(next) } = graph.block(node)?.end else { return None };
     let callee = graph.callee(node).filter(|callee| callee.addend == 0)?;
     let (to, 0) = graph.resolve(callee.target)? else { return None };
-    let block = program.block(to)?;
-    let stays =
-        graph.may_be_replaced(callee.target) || fixed.contains(to.get()) || program.may_leave_early(block);
-    let ends = matches!(graph.block(to)?.end, Terminator::Return) && graph.refs_of(to).is_empty();
-    // Most functions are larger by far.
-    let limit = graph.node(node).size - callee.offset + u32::from(callee.width);
-    if stays || !ends || graph.node(to).size > limit || graph.encoding(to) != graph.encoding(node) {
+    if graph.may_be_replaced(callee.target) || graph.encoding(to) != graph.encoding(node) {
         return None;
     }
-    let all = graph.instructions(to)?;
+    // Most functions are larger by far.
+    let limit = graph.node(node).size - callee.offset + u32::from(callee.width);
+    let all = straight(graph, program, fixed, to, limit)?;
     let (last, body) = all.split_last()?;
     let call = graph.instructions(node)?.pop()?;
     let size: usize = body.iter().map(|instruction| instruction.bytes.len()).sum();
     let fits = size <= call.bytes.len() && body.iter().all(|instruction| stands_alone(graph, instruction));
     (fits && only_returns(graph, last))
         .then(|| (body.iter().flat_map(|one| one.bytes).copied().collect(), next))
+}
+
+/// The instructions of a function that is one piece of code to its return, without references, of no more than so many bytes.
+fn straight<'g>(
+    graph: &'g Graph,
+    program: &GraphProgram,
+    fixed: &FixedBitSet,
+    entry: NodeId,
+    limit: u32,
+) -> Option<Vec<Instruction<'g>>> {
+    let (mut all, mut size, mut node) = (Vec::new(), 0, entry);
+    for _ in 0..MAX_BLOCKS {
+        let stays = fixed.contains(node.get()) || program.may_leave_early(program.block(node)?);
+        size += graph.node(node).size;
+        if stays || size > limit || !graph.refs_of(node).is_empty() {
+            return None;
+        }
+        all.extend(graph.instructions(node)?);
+        match graph.block(node)?.end {
+            Terminator::Return => return Some(all),
+            Terminator::FallThrough(next) => node = next,
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Whether an instruction does the same in another function: it has nothing to do with the stack and the return address.
