@@ -17,6 +17,10 @@ thus constant as soon as nothing alive writes it or takes its address, whoever h
 Blocks are left alone that are patched, that may fault or trap and are found by their addresses, that know their own
 address, or that lie glued to others. Nothing but the instructions that are known to do nothing else is removed, and no
 load through a pointer: that may be from a device.
+
+Stores to words of the frame that nothing reads stay, and so does what saves and restores registers that a function no longer
+changes. Of the footprint of `web-i386`, 2.6 MB when it is folded, the former are 37 bytes and what computes them 17, as far as
+functions never take an address in their frame, and the latter 459.
 */
 
 mod block;
