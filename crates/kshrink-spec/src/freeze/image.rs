@@ -7,6 +7,7 @@ use frozen_pack::pack::Piece;
 use goblin::elf::Elf;
 use goblin::elf::section_header::SHT_PROGBITS;
 use kcli::Failure;
+use kelf::Machine;
 
 use super::layout::Layout;
 use super::split::{ADDRESSES, BOOT_PAGES, FrozenSection, Split, Value};
