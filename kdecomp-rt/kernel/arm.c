@@ -83,15 +83,31 @@ void __init kshrink_check_addresses(unsigned long first, unsigned long end)
 		panic("kshrink: frozen code at %lx-%lx is not within the area of modules", first, end);
 }
 
+/*
+ * Writes what lies here back to memory. Instructions are fetched from there, and so are entries of page tables by some processors;
+ * of the kernel's functions for that, some do nothing before setup_arch() knows the processor.
+ */
+static void clean(const void *start, size_t size)
+{
+	u32 line = 4 << ((read_cpuid_cachetype() >> 16) & 0xf);
+	const char *at;
+
+	for (at = start; at < (const char *)start + size; at += line)
+		asm volatile("mcr p15, 0, %0, c7, c10, 1" : : "r" (at) : "memory");
+	dsb(ish);
+}
+
 /* Gives frozen addresses their page tables. */
 static void add_tables(void)
 {
 	unsigned long address = (unsigned long)kshrink_frozen_text & PMD_MASK;
 	pte_t *table = kshrink_page_tables;
 
-	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PAGE_SIZE / sizeof(pte_t))
+	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PAGE_SIZE / sizeof(pte_t)) {
+		clean(table, PAGE_SIZE);
 		pmd_populate_kernel(&init_mm, pmd_off_k(address), table);
-	dsb(ishst);
+		clean(pmd_off_k(address), sizeof(pgd_t));
+	}
 	isb();
 }
 
@@ -107,12 +123,7 @@ void __init kshrink_prepare(void)
 /* Makes a page that was written one that instructions can be fetched from (ARM DDI 0406C, section A3.5.4). */
 static void publish(const void *page)
 {
-	u32 line = 4 << ((read_cpuid_cachetype() >> 16) & 0xf);
-	const char *at;
-
-	for (at = page; at < (const char *)page + PAGE_SIZE; at += line)
-		asm volatile("mcr p15, 0, %0, c7, c11, 1" : : "r" (at) : "memory");
-	dsb(ish);
+	clean(page, PAGE_SIZE);
 	__flush_icache_all();
 	dsb(ish);
 	isb();

@@ -39,6 +39,21 @@ const OBSTACLES: &[Obstacle] = &[
         why: "page tables with large physical addresses are not handled yet",
     },
     Obstacle {
+        option: "CONFIG_CPU_V6",
+        of: None,
+        why: "the entries of page tables are made as ARMv7 has them",
+    },
+    Obstacle {
+        option: "CONFIG_CPU_V6K",
+        of: None,
+        why: "the entries of page tables are made as ARMv7 has them",
+    },
+    Obstacle {
+        option: "CONFIG_KASAN",
+        of: None,
+        why: "frozen addresses have no shadow",
+    },
+    Obstacle {
         option: "CONFIG_XIP_KERNEL",
         of: None,
         why: "the kernel itself lies where frozen code has to be",
@@ -68,10 +83,11 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
             if by_stub { " by stub" } else { "" }
         )));
     }
-    if build.machine == Machine::Arm && !build.is_enabled("CONFIG_CPU_V7") {
+    let is_missing = |option: &&&str| build.machine == Machine::Arm && !build.is_enabled(option);
+    if let Some(option) = ["CONFIG_MMU", "CONFIG_CPU_V7"].iter().find(is_missing) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel without CONFIG_CPU_V7: how older processors handle aborts and caches is not known; \
-             leave out --passes freeze"
+            "{file}: cannot freeze a kernel for arm without {option}: aborts, page tables and caches of ARMv7-A alone are \
+             known; leave out --passes freeze"
         )));
     }
     let is_one = |obstacle: &&Obstacle| {
