@@ -14,7 +14,6 @@
 #include <linux/ptrace.h>
 #include <linux/spinlock.h>
 
-#include <asm/cacheflush.h>
 #include <asm/cp15.h>
 #include <asm/cputype.h>
 #include <asm/pgalloc.h>
@@ -37,8 +36,12 @@ void __wrap_paging_init(const struct machine_desc *machine);
 void __real_memblock_free_all(void);
 void __wrap_memblock_free_all(void);
 
-/* The processor's own function, because the kernel's table of them is filled in setup_arch() (arch/arm/mm/proc-v7-2level.S). */
+/*
+ * The processor's own functions, because the kernel's tables of them are filled in setup_arch() (arch/arm/mm/proc-v7-2level.S,
+ * arch/arm/mm/cache-v7.S).
+ */
 void cpu_v7_set_pte_ext(pte_t *entry, pte_t value, unsigned int extended);
+void v7_flush_icache_all(void);
 
 /* vectors.S */
 extern const char kshrink_early_vectors[];
@@ -70,11 +73,11 @@ bool kshrink_can_allocate(void)
 	return has_allocator;
 }
 
-void __ref *kshrink_early_page(void)
+void __ref *kshrink_early_page(bool stays)
 {
 	if (has_memblock)
 		return memblock_alloc(PAGE_SIZE, PAGE_SIZE);
-	return pool_used < ARRAY_SIZE(pool) ? pool[pool_used++] : NULL;
+	return !stays && pool_used < ARRAY_SIZE(pool) ? pool[pool_used++] : NULL;
 }
 
 void __init kshrink_check_addresses(unsigned long first, unsigned long end)
@@ -124,7 +127,7 @@ void __init kshrink_prepare(void)
 static void publish(const void *page)
 {
 	clean(page, PAGE_SIZE);
-	__flush_icache_all();
+	v7_flush_icache_all();
 	dsb(ish);
 	isb();
 }
@@ -210,8 +213,9 @@ asmlinkage void __wrap_do_DataAbort(unsigned long address, unsigned int status, 
 static unsigned long fetched(unsigned long address)
 {
 	bool is_there = kshrink_is_frozen(address) && pte_present(READ_ONCE(*kshrink_pte_of(address)));
+	bool may_go_on = offset_in_page(address) == PAGE_SIZE - 2 && kshrink_is_frozen(address + 2);
 
-	return is_there && offset_in_page(address) == PAGE_SIZE - 2 ? address + 2 : address;
+	return is_there && may_go_on ? address + 2 : address;
 }
 
 /* Instead of do_PrefetchAbort() (arch/arm/mm/fault.c), with interrupts off. A fetch is no write, whatever its status says. */

@@ -146,9 +146,9 @@ static bool find(unsigned long address, unsigned long *size, unsigned long *offs
 	}
 	start = address_of(low);
 	/* A region that no function begins with has no symbol; what is found is of a stub in front of its own. */
-	if (!kallsyms_num_syms || (code.stub ? start != code.stub : !is_frozen_code(start)))
+	if (!kallsyms_num_syms || start > wanted || (code.stub ? start != code.stub : !is_frozen_code(start)))
 		return false;
-	end = high < kallsyms_num_syms ? address_of(high) : (unsigned long)kshrink_frozen_data;
+	end = high < kallsyms_num_syms && is_frozen_code(address_of(high)) ? address_of(high) : (unsigned long)kshrink_frozen_data;
 	/* Of symbols at the same address, the first. */
 	while (low && address_of(low - 1) == start)
 		low--;

@@ -7,7 +7,8 @@
  * it, read-only, at its address. It stays from then on.
  *
  * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
- * as well: each decodes into a page of its own, and whoever comes first maps it. What this calls is never frozen.
+ * as well: each decodes into a page of its own, and whoever comes first maps it. What this calls is never frozen, nor, on
+ * ARM, is what handles fast interrupts.
  *
  * Pages that are used whenever the kernel boots lie in its init data as well, and are mapped there until that is freed.
  */
@@ -79,7 +80,6 @@ void __ref __wrap_free_initmem(void)
 	}
 	flush_tlb_kernel_range((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);
 	cpus_read_unlock();
-	kshrink_leave_init_data();
 	kshrink_boot_is_over = true;
 	__real_free_initmem();
 }
@@ -89,7 +89,7 @@ static bool thaw(unsigned long address, unsigned long ip)
 {
 	u32 number = kshrink_page_of(address);
 	u64 since = local_clock();
-	void *page = kshrink_take_page();
+	void *page = kshrink_take_page(false);
 	int size;
 
 	if (!page)

@@ -42,13 +42,13 @@ static void *buddy_page(void)
 	return page ? page_address(page) : NULL;
 }
 
-void *kshrink_take_page(void)
+void *kshrink_take_page(bool stays)
 {
 	void *page = NULL;
 	u32 i;
 
 	if (unlikely(!kshrink_can_allocate()))
-		page = kshrink_early_page();
+		page = kshrink_early_page(stays);
 	else if (!in_nmi())
 		page = buddy_page();
 	for (i = 0; !page && i < ARRAY_SIZE(reserve); i++)
@@ -71,6 +71,9 @@ void kshrink_give_back(void *page)
 {
 	u32 i;
 
+	/* What goes with the init data is not worth keeping. */
+	if (init_section_contains(page, PAGE_SIZE))
+		return;
 	for (i = 0; i < ARRAY_SIZE(reserve); i++)
 		if (!cmpxchg(&reserve[i], NULL, page))
 			return;
@@ -91,27 +94,6 @@ void kshrink_refill(void)
 		if (page)
 			kshrink_give_back(page);
 	}
-}
-
-/* What of this lies in init data, which is about to be freed, gets other memory. */
-void kshrink_leave_init_data(void)
-{
-	u32 i;
-
-	for (i = 0; i < ARRAY_SIZE(reserve); i++)
-		if (reserve[i] && init_section_contains(reserve[i], PAGE_SIZE))
-			xchg(&reserve[i], NULL);
-	for (i = 0; i < SHEETS; i++) {
-		void *sheet = kshrink_sheets[i], *other;
-
-		if (!sheet || !init_section_contains(sheet, PAGE_SIZE))
-			continue;
-		other = buddy_page();
-		if (other)
-			memcpy(other, sheet, PAGE_SIZE);
-		WRITE_ONCE(kshrink_sheets[i], other);
-	}
-	kshrink_refill();
 }
 
 /*
@@ -168,7 +150,7 @@ void kshrink_remember(unsigned long ip, u32 page, u64 since)
 		return;
 	thaw = READ_ONCE(kshrink_sheets[sheet]);
 	if (!thaw) {
-		void *fresh = in_nmi() ? NULL : kshrink_take_page();
+		void *fresh = in_nmi() ? NULL : kshrink_take_page(true);
 
 		if (!fresh)
 			return;
@@ -233,7 +215,7 @@ asmlinkage __visible void __init __noreturn __wrap_start_kernel(void)
 	u32 i;
 
 	for (i = 0; i < ARRAY_SIZE(reserve); i++)
-		reserve[i] = kshrink_early_page();
+		reserve[i] = kshrink_early_page(true);
 	if (frozen_open(&kshrink_frozen, kshrink_packed.file, kshrink_packed.size))
 		panic("kshrink: the packed code and data of this kernel are damaged");
 	kshrink_begin();

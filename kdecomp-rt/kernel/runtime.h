@@ -98,8 +98,8 @@ static inline pte_t *kshrink_pte_of(unsigned long address)
 /* Frees the memory of a page, given its address in the linear mapping; also if it was taken before there was an allocator. */
 void kshrink_free(void *address);
 
-/* A page in the linear mapping, in any context; NULL if there is no memory. */
-void *kshrink_take_page(void);
+/* A page in the linear mapping, in any context, for good or to be mapped at a frozen address; NULL if there is no memory. */
+void *kshrink_take_page(bool stays);
 
 /* Gives a page back that nothing uses. */
 void kshrink_give_back(void *page);
@@ -113,9 +113,6 @@ void kshrink_remember(unsigned long ip, u32 page, u64 since);
 /* Asks for kshrink_settle(), soon. May be called in any context. */
 void kshrink_settle_later(void);
 
-/* Does what has to be done before the kernel frees its init data, for memory that the runtime has from there. */
-void kshrink_leave_init_data(void);
-
 /* Whether the current task must not thaw anything, which is counted. */
 bool kshrink_is_refused(void);
 
@@ -126,8 +123,11 @@ bool kshrink_is_refused(void);
 /* Whether there is a page allocator already. */
 bool kshrink_can_allocate(void);
 
-/* A page until then, on one processor and with interrupts off; NULL if there is none left. */
-void *kshrink_early_page(void);
+/*
+ * A page until then, on one processor and with interrupts off, for good or to be mapped at a frozen address; NULL if there is none
+ * left. The latter may lie in init data.
+ */
+void *kshrink_early_page(bool stays);
 
 /* Stops the kernel if frozen addresses are not free in this boot. */
 void kshrink_check_addresses(unsigned long first, unsigned long end);

@@ -98,7 +98,7 @@ static unsigned long make_room(u32 size)
 
 		if (size > left) {
 			if (!fresh) {
-				fresh = kshrink_take_page();
+				fresh = kshrink_take_page(true);
 				if (!fresh)
 					return 0;
 				*fresh = (struct room){ 0 };
@@ -128,7 +128,7 @@ static unsigned long *copy_of(u32 number, bool make)
 	unsigned long **sheet = &sheets[number / COPIES_PER_SHEET], *there = READ_ONCE(*sheet), *fresh;
 
 	if (!there && make) {
-		fresh = kshrink_take_page();
+		fresh = kshrink_take_page(true);
 		if (!fresh)
 			return NULL;
 		memset(fresh, 0, PAGE_SIZE);

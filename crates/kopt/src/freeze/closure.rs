@@ -21,7 +21,7 @@ use kelf::RelocClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::marks::{self, Mark, PHYSICAL, Reach, What};
-use super::variables::{Part, Variables};
+use super::variables::{Part, Variables, is_literal};
 
 /// How far data is followed that pinned code refers to: to what a table of pointers names, and to what these name.
 const DATA_DEPTH: u8 = 2;
@@ -255,6 +255,7 @@ impl Search<'_> {
             What::Function(names) => functions.named(names),
             What::GivenTo(names) => self.given_to(&functions.named(names)),
             What::HandWritten => return hand_written(graph).filter(code).collect(),
+            What::OperationsOf(sections) => self.operations_of(sections),
             What::Object(end) => {
                 let of_object =
                     |id: &NodeId| graph.input_of(*id).is_some_and(|input| is_object(&input.object, end));
@@ -302,6 +303,17 @@ impl Search<'_> {
                 graph.function_of(to).is_some_and(|function| graph.function(function).entry() == to)
             })
             .collect()
+    }
+
+    /// The functions in the data to which the data of sections of these names refers.
+    fn operations_of(&self, sections: &str) -> Vec<NodeId> {
+        let graph = self.graph;
+        let refs = |node: NodeId| graph.refs_of(node).iter().filter_map(|to| graph.resolve_node(to.target));
+        let listed = graph
+            .node_ids()
+            .filter(|&id| sections.split('|').any(|name| *graph.section_of(id).name == *name));
+        let operations = listed.flat_map(refs).filter(|&to| !is_code(graph, to)).flat_map(refs);
+        operations.filter(|&to| is_code(graph, to) && graph.node(to).live).collect()
     }
 
     /// The blocks of a function that run before it calls one of these, directly or through a pointer that data holds; none
@@ -361,6 +373,8 @@ impl Search<'_> {
                     // What is behind a cut, and what it calls, is left out.
                     EdgeKind::Call | EdgeKind::NoReturn | EdgeKind::Return | EdgeKind::TailCall if cut => {}
                     EdgeKind::Site => targets.extend(self.goes_by_entry(to)),
+                    // What a literal holds counts as what the code holds, and so do the cases of a table of addresses.
+                    EdgeKind::Data if is_literal(self.graph, to) => targets.extend(self.held_by_literal(to)),
                     EdgeKind::Data if !is_code(self.graph, to) => {}
                     _ => targets.push(to),
                 }
@@ -392,10 +406,20 @@ impl Search<'_> {
         addresses.filter_map(|to| graph.resolve_node(to.target)).filter(|&to| is_code(graph, to)).collect()
     }
 
-    /// Whether code ends in a call or jump through a pointer.
+    /// The code whose address a literal holds.
+    fn held_by_literal(&self, literal: NodeId) -> impl Iterator<Item = NodeId> {
+        let refs = self.graph.refs_of(literal).iter().filter(|reference| reference.role == Role::Address);
+        refs.filter_map(|reference| self.graph.resolve_node(reference.target))
+            .filter(|&to| is_code(self.graph, to))
+    }
+
+    /// Whether code ends in a call or jump through a pointer, or may, on a condition.
     fn calls_by_pointer(&self, node: NodeId) -> bool {
         let end = self.graph.block(node).map(|block| &block.end);
-        matches!(end, Some(Terminator::IndirectCall { .. } | Terminator::IndirectJump))
+        matches!(
+            end,
+            Some(Terminator::IndirectCall { .. } | Terminator::IndirectJump | Terminator::Conditional { .. })
+        )
     }
 
     /// The functions whose addresses lie in the data that the function of a block means, or in what that data refers to.

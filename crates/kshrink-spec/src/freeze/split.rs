@@ -35,6 +35,10 @@ pub const BOOT_PAGES: &str = "kshrink_boot_pages";
 /// include/asm-generic/vmlinux.lds.h), and no boot image has it. No compiler uses it any more.
 pub const ADDRESSES: &str = ".stab.index";
 
+/// Makes a section one that `ld --gc-sections` begins with, so that it keeps what frozen code refers to
+/// (<https://sourceware.org/gnu-gabi/>).
+const SHF_GNU_RETAIN: u64 = 1 << 21;
+
 /// What stands in the place of a section that was taken out; the linker script drops it.
 const GONE: &str = ".discard.kshrink";
 
@@ -144,6 +148,7 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     object.sections.push(Section {
         name: ADDRESSES,
         kind: SHT_PROGBITS,
+        flags: SHF_GNU_RETAIN,
         align: 4,
         size,
         data,

@@ -37,6 +37,8 @@ pub enum What {
     GivenTo(&'static str),
     /// All code that is written by hand.
     HandWritten,
+    /// The functions in structures to which the data of sections of these names refers, which `|` separates.
+    OperationsOf(&'static str),
 }
 
 /// How far a root goes.
@@ -54,7 +56,11 @@ impl What {
     /// What to call it in a message.
     pub fn name(self) -> &'static str {
         match self {
-            What::Function(name) | What::Object(name) | What::Section(name) | What::GivenTo(name) => name,
+            What::Function(name)
+            | What::Object(name)
+            | What::Section(name)
+            | What::GivenTo(name)
+            | What::OperationsOf(name) => name,
             What::HandWritten => "assembly",
         }
     }

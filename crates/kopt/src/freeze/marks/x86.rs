@@ -7,7 +7,7 @@ use super::{Mark, Stop, needed, perhaps};
 
 /// The roots.
 pub const MARKS: &[Mark] = &[
-    // The fault handlers of the runtime (kdecomp-rt/kernel/x86_fault.c).
+    // The fault handlers of the runtime (kdecomp-rt/kernel/x86_page.c).
     perhaps(Thaw, Calls, Function("__wrap_exc_page_fault|__wrap_early_fixup_exception")),
     perhaps(Thaw, Calls, Function("kvm_sched_clock_read|vmware_sched_clock|read_hv_sched_clock_tsc")),
     // arch/x86/mm/fault.c: up to where it has read the address of the fault, which another fault would overwrite.
