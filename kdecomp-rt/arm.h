@@ -22,13 +22,14 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 	struct stream *stream = &code->stream;
 	const struct frozen *frozen = code->frozen;
 	const uint8_t *template, *format;
-	uint32_t last = code->last, op = symbol_of_two(stream, ARM_OPCODE + last, code->before);
-	uint32_t number = op - 1, rest, part, head, before = 0, word = 0, here;
+	uint32_t last = code->last, op = symbol_of_two(stream, ARM_OPCODE + last, code->known[AFTER_OPCODE]);
+	uint32_t number = op - 1, rest, part, head, word = 0;
 	uint8_t *insn;
 
 	if (op == MORE_TEMPLATES)
-		number += symbol_of_two(stream, ARM_MORE + last, code->before);
-	code->before = last;
+		number += symbol_of_two(stream, ARM_MORE + last, code->known[AFTER_OPCODE]);
+	code->known[AFTER_OPCODE] = last;
+	code->known[AFTER_PART] = 0;
 	code->last = op;
 	if (number >= frozen->template_count) {
 		if (op)
@@ -38,45 +39,38 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 		return out + 2;
 	}
 	template = frozen->templates + TEMPLATE_SIZE * number;
-	put32(out, get32(template));
-	put32(out + 4, get32(template + 4));
-	rest = get32(template + 8);
+	__builtin_memcpy(out, template, TEMPLATE_BYTES);
+	rest = get32(template + TEMPLATE_BYTES);
 	out += LENGTH(rest);
 	format = frozen->formats + FORMAT_SIZE * FORMAT_NUMBER(rest);
 	head = get16(format);
 	insn = out - FORMAT_BYTES(head);
-	here = (uint32_t)(uintptr_t)insn + code->moved + (frozen->is_arm_code ? 8 : 4);
 	for (format += 2 + 2 * TOLD(rest); (part = get16(format)) != 0; format += 2) {
-		uint32_t context = PART_CONTEXT(part) + op, second = 0, end = here, found;
+		uint32_t context = PART_CONTEXT(part) + op, second = code->known[AFTER(part)], end, found;
 
-		if (AFTER(part) == AFTER_PART)
-			second = before;
-		else if (AFTER(part) == AFTER_REGISTER)
-			second = code->written;
-		else if (AFTER(part) == AFTER_OPCODE)
-			second = code->before;
-		if (context < ARM_WORD) {
+		if (context >= ARM_REGISTER) {
+			found = symbol_of_two(stream, context, second);
+			code->known[AFTER_PART] = found;
+			word |= found << PART_SHIFT(part);
+			continue;
+		}
+		end = (uint32_t)(uintptr_t)insn + code->moved + (frozen->is_arm_code ? 8 : 4);
+		if (context >= ARM_LITERAL) {
+			code->literal += 4 * symbol_of_two(stream, context, second);
+			word |= ((code->literal - (end & ~3u)) >> 2 & 0xFF) << PART_SHIFT(part);
+		} else if (context >= ARM_WORD) {
+			word |= value(code, context, second, KIND_WORD, code->address);
+		} else {
 			found = value(code, context, second, KIND_BRANCH, end);
 			if (found - code->address >= code->size)
 				end += code->away;
 			word |= arm_branch(frozen, found - end);
-		} else if (context < ARM_LITERAL) {
-			word |= value(code, context, second, KIND_WORD, code->address);
-		} else {
-			found = symbol_of_two(stream, context, second);
-			if (context < ARM_REGISTER) {
-				code->literal += 4 * found;
-				found = (code->literal - (end & ~3u)) >> 2 & 0xFF;
-			} else {
-				before = found;
-			}
-			word |= found << PART_SHIFT(part);
 		}
 	}
 	word |= head & FORMAT_WIDE ? get32(insn) : get16(insn);
 	put32(insn, word);
 	if (head & FORMAT_WRITES)
-		code->written = word >> FORMAT_SHIFT(head) & (head & FORMAT_WIDE ? 15 : 7);
+		code->known[AFTER_REGISTER] = word >> FORMAT_SHIFT(head) & (head & FORMAT_WIDE ? 15 : 7);
 	return out;
 }
 

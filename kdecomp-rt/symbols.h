@@ -73,7 +73,7 @@ static inline __attribute__((__always_inline__)) uint32_t listed(struct stream *
 
 	for (;;) {
 		/* Above it are just the records whose first number is above what the state says. */
-		uint32_t key = state << FIRST_SHIFT | ((1u << FIRST_SHIFT) - 1), found, next;
+		uint32_t key = ~(~state << FIRST_SHIFT), found, next;
 
 		while (get32(record) > key)
 			record += 4;

@@ -48,10 +48,9 @@ struct code {
 	/* The last opcode symbol. */
 	uint32_t last;
 #if FROZEN_ARM
-	/* The opcode symbol before the last one. */
-	uint32_t before;
-	/* The register that was written last, and the address of the literal that was read last. */
-	uint32_t written;
+	/* By what a part may depend on: 0, the part before, the register that was written last, the opcode symbol before. */
+	uint32_t known[4];
+	/* The address of the literal that was read last. */
 	uint32_t literal;
 #endif
 };
