@@ -48,17 +48,23 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 	for (format += 2 + 2 * TOLD(rest); (part = get16(format)) != 0; format += 2) {
 		uint32_t context = PART_CONTEXT(part) + op, second = code->known[AFTER(part)], end, found;
 
-		if (context >= ARM_REGISTER) {
+		if (part >= PART_OF(ARM_REGISTER)) {
 			found = symbol_of_two(stream, context, second);
 			code->known[AFTER_PART] = found;
 			word |= found << PART_SHIFT(part);
 			continue;
 		}
+		if (part >= PART_OF(ARM_PAIR)) {
+			found = symbol_of_two(stream, context, second);
+			code->known[AFTER_PART] = found;
+			word |= (found & 15) | found >> 4 << PART_SHIFT(part);
+			continue;
+		}
 		end = (uint32_t)(uintptr_t)insn + code->moved + (frozen->is_arm_code ? 8 : 4);
-		if (context >= ARM_LITERAL) {
+		if (part >= PART_OF(ARM_LITERAL)) {
 			code->literal += 4 * symbol_of_two(stream, context, second);
 			word |= ((code->literal - (end & ~3u)) >> 2 & 0xFF) << PART_SHIFT(part);
-		} else if (context >= ARM_WORD) {
+		} else if (part >= PART_OF(ARM_WORD)) {
 			word |= value(code, context, second, KIND_WORD, code->address);
 		} else {
 			found = value(code, context, second, KIND_BRANCH, end);

@@ -118,7 +118,7 @@ static __attribute__((__noinline__)) uint32_t symbol_of_two(struct stream *strea
 	uint32_t shift = record[-4];
 
 	if (shift) {
-		uint32_t entry = get32(record - 8 - 4 * PLACE(value, shift)) ^ value << VALUE_SHIFT;
+		uint32_t entry = get32(record - 8 - 4 * (int)PLACE(value, shift)) ^ value << VALUE_SHIFT;
 
 		if (entry < 1u << OFFSET_BITS)
 			record = stream->nodes + 4 * entry;

@@ -68,7 +68,8 @@ enum {
 	ARM_BRANCH = ARM_BYTES + 81,
 	ARM_WORD = ARM_BRANCH + 256,
 	ARM_LITERAL = ARM_WORD + 256,
-	ARM_REGISTER = ARM_LITERAL + 256,
+	ARM_PAIR = ARM_LITERAL + 256,
+	ARM_REGISTER = ARM_PAIR + 256,
 	ARM_CONTEXTS = ARM_REGISTER + 4 * 256
 };
 enum {
@@ -124,8 +125,10 @@ extern const uint16_t frozen_frequency[CODES];
 #define AFTER_OPCODE 3
 #define PART_FIELD(part) ((part) >> 10)
 #define FIRST_FIELD 5
-#define FIELDS 12
-#define PART_CONTEXT(part) (ARM_BRANCH + ((PART_FIELD(part) - FIRST_FIELD) << 8))
+#define FIELDS 13
+#define PART_CONTEXT(part) ((PART_FIELD(part) << 8) + (ARM_BRANCH - (FIRST_FIELD << 8)))
+/* The least part of the field whose contexts begin with `first`; the parts of all fields behind it are greater. */
+#define PART_OF(first) ((FIRST_FIELD + ((first) - ARM_BRANCH) / 256) << 10)
 
 static inline uint32_t get16(const uint8_t *at)
 {

@@ -40,7 +40,8 @@ impl InstructionSet {
     /// which would lose their symbols to them.
     pub fn merges(self) -> usize {
         match self {
-            InstructionSet::I386 | InstructionSet::Arm => 240,
+            InstructionSet::I386 => 240,
+            InstructionSet::Arm => 200,
             InstructionSet::Thumb => 120,
         }
     }

@@ -41,7 +41,19 @@ pub struct Part {
 impl Part {
     /// Its bits of an instruction.
     pub fn of(self, word: u32) -> u8 {
+        if self.field == field::PAIR {
+            return (word & 15 | (word >> self.shift & 15) << 4) as u8;
+        }
         (word >> self.shift & ((1 << self.width) - 1)) as u8
+    }
+
+    /// The bits of an instruction that a symbol stands for.
+    pub fn place(self, symbol: u8) -> u32 {
+        let symbol = u32::from(symbol);
+        match self.field {
+            field::PAIR => symbol & 15 | symbol >> 4 << self.shift,
+            _ => symbol << self.shift,
+        }
     }
 
     /// As the format has it; not 0.
@@ -90,6 +102,7 @@ impl Format {
             field::WORD => u32::MAX,
             field::BRANCH if part.shift == 0 => THUMB_BRANCH,
             field::BRANCH => ARM_BRANCH,
+            field::PAIR => 15 | 15 << part.shift,
             _ => ((1 << part.width) - 1) << part.shift,
         };
         word & !self.parts.iter().flatten().fold(0, |all, part| all | bits(part))
@@ -157,6 +170,10 @@ const fn reg(shift: u8, width: u8, after: After) -> Part {
     Part { field: field::REGISTER, shift, width, after }
 }
 
+const fn pair(shift: u8, after: After) -> Part {
+    Part { field: field::PAIR, shift, width: 8, after }
+}
+
 const fn imm(shift: u8, width: u8, after: After) -> Part {
     Part { field: field::IMMEDIATE, shift, width, after }
 }
@@ -194,7 +211,7 @@ const fn wide(mask: u32, bits: u32, register: Option<u8>, parts: &[Part]) -> Pat
 use After::{Nothing as N, Opcode as O, Part as P, Register as R};
 
 /// Thumb instructions of 2 bytes.
-const NARROW: [Pattern; 18] = [
+const NARROW: [Pattern; 20] = [
     // add, sub: registers; immediates of 3 bits
     narrow(0xF800, 0x1800, Some(0), &[reg(0, 6, R), reg(6, 3, P)]),
     // lsl, lsr, asr
@@ -227,12 +244,14 @@ const NARROW: [Pattern; 18] = [
     narrow(0xF000, 0xC000, None, &[reg(8, 3, R), list(0, 8, P)]),
     // b on a condition
     narrow(0xF000, 0xD000, None, &[dist(0, 8, N)]),
-    // b
+    // b, up to 512 bytes ahead; back; and others
+    narrow(0xFF00, 0xE000, None, &[dist(0, 8, N)]),
+    narrow(0xFF00, 0xE700, None, &[dist(0, 8, N)]),
     narrow(0xF800, 0xE000, None, &[dist(8, 3, N), dist(0, 8, P)]),
 ];
 
 /// Thumb instructions of 4 bytes.
-const WIDE: [Pattern; 13] = [
+const WIDE: [Pattern; 17] = [
     // bl, b.w
     wide(0x9000_F800, 0x9000_F000, None, &[special(field::BRANCH, 0)]),
     // b.w on a condition
@@ -240,42 +259,52 @@ const WIDE: [Pattern; 13] = [
     // stm, ldm
     wide(0xFE40, 0xE800, None, &[reg(0, 4, R), list(24, 8, P), list(16, 8, P)]),
     // strd, ldrd, strex, ldrex
-    wide(0xFE40, 0xE840, Some(28), &[reg(0, 4, R), reg(28, 4, P), reg(24, 4, P), imm(16, 8, P)]),
+    wide(0xFE40, 0xE840, Some(28), &[pair(28, R), reg(24, 4, P), imm(16, 8, P)]),
     // coprocessors
     wide(0xEC00, 0xEC00, Some(28), &[imm(0, 8, N), reg(28, 4, R), imm(24, 4, N), imm(16, 8, N)]),
-    // arithmetic with a shifted register
-    wide(0xFE00, 0xEA00, Some(24), &[reg(0, 4, R), reg(24, 4, P), reg(16, 8, P), imm(28, 3, N)]),
-    // arithmetic with immediates
-    wide(0x8000_F800, 0xF000, Some(24), &[reg(0, 4, R), reg(24, 4, P), imm(28, 3, N), imm(16, 8, P)]),
+    // arithmetic with a register, which is not shifted
+    wide(0x70F0_FE00, 0xEA00, Some(24), &[pair(24, R), reg(16, 4, P)]),
+    // and with a shifted one
+    wide(0xFE00, 0xEA00, Some(24), &[pair(24, R), reg(16, 8, P), imm(28, 3, N)]),
+    // arithmetic with immediates of 8 bits
+    wide(0xF000_F800, 0xF000, Some(24), &[pair(24, R), imm(16, 8, P)]),
+    // and with others
+    wide(0x8000_F800, 0xF000, Some(24), &[pair(24, R), imm(28, 3, N), imm(16, 8, P)]),
     // ldr of a literal
     wide(0xFE1F, 0xF81F, Some(28), &[reg(28, 4, R), imm(24, 4, N), imm(16, 8, N)]),
-    // ldr, str with an immediate of 12 bits
-    wide(0xFE80, 0xF880, Some(28), &[reg(0, 4, R), reg(28, 4, P), imm(24, 4, N), imm(16, 8, P)]),
+    // ldr, str of words with an offset below 1024; of others, with one below 256
+    wide(0x0C03_FFE0, 0xF8C0, Some(28), &[pair(28, R), imm(18, 8, P)]),
+    wide(0x0F00_FE80, 0xF880, Some(28), &[pair(28, R), imm(16, 8, P)]),
+    // and with one of 12 bits
+    wide(0xFE80, 0xF880, Some(28), &[pair(28, R), imm(24, 4, N), imm(16, 8, P)]),
     // and of 8 bits
-    wide(0x0800_FE80, 0x0800_F800, Some(28), &[reg(0, 4, R), reg(28, 4, P), imm(16, 8, N)]),
+    wide(0x0800_FE80, 0x0800_F800, Some(28), &[pair(28, R), imm(16, 8, N)]),
     // and with a register
-    wide(0xFE80, 0xF800, Some(28), &[reg(0, 4, R), reg(28, 4, P), reg(16, 6, P)]),
+    wide(0xFE80, 0xF800, Some(28), &[pair(28, R), reg(16, 6, P)]),
     // shifts, extensions
-    wide(0xFF00, 0xFA00, Some(24), &[reg(0, 4, R), reg(24, 4, P), reg(16, 4, P)]),
+    wide(0xFF00, 0xFA00, Some(24), &[pair(24, R), reg(16, 4, P)]),
     // multiplication and what is rare
-    wide(0, 0, Some(24), &[reg(0, 4, R), reg(24, 4, P), reg(16, 4, P), reg(28, 4, P)]),
+    wide(0, 0, Some(24), &[pair(24, R), reg(16, 4, P), reg(28, 4, P)]),
 ];
 
 /// ARM instructions.
-const ARM: [Pattern; 7] = [
+const ARM: [Pattern; 10] = [
     // bl, b
     wide(0x0E00_0000, 0x0A00_0000, None, &[special(field::BRANCH, OF_ARM)]),
     // ldr of a literal behind it
     wide(0xFFFF_0000, 0xE59F_0000, Some(12), &[reg(12, 4, R), special(field::LITERAL, 2)]),
     // stm, ldm
     wide(0x0E00_0000, 0x0800_0000, None, &[reg(16, 4, R), list(8, 8, P), list(0, 8, P)]),
-    // arithmetic with immediates, ldr, str
-    wide(0xFE00_0000, 0xE200_0000, Some(12), &[reg(16, 4, R), reg(12, 4, P), imm(8, 4, N), imm(0, 8, P)]),
-    wide(0xFE00_0000, 0xE400_0000, Some(12), &[reg(16, 4, R), reg(12, 4, P), imm(8, 4, N), imm(0, 8, P)]),
-    // all else that has no condition
-    wide(0xF000_0000, 0xE000_0000, Some(12), &[reg(16, 4, R), reg(12, 4, P), reg(0, 4, P), imm(8, 4, P)]),
+    // arithmetic with immediates, ldr, str: of 8 bits, and others
+    wide(0xFE00_0F00, 0xE200_0000, Some(12), &[reg(12, 8, R), imm(0, 8, P)]),
+    wide(0xFE00_0F00, 0xE400_0000, Some(12), &[reg(12, 8, R), imm(0, 8, P)]),
+    wide(0xFE00_0000, 0xE200_0000, Some(12), &[reg(12, 8, R), imm(8, 4, N), imm(0, 8, P)]),
+    wide(0xFE00_0000, 0xE400_0000, Some(12), &[reg(12, 8, R), imm(8, 4, N), imm(0, 8, P)]),
+    // all else that has no condition: without a shift, and others
+    wide(0xF000_0F00, 0xE000_0000, Some(12), &[reg(12, 8, R), reg(0, 4, P)]),
+    wide(0xF000_0000, 0xE000_0000, Some(12), &[reg(12, 8, R), reg(0, 4, P), imm(8, 4, P)]),
     // conditions
-    wide(0, 0, Some(12), &[reg(28, 4, N), reg(16, 4, R), reg(12, 4, P), imm(8, 4, N), imm(0, 8, P)]),
+    wide(0, 0, Some(12), &[reg(28, 4, N), reg(12, 8, R), imm(8, 4, N), imm(0, 8, P)]),
 ];
 
 /// A literal.
@@ -291,4 +320,31 @@ pub fn instruction(set: InstructionSet, bytes: &[u8]) -> Option<(u32, Format)> {
         _ => (low, &NARROW),
     };
     patterns.iter().find(|pattern| word & pattern.0 == pattern.1).map(|pattern| (word, pattern.2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_parts_have_the_same_bits_and_all_bits_come_back() {
+        for Pattern(mask, bits, format) in NARROW.iter().chain(&WIDE).chain(&ARM) {
+            let plain = || format.parts.iter().flatten().filter(|part| part.is_plain());
+            for word in [0, u32::MAX, 0x1234_5678, 0xFEDC_BA98].map(|word| word & !mask | bits) {
+                let told = plain().map(|part| part.place(part.of(word)));
+                assert_eq!(
+                    told.clone().fold(0, |all, part| all | part),
+                    word & plain_bits(format),
+                    "{word:x}"
+                );
+                assert_eq!(told.map(u32::count_ones).sum::<u32>(), (word & plain_bits(format)).count_ones());
+            }
+        }
+    }
+
+    /// The bits that plain parts have.
+    fn plain_bits(format: &Format) -> u32 {
+        let parts = format.parts.map(|part| part.filter(|part| part.is_plain()));
+        !Format { parts, ..*format }.opcode(u32::MAX)
+    }
 }

@@ -34,19 +34,21 @@ pub mod field {
     pub const WORD: Field = 6;
     /// How far the literal that is read lies behind the one that was read last, in words.
     pub const LITERAL: Field = 7;
+    /// The numbers of two registers, of which one is in the lowest bits of the instruction.
+    pub const PAIR: Field = 8;
     /// Numbers of registers.
-    pub const REGISTER: Field = 8;
+    pub const REGISTER: Field = 9;
     /// Immediates.
-    pub const IMMEDIATE: Field = 9;
+    pub const IMMEDIATE: Field = 10;
     /// Distances of branches.
-    pub const DISTANCE: Field = 10;
+    pub const DISTANCE: Field = 11;
     /// Lists of registers.
-    pub const LIST: Field = 11;
+    pub const LIST: Field = 12;
     /// Those of the parts of instructions.
     pub const PARTS: std::ops::RangeInclusive<Field> = BRANCH..=LIST;
     /// All of them.
     pub const ALL: Fields =
-        Fields { values: &[1, 256, 256, 2, 81, 256, 256, 256, 256, 256, 256, 256], depth: 2 };
+        Fields { values: &[1, 256, 256, 2, 81, 256, 256, 256, 256, 256, 256, 256, 256], depth: 2 };
 }
 
 /// What all pages of code of 32-bit ARM have in common besides the distributions.
@@ -174,7 +176,7 @@ impl ArmModel {
                 }
                 _ => {
                     before = source.symbol(context)?;
-                    u32::from(before) << part.shift
+                    part.place(before)
                 }
             };
         }

@@ -42,9 +42,7 @@ impl choose::Template for Template {
     fn then_symbol(&self, symbol: u8) -> Option<Template> {
         let part = (*self.format.parts.get(usize::from(self.told))?)?;
         let mut longer = *self;
-        for (byte, bits) in
-            longer.bytes[self.last()..].iter_mut().zip((u32::from(symbol) << part.shift).to_le_bytes())
-        {
+        for (byte, bits) in longer.bytes[self.last()..].iter_mut().zip(part.place(symbol).to_le_bytes()) {
             *byte |= bits;
         }
         longer.told += 1;
