@@ -1,5 +1,5 @@
 //! What must never freeze in a kernel of Linux 6.1 to 6.12, by name: the roots of [`super::closure`], and where it ends. What
-//! only kernels of one machine have is in [`x86`] and [`arm`].
+//! only kernels of one machine have is in `x86.rs` and `arm.rs`.
 //!
 //! A record that matches nothing is an error unless a kernel may lack it, so that a function that was renamed is noticed.
 
