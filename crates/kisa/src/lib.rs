@@ -129,6 +129,13 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> StoreOne;
 
+    /// Whether the processor may take no interrupt between the instruction at the start of `bytes` and the next one, so that
+    /// nothing may come between them (`sti; hlt`: Intel SDM, volume 3A, section 6.8).
+    fn holds_interrupts(&self, bytes: &[u8]) -> bool {
+        let _ = bytes;
+        false
+    }
+
     /// What the instruction at the start of `bytes` has to do with exclusive access to memory; `None` if nothing.
     fn exclusive(&self, bytes: &[u8], address: u64) -> Option<Exclusive> {
         let _ = (bytes, address);

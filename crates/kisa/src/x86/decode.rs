@@ -166,6 +166,16 @@ fn is_far_call(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Call)
 }
 
+/// See [`crate::Rewritable::holds_interrupts`].
+pub(super) fn holds_interrupts(bits: u32, bytes: &[u8]) -> bool {
+    instruction(bits, bytes, 0).is_some_and(|instruction| {
+        let loads_stack_segment = instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == Register::SS
+            && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop);
+        instruction.mnemonic() == Mnemonic::Sti || loads_stack_segment
+    })
+}
+
 /// See [`crate::Rewritable::can_move`].
 pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
     let Some(instruction) = instruction(bits, bytes, 0) else { return false };

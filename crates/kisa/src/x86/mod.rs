@@ -172,6 +172,10 @@ impl Rewritable for X86 {
             .map_or(Condition::Other, |&code| semantics::condition(code))
     }
 
+    fn holds_interrupts(&self, bytes: &[u8]) -> bool {
+        decode::holds_interrupts(self.bits, bytes)
+    }
+
     fn can_move(&self, bytes: &[u8], _address: u64) -> bool {
         decode::can_move(self.bits, bytes)
     }

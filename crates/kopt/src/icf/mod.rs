@@ -25,7 +25,7 @@ use kcfg::index::NodeId;
 use kisa::{Branch, BranchKind};
 use kplan::Plan;
 
-use crate::identical::{self, entries};
+use crate::identical::{Partition, entries};
 use crate::ran::Ran;
 use crate::report::PassReport;
 use candidates::Candidate;
@@ -36,7 +36,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let edges = Edges::of(graph);
     let candidates = candidates::find(graph, &edges);
     let pieces: Vec<&[NodeId]> = candidates.iter().map(|candidate| candidate.blocks.as_slice()).collect();
-    let classes = identical::classes(graph, &edges, &pieces);
+    let classes = Partition::of(graph, &edges, &pieces).classes();
     let shortest = jump_length(graph);
     let ran = Ran::of(graph, plan);
     let mut gone: Vec<NodeId> = Vec::new();

@@ -1,5 +1,7 @@
 //! What a piece of code holds, written down so that pieces that hold the same are equal.
 
+use std::ops::Range;
+
 use goblin::elf::section_header::{SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kcfg::edges::Edges;
@@ -15,16 +17,9 @@ use super::entries;
 #[derive(PartialEq, Eq, Hash)]
 pub struct Contents {
     /// All of it, but for which pieces it refers to.
-    shape: Vec<u8>,
+    pub shape: Vec<u8>,
     /// The pieces that it calls and goes to, in order, as indices.
     pub targets: Vec<usize>,
-}
-
-impl Contents {
-    /// All of it, but for which pieces it refers to.
-    pub fn shape(&self) -> &[u8] {
-        &self.shape
-    }
 }
 
 /// Reads pieces of code.
@@ -66,10 +61,7 @@ impl<'g> Reader<'g> {
         });
         let tables: Vec<TableId> = tables.collect();
         let mut writer = Writer { reader: self, tables: &tables, shape: Vec::new(), targets: Vec::new() };
-        // A part that shares the frame of another function is no function of its own.
-        let function = piece.first().and_then(|&block| graph.function_of(block));
-        let is_cold = function.is_some_and(|function| graph.function(function).name.contains(".cold"));
-        writer.number(u64::from(is_cold));
+        writer.part(piece.first().copied());
         for &block in piece {
             writer.block(block);
         }
@@ -78,6 +70,22 @@ impl<'g> Reader<'g> {
             writer.number(slots.len() as u64);
             slots.iter().for_each(|slot| writer.field(slot, true));
         }
+        Contents { shape: writer.shape, targets: writer.targets }
+    }
+
+    /// What a block has but for its instructions, which those that end alike have to have in common: how it ends, and of what
+    /// kind its function is.
+    pub fn read_end(&mut self, block: NodeId) -> Contents {
+        let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
+        writer.part(Some(block));
+        writer.end(block);
+        Contents { shape: writer.shape, targets: writer.targets }
+    }
+
+    /// What some of the bytes of a block hold.
+    pub fn read_bytes(&mut self, block: NodeId, range: Range<u32>) -> Contents {
+        let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
+        writer.contents(block, range);
         Contents { shape: writer.shape, targets: writer.targets }
     }
 
@@ -106,7 +114,7 @@ impl<'g> Reader<'g> {
             writer.number(kind);
             writer.number(u64::from(if is_literal { graph.node(id).align } else { section.align }));
             writer.number(section.entsize);
-            writer.contents(id);
+            writer.contents(id, 0..graph.node(id).size);
             // A branch to a piece is one to that very piece here.
             let Writer { mut shape, targets, .. } = writer;
             targets.iter().for_each(|&target| shape.extend((target as u64).to_le_bytes()));
@@ -159,43 +167,19 @@ impl Writer<'_, '_> {
         self.shape.push(number as u8);
     }
 
-    fn block(&mut self, id: NodeId) {
-        self.contents(id);
+    /// Whether a piece, by its first block, is part of a function that shares the frame of another one, and so is no function
+    /// of its own.
+    fn part(&mut self, first: Option<NodeId>) {
         let graph = self.reader.graph;
-        let Some(block) = graph.block(id) else { return };
-        self.number(graph.encoding(id) as u64);
-        let unwinding = self.reader.unwinding.get(&block.function).copied();
-        self.number(u64::from(unwinding.is_some()));
-        if let Some(entry) = unwinding {
-            self.unwinding(entry);
-        }
-        match &block.end {
-            Terminator::FallThrough(next) => self.end(0, Some(*next)),
-            Terminator::Jump(dest) => {
-                self.end(1, None);
-                self.dest(dest);
-            }
-            Terminator::Branch { branch, taken, next } => {
-                self.end(2, Some(*next));
-                self.number(branch.kind as u64);
-                self.number(branch.condition.into());
-                self.dest(taken);
-            }
-            Terminator::Call { next } => self.end(3, *next),
-            Terminator::IndirectCall { next } => self.end(4, *next),
-            Terminator::Trap { next } => self.end(5, *next),
-            Terminator::Patched { next } => self.end(6, *next),
-            // Its slots are written behind the blocks.
-            Terminator::Switch(table) => {
-                self.end(7, None);
-                let own = self.tables.iter().position(|own| own == table);
-                self.number(own.map_or(0, |own| own as u64));
-            }
-            Terminator::IndirectJump => self.end(8, None),
-            Terminator::Return => self.end(9, None),
-            Terminator::Unreachable => self.end(10, None),
-            Terminator::Conditional { next } => self.end(11, *next),
-        }
+        let function = first.and_then(|block| graph.function_of(block));
+        let is_cold = function.is_some_and(|function| graph.function(function).name.contains(".cold"));
+        self.number(u64::from(is_cold));
+    }
+
+    fn block(&mut self, id: NodeId) {
+        let graph = self.reader.graph;
+        self.contents(id, 0..graph.node(id).size);
+        self.end(id);
         let entries: Vec<NodeId> =
             entries(self.reader.edges, id).into_iter().filter(|&entry| graph.node(entry).live).collect();
         self.number(entries.len() as u64);
@@ -205,7 +189,46 @@ impl Writer<'_, '_> {
                 Life::Referenced => None,
             });
             self.number(kind.map_or(0, |kind| kind as u64 + 1));
-            self.contents(entry);
+            self.contents(entry, 0..graph.node(entry).size);
+        }
+    }
+
+    /// How a block is encoded, unwound and left.
+    fn end(&mut self, id: NodeId) {
+        let graph = self.reader.graph;
+        let Some(block) = graph.block(id) else { return };
+        self.number(graph.encoding(id) as u64);
+        let unwinding = self.reader.unwinding.get(&block.function).copied();
+        self.number(u64::from(unwinding.is_some()));
+        if let Some(entry) = unwinding {
+            self.unwinding(entry);
+        }
+        match &block.end {
+            Terminator::FallThrough(next) => self.leaves(0, Some(*next)),
+            Terminator::Jump(dest) => {
+                self.leaves(1, None);
+                self.dest(dest);
+            }
+            Terminator::Branch { branch, taken, next } => {
+                self.leaves(2, Some(*next));
+                self.number(branch.kind as u64);
+                self.number(branch.condition.into());
+                self.dest(taken);
+            }
+            Terminator::Call { next } => self.leaves(3, *next),
+            Terminator::IndirectCall { next } => self.leaves(4, *next),
+            Terminator::Trap { next } => self.leaves(5, *next),
+            Terminator::Patched { next } => self.leaves(6, *next),
+            // Its slots are written behind the blocks.
+            Terminator::Switch(table) => {
+                self.leaves(7, None);
+                let own = self.tables.iter().position(|own| own == table);
+                self.number(own.map_or(0, |own| own as u64));
+            }
+            Terminator::IndirectJump => self.leaves(8, None),
+            Terminator::Return => self.leaves(9, None),
+            Terminator::Unreachable => self.leaves(10, None),
+            Terminator::Conditional { next } => self.leaves(11, *next),
         }
     }
 
@@ -225,7 +248,7 @@ impl Writer<'_, '_> {
         self.shape.extend(bytes);
     }
 
-    fn end(&mut self, kind: u64, next: Option<NodeId>) {
+    fn leaves(&mut self, kind: u64, next: Option<NodeId>) {
         self.number(kind);
         self.number(u64::from(next.is_some()));
         if let Some(next) = next {
@@ -237,23 +260,30 @@ impl Writer<'_, '_> {
         self.target(dest.target, dest.offset, true);
     }
 
-    /// The bytes and references of a node.
-    fn contents(&mut self, id: NodeId) {
+    /// Some of the bytes of a node, and the references in them.
+    fn contents(&mut self, id: NodeId, range: Range<u32>) {
         let graph = self.reader.graph;
-        let (mut bytes, refs) = (graph.bytes_of(id).to_vec(), graph.refs_of(id));
+        let all = graph.bytes_of(id);
+        // Zero-initialised data has no bytes.
+        let end = all.len().min(range.end as usize);
+        let mut bytes = all[end.min(range.start as usize)..end].to_vec();
+        let refs = graph.refs_of(id);
+        let before = |at: u32| refs.partition_point(|reference| reference.offset < at);
+        let refs = &refs[before(range.start)..before(range.end)];
         // What is in a relocated field is not defined.
         for reference in refs {
-            let field = reference.offset as usize..reference.offset as usize + usize::from(reference.width);
-            if let Some(field) = bytes.get_mut(field) {
+            let offset = (reference.offset - range.start) as usize;
+            if let Some(field) = bytes.get_mut(offset..offset + usize::from(reference.width)) {
                 clear(graph, id, reference, field);
             }
         }
-        self.number(u64::from(graph.node(id).size));
+        self.number(range.len() as u64);
         self.number(bytes.len() as u64);
         self.shape.extend(bytes);
         self.number(refs.len() as u64);
         for reference in refs {
-            self.field(reference, reference.role == Role::Site || !graph.takes_address(id, reference));
+            let is_way = reference.role == Role::Site || !graph.takes_address(id, reference);
+            self.field(&Ref { offset: reference.offset - range.start, ..*reference }, is_way);
         }
     }
 

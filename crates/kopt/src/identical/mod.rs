@@ -8,6 +8,7 @@ identical, too.
 */
 
 mod contents;
+mod tails;
 
 use indexmap::IndexMap;
 use kcfg::edges::{Destination, EdgeKind, Edges};
@@ -16,29 +17,52 @@ use kcfg::index::NodeId;
 use rustc_hash::FxBuildHasher;
 
 use contents::{Contents, Reader};
+pub use tails::End;
 
-/// The classes of more than one piece, as indices in rising order.
-pub fn classes(graph: &Graph, edges: &Edges<'_>, pieces: &[&[NodeId]]) -> Vec<Vec<usize>> {
-    let mut reader = Reader::new(graph, edges, pieces);
-    let all: Vec<Contents> = pieces.iter().map(|piece| reader.read(piece)).collect();
-    let mut classes = number(all.iter().map(|contents| (contents.shape(), contents.targets.len())));
-    loop {
-        let before = count(&classes);
-        let keys = all.iter().zip(&classes).map(|(contents, &own)| {
-            let targets: Vec<usize> = contents.targets.iter().map(|&target| classes[target]).collect();
-            (own, targets)
-        });
-        classes = number(keys);
-        if count(&classes) == before {
-            break;
+/// Pieces of code, divided into classes of identical ones.
+pub struct Partition<'g> {
+    graph: &'g Graph,
+    reader: Reader<'g>,
+    /// The class of each piece.
+    class_of: Vec<usize>,
+}
+
+impl<'g> Partition<'g> {
+    /// Divides pieces.
+    pub fn of(graph: &'g Graph, edges: &'g Edges<'g>, pieces: &[&[NodeId]]) -> Partition<'g> {
+        let mut reader = Reader::new(graph, edges, pieces);
+        let all: Vec<Contents> = pieces.iter().map(|piece| reader.read(piece)).collect();
+        let mut class_of = number(all.iter().map(|contents| (&contents.shape, contents.targets.len())));
+        loop {
+            let before = count(&class_of);
+            let keys = all.iter().zip(&class_of).map(|(contents, &own)| {
+                let targets: Vec<usize> = contents.targets.iter().map(|&target| class_of[target]).collect();
+                (own, targets)
+            });
+            class_of = number(keys);
+            if count(&class_of) == before {
+                break;
+            }
         }
+        Partition { graph, reader, class_of }
     }
-    let mut members: Vec<Vec<usize>> = vec![Vec::new(); count(&classes)];
-    for (piece, &class) in classes.iter().enumerate() {
-        members[class].push(piece);
+
+    /// The classes of more than one piece, as indices in rising order.
+    pub fn classes(&self) -> Vec<Vec<usize>> {
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); count(&self.class_of)];
+        for (piece, &class) in self.class_of.iter().enumerate() {
+            members[class].push(piece);
+        }
+        members.retain(|class| class.len() > 1);
+        members
     }
-    members.retain(|class| class.len() > 1);
-    members
+
+    /// Contents as bytes that are equal if pieces that hold them are identical.
+    fn key(&self, contents: Contents) -> Vec<u8> {
+        let Contents { mut shape, targets } = contents;
+        targets.iter().for_each(|&target| shape.extend((self.class_of[target] as u64).to_le_bytes()));
+        shape
+    }
 }
 
 /// The entries of weak tables about a block.

@@ -4,14 +4,34 @@
 //! jump where it fell through, and a longer branch where a short one reached. So blocks that follow one another go
 //! together or not at all: within, nothing has to be redirected.
 
+use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Terminator};
 use kcfg::index::NodeId;
-use kisa::{Branch, BranchKind};
+use kisa::Branch;
 use rustc_hash::FxHashMap;
+
+use crate::identical::End;
+
+/// How many blocks are looked at behind an end, to find out whether they go with it.
+const BEHIND: usize = 8;
+
+/// Whether a jump may take less than the end of a block, with the blocks behind it that others are identical to (`shared`).
+pub fn may_pay(graph: &Graph, (block, start): End, shared: &FixedBitSet) -> bool {
+    let forms = graph.isa().branch_forms(graph.isa().jump(graph.encoding(block)));
+    let jump = forms.last().map_or(0, |form| u32::from(form.len));
+    let next = |block: &NodeId| match &graph.block(*block)?.end {
+        Terminator::Jump(dest) => graph.resolve_node(dest.target),
+        end => end.next(),
+    };
+    let behind = std::iter::successors(next(&block), next).take(BEHIND);
+    let behind = behind.take_while(|block| shared.contains(block.get()));
+    let size = |block: NodeId| graph.node(block).size + graph.branch_len(block);
+    size(block) - start + behind.map(size).sum::<u32>() > jump
+}
 
 /// Takes out, of pairs of a block and its twin that stays, those that would not make the code smaller.
 pub fn worthwhile(graph: &Graph, twins: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, NodeId)> {
-    let prices = Prices::of(graph);
+    let prices = Prices::of(graph, &twins);
     let mut twin_of: FxHashMap<NodeId, NodeId> = twins.iter().copied().collect();
     let mut order: Vec<NodeId> = twins.iter().map(|&(block, _)| block).collect();
     order.sort_unstable();
@@ -39,7 +59,9 @@ pub fn worthwhile(graph: &Graph, twins: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, N
             let paid: u32 =
                 group.iter().map(|&block| prices.entering(block, |node| twin_of.contains_key(&node))).sum();
             if saved <= paid {
-                twin_of.retain(|block, _| !group.contains(block));
+                for block in group {
+                    twin_of.remove(&block);
+                }
             }
         }
         if twin_of.len() == before {
@@ -79,24 +101,30 @@ struct Way {
     price: u32,
 }
 
-/// What it takes to redirect every way.
+/// What it takes to redirect the ways from and to blocks that may go.
 struct Prices {
     into: FxHashMap<NodeId, Vec<Way>>,
     out: FxHashMap<NodeId, Vec<Way>>,
 }
 
 impl Prices {
-    fn of(graph: &Graph) -> Prices {
+    fn of(graph: &Graph, twins: &[(NodeId, NodeId)]) -> Prices {
         let isa = graph.isa();
-        let jump = Branch { kind: BranchKind::Jump, condition: 0 };
+        let mut may_go = FixedBitSet::with_capacity(graph.nodes.len());
+        may_go.extend(twins.iter().map(|(block, _)| block.get()));
         let longest = |branch| isa.branch_forms(branch).last().map_or(0, |form| u32::from(form.len));
         let mut prices = Prices { into: FxHashMap::default(), out: FxHashMap::default() };
         for from in graph.node_ids().filter(|&id| graph.node(id).live) {
             let Some(block) = graph.block(from) else { continue };
+            let jump = isa.jump(graph.encoding(from));
             let mut add = |to: NodeId, price: u32| {
                 let way = Way { from, to, price };
-                prices.into.entry(to).or_default().push(way);
-                prices.out.entry(from).or_default().push(way);
+                if may_go.contains(to.get()) {
+                    prices.into.entry(to).or_default().push(way);
+                }
+                if may_go.contains(from.get()) {
+                    prices.out.entry(from).or_default().push(way);
+                }
             };
             let grows = |branch: Branch| longest(branch).saturating_sub(graph.branch_len(from));
             let target = |dest: &Dest| graph.resolve_node(dest.target);

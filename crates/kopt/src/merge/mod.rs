@@ -20,12 +20,14 @@ mod choice;
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
-use kcfg::graph::{Editor, Graph, Ref, Role, SymbolPlace, Terminator};
+use kcfg::graph::{Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
+use kcfg::special::TableKind;
 use kelf::RelocClass;
 use kplan::Plan;
+use rustc_hash::FxHashMap;
 
-use crate::identical::{self, entries};
+use crate::identical::{End, Partition, entries};
 use crate::instrument;
 use crate::layout;
 use crate::ran::Ran;
@@ -47,18 +49,16 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
             .keep("identical blocks", "the plan has no section `coverage`, so that any may run; see --merge");
         return report;
     }
-    let edges = Edges::of(graph);
-    let blocks = candidates(graph, &edges);
-    let pieces: Vec<&[NodeId]> = blocks.iter().map(std::slice::from_ref).collect();
-    let classes = identical::classes(graph, &edges, &pieces);
     let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
-    let may_go = |block: NodeId| ran.as_ref().is_none_or(|ran| !ran.may_have(block));
-    let mut twins = Vec::new();
-    for class in &classes {
-        let stays = blocks[class[0]];
-        let others = class[1..].iter().map(|&member| blocks[member]);
-        twins.extend(others.filter(|&block| may_go(block)).map(|block| (block, stays)));
-    }
+    let is_cold = |block: NodeId| ran.as_ref().is_none_or(|ran| !ran.may_have(block));
+    let classes = classes(graph, is_cold);
+    let parts = cut(graph, classes.iter().flat_map(|class| &class.ends));
+    let twins: Vec<(NodeId, NodeId)> = classes
+        .iter()
+        .flat_map(|class| class.going.iter().map(|end| (parts[end], parts[&class.stays])))
+        .collect();
+    let cuts = parts.keys().filter(|(_, start)| *start > 0).count();
+    report.count("blocks cut where others end alike", cuts as u64);
     report.count("identical blocks", twins.len() as u64);
     let merged = choice::worthwhile(graph, twins);
     let mut editor = Editor::new(graph, "merge");
@@ -70,51 +70,129 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     report
 }
 
-/// The blocks that may be merged, in their order.
-fn candidates(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
+/// Ends of blocks that are identical.
+struct Class {
+    ends: Vec<End>,
+    stays: End,
+    /// Those that may go.
+    going: Vec<End>,
+}
+
+/// The classes of ends of blocks, whole blocks among them, of which some may go.
+fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
+    let edges = Edges::of(graph);
+    let uses = Uses::of(graph);
+    let blocks = movable(graph, &edges);
+    let whole: Vec<NodeId> =
+        blocks.iter().copied().filter(|block| !uses.named.contains(block.get())).collect();
+    let pieces: Vec<&[NodeId]> = whole.iter().map(std::slice::from_ref).collect();
+    let mut partition = Partition::of(graph, &edges, &pieces);
+    let mut shared = FixedBitSet::with_capacity(graph.nodes.len());
+    let mut classes: Vec<Vec<End>> = Vec::new();
+    // The cases of a jump by a table are compared whole.
+    let is_switch =
+        |block: NodeId| matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Switch(_)));
+    for class in partition.classes() {
+        shared.extend(class.iter().map(|&member| whole[member].get()));
+        if is_switch(whole[class[0]]) {
+            classes.push(class.iter().map(|&member| (whole[member], 0)).collect());
+        }
+    }
+    let is_divisible = |&block: &NodeId| !is_switch(block) && !uses.inside.contains(block.get());
+    let blocks: Vec<NodeId> = blocks.into_iter().filter(is_divisible).collect();
+    classes.extend(partition.tails(&blocks, &is_cold, |end| choice::may_pay(graph, end, &shared)));
+    let may_go = |&(block, start): &End| is_cold(block) && (start > 0 || !uses.named.contains(block.get()));
+    let class = |ends: Vec<End>| {
+        let stays = *ends.iter().find(|end| !may_go(end)).unwrap_or(&ends[0]);
+        let going = ends.iter().copied().filter(|end| may_go(end) && *end != stays).collect();
+        Class { ends, stays, going }
+    };
+    classes.into_iter().map(class).filter(|class| !class.going.is_empty()).collect()
+}
+
+/// Cuts blocks where the ends begin. Returns the block that each end is then.
+fn cut<'e>(graph: &mut Graph, ends: impl Iterator<Item = &'e End>) -> FxHashMap<End, NodeId> {
+    let mut ends: Vec<End> = ends.copied().collect();
+    ends.sort_unstable();
+    let mut parts: FxHashMap<End, NodeId> = FxHashMap::default();
+    let mut editor = Editor::new(graph, "merge");
+    // From the end of a block to its front: what was cut off is not cut again.
+    for &(block, start) in ends.iter().rev() {
+        let part = if start > 0 { editor.split_block(block, start) } else { block };
+        parts.insert((block, start), part);
+    }
+    editor.finish();
+    parts
+}
+
+/// The blocks that may lie somewhere else, as far as what they hold goes, in their order.
+fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     let relative = instrument::position_independent(graph);
-    let named = named(graph);
-    let may_merge = |&id: &NodeId| {
+    // The index of unwind tables is made anew for the code as it lies.
+    let is_remade = |&entry: &NodeId| {
+        graph.chunk(entry).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
+    };
+    let may_move = |&id: &NodeId| {
         let Some(block) = graph.block(id).filter(|_| graph.node(id).live) else { return false };
         let section = graph.section_of(id);
         layout::class(&graph.world, &section.name) == ".text"
             && section.group.is_none()
             && !block.is_fixed()
-            && !named.contains(id.get())
             && !relative.contains(block.function.get())
-            && entries(edges, id).is_empty()
+            && entries(edges, id).iter().all(is_remade)
     };
-    graph.node_ids().filter(may_merge).collect()
+    graph.node_ids().filter(may_move).collect()
 }
 
-/// The blocks that others have to find where they are: the first ones of functions, those that are glued to others, and
-/// those that anything refers to, but for branches that reach far and for jump tables of addresses. (Tables of distances
-/// reach forward only.)
-fn named(graph: &Graph) -> FixedBitSet {
-    let mut named = FixedBitSet::with_capacity(graph.nodes.len());
-    for function in &graph.functions {
-        let mut blocks = function.blocks.iter();
-        named.extend(blocks.find(|block| graph.node(**block).live).map(|block| block.get()));
-    }
-    for id in graph.node_ids().filter(|&id| graph.node(id).live) {
-        if let Some(before) = graph.node(id).glued_to {
-            named.extend([id.get(), before.get()]);
+/// How blocks are used by others, as sets of bits.
+struct Uses {
+    /// The blocks that others have to find where they are: the first ones of functions, those that are glued to others, and
+    /// those that anything refers to, but for branches that reach far and for jump tables of addresses. (Tables of
+    /// distances reach forward only.)
+    named: FixedBitSet,
+    /// Those that are not to be cut: something points into their middle, or is glued to their end, or they are roots.
+    inside: FixedBitSet,
+}
+
+impl Uses {
+    fn of(graph: &Graph) -> Uses {
+        let mut named = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut inside = FixedBitSet::with_capacity(graph.nodes.len());
+        for function in &graph.functions {
+            let mut blocks = function.blocks.iter();
+            named.extend(blocks.find(|block| graph.node(**block).live).map(|block| block.get()));
         }
-        if let Some(Terminator::Branch { branch, taken, .. }) = graph.block(id).map(|block| &block.end)
-            && graph.isa().branch_forms(*branch).last().is_none_or(|form| form.field_width < FAR)
-        {
-            named.extend(graph.resolve_node(taken.target).map(NodeId::get));
+        for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+            if let Some(before) = graph.node(id).glued_to {
+                named.extend([id.get(), before.get()]);
+                inside.insert(before.get());
+            }
+            if let Some(Terminator::Branch { branch, taken, .. }) = graph.block(id).map(|block| &block.end)
+                && graph.isa().branch_forms(*branch).last().is_none_or(|form| form.field_width < FAR)
+            {
+                named.extend(graph.resolve_node(taken.target).map(NodeId::get));
+            }
+            let reaches_far =
+                |slot: &Ref| matches!(slot.role, Role::Slot(_)) && slot.class != RelocClass::Literal;
+            for reference in graph.refs_of(id) {
+                let Some((to, offset)) = graph.resolve(reference.target) else { continue };
+                if !reaches_far(reference) {
+                    named.insert(to.get());
+                }
+                if i64::from(offset) + reference.addend != 0 {
+                    inside.insert(to.get());
+                }
+            }
         }
-        let reaches_far =
-            |slot: &Ref| matches!(slot.role, Role::Slot(_)) && slot.class != RelocClass::Literal;
-        let refs = graph.refs_of(id).iter().filter(|reference| !reaches_far(reference));
-        named.extend(refs.filter_map(|reference| graph.resolve_node(reference.target)).map(NodeId::get));
-    }
-    for symbol in &graph.symbols {
-        if let SymbolPlace::Node(node, _) = symbol.place {
-            named.insert(node.get());
+        for symbol in &graph.symbols {
+            if let SymbolPlace::Node(node, offset) = symbol.place {
+                named.insert(node.get());
+                inside.set(node.get(), offset > 0 || inside.contains(node.get()));
+            }
         }
+        let roots = graph.roots.iter().map(|root| root.node.get());
+        named.extend(roots.clone());
+        inside.extend(roots);
+        Uses { named, inside }
     }
-    named.extend(graph.roots.iter().map(|root| root.node.get()));
-    named
 }
