@@ -73,6 +73,11 @@ pub fn frequent(counts: FxHashMap<u32, u32>) -> Vec<u32> {
     values.into_iter().map(|(value, _)| value).collect()
 }
 
+/// The index of each value of a dictionary.
+pub fn indices(dictionary: &[u32]) -> FxHashMap<u32, u32> {
+    dictionary.iter().zip(0..).map(|(&value, index)| (value, index)).collect()
+}
+
 /// The values that came last.
 #[derive(Clone, Debug, Default)]
 pub struct Recent {

@@ -6,7 +6,6 @@ use kcfg::graph::{Graph, Life, Role};
 use kcfg::index::NodeId;
 use kcfg::special::TableKind;
 use kopt::freeze::select::holds_frozen_data;
-use kopt::freeze::variables::is_literal;
 use kopt::names::CodeNames;
 use kplan::{Coverage, CoveredFunction};
 use thiserror::Error;
@@ -138,7 +137,7 @@ fn used(graph: &Graph, ran: &FixedBitSet) -> FixedBitSet {
                 None => ran.contains(node.get()),
                 Some(chunk) if chunk.code => ran.contains(node.get()),
                 // Read by code of its function.
-                Some(_) if is_literal(graph, node) => false,
+                Some(_) if graph.is_among_code(node) => false,
                 // Read when the code that it is about has a defect.
                 Some(chunk) if chunk.life == Life::Site(TableKind::Bug) => false,
                 Some(_) => !is_constant(node),
@@ -148,7 +147,7 @@ fn used(graph: &Graph, ran: &FixedBitSet) -> FixedBitSet {
     while let Some(node) = worklist.pop() {
         for reference in graph.refs_of(node).iter().filter(|reference| reference.role != Role::Site) {
             if let Some(to) = graph.resolve_node(reference.target)
-                && (is_constant(to) || is_literal(graph, to))
+                && (is_constant(to) || graph.is_among_code(to))
                 && !used.put(to.get())
             {
                 worklist.push(to);

@@ -86,7 +86,7 @@ fn data(
     let mut inputs: BTreeMap<usize, Parts> = BTreeMap::new();
     // Literals go where the code is that reads them.
     let is_data =
-        |&node: &NodeId| graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_none());
+        |&node: &NodeId| graph.chunk(node).is_some_and(|chunk| !chunk.code) && !graph.is_among_code(node);
     for node in graph.node_ids().filter(is_data) {
         if let Some(origin) = graph.node(node).origin().filter(|_| freezes(node)) {
             let parts = inputs.entry(origin.section.get()).or_default();

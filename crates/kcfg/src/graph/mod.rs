@@ -277,6 +277,11 @@ impl Graph {
         }
     }
 
+    /// Whether a node is data among the instructions of its function, as literals are that these read by their distance.
+    pub fn is_among_code(&self, id: NodeId) -> bool {
+        self.chunk(id).is_some_and(|chunk| !chunk.code && chunk.function.is_some())
+    }
+
     /// For each function its blocks and the data among its instructions, in the order of the sections.
     pub fn owned(&self) -> Vec<Vec<NodeId>> {
         let mut owned = vec![Vec::new(); self.functions.len()];

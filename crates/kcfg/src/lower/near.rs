@@ -67,8 +67,7 @@ fn remove_unread(graph: &mut Graph) {
 
 /// Whether a node is a literal, and no table of distances.
 fn is_literal(graph: &Graph, node: NodeId) -> bool {
-    let among_code = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
-    among_code && graph.node(node).live && graph.node(node).glued_to.is_none()
+    graph.is_among_code(node) && graph.node(node).live && graph.node(node).glued_to.is_none()
 }
 
 /// Whether a copy of a node can be read instead of it. That is so for all data among code but tables of distances, which count

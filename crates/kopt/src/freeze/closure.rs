@@ -21,7 +21,7 @@ use kelf::RelocClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::marks::{self, Mark, PHYSICAL, Reach, What};
-use super::variables::{Part, Variables, is_literal};
+use super::variables::{Part, Variables};
 
 /// How far data is followed that pinned code refers to: to what a table of pointers names, and to what these name.
 const DATA_DEPTH: u8 = 2;
@@ -374,7 +374,9 @@ impl Search<'_> {
                     EdgeKind::Call | EdgeKind::NoReturn | EdgeKind::Return | EdgeKind::TailCall if cut => {}
                     EdgeKind::Site => targets.extend(self.goes_by_entry(to)),
                     // What a literal holds counts as what the code holds, and so do the cases of a table of addresses.
-                    EdgeKind::Data if is_literal(self.graph, to) => targets.extend(self.held_by_literal(to)),
+                    EdgeKind::Data if self.graph.is_among_code(to) => {
+                        targets.extend(self.held_by_literal(to))
+                    }
                     EdgeKind::Data if !is_code(self.graph, to) => {}
                     _ => targets.push(to),
                 }

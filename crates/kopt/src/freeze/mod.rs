@@ -18,7 +18,7 @@ pub mod regions;
 pub mod select;
 mod strings;
 pub mod stubs;
-pub mod variables;
+mod variables;
 pub mod wanted;
 
 use fixedbitset::FixedBitSet;

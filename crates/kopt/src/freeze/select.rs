@@ -15,7 +15,6 @@ use kplan::{Granularity, Mechanism};
 
 use super::closure::{Closure, Reason};
 use super::regions::{Region, partition};
-use super::variables::is_literal;
 use crate::layout;
 use crate::layout::hot_cold::move_together;
 use crate::layout::split::{ColdPart, FAR, Splitter, cold_runs, cost, refers_to};
@@ -151,7 +150,7 @@ impl Selection {
         let all: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
         // Literals go where they are read.
         let (literals, live): (Vec<NodeId>, Vec<NodeId>) =
-            all.iter().partition(|&&node| is_literal(graph, node));
+            all.iter().partition(|&&node| graph.is_among_code(node));
         let mut stays: Vec<bool> =
             live.iter().map(|&node| !self.may_freeze(graph, wanted, closure, node)).collect();
         if stays.iter().all(|&stays| stays) {

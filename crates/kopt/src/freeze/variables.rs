@@ -46,7 +46,7 @@ impl<'g> Variables<'g> {
     pub fn references(&self, code: NodeId) -> impl Iterator<Item = &'g Ref> {
         let graph = self.graph;
         graph.refs_of(code).iter().flat_map(move |reference| {
-            let literal = graph.resolve_node(reference.target).filter(|&to| is_literal(graph, to));
+            let literal = graph.resolve_node(reference.target).filter(|&to| graph.is_among_code(to));
             literal.map_or(std::slice::from_ref(reference), |literal| graph.refs_of(literal))
         })
     }
@@ -109,11 +109,6 @@ impl<'g> Variables<'g> {
     fn whole(&self, node: NodeId) -> Range<u32> {
         0..self.graph.node(node).size
     }
-}
-
-/// Whether a node is data that instructions of its function read by its distance.
-pub fn is_literal(graph: &Graph, node: NodeId) -> bool {
-    graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some())
 }
 
 /// By the offset in bytes of its field, each access of code to memory of which the field is the whole address, with its

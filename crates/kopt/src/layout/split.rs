@@ -156,8 +156,7 @@ impl Splitter {
 
 /// Whether a node is data that instructions of its function read by its distance, and that need not lie behind one of them.
 fn is_literal(graph: &Graph, node: NodeId) -> bool {
-    let among_code = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
-    among_code && graph.node(node).glued_to.is_none()
+    graph.is_among_code(node) && graph.node(node).glued_to.is_none()
 }
 
 /// Whether code refers to a node.

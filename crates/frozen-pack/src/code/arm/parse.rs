@@ -6,7 +6,7 @@ use super::format::{self, Format, Part, distance};
 use super::template::Template;
 use super::{ArmModel, field};
 use crate::code::choose::{Atom, Matcher, choose};
-use crate::code::values::{Kind, Recent, Writer, frequent};
+use crate::code::values::{Kind, Recent, Writer, frequent, indices};
 use crate::code::{Code, InstructionSet, MORE, RAW_BYTE};
 
 /// What stands at a place of the code.
@@ -201,11 +201,10 @@ pub struct Teller<'m> {
 impl<'m> Teller<'m> {
     /// That of a model.
     pub fn new(model: &'m ArmModel) -> Teller<'m> {
-        let index = |values: &[u32]| values.iter().zip(0..).map(|(&value, index)| (value, index)).collect();
         Teller {
             model,
             templates: Matcher::new(&model.templates),
-            dictionaries: [index(&model.branches), index(&model.words)],
+            dictionaries: [indices(&model.branches), indices(&model.words)],
         }
     }
 

@@ -7,7 +7,7 @@ use super::CodeModel;
 use super::opcodes::{self, Displacement, Operand};
 use super::template::Template;
 use crate::code::choose::{Atom, Matcher, choose};
-use crate::code::values::{Kind, Recent, Writer, frequent};
+use crate::code::values::{Kind, Recent, Writer, frequent, indices};
 use crate::code::{Code, MORE, RAW_BYTE};
 
 /// An instruction, by its fields.
@@ -225,11 +225,10 @@ pub struct Teller<'m> {
 impl<'m> Teller<'m> {
     /// That of a model.
     pub fn new(model: &'m CodeModel) -> Teller<'m> {
-        let index = |values: &[u32]| values.iter().zip(0..).map(|(&value, index)| (value, index)).collect();
         Teller {
             model,
             templates: Matcher::new(&model.templates),
-            dictionaries: [index(&model.branches), index(&model.words)],
+            dictionaries: [indices(&model.branches), indices(&model.words)],
         }
     }
 
