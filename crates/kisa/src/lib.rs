@@ -145,6 +145,10 @@ pub trait Rewritable: Isa {
     /// Appends a direct call in this encoding whose callee is left to a relocation.
     fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField;
 
+    /// Appends an instruction in this encoding that returns from a function: to where a call of it said, with the stack pointer
+    /// as it was there.
+    fn encode_return(&self, encoding: Encoding, out: &mut Vec<u8>);
+
     /// Appends an instruction in this encoding that gives a register other contents, and changes nothing else. Returns
     /// whether it is known how.
     fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool;
@@ -287,6 +291,12 @@ pub trait Rewritable: Isa {
     /// memory operand, writes registers and the flags that conditions ask for, and would do nothing else, however often
     /// it ran. `false` also of what is not known.
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool;
+
+    /// Makes the instruction at the start of `bytes` fit for code that is called from where it was: what counts from the stack
+    /// pointer counts from behind the return address, where a call pushes that. Returns whether it does there what it did. `false`
+    /// of all that does more than to compute or to store, or has to do with the stack pointer, the register that a call leaves
+    /// the return address in, or its own address in another way; the bytes are as they were then.
+    fn move_into_callee(&self, bytes: &mut [u8], address: u64) -> bool;
 
     /// Whether the instruction at the start of `bytes` writes its memory operand, and flags, and does nothing else. What it
     /// writes may be computed from what was there. `false` also of what is not known.

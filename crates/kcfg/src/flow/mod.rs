@@ -527,4 +527,9 @@ impl Program for GraphProgram<'_> {
     fn has_opaque_callers(&self, function: FunctionIndex) -> bool {
         self.opaque_callers.contains(function.get())
     }
+
+    fn keeps_convention(&self, function: FunctionIndex) -> bool {
+        let mut blocks = self.functions[function.get()].iter();
+        blocks.all(|&block| !self.graph.is_outlined(self.nodes[block.get()]))
+    }
 }

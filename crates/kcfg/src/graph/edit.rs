@@ -32,6 +32,25 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// A direct call of a function.
+    pub fn call(graph: &Graph, encoding: Encoding, callee: NodeId) -> Contents {
+        let mut bytes = Vec::new();
+        let field = graph.isa().encode_call(encoding, &mut bytes);
+        // As calls are lifted: on i386, the relocation is one for any distance.
+        let own = kelf::reloc::describe(graph.machine, field.r_type);
+        let reference = Ref {
+            offset: field.offset.into(),
+            r_type: field.r_type,
+            class: own.map_or(field.class, |(class, _)| class),
+            width: field.width,
+            bias: field.bias,
+            target: Target::Node(callee),
+            addend: 0,
+            role: Role::Callee,
+        };
+        Contents { bytes, refs: vec![reference] }
+    }
+
     /// Instructions in this encoding that store 1 to the byte so many bytes behind a target and change no register but those in
     /// `free`, and whether they save one on the stack ([`Rewritable::encode_store_one`]).
     pub fn store_one(
@@ -196,15 +215,46 @@ impl<'g> Editor<'g> {
         id
     }
 
-    /// Splits a block in two at an instruction, given by its offset in bytes. Returns the second part, into which the
-    /// first falls through, and which has the terminator of the block. The block must not be [`Block::is_fixed`]. Of a
+    /// Adds a function to the end of a section, of one block, which has the provenance of another one whose code it takes over
+    /// ([`Function::is_outlined`]).
+    pub fn outline(&mut self, of: NodeId, section: SectionId, contents: Contents, end: Terminator) -> NodeId {
+        let (provenance, encoding) = (self.graph.node(of).provenance, self.graph.encoding(of));
+        let owner = self.graph.function_of(of).map(|function| &self.graph.function(function).name);
+        let name = format!("{}.outlined", owner.map_or("", String::as_str));
+        let function = FunctionId::from(self.graph.functions.len());
+        let kind = NodeKind::Block(Block { function, end });
+        let align = self.graph.isa().unit(encoding) as u32;
+        let id =
+            self.push(Node { provenance, ..self.made(section, contents.bytes.len() as u32, align, kind) });
+        self.set_contents(id, contents);
+        self.graph.sections[section.get()].nodes.push(id);
+        self.graph.functions.push(Function { name, encoding, blocks: vec![id], is_outlined: true });
+        id
+    }
+
+    /// Adds an entry like another one behind it in its table, about another block.
+    pub fn copy_entry(&mut self, of: NodeId, about: NodeId) {
+        let bytes = self.graph.bytes_of(of).to_vec();
+        let mut refs = self.graph.refs_of(of).to_vec();
+        for reference in refs.iter_mut().filter(|reference| reference.role == Role::Site) {
+            (reference.target, reference.addend) = (Target::Node(about), 0);
+        }
+        let entry = self.graph.node(of);
+        let id = self.push(self.made(entry.section, entry.size, entry.align, entry.kind.clone()));
+        self.set_contents(id, Contents { bytes, refs });
+        self.behind.entry(of).or_default().push(id);
+    }
+
+    /// Splits a block in two at an instruction, given by its offset in bytes, or behind its last one. Returns the second
+    /// part, into which the first falls through, and which has the terminator of the block. The block must not be
+    /// [`Block::is_fixed`]. Of a
     /// block that [`Editor::edit_block`] lengthened, it is not known which bytes of the input each part comes from; the
     /// first part then has all of the provenance.
     pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
         let NodeKind::Block(block) = &self.graph.node(id).kind else { unreachable!("only blocks are split") };
         debug_assert!(
-            !block.is_fixed() && 0 < at && at < self.graph.node(id).size,
-            "a split between two instructions"
+            !block.is_fixed() && 0 < at && at <= self.graph.node(id).size,
+            "a split behind an instruction"
         );
         let rest = self.split(id, at, 1);
         if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {

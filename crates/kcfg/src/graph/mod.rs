@@ -123,6 +123,11 @@ impl Graph {
         self.block(id).map(|block| block.function)
     }
 
+    /// Whether the node is part of a function that a pass made of what others have in common ([`Function::is_outlined`]).
+    pub fn is_outlined(&self, id: NodeId) -> bool {
+        self.function_of(id).is_some_and(|function| self.function(function).is_outlined)
+    }
+
     /// The block, unless the node is a chunk.
     pub fn block(&self, id: NodeId) -> Option<&Block> {
         match &self.node(id).kind {

@@ -73,6 +73,9 @@ pub struct Function {
     pub encoding: Encoding,
     /// Its blocks, in the order of the input; the first is the entry.
     pub blocks: Vec<NodeId>,
+    /// Whether it is what a pass made of code that other functions have in common, and that they call instead: it keeps to no
+    /// calling convention, and has no symbol.
+    pub is_outlined: bool,
 }
 
 impl Function {

@@ -313,7 +313,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         if !blocks.is_empty() {
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
             let encoding = span.encoding;
-            self.lifted.graph.functions.push(Function { name, encoding, blocks });
+            self.lifted.graph.functions.push(Function { name, encoding, blocks, is_outlined: false });
             self.finish_span(code, index);
         }
     }

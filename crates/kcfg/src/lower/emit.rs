@@ -15,7 +15,7 @@ use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use super::{Error, Lowered, PlacedCode, unwind};
-use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
+use crate::carried::{self, Carried, HAND_WRITTEN, OUTLINED, TABLE};
 use crate::graph::{Block, Graph, JumpTable, NodeKind, Ref, Role, StackNote, Target, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId, TableId};
 use crate::lift::mapping::Content;
@@ -225,13 +225,22 @@ impl<'g> Emitter<'g> {
                 all.push(Carried { section, range: 0..placed.size, reason: HAND_WRITTEN });
             }
             for &PlacedNode { node, offset, .. } in &placed.nodes {
-                if let Some(&reason) = reasons.get(&node) {
+                let outlined = self.is_about_outlined(node).then_some(OUTLINED);
+                if let Some(reason) = reasons.get(&node).copied().or(outlined) {
                     all.push(Carried { section, range: offset..self.ends[node.get()], reason });
                 }
             }
         }
         all.extend(self.tables_without_jump());
         all
+    }
+
+    /// Whether a block is outlined code or calls some: that keeps to no calling convention, which whoever reads the object would
+    /// believe of it.
+    fn is_about_outlined(&self, node: NodeId) -> bool {
+        let graph = self.graph;
+        let callee = graph.callee(node).and_then(|callee| graph.resolve_node(callee.target));
+        graph.is_outlined(node) || callee.is_some_and(|callee| graph.is_outlined(callee))
     }
 
     /// The jump tables that are alive although their jumps were removed.

@@ -175,6 +175,18 @@ pub(super) fn call(encoding: Encoding, out: &mut Vec<u8>) -> AddressField {
     AddressField { offset: 0, width: form.field_width, bias, r_type, class: RelocClass::Branch }
 }
 
+/// `bx lr`.
+const RETURN: u16 = 0x4770;
+const MAIN_RETURN: u32 = 0xe12f_ff1e;
+
+/// See [`crate::Rewritable::encode_return`].
+pub(super) fn go_back(encoding: Encoding, out: &mut Vec<u8>) {
+    match encoding {
+        Encoding::Main => out.extend(MAIN_RETURN.to_le_bytes()),
+        Encoding::Thumb => out.extend(RETURN.to_le_bytes()),
+    }
+}
+
 /// The `nop`s that GNU as pads with.
 const NOP: u16 = 0xbf00;
 const WIDE_NOP: u32 = 0xf3af_8000;

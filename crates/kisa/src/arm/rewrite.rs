@@ -170,6 +170,18 @@ impl Rewritable for Arm {
         }
     }
 
+    fn move_into_callee(&self, bytes: &mut [u8], address: u64) -> bool {
+        let Some(decoded) = decode(bytes, address) else { return false };
+        let mut effects = Vec::new();
+        self.effects(bytes, address, &mut effects);
+        let written = effects.iter().fold(0, |all, effect| all | effect.registers_written());
+        let bit = |reg: Reg| 1u64 << reg.0;
+        let link = (self.registers_read(bytes, address) | written) & bit(registers::LR) != 0;
+        let own = self.literal(bytes, address).is_some() || uses_own_address(&decoded, address);
+        let plain = self.only_computes(bytes, address) || self.only_stores(bytes, address);
+        plain && !link && !own && written & bit(registers::SP) == 0
+    }
+
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool {
         let computes = decode(bytes, address).is_some_and(|decoded| match decoded.op {
             Op::MoveTop { .. } | Op::Field { .. } => true,
@@ -244,6 +256,10 @@ impl Rewritable for Arm {
 
     fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField {
         branch::call(encoding, out)
+    }
+
+    fn encode_return(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        branch::go_back(encoding, out);
     }
 
     fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool {

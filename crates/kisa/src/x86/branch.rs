@@ -26,6 +26,8 @@ pub(super) const CONDITION_CODES: [ConditionCode; 16] = [
 
 /// The opcode of a direct call.
 pub(super) const CALL: u8 = 0xe8;
+/// The opcode of `ret`.
+pub(super) const RETURN: u8 = 0xc3;
 
 /// `je`.
 pub(super) const IF_EQUAL: Branch = Branch { kind: BranchKind::Conditional, condition: 4 };

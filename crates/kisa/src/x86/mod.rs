@@ -15,6 +15,7 @@ mod info;
 mod operands;
 mod overwrite;
 mod semantics;
+mod stack;
 mod store;
 
 use decode::Decoded;
@@ -114,6 +115,10 @@ impl Rewritable for X86 {
         AddressField { offset: 1, width: 4, bias: 4, r_type, class }
     }
 
+    fn encode_return(&self, _encoding: Encoding, out: &mut Vec<u8>) {
+        out.push(branch::RETURN);
+    }
+
     fn encode_overwrite(&self, _encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool {
         overwrite::overwrite(self.bits, reg, out);
         true
@@ -196,6 +201,10 @@ impl Rewritable for X86 {
         out: &mut Vec<Effect>,
     ) {
         semantics::relocated_effects(self.bits, bytes, fields, out)
+    }
+
+    fn move_into_callee(&self, bytes: &mut [u8], _address: u64) -> bool {
+        stack::move_into_callee(self.bits, bytes)
     }
 
     fn only_computes(&self, bytes: &[u8], _address: u64) -> bool {

@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::GraphProgram;
-use kcfg::graph::{Contents, Dest, Graph, Ref, Role, Target, Terminator};
+use kcfg::graph::{Contents, Dest, Graph, Ref, Target, Terminator};
 use kcfg::index::NodeId;
 use kcfg::instructions::Instruction;
 use kflow::constants::Constant;
@@ -259,19 +259,9 @@ impl Folder<'_> {
                 Fate::Goes => {}
                 Fate::Becomes(bytes) => contents.bytes.extend(bytes),
                 Fate::Calls(callee) => {
-                    let field = graph.isa().encode_call(graph.encoding(node), &mut contents.bytes);
-                    // As calls are lifted: on i386, the relocation is one for any distance.
-                    let own = kelf::reloc::describe(graph.machine, field.r_type);
-                    contents.refs.push(Ref {
-                        offset: now + u32::from(field.offset),
-                        r_type: field.r_type,
-                        class: own.map_or(field.class, |(class, _)| class),
-                        width: field.width,
-                        bias: field.bias,
-                        target: Target::Node(*callee),
-                        addend: 0,
-                        role: Role::Callee,
-                    });
+                    let call = Contents::call(graph, graph.encoding(node), *callee);
+                    contents.bytes.extend(call.bytes);
+                    contents.refs.extend(call.refs.iter().map(|r| Ref { offset: r.offset + now, ..*r }));
                 }
                 Fate::Stays => {
                     contents.bytes.extend(instruction.bytes);

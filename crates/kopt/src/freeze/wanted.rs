@@ -2,6 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{CodeName, Graph};
+use kcfg::index::NodeId;
 use kplan::{Frozen, FrozenCode, FrozenData};
 use rustc_hash::FxHashMap;
 
@@ -49,7 +50,25 @@ impl Wanted {
             wanted.nodes.insert(id.get());
             wanted.at_boot.set(id.get(), data.is_used_at_boot(offset, size));
         }
+        wanted.add_outlined(graph);
         wanted
+    }
+
+    /// Adds functions that a pass made of code of others, if all is wanted that calls them.
+    fn add_outlined(&mut self, graph: &Graph) {
+        let call = |id: NodeId| {
+            let callee = graph.callee(id).filter(|_| graph.node(id).live)?;
+            let callee = graph.resolve_node(callee.target).filter(|&to| graph.is_outlined(to))?;
+            Some((id, callee))
+        };
+        let calls: Vec<(NodeId, NodeId)> = graph.node_ids().filter_map(call).collect();
+        self.nodes.extend(calls.iter().map(|(_, callee)| callee.get()));
+        for (caller, callee) in calls {
+            let (is_wanted, at_boot) =
+                (self.nodes.contains(caller.get()), self.at_boot.contains(caller.get()));
+            self.nodes.set(callee.get(), is_wanted && self.nodes.contains(callee.get()));
+            self.at_boot.set(callee.get(), at_boot || self.at_boot.contains(callee.get()));
+        }
     }
 
     /// Adds the parts of a function that are listed, given its symbol.

@@ -17,7 +17,7 @@ use kcfg::index::NodeId;
 use rustc_hash::FxBuildHasher;
 
 use contents::{Contents, Reader};
-pub use tails::End;
+pub use tails::{End, Instruction};
 
 /// Pieces of code, divided into classes of identical ones.
 pub struct Partition<'g> {

@@ -27,23 +27,29 @@ struct Backwards {
 }
 
 /// An instruction of a block.
-struct Instruction {
+pub struct Instruction {
     /// Where it lies in the block, in bytes.
-    range: Range<u32>,
+    pub range: Range<u32>,
     /// What an `it` says of it, as part of an address; 0 if nothing.
-    condition: u64,
+    pub condition: u64,
+}
+
+impl Instruction {
+    /// The instructions of a block; `None` instead of what is none, behind which nothing follows.
+    pub fn all(graph: &Graph, block: NodeId) -> impl Iterator<Item = Option<Instruction>> {
+        let encoding = graph.encoding(block);
+        graph.decode(block).map(move |step| {
+            let (at, address, insn) = step?;
+            let condition = address ^ encoding.address(at.into());
+            Some(Instruction { range: at..at + u32::from(insn.len), condition })
+        })
+    }
 }
 
 impl Backwards {
     /// Reads a block; `None` if it holds something else than instructions.
     fn of(graph: &Graph, block: NodeId) -> Option<Backwards> {
-        let encoding = graph.encoding(block);
-        let mut instructions = Vec::new();
-        for step in graph.decode(block) {
-            let (at, address, insn) = step?;
-            let condition = address ^ encoding.address(at.into());
-            instructions.push(Instruction { range: at..at + u32::from(insn.len), condition });
-        }
+        let mut instructions: Vec<Instruction> = Instruction::all(graph, block).collect::<Option<_>>()?;
         instructions.reverse();
         Some(Backwards { block, instructions })
     }
@@ -127,7 +133,8 @@ impl Partition<'_> {
         self.key(end)
     }
 
-    fn key_of(&mut self, block: NodeId, instruction: &Instruction) -> Vec<u8> {
+    /// An instruction of a block as bytes that are equal for those that do the same.
+    pub fn key_of(&mut self, block: NodeId, instruction: &Instruction) -> Vec<u8> {
         let contents = self.reader.read_bytes(block, instruction.range.clone());
         let mut key = self.key(contents);
         key.extend(instruction.condition.to_le_bytes());

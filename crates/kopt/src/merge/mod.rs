@@ -21,6 +21,9 @@ the first blocks of functions, which are for pass `icf`; but others may go on in
 */
 
 mod choice;
+mod link;
+mod outline;
+mod sequences;
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
@@ -71,6 +74,8 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     for (block, _) in merged {
         report.removed.remove(graph, block);
     }
+    let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
+    outline::run(graph, |block| ran.as_ref().is_none_or(|ran| !ran.may_have(block)), &mut report);
     report
 }
 
@@ -133,9 +138,7 @@ fn cut<'e>(graph: &mut Graph, ends: impl Iterator<Item = &'e End>) -> FxHashMap<
 fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     let relative = instrument::position_independent(graph);
     // The index of unwind tables is made anew for the code as it lies.
-    let is_remade = |&entry: &NodeId| {
-        graph.chunk(entry).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
-    };
+    let is_remade = |&entry: &NodeId| is_unwind_entry(graph, entry);
     let may_move = |&id: &NodeId| {
         let Some(block) = graph.block(id).filter(|_| graph.node(id).live) else { return false };
         let section = graph.section_of(id);
@@ -146,6 +149,11 @@ fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
             && entries(edges, id).iter().all(is_remade)
     };
     graph.node_ids().filter(may_move).collect()
+}
+
+/// Whether a node is an entry of ARM's index of unwind tables.
+fn is_unwind_entry(graph: &Graph, node: NodeId) -> bool {
+    graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
 }
 
 /// How blocks are used by others, as sets of bits.

@@ -1,0 +1,91 @@
+//! Instructions that move into code that is called.
+
+use iced_x86::{OpKind, Register};
+
+use super::computes::{only_computes, only_stores};
+use super::decode::Decoded;
+
+/// Bytes that a call pushes.
+const RETURN_ADDRESS: u8 = 4;
+
+/// See [`crate::Rewritable::move_into_callee`]. Of 64-bit code it is not known whether it keeps anything below the stack
+/// pointer, which a call would overwrite (the red zone of the System V ABI, section 3.2.2).
+pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
+    if bits == 64 || !only_computes(bits, bytes) && !only_stores(bits, bytes) {
+        return false;
+    }
+    let Some(Decoded { instruction, constants, .. }) = Decoded::new(bits, bytes, 0) else { return false };
+    let is_stack = |register: Register| register.full_register() == Register::RSP;
+    let mut registers = (0..instruction.op_count()).filter(|&at| instruction.op_kind(at) == OpKind::Register);
+    if registers.any(|at| is_stack(instruction.op_register(at))) {
+        return false;
+    }
+    if !is_stack(instruction.memory_base()) {
+        return true;
+    }
+    let displacement = constants.displacement_offset();
+    let Some(field) = bytes.get_mut(displacement..displacement + constants.displacement_size()) else {
+        return false;
+    };
+    match field {
+        [byte] => {
+            let moved = (*byte as i8).checked_add(RETURN_ADDRESS as i8);
+            moved.map(|moved| *byte = moved as u8).is_some()
+        }
+        &mut [a, b, c, d] => {
+            let moved = i32::from_le_bytes([a, b, c, d]).checked_add(RETURN_ADDRESS.into());
+            moved.map(|moved| field.copy_from_slice(&moved.to_le_bytes())).is_some()
+        }
+        // Without a displacement, there is no room for one.
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of an instruction; `None` if it cannot move.
+    fn moved(bits: u32, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = bytes.to_vec();
+        let before = bytes.clone();
+        let moves = move_into_callee(bits, &mut bytes);
+        assert!(moves || bytes == before, "what cannot move stays as it is");
+        moves.then_some(bytes)
+    }
+
+    #[test]
+    fn what_counts_from_the_stack_pointer_counts_from_further() {
+        let moved = |bytes: &[u8]| moved(32, bytes);
+        // mov 8(%esp),%edx; lea 4(%esp,%eax,2),%edx; mov %edx,0x100(%esp)
+        assert_eq!(moved(&[0x8b, 0x54, 0x24, 8]), Some(vec![0x8b, 0x54, 0x24, 12]));
+        assert_eq!(moved(&[0x8d, 0x54, 0x44, 4]), Some(vec![0x8d, 0x54, 0x44, 8]));
+        assert_eq!(moved(&[0x89, 0x94, 0x24, 0, 1, 0, 0]), Some(vec![0x89, 0x94, 0x24, 4, 1, 0, 0]),);
+        // mov 0x7c(%esp),%edx; mov (%esp),%edx: no room.
+        assert_eq!(moved(&[0x8b, 0x54, 0x24, 0x7c]), None);
+        assert_eq!(moved(&[0x8b, 0x14, 0x24]), None);
+        // mov 8(%ebp),%edx; mov $4,%eax
+        assert_eq!(moved(&[0x8b, 0x55, 8]), Some(vec![0x8b, 0x55, 8]));
+        assert_eq!(moved(&[0xb8, 4, 0, 0, 0]), Some(vec![0xb8, 4, 0, 0, 0]));
+    }
+
+    #[test]
+    fn what_uses_the_stack_otherwise_stays() {
+        // push %eax; pop %eax; mov %esp,%eax; add $4,%esp; leave; pushf; call; ret
+        let all: [&[u8]; 8] = [
+            &[0x50],
+            &[0x58],
+            &[0x89, 0xe0],
+            &[0x83, 0xc4, 4],
+            &[0xc9],
+            &[0x9c],
+            &[0xe8, 0, 0, 0, 0],
+            &[0xc3],
+        ];
+        for bytes in all {
+            assert_eq!(moved(32, bytes), None, "{bytes:02x?}");
+        }
+        // mov $4,%eax, in code that may keep something below the stack pointer
+        assert_eq!(moved(64, &[0xb8, 4, 0, 0, 0]), None);
+    }
+}

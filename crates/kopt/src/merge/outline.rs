@@ -1,0 +1,276 @@
+//! Repeated sequences of instructions become functions, which are called instead.
+//!
+//! A sequence does in a function what it did in place if it does nothing but to compute, and to read and write memory: a call and
+//! a return change neither registers nor flags, and what counts from the stack pointer counts from behind the return address
+//! there ([`kisa::Rewritable::move_into_callee`]). The last instruction may be a call as well: the function jumps to the callee
+//! then, which finds the stack as it was, and returns to behind the call of the function. Where calls leave the return address
+//! in a register, that must not matter ([`Link`]).
+//!
+//! Such a function takes its operands where they are, so that it keeps to no calling convention, and has no symbol
+//! ([`kcfg::graph::Function::is_outlined`]).
+
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
+use indexmap::IndexMap;
+use kcfg::edges::Edges;
+use kcfg::graph::{Contents, Dest, Editor, Graph, Ref, Role, Section, Terminator};
+use kcfg::index::NodeId;
+use kisa::Encoding;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::link::Link;
+use super::sequences::{Item, Price, Repeated, repeated};
+use super::{Uses, is_unwind_entry, movable};
+use crate::identical::{End, Instruction, Partition};
+use crate::report::PassReport;
+
+/// The section of the functions.
+const SECTION: &str = ".text";
+
+/// Where in an entry of ARM's index it says how a function is unwound, in bytes, and the word of one that has saved nothing:
+/// three times "finish" (IHI 0038, section 9.3).
+const SAVES_NOTHING: (usize, u32) = (4, 0x80b0_b0b0);
+
+/// What an instruction is taken to cost besides its bytes, if it is a call: in an image that is compressed, its distance takes
+/// about as much more, because what is repeated takes next to nothing there.
+const COMPRESSED: u32 = 1;
+
+/// Outlines what blocks that are cold have in common.
+pub(super) fn run(graph: &mut Graph, is_cold: impl Fn(NodeId) -> bool, report: &mut PassReport) {
+    let unwinding = Unwinding::of(graph);
+    if let Unwinding::Unknown = unwinding {
+        report.keep("repeated sequences", "no function is unwound as one that saves nothing");
+        return;
+    }
+    for encoding in [Encoding::Main, Encoding::Thumb] {
+        let sequences = sequences(graph, encoding, &is_cold);
+        if !sequences.is_empty() {
+            report.count("sequences outlined", sequences.len() as u64);
+            report.count("calls of outlined sequences", outline(graph, &sequences, unwinding));
+        }
+    }
+}
+
+/// How the functions are unwound.
+#[derive(Clone, Copy)]
+enum Unwinding {
+    /// There is no index that tells.
+    None,
+    /// As this entry of the index says.
+    Like(NodeId),
+    /// There is an index, and no entry that says it.
+    Unknown,
+}
+
+impl Unwinding {
+    fn of(graph: &Graph) -> Unwinding {
+        let entries =
+            || graph.node_ids().filter(|&node| graph.node(node).live && is_unwind_entry(graph, node));
+        let saves_nothing = |&entry: &NodeId| {
+            let word = graph.bytes_of(entry).get(SAVES_NOTHING.0..).and_then(|word| word.first_chunk());
+            let refs = graph.refs_of(entry);
+            word.is_some_and(|word| u32::from_le_bytes(*word) == SAVES_NOTHING.1)
+                && matches!(refs, [Ref { role: Role::Site, .. }])
+        };
+        match (entries().find(saves_nothing), entries().next()) {
+            (Some(entry), _) => Unwinding::Like(entry),
+            (None, Some(_)) => Unwinding::Unknown,
+            (None, None) => Unwinding::None,
+        }
+    }
+}
+
+/// The sequences that are worth it in code of an encoding.
+fn sequences(graph: &Graph, encoding: Encoding, is_cold: impl Fn(NodeId) -> bool) -> Vec<Sequence> {
+    let text = Text::of(graph, encoding, is_cold);
+    repeated(&text.items, price(graph, encoding)).iter().map(|sequence| text.sequence(sequence)).collect()
+}
+
+/// Makes functions of sequences, and calls them. Returns the number of calls.
+fn outline(graph: &mut Graph, sequences: &[Sequence], unwinding: Unwinding) -> u64 {
+    let parts = cut(graph, sequences);
+    let mut editor = Editor::new(graph, "merge");
+    let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
+    let section = editor.add_section(Section { flags, ..Section::writable(SECTION, SHT_PROGBITS) });
+    let mut calls = 0;
+    for sequence in sequences {
+        let parts = sequence.starts.iter().map(|start| parts[start]);
+        let Some(first) = parts.clone().next() else { continue };
+        let (contents, end) = body(editor.graph(), first);
+        let function = editor.outline(first, section, contents, end);
+        if let Unwinding::Like(entry) = unwinding {
+            editor.copy_entry(entry, function);
+        }
+        calls += parts.len() as u64;
+        parts.for_each(|part| call_instead(&mut editor, part, function));
+    }
+    editor.finish();
+    calls
+}
+
+/// A sequence in all its places.
+struct Sequence {
+    starts: Vec<End>,
+    /// Where it ends in the block that it begins in, in bytes, for each place.
+    ends: Vec<u32>,
+}
+
+/// Instructions that may be outlined, as a text.
+#[derive(Default)]
+struct Text {
+    items: Vec<Option<Item>>,
+    /// Where each item begins.
+    places: Vec<End>,
+}
+
+impl Text {
+    /// The text of the blocks in an encoding that are cold.
+    fn of(graph: &Graph, encoding: Encoding, is_cold: impl Fn(NodeId) -> bool) -> Text {
+        let mut text = Text::default();
+        if !graph.functions.iter().any(|function| function.encoding == encoding) {
+            return text;
+        }
+        let (edges, uses, link) = (Edges::of(graph), Uses::of(graph), Link::of(graph));
+        let mut numbers =
+            Numbers { partition: Partition::of(graph, &edges, &[]), items: IndexMap::default() };
+        let is_divisible = |&block: &NodeId| {
+            graph.encoding(block) == encoding
+                && !uses.inside.contains(block.get())
+                && graph.node(block).glued_to.is_none()
+                && is_cold(block)
+        };
+        for block in movable(graph, &edges).into_iter().filter(is_divisible) {
+            let instructions: Vec<Instruction> = Instruction::all(graph, block).flatten().collect();
+            let link_matters = link.behind(block, instructions.len());
+            for (instruction, link_matters) in instructions.into_iter().zip(link_matters) {
+                let item = numbers.item(graph, block, &instruction);
+                text.items.push(item.filter(|item| item.is_last || !link_matters));
+                text.places.push((block, instruction.range.start));
+            }
+            text.items.push(None);
+            text.places.push((block, graph.node(block).size));
+        }
+        text
+    }
+
+    fn sequence(&self, repeated: &Repeated) -> Sequence {
+        let end = |&start: &usize| self.places[start + repeated.length].1;
+        Sequence {
+            starts: repeated.starts.iter().map(|&start| self.places[start]).collect(),
+            ends: repeated.starts.iter().map(end).collect(),
+        }
+    }
+}
+
+fn price(graph: &Graph, encoding: Encoding) -> Price {
+    let (isa, mut call, mut back) = (graph.isa(), Vec::new(), Vec::new());
+    isa.encode_call(encoding, &mut call);
+    isa.encode_return(encoding, &mut back);
+    Price { call: call.len() as u32 + COMPRESSED, back: back.len() as u32 }
+}
+
+/// Instructions by what they do.
+struct Numbers<'g> {
+    partition: Partition<'g>,
+    /// `None` for one that cannot be outlined.
+    items: IndexMap<Vec<u8>, Option<Item>, FxBuildHasher>,
+}
+
+impl Numbers<'_> {
+    /// The item of an instruction; `None` if it cannot be outlined.
+    fn item(&mut self, graph: &Graph, block: NodeId, instruction: &Instruction) -> Option<Item> {
+        let key = self.partition.key_of(block, instruction);
+        let number = self.items.len() as u32;
+        let item = self.items.entry(key).or_insert_with(|| {
+            let is_last = is_last_call(graph, block, instruction);
+            let size = instruction.range.len() as u32;
+            (is_last || may_move(graph, block, instruction)).then_some(Item { number, size, is_last })
+        });
+        *item
+    }
+}
+
+/// Whether an instruction is a call at the end of a block that a jump can stand for.
+fn is_last_call(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
+    let ends = instruction.range.end == graph.node(block).size;
+    let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
+    // A call may change to code in the other encoding of ARM, a jump may not.
+    let alike = |callee: &Ref| match graph.isa().link_register() {
+        Some(_) => {
+            graph.resolve_node(callee.target).is_some_and(|to| graph.encoding(to) == graph.encoding(block))
+        }
+        None => true,
+    };
+    ends && calls && graph.callee(block).is_some_and(|callee| callee.addend == 0 && alike(callee))
+}
+
+/// Whether an instruction does the same in a function that is called instead.
+fn may_move(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
+    let Instruction { range, condition } = instruction;
+    let mut bytes = graph.bytes_of(block)[range.start as usize..range.end as usize].to_vec();
+    let before = bytes.clone();
+    let address = graph.encoding(block).address(range.start.into()) ^ condition;
+    let has_fields = || graph.refs_of(block).iter().any(|reference| range.contains(&reference.offset));
+    graph.isa().move_into_callee(&mut bytes, address) && (bytes == before || !has_fields())
+}
+
+/// Cuts blocks in front of and behind sequences. Returns the blocks that begin with one, by where they began.
+fn cut(graph: &mut Graph, sequences: &[Sequence]) -> FxHashMap<End, NodeId> {
+    let mut cuts: Vec<End> = Vec::new();
+    for Sequence { starts, ends } in sequences {
+        cuts.extend(starts);
+        let behind = starts.iter().zip(ends).map(|(&(block, _), &end)| (block, end));
+        cuts.extend(behind.filter(|&(block, end)| !is_behind_call(graph, block, end)));
+    }
+    cuts.sort_unstable();
+    cuts.dedup();
+    let mut parts: FxHashMap<End, NodeId> = FxHashMap::default();
+    let mut editor = Editor::new(graph, "merge");
+    // From the end of a block to its front: what was cut off is not cut again.
+    for &(block, at) in cuts.iter().rev() {
+        let part = if at > 0 { editor.split_block(block, at) } else { block };
+        parts.insert((block, at), part);
+    }
+    editor.finish();
+    parts
+}
+
+/// Whether a place in a block is behind the call that it ends with.
+fn is_behind_call(graph: &Graph, block: NodeId, at: u32) -> bool {
+    let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
+    calls && at == graph.node(block).size
+}
+
+/// What the function does that is called instead of a block: its instructions, and then what the call did at its end, or a
+/// return.
+fn body(graph: &Graph, block: NodeId) -> (Contents, Terminator) {
+    let (isa, encoding) = (graph.isa(), graph.encoding(block));
+    let mut contents =
+        Contents { bytes: graph.bytes_of(block).to_vec(), refs: graph.refs_of(block).to_vec() };
+    let mut end = Terminator::Return;
+    for instruction in Instruction::all(graph, block).flatten() {
+        let start = instruction.range.start;
+        if is_last_call(graph, block, &instruction)
+            && let Some(callee) = graph.callee(block)
+        {
+            end = Terminator::Jump(Dest { target: callee.target, offset: 0 });
+            contents.bytes.truncate(start as usize);
+            contents.refs.retain(|reference| reference.role != Role::Callee);
+        } else {
+            let bytes = &mut contents.bytes[start as usize..instruction.range.end as usize];
+            isa.move_into_callee(bytes, encoding.address(start.into()) ^ instruction.condition);
+        }
+    }
+    if end == Terminator::Return {
+        isa.encode_return(encoding, &mut contents.bytes);
+    }
+    (contents, end)
+}
+
+/// Makes a block call a function instead of what it did.
+fn call_instead(editor: &mut Editor<'_>, block: NodeId, function: NodeId) {
+    let graph = editor.graph();
+    let contents = Contents::call(graph, graph.encoding(block), function);
+    let next = graph.block(block).and_then(|block| block.end.next());
+    editor.edit_block(block, contents, &[]);
+    editor.end_block(block, Terminator::Call { next });
+}

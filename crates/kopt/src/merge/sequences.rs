@@ -1,0 +1,130 @@
+//! Sequences that a text has several times.
+//!
+//! From each item on, as many are compared as at least two places have in common. That is a tree, as of the ends of blocks
+//! (`identical/tails.rs`), and each of its nodes is a sequence with all its places. Chosen is, again and again, the one that saves
+//! most where nothing of it has been chosen yet.
+
+use std::collections::BinaryHeap;
+
+/// An item of a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    /// The same for items that are the same.
+    pub number: u32,
+    /// In bytes.
+    pub size: u32,
+    /// Whether no sequence goes on behind it.
+    pub is_last: bool,
+}
+
+/// What outlining costs, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Price {
+    /// A call, in each place.
+    pub call: u32,
+    /// To go back, once, unless the last item does that.
+    pub back: u32,
+}
+
+/// A sequence, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    /// How many items it has.
+    pub length: usize,
+    /// Where it begins, by rising index in the text; nowhere do two overlap.
+    pub starts: Vec<usize>,
+}
+
+/// The sequences of a text that are worth it to be outlined, where nothing lasts over a `None`. No item belongs to two of them.
+pub fn repeated(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
+    let mut candidates = candidates(text, price);
+    let saves = |candidate: &Repeated| saved(text, candidate, price);
+    let mut best: BinaryHeap<(i64, usize)> =
+        candidates.iter().enumerate().map(|(i, candidate)| (saves(candidate), i)).collect();
+    let mut is_taken = vec![false; text.len()];
+    let mut chosen = Vec::new();
+    while let Some((expected, i)) = best.pop() {
+        let candidate = &mut candidates[i];
+        let mut end = 0;
+        candidate.starts.retain(|&start| {
+            let range = start..start + candidate.length;
+            let is_free = start >= end && !is_taken[range.clone()].contains(&true);
+            end = if is_free { range.end } else { end };
+            is_free
+        });
+        let now = saves(candidate);
+        if now < expected {
+            best.extend((now > 0).then_some((now, i)));
+            continue;
+        }
+        candidate.starts.iter().for_each(|&start| is_taken[start..start + candidate.length].fill(true));
+        chosen.push(candidate.clone());
+    }
+    chosen
+}
+
+/// The sequences that would be worth it if nothing overlapped.
+fn candidates(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
+    let mut candidates = Vec::new();
+    let all = (0..text.len()).filter(|&at| text[at].is_some()).collect();
+    let mut pending = vec![Repeated { length: 0, starts: all }];
+    while let Some(Repeated { length, mut starts }) = pending.pop() {
+        let next = |start: usize| text.get(start + length).copied().flatten();
+        starts.retain(|&start| next(start).is_some());
+        // In one class, starts stay in their order.
+        starts.sort_by_key(|&start| next(start).map(|item| item.number));
+        let alike = |&one: &usize, &other: &usize| {
+            next(one).map(|item| item.number) == next(other).map(|item| item.number)
+        };
+        for class in starts.chunk_by(alike).filter(|class| class.len() > 1) {
+            let longer = Repeated { length: length + 1, starts: class.to_vec() };
+            candidates.extend((saved(text, &longer, price) > 0).then(|| longer.clone()));
+            let goes_on = next(class[0]).is_some_and(|item| !item.is_last);
+            pending.extend(goes_on.then_some(longer));
+        }
+    }
+    candidates
+}
+
+/// How many bytes it saves to outline a sequence in all its places.
+fn saved(text: &[Option<Item>], sequence: &Repeated, price: Price) -> i64 {
+    let Some(&first) = sequence.starts.first() else { return 0 };
+    let items = || text[first..first + sequence.length].iter().flatten();
+    let size: i64 = items().map(|item| i64::from(item.size)).sum();
+    let back = if items().any(|item| item.is_last) { 0 } else { i64::from(price.back) };
+    sequence.starts.len() as i64 * (size - i64::from(price.call)) - size - back
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text of letters that take three bytes each; a capital letter is the last one of a sequence, and a dot is nothing.
+    fn chosen(text: &str) -> Vec<(usize, Vec<usize>)> {
+        let item = |letter: char| {
+            let item = Item { number: letter.into(), size: 3, is_last: letter.is_uppercase() };
+            (letter != '.').then_some(item)
+        };
+        let text: Vec<Option<Item>> = text.chars().map(item).collect();
+        let chosen = repeated(&text, Price { call: 5, back: 1 });
+        chosen.into_iter().map(|sequence| (sequence.length, sequence.starts)).collect()
+    }
+
+    #[test]
+    fn what_saves_most_comes_first() {
+        // Four bytes less in each place, and ten for the code.
+        assert_eq!(chosen("abc.abc"), []);
+        assert_eq!(chosen("abc.abc.abc"), [(3, vec![0, 4, 8])]);
+        assert_eq!(chosen("abcd.abcd.abc.xabcd"), [(4, vec![0, 5, 15])]);
+    }
+
+    #[test]
+    fn nothing_is_outlined_twice() {
+        assert_eq!(chosen("aaaaaaaaaaaa"), [(6, vec![0, 6])]);
+    }
+
+    #[test]
+    fn nothing_lasts_over_a_last_item() {
+        assert_eq!(chosen("abCd.abCd.abCe"), [(3, vec![0, 5, 10])]);
+    }
+}
