@@ -91,8 +91,8 @@ pub struct Arguments {
     #[arg(long)]
     pub assume_complete: bool,
 
-    /// Which identical blocks and ends of blocks pass merge makes one of, at the price of jumps: `cold`, what did not run in
-    /// the traces of the plan (nothing, if it has none), or `all`
+    /// Which identical blocks, ends of blocks and sequences pass merge makes one of, at the price of jumps and calls: `cold`,
+    /// what did not run in the traces of the plan (nothing, if it has none), or `all`
     #[arg(long, value_name = "WHAT", default_value = "cold", value_parser = parse_scope)]
     pub merge: Scope,
 

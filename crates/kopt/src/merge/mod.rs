@@ -1,5 +1,5 @@
 /*!
-Pass `merge`: identical blocks become one, and so do the ends that blocks share (Chanet et al. 2007, section 2.4).
+Pass `merge`: identical blocks become one, and so do the ends and sequences that blocks share (Chanet et al. 2007, section 2.4).
 
 Two blocks are identical if they have the same bytes and references, and end in the same way with the same or again
 identical successors (`identical`). What happens from there on is the same, so that control may go on in either,
@@ -10,11 +10,12 @@ Blocks whose last instructions alone are the same are cut in front of these (`id
 a block of its own in each. It is not cut where a jump would not be the same as going on: behind an instruction that holds
 interrupts off for the next one (`sti`), and in front of one that an `it` of ARM rules; nor a block that is pointed into.
 
-It costs time: jumps, and code that no longer lies where it runs. So only blocks are merged that did not run in the traces
+Last, instructions that are repeated in the middle of blocks become functions, which are called instead (`outline`).
+
+It costs time: jumps, calls, and code that no longer lies where it runs. So only blocks are merged that did not run in the traces
 of the plan's section `coverage`, unless [`Scope::All`] is asked for. A compressed image does not get smaller by it
 ([`OptimizeFor::Image`] leaves it out): a repeated piece of code compresses to a few bytes, and the distance of a jump does not
-(section 6.3.1). Of `web-i386`, merging all that is worth it takes 25,632 bytes of memory off, and puts 3,111 bytes on what
-`gzip -9` makes of the image.
+(section 6.3.1).
 
 Merged are blocks of `.text` without table entries: what may fault, is patched, or has a `BUG()` in it stays, and so do
 the first blocks of functions, which are for pass `icf`; but others may go on in these.
