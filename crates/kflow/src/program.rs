@@ -90,9 +90,6 @@ pub trait Program: Sync {
     /// Whether compiled code of which the ways are not known calls a function. It may rely on registers that the convention
     /// lets the function change and that its code leaves alone (`-fipa-ra` of GCC).
     fn has_opaque_callers(&self, function: FunctionIndex) -> bool;
-
-    /// Whether a function keeps to the calling convention, whatever is found out about it.
-    fn keeps_convention(&self, function: FunctionIndex) -> bool;
 }
 
 /// One way out of a block.

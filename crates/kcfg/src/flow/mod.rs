@@ -4,7 +4,8 @@ The graph as a program for the analyses of [`kflow`].
 What belongs together is one function there: a function and its cold part, and whatever jumps into the middle of
 another. Chunks of code, being hand-written or not understood, are callees of which nothing is known, but that those of a
 kernel come back with the stack as it was; of computed calls, and of compiled code that is carried whole, it is known that
-they keep to the calling convention, unless a function of the program pops its arguments. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
+they keep to the calling convention, unless a function of the program pops its arguments. Nothing is said of outlined code,
+which works on the frames of the functions that call it. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
 
 A trap handler that only prints the registers (`ud2` of `BUG`) makes no use of them here.
 */
@@ -263,13 +264,16 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Finds the functions that compiled code refers to that is alive and of which it is not known what it calls.
+    /// Finds the functions that compiled code refers to that is alive and of which it is not known what it calls, and those
+    /// that keep to no convention, because they are code of their callers.
     fn find_opaque_callers(&mut self) {
         let graph = self.graph;
         let alive = self.compiled.iter().filter(|&&node| graph.node(node).live);
         let called = alive.flat_map(|&node| graph.refs_of(node));
         let called = called.filter_map(|reference| self.block(graph.resolve_node(reference.target)?));
-        let called: Vec<usize> = called.map(|block| self.function_of(block).get()).collect();
+        let outlined = self.nodes.iter().enumerate().filter(|(_, node)| graph.is_outlined(**node));
+        let outlined = outlined.map(|(index, _)| BlockIndex::from(index));
+        let called: Vec<usize> = called.chain(outlined).map(|block| self.function_of(block).get()).collect();
         self.opaque_callers.extend(called);
     }
 
@@ -323,6 +327,8 @@ impl<'g> GraphProgram<'g> {
             return Way::to(own);
         }
         let callee = match block.filter(|&to| self.is_entry(to)) {
+            // It makes use of its caller's frame as its own.
+            Some(to) if self.graph.is_outlined(self.nodes[to.get()]) => Callee::Unknown,
             Some(to) => Callee::Function(self.function_of(to)),
             None if to.is_some_and(|to| self.compiled.contains(&to)) => Callee::Conventional,
             None if to.is_some_and(|to| self.hand_written.contains(&to)) => Callee::HandWritten,
@@ -526,10 +532,5 @@ impl Program for GraphProgram<'_> {
 
     fn has_opaque_callers(&self, function: FunctionIndex) -> bool {
         self.opaque_callers.contains(function.get())
-    }
-
-    fn keeps_convention(&self, function: FunctionIndex) -> bool {
-        let mut blocks = self.functions[function.get()].iter();
-        blocks.all(|&block| !self.graph.is_outlined(self.nodes[block.get()]))
     }
 }

@@ -19,11 +19,7 @@ pub(super) fn summarise(
     function: FunctionIndex,
     cfg: &FunctionCfg,
 ) -> (Found, Asked) {
-    let unknown = match program.keeps_convention(function) {
-        true => summaries.conventional(),
-        false => Summary::UNKNOWN,
-    };
-    let lost = Found { summary: unknown, results: Some(Results::default()), facts: None };
+    let lost = Found { summary: summaries.conventional(), results: Some(Results::default()), facts: None };
     if !summaries.can_follow(program, function, cfg) {
         return (lost, Asked::default());
     }

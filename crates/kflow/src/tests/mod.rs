@@ -107,10 +107,6 @@ impl Program for Test {
     fn has_opaque_callers(&self, function: FunctionIndex) -> bool {
         self.called_by_opaque.contains(&function.get())
     }
-
-    fn keeps_convention(&self, _function: FunctionIndex) -> bool {
-        true
-    }
 }
 
 const RETURN: Way = Way { condition: None, callee: None, then: Then::Caller };

@@ -2,6 +2,7 @@
 //!
 //! The runtime finds the region by the place of its stub, so that a stub is an instruction and nothing else.
 
+use goblin::elf::section_header::SHF_EXCLUDE;
 use kcli::Failure;
 use kelf::{Machine, Object, Place, Section, SectionIndex, SymbolIndex, reloc};
 use kisa::Encoding;
@@ -91,7 +92,9 @@ pub fn check_uses(object: &Object<'_>, first: u32, end: u32) -> Result<(), Failu
         let range = u64::from(first)..u64::from(end);
         symbol.place == Place::Absolute && range.contains(&symbol.value)
     };
-    for section in object.sections.iter().filter(|section| !TRANSLATED.contains(&section.name)) {
+    let is_linked = |section: &&Section<'_>| section.flags & u64::from(SHF_EXCLUDE) == 0;
+    let sections = object.sections.iter().filter(is_linked);
+    for section in sections.filter(|section| !TRANSLATED.contains(&section.name)) {
         if let Some(reloc) = section.relocs.iter().find(|reloc| is_frozen(reloc)) {
             return Err(Failure::job(format!(
                 "section {} uses a place in frozen code at {:#x} ({}), which only its stub may lead to",
