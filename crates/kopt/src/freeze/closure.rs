@@ -3,24 +3,24 @@ What must not freeze.
 
 Frozen code and data come back in a page fault, so that nothing may be frozen that runs or is read before a fault can be
 handled, while one is handled, or while the page allocator cannot be asked for a page. Nor may what is patched, because a
-patch goes around the fault, or what may be used by its physical address. The roots are in [`super::marks`]. From there the
-edges of control flow are followed: calls, jumps, and functions whose address pinned code holds or passes on. Of a call
-through a pointer it is assumed that it goes where the data says that its function refers to. The constant data that
-pinned code refers to, directly or through other data, is pinned with it.
+patch goes around the fault, or what may be used by its physical address. The roots are in [`super::marks`], and are found by
+`roots.rs`. From there the edges of control flow are followed: calls, jumps, and functions whose address pinned code
+holds or passes on. Of a call through a pointer it is assumed that it goes where the data says that its function refers to.
+The constant data that pinned code refers to, directly or through other data, is pinned with it.
 */
 
 use std::collections::VecDeque;
 use std::fmt;
 
-use kcfg::HAND_WRITTEN;
 use kcfg::edges::{Destination, EdgeKind, Edges};
-use kcfg::graph::{Graph, Life, NodeKind, Role, SymbolPlace, Target, Terminator};
+use kcfg::graph::{Graph, Life, NodeKind, Role, Terminator};
 use kcfg::index::{FunctionId, NodeId};
 use kcfg::special::{RootReason, TableKind, World};
 use kelf::RelocClass;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
-use super::marks::{self, Mark, PHYSICAL, Reach, What};
+use super::marks::{self, PHYSICAL, Reach, What};
+use super::roots::{Functions, Roots, callee_of, hand_written};
 use super::variables::{Part, Variables};
 
 /// How far data is followed that pinned code refers to: to what a table of pointers names, and to what these name.
@@ -123,14 +123,15 @@ impl Closure {
     /// # Errors
     /// If the graph is a kernel and lacks something that every kernel has.
     pub fn of(graph: &Graph) -> Result<Closure, Unmatched> {
+        let (edges, variables) = (Edges::of(graph), Variables::of(graph));
         let mut search = Search {
             graph,
-            edges: Edges::of(graph),
+            edges: &edges,
             pins: vec![None; graph.nodes.len()],
             worklist: VecDeque::new(),
             cuts: FxHashSet::default(),
             stops: FxHashSet::default(),
-            variables: Variables::of(graph),
+            variables: &variables,
             parts: FxHashSet::default(),
         };
         search.pin_places();
@@ -159,7 +160,7 @@ impl Closure {
 /// The search.
 struct Search<'g> {
     graph: &'g Graph,
-    edges: Edges<'g>,
+    edges: &'g Edges<'g>,
     pins: Vec<Option<Pin>>,
     /// Code whose edges are to be followed, and what for.
     worklist: VecDeque<(NodeId, Reason)>,
@@ -167,7 +168,7 @@ struct Search<'g> {
     cuts: FxHashSet<NodeId>,
     /// Functions that are not followed into.
     stops: FxHashSet<NodeId>,
-    variables: Variables<'g>,
+    variables: &'g Variables<'g>,
     /// Data that has been followed.
     parts: FxHashSet<Part>,
 }
@@ -217,21 +218,23 @@ impl Search<'_> {
 
     /// Pins what a kernel needs.
     fn pin_kernel(&mut self) -> Result<(), Unmatched> {
-        let mut functions = Functions::of(self.graph);
+        let functions = Functions::of(self.graph);
+        let roots = Roots { graph: self.graph, edges: self.edges, variables: self.variables, functions };
+        let functions = &roots.functions;
         let mut unmatched = Vec::new();
         let machine = self.graph.machine;
         self.stops = marks::stops(machine).flat_map(|stop| functions.named(stop.function)).collect();
         for mark in marks::marks(machine) {
-            let roots = self.roots(mark, &mut functions);
+            let found = roots.of(mark, &mut self.cuts);
             // A function that is there has to call what ends the root.
             let is_there = match (mark.what, mark.reach) {
                 (What::Function(names), Reach::UpTo(_)) => !functions.named(names).is_empty(),
                 _ => false,
             };
-            if roots.is_empty() && (!mark.optional || is_there) {
+            if found.is_empty() && (!mark.optional || is_there) {
                 unmatched.push(mark.what.name());
             }
-            for root in roots {
+            for root in found {
                 self.pin(root, mark.reason, None);
                 if mark.reach != Reach::Alone {
                     self.worklist.push_back((root, mark.reason));
@@ -243,119 +246,8 @@ impl Search<'_> {
             return Err(Unmatched(unmatched));
         }
         self.follow();
-        self.pin_physical(&mut functions);
+        self.pin_physical(functions);
         Ok(())
-    }
-
-    /// The code that a record names.
-    fn roots(&mut self, mark: &Mark, functions: &mut Functions<'_>) -> Vec<NodeId> {
-        let graph = self.graph;
-        let code = |id: &NodeId| is_code(graph, *id) && graph.node(*id).live;
-        let entries = match mark.what {
-            What::Function(names) => functions.named(names),
-            What::GivenTo(names) => self.given_to(&functions.named(names)),
-            What::HandWritten => return hand_written(graph).filter(code).collect(),
-            What::OperationsOf(sections) => self.operations_of(sections),
-            What::Object(end) => {
-                let of_object =
-                    |id: &NodeId| graph.input_of(*id).is_some_and(|input| is_object(&input.object, end));
-                return graph.node_ids().filter(of_object).filter(code).collect();
-            }
-            What::Section(name) => {
-                let in_section = |id: &NodeId| *graph.section_of(*id).name == *name;
-                return graph.node_ids().filter(in_section).filter(code).collect();
-            }
-        };
-        match mark.reach {
-            Reach::UpTo(callee) => {
-                let callee = functions.named(callee);
-                let mut found = Vec::new();
-                for entry in entries {
-                    found.extend(self.up_to(entry, &callee));
-                }
-                found
-            }
-            Reach::Alone => entries
-                .into_iter()
-                .flat_map(|entry| match graph.function_of(entry) {
-                    Some(function) => graph.function(function).blocks.clone(),
-                    None => vec![entry],
-                })
-                .filter(code)
-                .collect(),
-            Reach::Calls => entries,
-        }
-    }
-
-    /// The entries of functions whose addresses are taken by those that call one of these.
-    fn given_to(&self, callees: &[NodeId]) -> Vec<NodeId> {
-        let graph = self.graph;
-        let calls = |&node: &NodeId| callee_of(graph, node).is_some_and(|callee| callees.contains(&callee));
-        let callers: FxHashSet<FunctionId> =
-            graph.node_ids().filter(calls).filter_map(|node| graph.function_of(node)).collect();
-        let blocks = callers.into_iter().flat_map(|function| &graph.function(function).blocks);
-        let taken = blocks
-            .flat_map(|&block| self.variables.references(block))
-            .filter(|reference| reference.role == Role::Address);
-        let entries = taken.filter_map(|reference| graph.resolve_node(reference.target));
-        entries
-            .filter(|&to| {
-                graph.function_of(to).is_some_and(|function| graph.function(function).entry() == to)
-            })
-            .collect()
-    }
-
-    /// The functions in the data to which the data of sections of these names refers.
-    fn operations_of(&self, sections: &str) -> Vec<NodeId> {
-        let graph = self.graph;
-        let refs = |node: NodeId| graph.refs_of(node).iter().filter_map(|to| graph.resolve_node(to.target));
-        let listed = graph
-            .node_ids()
-            .filter(|&id| sections.split('|').any(|name| *graph.section_of(id).name == *name));
-        let operations = listed.flat_map(refs).filter(|&to| !is_code(graph, to)).flat_map(refs);
-        operations.filter(|&to| is_code(graph, to) && graph.node(to).live).collect()
-    }
-
-    /// The blocks of a function that run before it calls one of these, directly or through a pointer that data holds; none
-    /// if it does not. What is behind is cut off.
-    fn up_to(&mut self, entry: NodeId, callees: &[NodeId]) -> Vec<NodeId> {
-        let graph = self.graph;
-        let Some(function) = graph.function_of(entry) else { return Vec::new() };
-        let is_callee = |target: Target| graph.resolve_node(target).is_some_and(|to| callees.contains(&to));
-        let calls = |&id: &NodeId| match graph.block(id).map(|block| &block.end) {
-            Some(Terminator::Call { .. }) => graph.callee(id).is_some_and(|callee| is_callee(callee.target)),
-            Some(Terminator::Jump(to)) => is_callee(to.target),
-            Some(Terminator::IndirectCall { .. }) => graph.refs_of(id).iter().any(|slot| {
-                let Some((data, inside)) = graph.resolve(slot.target) else { return false };
-                let at = i64::from(inside) + slot.addend;
-                graph.refs_of(data).iter().any(|held| i64::from(held.offset) == at && is_callee(held.target))
-            }),
-            _ => false,
-        };
-        let cuts: Vec<NodeId> = graph.function(function).blocks.iter().copied().filter(calls).collect();
-        if cuts.is_empty() {
-            return Vec::new();
-        }
-        self.cuts.extend(&cuts);
-        let mut seen: FxHashSet<NodeId> = FxHashSet::from_iter([entry]);
-        let mut blocks = vec![entry];
-        let mut at = 0;
-        while let Some(&block) = blocks.get(at) {
-            at += 1;
-            if cuts.contains(&block) {
-                continue;
-            }
-            self.edges.for_each(block, |edge| {
-                if let Destination::Node(to) = edge.to
-                    && !matches!(edge.kind, EdgeKind::Data | EdgeKind::Site | EdgeKind::Call)
-                    && graph.function_of(to) == Some(function)
-                    && seen.insert(to)
-                {
-                    blocks.push(to);
-                }
-            });
-        }
-        blocks
     }
 
     /// Follows the edges of pinned code.
@@ -458,7 +350,7 @@ impl Search<'_> {
     /// Pins data that may be used by its physical address: what is aligned to a page, what is named with an offset that
     /// leads out of it (as the distance of virtual from physical addresses does), and what a function refers to that calls
     /// one which takes an address to translate it, or, on ARM, translates one itself: the kernel patches the distance in there.
-    fn pin_physical(&mut self, functions: &mut Functions<'_>) {
+    fn pin_physical(&mut self, functions: &Functions<'_>) {
         let graph = self.graph;
         let translators: FxHashSet<NodeId> = PHYSICAL.iter().flat_map(|name| functions.named(name)).collect();
         let mut users: FxHashSet<FunctionId> = FxHashSet::default();
@@ -494,58 +386,10 @@ impl Search<'_> {
     }
 }
 
-/// The function that a block calls or jumps to.
-fn callee_of(graph: &Graph, id: NodeId) -> Option<NodeId> {
-    let target = match &graph.block(id)?.end {
-        Terminator::Jump(dest) => dest.target,
-        _ => graph.callee(id)?.target,
-    };
-    graph.resolve_node(target)
-}
-
-/// The code that is written by hand.
-fn hand_written(graph: &Graph) -> impl Iterator<Item = NodeId> {
-    let opaque = graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN);
-    opaque.map(|opaque| opaque.node).filter(|&node| is_code(graph, node))
-}
-
 /// Whether a node holds instructions.
 pub(super) fn is_code(graph: &Graph, id: NodeId) -> bool {
     match &graph.node(id).kind {
         NodeKind::Block(_) => true,
         NodeKind::Chunk(chunk) => chunk.code,
-    }
-}
-
-/// Whether a path of an object, or of a member of an archive, ends in this path.
-fn is_object(path: &str, end: &str) -> bool {
-    path.strip_suffix(')')
-        .unwrap_or(path)
-        .strip_suffix(end)
-        .is_some_and(|before| before.is_empty() || before.ends_with(['/', '(']))
-}
-
-/// The entries of functions, by what the source calls them: compilers add a dot and more to the name of a changed copy or of
-/// a part.
-struct Functions<'g> {
-    by_name: FxHashMap<&'g str, Vec<NodeId>>,
-}
-
-impl<'g> Functions<'g> {
-    fn of(graph: &'g Graph) -> Functions<'g> {
-        let mut by_name: FxHashMap<&str, Vec<NodeId>> = FxHashMap::default();
-        for symbol in &graph.symbols {
-            let SymbolPlace::Node(node, _) = symbol.place else { continue };
-            if is_code(graph, node) && graph.node(node).live {
-                let name = symbol.name.split('.').next().unwrap_or_default();
-                by_name.entry(name).or_default().push(node);
-            }
-        }
-        Functions { by_name }
-    }
-
-    /// The functions of one of these names, which `|` separates.
-    fn named(&self, names: &str) -> Vec<NodeId> {
-        names.split('|').flat_map(|name| self.by_name.get(name).into_iter().flatten()).copied().collect()
     }
 }

@@ -15,6 +15,7 @@ a region uses a jump to it, its stub ([`stubs`]), in a section that stays.
 pub mod closure;
 pub mod marks;
 pub mod regions;
+mod roots;
 pub mod select;
 mod strings;
 pub mod stubs;
