@@ -12,6 +12,7 @@
 pub mod arm;
 pub mod choose;
 pub mod i386;
+pub mod pages;
 pub mod values;
 
 use crate::error::Damaged;

@@ -1,4 +1,4 @@
-//! From code to the symbols that a page of it consists of, and to the [`ArmModel`] that fits it.
+//! From code to its instructions, to the [`ArmModel`] that fits it, and to their symbols by that model.
 
 use rustc_hash::FxHashMap;
 
@@ -6,29 +6,33 @@ use super::format::{self, Format, Part, distance};
 use super::template::Template;
 use super::{ArmModel, field};
 use crate::code::choose::{Atom, Matcher, choose};
+use crate::code::pages::{Tell, Unit, Units};
 use crate::code::values::{Kind, Recent, Writer, frequent, indices};
-use crate::code::{Code, InstructionSet, MORE, RAW_BYTE};
+use crate::code::{Code, InstructionSet};
 
 /// What stands at a place of the code.
 #[derive(Clone, Copy, Debug)]
-enum Unit {
+pub enum ArmUnit {
     /// An instruction or a literal.
     Insn(u32, Format),
     /// Two bytes of something else.
     Raw,
 }
 
-impl Unit {
+impl Unit for ArmUnit {
+    type Template = Template;
+
+    const RAW_BYTES: usize = 2;
+
     fn size(&self) -> usize {
         match self {
-            Unit::Insn(_, format) => format.size(),
-            Unit::Raw => 2,
+            ArmUnit::Insn(_, format) => format.size(),
+            ArmUnit::Raw => 2,
         }
     }
 
-    /// Appends its atoms.
     fn atoms(&self, out: &mut Vec<Atom<Template>>) {
-        let Unit::Insn(word, format) = self else { return out.push(Atom::Other) };
+        let ArmUnit::Insn(word, format) = self else { return out.push(Atom::Other) };
         out.push(Atom::Start(Template::new(*word, *format)));
         out.extend(format.parts.iter().flatten().map(|part| match part.is_plain() {
             true => Atom::Symbol(part.of(*word)),
@@ -65,12 +69,10 @@ fn table_end(bytes: &[u8], start: usize, word: u32) -> Option<usize> {
     Some(at.next_multiple_of(2))
 }
 
-/// Which model fits the code, and the symbols of its pages by that model.
+/// A piece of code, cut into its instructions.
 pub struct Parser<'b> {
     set: InstructionSet,
-    code: Code<'b>,
-    /// What stands where in it, as offsets.
-    units: Vec<(u32, Unit)>,
+    cut: Units<'b, ArmUnit>,
 }
 
 impl<'b> Parser<'b> {
@@ -83,9 +85,9 @@ impl<'b> Parser<'b> {
         while at < bytes.len() {
             let word = bytes[at..].first_chunk().map(|word| u32::from_le_bytes(*word));
             let unit = match (word, format::instruction(set, &bytes[at..])) {
-                _ if at < table => Unit::Raw,
-                (Some(word), _) if is_literal[at] => Unit::Insn(word, format::WORD),
-                (_, Some((_, format))) if format.is_wide && is_literal[at + 2] => Unit::Raw,
+                _ if at < table => ArmUnit::Raw,
+                (Some(word), _) if is_literal[at] => ArmUnit::Insn(word, format::WORD),
+                (_, Some((_, format))) if format.is_wide && is_literal[at + 2] => ArmUnit::Raw,
                 (_, Some((word, format))) => {
                     if let Some(place) = literal(set, at, word).filter(|place| *place < bytes.len()) {
                         is_literal[place] = true;
@@ -93,14 +95,14 @@ impl<'b> Parser<'b> {
                     if let Some(end) = table_end(bytes, at + 4, word) {
                         table = end;
                     }
-                    Unit::Insn(word, format)
+                    ArmUnit::Insn(word, format)
                 }
-                (_, None) => Unit::Raw,
+                (_, None) => ArmUnit::Raw,
             };
             units.push((at as u32, unit));
             at += unit.size();
         }
-        Parser { set, code, units }
+        Parser { set, cut: Units { code, units } }
     }
 
     /// The model that fits pieces of code, with so many templates made of others, given the upper byte of addresses near by
@@ -112,10 +114,9 @@ impl<'b> Parser<'b> {
         let mut values: [FxHashMap<u32, u32>; 2] = Default::default();
         for piece in pieces {
             let mut run = Vec::new();
-            for (at, unit) in &piece.units {
+            for (insn, unit) in piece.cut.by_address() {
                 unit.atoms(&mut run);
-                let Unit::Insn(word, format) = *unit else { continue };
-                let insn = piece.code.address.wrapping_add(*at);
+                let ArmUnit::Insn(word, format) = *unit else { continue };
                 for (kind, value) in
                     format.parts.iter().flatten().filter_map(|part| model.value_of(*part, word, insn))
                 {
@@ -132,60 +133,13 @@ impl<'b> Parser<'b> {
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
     pub fn pages(&self, tell: &Teller<'_>, page_size: usize) -> Vec<Vec<u32>> {
-        let count = self.code.bytes.len().div_ceil(page_size);
-        (0..count).map(|page| self.page(tell, page * page_size, page_size)).collect()
-    }
-
-    fn page(&self, tell: &Teller<'_>, start: usize, page_size: usize) -> Vec<u32> {
-        let end = (start + page_size).min(self.code.bytes.len());
-        let first = self.units.partition_point(|(at, _)| (*at as usize) < start);
-        let behind = self.units.partition_point(|(at, _)| (*at as usize) < end);
-        let head = self.units.get(first).map_or(end, |(at, _)| (*at as usize).min(end)) - start;
-        let mut out = vec![head as u32];
-        out.extend(self.code.bytes[start..start + head].iter().map(|&byte| u32::from(byte)));
-        let mut told = Told { page: self.code.address.wrapping_add(start as u32), ..Told::default() };
-        let units = &self.units[first..behind];
-        let mut atoms = Vec::new();
-        // Where the atoms of each unit begin.
-        let places: Vec<usize> = units
-            .iter()
-            .map(|(_, unit)| {
-                let place = atoms.len();
-                unit.atoms(&mut atoms);
-                place
-            })
-            .collect();
-        let mut index = 0;
-        while let Some((at, unit)) = units.get(index) {
-            let Some((symbol, count)) = tell.templates.longest(&atoms[places[index]..]) else {
-                for pair in self.code.bytes[*at as usize..end].chunks(2).take(unit.size() / 2) {
-                    let pair = [pair[0], pair.get(1).copied().unwrap_or(0)];
-                    out.extend([RAW_BYTE, pair[0], pair[1]].map(u32::from));
-                }
-                index += 1;
-                continue;
-            };
-            match symbol.checked_sub(u16::from(MORE)) {
-                None => out.push(u32::from(symbol)),
-                Some(more) => out.extend([u32::from(MORE), u32::from(more)]),
-            }
-            let behind = places[index] + count;
-            // The last unit of which the template has something.
-            index = places.partition_point(|&place| place < behind) - 1;
-            let (at, unit) = units[index];
-            if let Unit::Insn(word, format) = unit {
-                let parts = &format.parts[behind - places[index] - 1..];
-                tell.rest(word, parts, self.code.address.wrapping_add(at), &mut told, &mut out);
-            }
-            index += 1;
-        }
-        out
+        self.cut.pages(tell, page_size)
     }
 }
 
 /// What has been told of a page.
 #[derive(Default)]
-struct Told {
+pub struct Told {
     page: u32,
     literal: u32,
     recent: [Recent; 2],
@@ -207,10 +161,23 @@ impl<'m> Teller<'m> {
             dictionaries: [indices(&model.branches), indices(&model.words)],
         }
     }
+}
 
-    /// Tells these parts of the instruction at an address.
-    fn rest(&self, word: u32, parts: &[Option<Part>], insn: u32, told: &mut Told, out: &mut Vec<u32>) {
-        for part in parts.iter().map_while(|part| *part) {
+impl Tell<ArmUnit> for Teller<'_> {
+    type Told = Told;
+
+    fn templates(&self) -> &Matcher<Template> {
+        &self.templates
+    }
+
+    fn start(&self, page: u32) -> Told {
+        Told { page, ..Told::default() }
+    }
+
+    fn rest(&self, unit: &ArmUnit, known: usize, insn: u32, told: &mut Told, out: &mut Vec<u32>) {
+        let ArmUnit::Insn(word, format) = *unit else { return };
+        // The first atom is the beginning, each other one a part.
+        for part in format.parts[known - 1..].iter().map_while(|part| *part) {
             if let Some((kind, value)) = self.model.value_of(part, word, insn) {
                 let end = if kind == Kind::Branch { self.model.end(insn) } else { told.page };
                 let (index, recent) = (&self.dictionaries[kind as usize], &mut told.recent[kind as usize]);

@@ -1,4 +1,4 @@
-//! From code to the symbols that a page of it consists of, and to the [`CodeModel`] that fits it.
+//! From code to its instructions, to the [`CodeModel`] that fits it, and to their symbols by that model.
 
 use kisa::Isa;
 use rustc_hash::FxHashMap;
@@ -6,13 +6,14 @@ use rustc_hash::FxHashMap;
 use super::CodeModel;
 use super::opcodes::{self, Displacement, Operand};
 use super::template::Template;
+use crate::code::Code;
 use crate::code::choose::{Atom, Matcher, choose};
+use crate::code::pages::{Tell, Unit, Units};
 use crate::code::values::{Kind, Recent, Writer, frequent, indices};
-use crate::code::{Code, MORE, RAW_BYTE};
 
 /// An instruction, by its fields.
 #[derive(Clone, Copy, Debug)]
-struct Parsed<'b> {
+pub struct Parsed<'b> {
     bytes: &'b [u8],
     start: Template,
     mod_rm: Option<u8>,
@@ -103,31 +104,40 @@ impl<'b> Parsed<'b> {
     }
 }
 
-/// Which model fits the code, and the symbols of its pages by that model.
+/// An instruction; nothing stands for a byte that is none.
+impl Unit for Option<Parsed<'_>> {
+    type Template = Template;
+
+    const RAW_BYTES: usize = 1;
+
+    fn size(&self) -> usize {
+        self.map_or(1, |insn| insn.bytes.len())
+    }
+
+    fn atoms(&self, out: &mut Vec<Atom<Template>>) {
+        match self {
+            Some(insn) => insn.atoms(out),
+            None => out.push(Atom::Other),
+        }
+    }
+}
+
+/// A piece of code, cut into its instructions.
 pub struct Parser<'b> {
-    isa: &'b dyn Isa,
-    code: Code<'b>,
-    /// Where its instructions begin, as offsets; a byte that is none counts as one.
-    starts: Vec<u32>,
+    cut: Units<'b, Option<Parsed<'b>>>,
 }
 
 impl<'b> Parser<'b> {
     /// Finds the instructions of a piece of code, one behind the other.
-    pub fn new(isa: &'b dyn Isa, code: Code<'b>) -> Parser<'b> {
-        let mut starts = Vec::new();
+    pub fn new(isa: &dyn Isa, code: Code<'b>) -> Parser<'b> {
+        let mut units = Vec::new();
         let mut at = 0;
         while at < code.bytes.len() {
-            starts.push(at as u32);
-            at += Parsed::new(isa, &code.bytes[at..]).map_or(1, |insn| insn.bytes.len());
+            let unit = Parsed::new(isa, &code.bytes[at..]);
+            units.push((at as u32, unit));
+            at += unit.size();
         }
-        Parser { isa, code, starts }
-    }
-
-    fn insns(&self, starts: &[u32]) -> impl Iterator<Item = (u32, Option<Parsed<'b>>)> {
-        starts.iter().map(|&start| {
-            let address = self.code.address.wrapping_add(start);
-            (address, Parsed::new(self.isa, &self.code.bytes[start as usize..]))
-        })
+        Parser { cut: Units { code, units } }
     }
 
     /// The model that fits pieces of code, with so many templates made of others, given the upper byte of addresses near by
@@ -138,12 +148,9 @@ impl<'b> Parser<'b> {
         let mut values: [FxHashMap<u32, u32>; 2] = Default::default();
         for piece in pieces {
             let mut run = Vec::new();
-            for (address, insn) in piece.insns(&piece.starts) {
-                let Some(insn) = insn else {
-                    run.push(Atom::Other);
-                    continue;
-                };
+            for (address, insn) in piece.cut.by_address() {
                 insn.atoms(&mut run);
+                let Some(insn) = insn else { continue };
                 let displacement = insn.displacement().map(|value| (Kind::Word, value));
                 for (kind, value) in displacement.into_iter().chain(insn.value(address)) {
                     if let Some(entry) = kind.entry(value, model.high(insn.end(address))) {
@@ -159,60 +166,15 @@ impl<'b> Parser<'b> {
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
     pub fn pages(&self, tell: &Teller<'_>, page_size: usize) -> Vec<Vec<u32>> {
-        let count = self.code.bytes.len().div_ceil(page_size);
-        (0..count).map(|page| self.page(tell, page * page_size, page_size)).collect()
+        self.cut.pages(tell, page_size)
     }
+}
 
-    fn page(&self, tell: &Teller<'_>, start: usize, page_size: usize) -> Vec<u32> {
-        let end = (start + page_size).min(self.code.bytes.len());
-        let first = self.starts.partition_point(|&at| (at as usize) < start);
-        let behind = self.starts.partition_point(|&at| (at as usize) < end);
-        let head = self.starts.get(first).map_or(end, |&at| (at as usize).min(end)) - start;
-        let mut out = vec![head as u32];
-        out.extend(self.code.bytes[start..start + head].iter().map(|&byte| u32::from(byte)));
-        let page = self.code.address.wrapping_add(start as u32);
-        let mut recent = [Recent::default(), Recent::default()];
-        let insns: Vec<_> = self.insns(&self.starts[first..behind]).collect();
-        let mut atoms = Vec::new();
-        // Where the atoms of each instruction begin; those of what is none are a plain byte.
-        let places: Vec<usize> = insns
-            .iter()
-            .map(|(_, insn)| {
-                let place = atoms.len();
-                match insn {
-                    Some(insn) => insn.atoms(&mut atoms),
-                    None => atoms.push(Atom::Other),
-                }
-                place
-            })
-            .collect();
-        let mut index = 0;
-        while let Some((address, insn)) = insns.get(index) {
-            let from = address.wrapping_sub(self.code.address) as usize;
-            let found = insn.and_then(|_| tell.templates.longest(&atoms[places[index]..]));
-            let Some((symbol, count)) = found else {
-                let size = insn.map_or(1, |insn| insn.bytes.len());
-                for &byte in &self.code.bytes[from..end.min(from + size)] {
-                    out.extend([u32::from(RAW_BYTE), u32::from(byte)]);
-                }
-                index += 1;
-                continue;
-            };
-            match symbol.checked_sub(u16::from(MORE)) {
-                None => out.push(u32::from(symbol)),
-                Some(more) => out.extend([u32::from(MORE), u32::from(more)]),
-            }
-            let behind = places[index] + count;
-            // The last instruction of which the template has something.
-            index = places.partition_point(|&place| place < behind) - 1;
-            let (address, insn) = &insns[index];
-            if let Some(insn) = insn {
-                tell.rest(insn, behind - places[index], page, *address, &mut recent, &mut out);
-            }
-            index += 1;
-        }
-        out
-    }
+/// What has been told of a page.
+#[derive(Default)]
+pub struct Told {
+    page: u32,
+    recent: [Recent; 2],
 }
 
 /// A model the other way round: from what is there to symbols.
@@ -232,51 +194,55 @@ impl<'m> Teller<'m> {
         }
     }
 
-    /// Tells what of an instruction stands behind its first `told` atoms.
+    /// Tells a value, given from where branches count.
+    fn value(&self, kind: Kind, value: u32, end: u32, told: &mut Told, out: &mut Vec<u32>) {
+        let index = &self.dictionaries[kind as usize];
+        let (recent, high) = (&mut told.recent[kind as usize], self.model.high(told.page));
+        Writer { index, recent, kind, end, high }.write(value, out)
+    }
+}
+
+impl<'b> Tell<Option<Parsed<'b>>> for Teller<'_> {
+    type Told = Told;
+
+    fn templates(&self) -> &Matcher<Template> {
+        &self.templates
+    }
+
+    fn start(&self, page: u32) -> Told {
+        Told { page, ..Told::default() }
+    }
+
     fn rest(
         &self,
-        insn: &Parsed<'_>,
-        told: usize,
-        page: u32,
+        unit: &Option<Parsed<'b>>,
+        known: usize,
         address: u32,
-        recent: &mut [Recent; 2],
+        told: &mut Told,
         out: &mut Vec<u32>,
     ) {
+        let Some(insn) = unit else { return };
         let mut atoms = Vec::new();
         insn.atoms(&mut atoms);
         let operand_at = atoms.len() - usize::from(insn.operand != Operand::None);
-        for (index, atom) in atoms.iter().enumerate().skip(told) {
+        for (index, atom) in atoms.iter().enumerate().skip(known) {
             match atom {
                 Atom::Start(_) => {}
                 Atom::Symbol(byte) => out.push(u32::from(*byte)),
                 Atom::Other if index < operand_at => {
                     if let Some(value) = insn.displacement() {
-                        self.value(Kind::Word, value, page, page, recent, out);
+                        self.value(Kind::Word, value, told.page, told, out);
                     }
                 }
                 Atom::Other => match insn.value(address) {
                     Some((kind, value)) => {
-                        let end = if kind == Kind::Branch { insn.end(address) } else { page };
-                        self.value(kind, value, page, end, recent, out);
+                        let end = if kind == Kind::Branch { insn.end(address) } else { told.page };
+                        self.value(kind, value, end, told, out);
                     }
                     // An immediate of 2 bytes.
                     None => out.extend(insn.bytes.iter().rev().take(2).map(|&byte| u32::from(byte))),
                 },
             }
         }
-    }
-
-    fn value(
-        &self,
-        kind: Kind,
-        value: u32,
-        page: u32,
-        end: u32,
-        recent: &mut [Recent; 2],
-        out: &mut Vec<u32>,
-    ) {
-        let index = &self.dictionaries[kind as usize];
-        let (recent, high) = (&mut recent[kind as usize], self.model.high(page));
-        Writer { index, recent, kind, end, high }.write(value, out)
     }
 }
