@@ -6,7 +6,6 @@
 //! 4.2). Of a branch both ways count, also the one that was never taken; code that is reached through
 //! a pointer alone is left out.
 
-use kelf::Machine;
 use kisa::{BranchKind, Encoding, Flow, Isa, isa};
 use kplan::{Block, BlockMap};
 use ktext::KernelText;
@@ -24,7 +23,7 @@ pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [
             pending.push(block);
         }
     };
-    reach(first_byte(kernel.linked.machine, kernel.entry_address()), &mut pending, ran);
+    reach(kernel.first_byte(kernel.entry_address()), &mut pending, ran);
     while let Some(block) = pending.pop() {
         for address in successors(kernel, isa, &map.blocks[block]) {
             reach(address, &mut pending, ran);
@@ -49,7 +48,7 @@ fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
         address += u64::from(insn.len);
         match insn.flow {
             Flow::Direct { branch, target, .. } => {
-                successors.push(first_byte(kernel.linked.machine, target));
+                successors.push(kernel.first_byte(target));
                 if branch.kind == BranchKind::Jump && address >= end {
                     return successors;
                 }
@@ -60,9 +59,4 @@ fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
     }
     successors.push(end);
     successors
-}
-
-/// Where the instruction at the target of a branch begins: on 32-bit ARM, the lowest bit says how it is encoded.
-fn first_byte(machine: Machine, target: u64) -> u64 {
-    if machine == Machine::Arm { target & !1 } else { target }
 }

@@ -177,6 +177,11 @@ impl KernelText {
         section.map_or(entry, |section| entry - section.load_address + section.address)
     }
 
+    /// Where the instruction at the target of a branch begins: on 32-bit ARM, the lowest bit of that says how it is encoded.
+    pub fn first_byte(&self, target: u64) -> u64 {
+        if self.linked.machine == Machine::Arm { target & !1 } else { target }
+    }
+
     /// Whether an address is in the kernel's part of the address space: its own code, modules, or code
     /// that it has made.
     pub fn is_kernel_address(&self, address: u64) -> bool {

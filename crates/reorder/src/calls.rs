@@ -3,9 +3,9 @@
 //! Without a trace of calls the weight of a call is how often its caller was entered, or 1. Only direct calls
 //! and jumps to the first byte of another function are seen; a call through a pointer is not.
 
-use kelf::Functions;
-use kisa::{Flow, Isa};
+use kisa::{Encoding, Flow};
 use kplan::Coverage;
+use ktext::KernelText;
 use rustc_hash::FxHashMap;
 
 use crate::algorithm::WeightedCall;
@@ -22,7 +22,8 @@ pub fn traced(hot: &HotCode, coverage: &Coverage) -> Vec<WeightedCall> {
 }
 
 /// The direct calls in the code of a kernel that ran.
-pub fn decoded(hot: &HotCode, isa: &dyn Isa, kernel: &Functions) -> Vec<WeightedCall> {
+pub fn decoded(hot: &HotCode, kernel: &KernelText) -> Vec<WeightedCall> {
+    let isa = kisa::isa(kernel.linked.machine);
     let entries: FxHashMap<u64, usize> =
         hot.functions.iter().enumerate().map(|(index, function)| (function.address, index)).collect();
     let mut calls = Vec::new();
@@ -31,11 +32,14 @@ pub fn decoded(hot: &HotCode, isa: &dyn Isa, kernel: &Functions) -> Vec<Weighted
         for range in &function.ran {
             let start = function.address + range.start;
             let size = usize::try_from(range.end - range.start).ok();
-            let Some(bytes) = size.and_then(|size| kernel.bytes_at(start, size)) else { continue };
+            let Some(bytes) = size.and_then(|size| kernel.linked.bytes_at(start, size)) else { continue };
             let mut at = 0;
-            while let Some(insn) = isa.decode(&bytes[at..], start + at as u64) {
+            loop {
+                let address = start + at as u64;
+                let encoding = if kernel.linked.is_thumb(address) { Encoding::Thumb } else { Encoding::Main };
+                let Some(insn) = isa.decode(&bytes[at..], encoding.address(address)) else { break };
                 if let Flow::Direct { target, .. } = insn.flow
-                    && let Some(&to) = entries.get(&target)
+                    && let Some(&to) = entries.get(&kernel.first_byte(target))
                     && to != from
                 {
                     calls.push(WeightedCall { from, to, weight });

@@ -157,7 +157,7 @@ fn call_graph(kernel: &Kernel, hot: &HotCode, coverage: &Coverage) -> Vec<Weight
     if !coverage.calls.is_empty() {
         return calls::traced(hot, coverage);
     }
-    calls::decoded(hot, kisa::isa(kernel.text.linked.machine), &kernel.text.linked)
+    calls::decoded(hot, &kernel.text)
 }
 
 /// The functions of each run by first execution, as indices into the hot functions.

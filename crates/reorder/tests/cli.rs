@@ -5,11 +5,12 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::{Dir, HOT, fixture, reorder, succeeds};
 use kelf::Functions;
-use kshrink_tests::process::{fails, finish, parse};
+use kshrink_tests::process::{fails, finish, parse, run};
+use serde_json::json;
 
 const ALGORITHMS: [&str; 4] = ["first-use", "call-chain", "balanced", "packed"];
 
@@ -297,4 +298,68 @@ fn bad_input_is_named() {
     let (status, _, messages) = finish(reorder().arg("pages").arg(&vmlinux).args(["--page-size", "1000"]));
     assert_eq!(status, 2);
     assert!(messages.contains("expected a power of two"), "{messages}");
+}
+
+/// A kernel in miniature for ARM: `thumb` is Thumb code and calls `called`, and `arm` is ARM code and calls `called_by_arm`.
+const ARM_KERNEL: &str = "\
+    .syntax unified
+    .arch armv7-a
+    .macro function name
+    .globl \\name
+    .type \\name, %function
+\\name:
+    .endm
+    .text
+    .thumb
+    function thumb
+    movs r0, #1
+    bl called
+    bx lr
+    .size thumb, .-thumb
+    .arm
+    function arm
+    blx called_by_arm
+    bx lr
+    .size arm, .-arm
+    .thumb
+    function alone
+    movs r0, #2
+    bx lr
+    .size alone, .-alone
+    function called
+    bx lr
+    .size called, .-called
+    function called_by_arm
+    bx lr
+    .size called_by_arm, .-called_by_arm
+";
+
+#[test]
+fn calls_are_read_from_thumb_code_and_arm_code() {
+    let dir = Dir::new();
+    dir.write("kernel.s", ARM_KERNEL);
+    let tool = |name: &str, arguments: &str| {
+        let mut command = Command::new(format!("arm-linux-gnueabihf-{name}"));
+        run(command.args(arguments.split(' ')).current_dir(dir.path("")))
+    };
+    tool("as", "kernel.s -o kernel.o");
+    tool("ld", "-Ttext=0xc0008000 -e thumb kernel.o -o vmlinux");
+    let vmlinux = dir.path("vmlinux");
+    let functions = Functions::read(&vmlinux).unwrap();
+    let names = ["thumb", "arm", "alone", "called", "called_by_arm"];
+    let covered = names.iter().enumerate().map(|(first, name)| {
+        let size = functions.function(functions.find(name, None, 0).unwrap().0).size;
+        let ran = json!([{"offset": 0, "size": size, "first": first}]);
+        json!({"name": name, "section": ".text", "size": size, "first": first, "ran": ran})
+    });
+    let traced = json!({"source": "qemu", "trace": "trace.log", "kernel": "vmlinux", "unknown": 0});
+    let coverage = json!({"runs": [traced], "functions": covered.collect::<Vec<_>>()});
+    let plan = dir.write("plan.json", &json!({"schema": "kshrink/1", "coverage": coverage}).to_string());
+    let mut command = reorder();
+    let listed = succeeds(command.arg(&plan).arg("--vmlinux").arg(&vmlinux).args(["-a", "call-chain"]));
+    let order = parse(&listed)["order"]["functions"].clone();
+    let order: Vec<&str> =
+        order.as_array().unwrap().iter().map(|hot| hot["name"].as_str().unwrap()).collect();
+    // Callees behind their callers, the densest first; without calls, the callees would come before all others.
+    assert_eq!(order, ["alone", "thumb", "called", "arm", "called_by_arm"]);
 }
