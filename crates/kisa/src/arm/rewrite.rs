@@ -3,10 +3,10 @@
 use kelf::RelocClass;
 
 use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
-use super::{Arm, branch, compare, decode, encoding, literal, number, registers, store};
+use super::{Arm, branch, compare, decode, encoding, literal, number, registers, semantics, store};
 use crate::semantics::{Address, Effect, Reg, Value};
 use crate::{
-    AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Exclusive, Isa, Literal,
+    AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Exclusive, Literal, Reads,
     RelocatedField, Rewritable, StoreLayout, StoreOne,
 };
 
@@ -48,18 +48,13 @@ impl Rewritable for Arm {
     }
 
     fn can_move(&self, bytes: &[u8], address: u64) -> bool {
-        self.literal(bytes, address).is_some()
-            || decode(bytes, address).is_some_and(|decoded| !uses_own_address(&decoded, address))
+        let decoded = decode(bytes, address);
+        literal_of(decoded.as_ref(), bytes, address).is_some()
+            || decoded.is_some_and(|decoded| !uses_own_address(&decoded, address))
     }
 
     fn literal(&self, bytes: &[u8], address: u64) -> Option<Literal> {
-        if self.distance_table(bytes, address).is_some() {
-            return Some(Literal { target: behind(bytes, address), read: None });
-        }
-        if self.address_table(bytes, address) == Some(registers::PC) {
-            return Some(Literal { target: (address & 0xffff_fffe) + 8, read: None });
-        }
-        literal::literal(bytes, encoding(address), address)
+        literal_of(decode(bytes, address).as_ref(), bytes, address)
     }
 
     fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
@@ -81,10 +76,7 @@ impl Rewritable for Arm {
     }
 
     fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
-        match decode(bytes, address)?.op {
-            Op::Table { base: PC, width, .. } => Some(width),
-            _ => None,
-        }
+        distance_table(&decode(bytes, address)?)
     }
 
     fn distance_index(&self, bytes: &[u8], address: u64) -> Option<Reg> {
@@ -95,15 +87,7 @@ impl Rewritable for Arm {
     }
 
     fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
-        match decode(bytes, address)?.op {
-            Op::Load {
-                dst: [Some(PC), None],
-                width: 4,
-                from: Place { base, offset: Offset::Reg { by: 2, .. }, mode: Mode::Offset },
-                ..
-            } => Some(Reg(base)),
-            _ => None,
-        }
+        address_table(&decode(bytes, address)?)
     }
 
     fn clear_literal(&self, bytes: &mut [u8], address: u64) {
@@ -152,12 +136,13 @@ impl Rewritable for Arm {
     ) {
         let Some(decoded) = decode(bytes, address) else { return };
         let first = out.len();
-        self.effects(bytes, address, out);
+        semantics::effects(&decoded, address as u32, out);
         let effects = &mut out[first..];
-        if let (Some(Literal { target, read: Some(_) }), [field]) = (self.literal(bytes, address), fields) {
+        let literal = literal_of(Some(&decoded), bytes, address);
+        if let (Some(Literal { target, read: Some(_) }), [field]) = (literal, fields) {
             return effects.iter_mut().for_each(|effect| read_literal(effect, target, *field));
         }
-        let own = self.literal(bytes, address).is_some() || uses_own_address(&decoded, address);
+        let own = literal.is_some() || uses_own_address(&decoded, address);
         let links = matches!(decoded.op, Op::Branch { link: true, .. } | Op::BranchTo { link: true, .. });
         let forgets = own || !fields.is_empty() || matches!(decoded.op, Op::Table { base: PC, .. });
         for effect in effects {
@@ -173,11 +158,11 @@ impl Rewritable for Arm {
     fn move_into_callee(&self, bytes: &mut [u8], address: u64) -> bool {
         let Some(decoded) = decode(bytes, address) else { return false };
         let mut effects = Vec::new();
-        self.effects(bytes, address, &mut effects);
+        semantics::effects(&decoded, address as u32, &mut effects);
         let written = effects.iter().fold(0, |all, effect| all | effect.registers_written());
         let bit = |reg: Reg| 1u64 << reg.0;
-        let link = (self.registers_read(bytes, address) | written) & bit(registers::LR) != 0;
-        let own = self.literal(bytes, address).is_some() || uses_own_address(&decoded, address);
+        let link = (self.reads(bytes, address).registers | written) & bit(registers::LR) != 0;
+        let own = literal_of(Some(&decoded), bytes, address).is_some() || uses_own_address(&decoded, address);
         let plain = self.only_computes(bytes, address) || self.only_stores(bytes, address);
         plain && !link && !own && written & bit(registers::SP) == 0
     }
@@ -204,18 +189,19 @@ impl Rewritable for Arm {
     }
 
     fn reads_flags(&self, bytes: &[u8], address: u64) -> bool {
-        decode(bytes, address).is_none_or(|decoded| {
-            let reads = match decoded.op {
-                // What is not told apart may be a conditional selection, or read the flags (`mrs`).
-                Op::Other { .. } | Op::Foreign { .. } => true,
-                Op::Data { data: Data::WithCarry, .. }
-                | Op::Data { right: Source::Unknown { .. }, .. }
-                | Op::SystemCall { .. }
-                | Op::Trap => true,
-                _ => false,
-            };
-            reads || decoded.condition < ALWAYS
-        })
+        decode(bytes, address).is_none_or(|decoded| reads_flags(&decoded))
+    }
+
+    fn reads(&self, bytes: &[u8], address: u64) -> Reads {
+        let Some(decoded) = decode(bytes, address) else {
+            return Reads { registers: u64::MAX, flags: true, memory: true };
+        };
+        let operand = semantics::memory_operand(&decoded, address as u32);
+        Reads {
+            registers: semantics::registers_read(&decoded),
+            flags: reads_flags(&decoded),
+            memory: operand.is_some_and(|operand| operand.width > 0),
+        }
     }
 
     fn link_register(&self) -> Option<Reg> {
@@ -313,6 +299,55 @@ impl Rewritable for Arm {
             bytes[..len.min(bytes.len())].iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
         format!(".inst {word:#x}")
     }
+}
+
+/// See [`Rewritable::literal`]; `decoded` is the instruction.
+fn literal_of(decoded: Option<&Decoded>, bytes: &[u8], address: u64) -> Option<Literal> {
+    if let Some(decoded) = decoded {
+        let own = address & 0xffff_fffe;
+        if distance_table(decoded).is_some() {
+            return Some(Literal { target: own + u64::from(decoded.len), read: None });
+        }
+        if address_table(decoded) == Some(registers::PC) {
+            return Some(Literal { target: own + 8, read: None });
+        }
+    }
+    literal::literal(bytes, encoding(address), address)
+}
+
+/// See [`Rewritable::distance_table`].
+fn distance_table(decoded: &Decoded) -> Option<u8> {
+    match decoded.op {
+        Op::Table { base: PC, width, .. } => Some(width),
+        _ => None,
+    }
+}
+
+/// See [`Rewritable::address_table`].
+fn address_table(decoded: &Decoded) -> Option<Reg> {
+    match decoded.op {
+        Op::Load {
+            dst: [Some(PC), None],
+            width: 4,
+            from: Place { base, offset: Offset::Reg { by: 2, .. }, mode: Mode::Offset },
+            ..
+        } => Some(Reg(base)),
+        _ => None,
+    }
+}
+
+/// See [`Rewritable::reads_flags`].
+fn reads_flags(decoded: &Decoded) -> bool {
+    let reads = match decoded.op {
+        // What is not told apart may be a conditional selection, or read the flags (`mrs`).
+        Op::Other { .. } | Op::Foreign { .. } => true,
+        Op::Data { data: Data::WithCarry, .. }
+        | Op::Data { right: Source::Unknown { .. }, .. }
+        | Op::SystemCall { .. }
+        | Op::Trap => true,
+        _ => false,
+    };
+    reads || decoded.condition < ALWAYS
 }
 
 /// Where an instruction ends.

@@ -41,6 +41,9 @@ pub(crate) fn let_escape(out: &mut Vec<Effect>, start: usize, read: u64, width: 
         operands | address
     };
     let read = read & !out[start..].iter().fold(0, |set, effect| set | told(effect));
+    if read == 0 {
+        return;
+    }
     let registers = (0..64).map(Reg).filter(|&reg| read & bit(reg) != 0);
     // Behind the condition on which all of it happens.
     let first = start + usize::from(matches!(out.get(start), Some(Effect::OnlyIf(_))));
