@@ -21,7 +21,7 @@ pub use state::State;
 use std::sync::Arc;
 
 use kisa::{Reg, Symbol, low_mask};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::constants::{Asked, Constant, ConstantMemory};
 
@@ -92,6 +92,9 @@ impl Element for Term {
     }
 }
 
+/// How many names most analyses of one function have at most.
+const NAMES: usize = 56;
+
 /// One of a few terms, or anything.
 pub type TermSet = ValueSet<Term>;
 
@@ -99,8 +102,8 @@ pub type TermSet = ValueSet<Term>;
 pub struct Names {
     names: Vec<Name>,
     ids: FxHashMap<Name, NameId>,
-    /// The instructions that have been applied before.
-    visited: FxHashSet<Site>,
+    /// The instructions that have made unknowns.
+    makers: FxHashSet<Site>,
     word: u8,
     mask: u64,
     registers: usize,
@@ -123,9 +126,9 @@ impl Names {
     /// For a machine with words of so many bytes, so many registers, and this stack pointer.
     pub fn new(word: u8, registers: usize, stack_pointer: Reg) -> Names {
         let mut names = Names {
-            names: Vec::new(),
-            ids: FxHashMap::default(),
-            visited: FxHashSet::default(),
+            names: Vec::with_capacity(NAMES),
+            ids: FxHashMap::with_capacity_and_hasher(NAMES, FxBuildHasher),
+            makers: FxHashSet::default(),
             word,
             mask: low_mask(word),
             registers,
@@ -211,6 +214,9 @@ impl Names {
         let id = *self.ids.entry(name).or_insert(new);
         if id == new {
             self.names.push(name);
+            if let Name::Made { at, .. } | Name::Frame { at } = name {
+                self.makers.insert(at);
+            }
         }
         (id, id == new)
     }

@@ -73,7 +73,7 @@ impl State {
     /// Applies the effects of an instruction.
     pub fn apply(&mut self, names: &mut Names, at: Site, effects: &[Effect]) {
         // Nothing may still have a name under which the instruction is about to make something else.
-        if !names.visited.insert(at) {
+        if names.makers.contains(&at) {
             self.forget(
                 names,
                 |name| matches!(name, Name::Made { at: old, .. } | Name::Frame { at: old } if old == at),
@@ -150,16 +150,16 @@ impl State {
         self.partial = self.partial.take().filter(|mine| other.partial.as_ref() == Some(mine));
         if let Some(at) = widen {
             for number in changed {
-                let made = self.make(Name::Made { at, slot: SLOT_JOINED + number as u8 }, names);
+                let made = self.make(Name::Made { at, slot: SLOT_JOINED + number as u8 }, true, names);
                 self.registers[number] = TermSet::One(made);
             }
         }
     }
 
-    /// A new unknown. If it has had its name before, what that stood for is forgotten.
-    pub(super) fn make(&mut self, name: Name, names: &mut Names) -> Term {
+    /// A new unknown. If the state may have its name from before (`again`), what that stood for is forgotten.
+    pub(super) fn make(&mut self, name: Name, again: bool, names: &mut Names) -> Term {
         let (id, new) = names.add(name);
-        if !new {
+        if again && !new {
             self.forget(names, |old| old == name);
         }
         Term::of(id)

@@ -21,21 +21,31 @@ pub(super) struct Step<'s> {
     at: Site,
     /// How many unknowns it has made besides the registers' own.
     made: u8,
+    /// The slots of what it has made, as bits, if the state has nothing else that it made; `None` if it may have.
+    slots: Option<[u64; 4]>,
     /// Whether it is not known if the rest happens.
     maybe: bool,
 }
 
 impl<'s> Step<'s> {
     pub(super) fn new(state: &'s mut State, names: &'s mut Names, at: Site) -> Step<'s> {
-        Step { state, names, at, made: 0, maybe: false }
+        Step { state, names, at, made: 0, slots: None, maybe: false }
     }
 
+    /// Applies effects. The state must have nothing that the instruction has made before.
     pub(super) fn run(mut self, effects: &[Effect]) {
+        self.slots = Some([0; 4]);
         effects.iter().for_each(|effect| apply(&mut self, effect));
     }
 
     fn make(&mut self, slot: u8) -> Term {
-        self.state.make(Name::Made { at: self.at, slot }, self.names)
+        let again = self.slots.as_mut().is_none_or(|slots| {
+            let (word, bit) = (&mut slots[usize::from(slot / 64)], 1 << (slot % 64));
+            let again = *word & bit != 0;
+            *word |= bit;
+            again
+        });
+        self.state.make(Name::Made { at: self.at, slot }, again, self.names)
     }
 
     fn make_other(&mut self) -> Term {
@@ -206,7 +216,7 @@ impl<'s> Step<'s> {
         let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
         if dst == self.names.stack_pointer && (framed(&left) || framed(&right)) {
             // It is aligned, or makes room for an array.
-            let moved = self.state.make(Name::Frame { at: self.at }, self.names);
+            let moved = self.state.make(Name::Frame { at: self.at }, true, self.names);
             return TermSet::One(moved);
         }
         self.lose(&left);
