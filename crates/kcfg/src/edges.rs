@@ -174,15 +174,14 @@ pub(crate) struct SiteIndex {
 
 impl SiteIndex {
     pub(crate) fn of(graph: &Graph) -> SiteIndex {
-        let sites = || {
-            graph.node_ids().filter_map(|node| {
-                let chunk = graph.chunk(node)?;
-                let Life::Site(_) = chunk.life else { return None };
-                graph.resolve_node(graph.site(node)?.target).map(|site| (site, node))
-            })
-        };
+        let sites = graph.node_ids().filter_map(|node| {
+            let chunk = graph.chunk(node)?;
+            let Life::Site(_) = chunk.life else { return None };
+            graph.resolve_node(graph.site(node)?.target).map(|site| (site, node))
+        });
+        let sites: Vec<(NodeId, NodeId)> = sites.collect();
         let mut starts = vec![0u32; graph.nodes.len() + 1];
-        for (site, _) in sites() {
+        for (site, _) in &sites {
             starts[site.get() + 1] += 1;
         }
         for i in 1..starts.len() {
@@ -190,7 +189,7 @@ impl SiteIndex {
         }
         let mut entries = vec![NodeId(0); starts[graph.nodes.len()] as usize];
         let mut at = starts.clone();
-        for (site, node) in sites() {
+        for (site, node) in sites {
             entries[at[site.get()] as usize] = node;
             at[site.get()] += 1;
         }

@@ -36,22 +36,29 @@ impl Returns {
     }
 }
 
+/// A block that may return once two nodes may: the one that it is listed for, and another one, or the same.
+#[derive(Clone, Copy)]
+struct Dependent {
+    block: NodeId,
+    other: NodeId,
+}
+
 /// For each node, the blocks whose result depends on it, in a list of which the next element is told by its number.
 struct Dependents {
     first: Vec<Option<NonZeroU32>>,
     /// The element of number 1 is the first.
-    all: Vec<(NodeId, Option<NonZeroU32>)>,
+    all: Vec<(Dependent, Option<NonZeroU32>)>,
 }
 
 impl Dependents {
-    fn add(&mut self, node: NodeId, dependent: NodeId) {
+    fn add(&mut self, node: NodeId, dependent: Dependent) {
         let first = &mut self.first[node.get()];
         self.all.push((dependent, *first));
         *first = NonZeroU32::new(self.all.len() as u32);
     }
 
     /// Takes one of them away.
-    fn take(&mut self, node: NodeId) -> Option<NodeId> {
+    fn take(&mut self, node: NodeId) -> Option<Dependent> {
         let number = self.first[node.get()]?;
         let (dependent, next) = self.all[number.get() as usize - 1];
         self.first[node.get()] = next;
@@ -64,23 +71,25 @@ struct Solver<'g> {
     may_return: FixedBitSet,
     worklist: Vec<NodeId>,
     dependents: Dependents,
-    /// Blocks that end in a call and may reach the return point without it, because the fixup of a fault is there.
-    skips_call: FixedBitSet,
     /// Labels whose address is taken, each with every function that may go on there, sorted.
     labels: Vec<(NodeId, FunctionId)>,
+    is_label: FixedBitSet,
     /// Functions of which all blocks are marked.
     all_marked: FixedBitSet,
 }
 
 impl<'g> Solver<'g> {
     fn new(graph: &'g Graph, sites: &SiteIndex) -> Solver<'g> {
+        let labels = labels(graph);
+        let mut is_label = FixedBitSet::with_capacity(graph.nodes.len());
+        is_label.extend(labels.iter().map(|(label, _)| label.get()));
         let mut solver = Solver {
             graph,
             may_return: FixedBitSet::with_capacity(graph.nodes.len()),
             worklist: Vec::new(),
             dependents: Dependents { first: vec![None; graph.nodes.len()], all: Vec::new() },
-            skips_call: FixedBitSet::with_capacity(graph.nodes.len()),
-            labels: labels(graph),
+            labels,
+            is_label,
             all_marked: FixedBitSet::with_capacity(graph.functions.len()),
         };
         for node in graph.node_ids() {
@@ -111,28 +120,34 @@ impl<'g> Solver<'g> {
             return;
         }
         let graph = self.graph;
-        for_each_successor(graph, end, |to| self.dependents.add(to, node));
-        if let Some(callee) = graph.callee(node)
-            && let Some(to) = graph.resolve_node(callee.target)
-        {
-            self.dependents.add(to, node);
+        let mut add = |to: NodeId, other: NodeId| self.dependents.add(to, Dependent { block: node, other });
+        let callee = graph.callee(node).and_then(|callee| graph.resolve_node(callee.target));
+        // Where a call needs its return point besides its callee.
+        let mut call = None;
+        match *end {
+            // A call returns if both its callee and its return point do; one to code outside of the graph may.
+            Terminator::Call { next } => {
+                if let Some(next) = next {
+                    add(callee.unwrap_or(next), next);
+                }
+                call = callee.filter(|_| callee != next);
+            }
+            _ => {
+                for_each_successor(graph, end, |to| add(to, to));
+                callee.into_iter().for_each(|to| add(to, to));
+            }
         }
         if matches!(end, Terminator::Patched { .. }) {
             for reference in graph.refs_of(node) {
-                if let Some(to) = graph.resolve_node(reference.target) {
-                    self.dependents.add(to, node);
-                }
+                graph.resolve_node(reference.target).into_iter().for_each(|to| add(to, to));
             }
         }
-        // A fault goes to the fixup, a static key to its target, an alternative to its replacement.
+        // A fault goes to the fixup, which may be the return point, a static key to its target, an alternative to its
+        // replacement.
         for &entry in sites.entries(node) {
             for reference in graph.refs_of(entry).iter().filter(|reference| reference.role != Role::Site) {
-                if let Some(to) = graph.resolve_node(reference.target) {
-                    self.dependents.add(to, node);
-                    if matches!(end, Terminator::Call { next } if *next == Some(to)) {
-                        self.skips_call.insert(node.get());
-                    }
-                }
+                let to = graph.resolve_node(reference.target).filter(|&to| Some(to) != call);
+                to.into_iter().for_each(|to| add(to, to));
             }
         }
     }
@@ -147,16 +162,13 @@ impl<'g> Solver<'g> {
         while let Some(node) = self.worklist.pop() {
             self.mark_functions_of_label(node);
             while let Some(dependent) = self.dependents.take(node) {
-                if self.may_return.contains(dependent.get()) {
+                if self.may_return.contains(dependent.block.get()) {
                     continue;
                 }
-                if self.returns_through(dependent, node) {
-                    self.mark(dependent);
-                } else {
-                    // A call returns if both its callee and its return point do: wait for the one that is missing.
-                    if let Some(other) = self.other_half(dependent, node) {
-                        self.dependents.add(other, dependent);
-                    }
+                match self.may_return.contains(dependent.other.get()) {
+                    true => self.mark(dependent.block),
+                    // It waits for the one that is missing.
+                    false => self.dependents.add(dependent.other, dependent),
                 }
             }
         }
@@ -165,6 +177,9 @@ impl<'g> Solver<'g> {
 
     /// If the address of a block that may return is taken, marks the functions that may go on there.
     fn mark_functions_of_label(&mut self, node: NodeId) {
+        if !self.is_label.contains(node.get()) {
+            return;
+        }
         let first = self.labels.partition_point(|(label, _)| *label < node);
         for at in first..self.labels.len() {
             let (label, function) = self.labels[at];
@@ -175,30 +190,6 @@ impl<'g> Solver<'g> {
                 self.graph.function(function).blocks.iter().for_each(|&block| self.mark(block));
             }
         }
-    }
-
-    /// Whether `dependent` may return now that its successor, callee or fixup `node` may.
-    fn returns_through(&self, dependent: NodeId, node: NodeId) -> bool {
-        let Some(block) = self.graph.block(dependent) else { return true };
-        let Terminator::Call { next } = block.end else { return true };
-        let callee = self.graph.callee(dependent).expect("a direct call names its callee").target;
-        let callee = self.graph.resolve_node(callee);
-        // Reached through an entry of a weak table whose site the block is.
-        if Some(node) != callee && Some(node) != next {
-            return true;
-        }
-        if Some(node) == next && self.skips_call.contains(dependent.get()) {
-            return true;
-        }
-        let may_return = |node: NodeId| self.may_return.contains(node.get());
-        callee.is_none_or(may_return) && next.is_some_and(may_return)
-    }
-
-    /// Of the callee and the return point of a call, the one that `node` is not.
-    fn other_half(&self, dependent: NodeId, node: NodeId) -> Option<NodeId> {
-        let Terminator::Call { next } = self.graph.block(dependent)?.end else { return None };
-        let callee = self.graph.resolve_node(self.graph.callee(dependent)?.target);
-        if Some(node) == next { callee } else { next }
     }
 }
 

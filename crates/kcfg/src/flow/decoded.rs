@@ -11,6 +11,10 @@ use crate::index::NodeId;
 /// How many nodes are decoded at once, while others decode others.
 const NODES_OF_PART: usize = 4096;
 
+/// How many bytes of code there are for each effect, and for each instruction, at least in most parts of kernels.
+const BYTES_PER_EFFECT: usize = 2;
+const BYTES_PER_INSTRUCTION: usize = 2;
+
 /// The instructions of some nodes, which are numbered.
 pub(super) struct Decoded {
     /// Each of [`NODES_OF_PART`] nodes, the last one of what is left.
@@ -71,7 +75,14 @@ struct One {
 
 impl Part {
     fn of(graph: &Graph, nodes: &[NodeId]) -> Part {
-        let mut decoded = Part { first: Vec::with_capacity(nodes.len() + 1), ..Part::default() };
+        // To grow copies all of it, and takes as much memory again.
+        let bytes: usize = nodes.iter().map(|&node| graph.bytes_of(node).len()).sum();
+        let mut decoded = Part {
+            effects: Vec::with_capacity(bytes / BYTES_PER_EFFECT),
+            instructions: Vec::with_capacity(bytes / BYTES_PER_INSTRUCTION),
+            first: Vec::with_capacity(nodes.len() + 1),
+            ..Part::default()
+        };
         for &node in nodes {
             let number = decoded.first.len();
             decoded.first.push(decoded.instructions.len() as u32);
