@@ -24,9 +24,11 @@ pub fn gather(graph: &mut Graph) {
     let mut functions = unwound_in_a_word(graph);
     let fixed = fixed_in_place(graph);
     let owned = graph.owned();
+    let is_text: Vec<bool> = graph.sections.iter().map(|section| is_text(graph, section)).collect();
     functions.retain(|&(_, function)| {
         let nodes = &owned[function.get()];
-        let may_move = |&node: &NodeId| !fixed.contains(node.get()) && lies_in_text(graph, node);
+        let may_move =
+            |&node: &NodeId| !fixed.contains(node.get()) && is_text[graph.node(node).section.get()];
         let alive = nodes.iter().any(|&node| graph.node(node).live);
         alive && nodes.iter().all(may_move)
     });
@@ -80,8 +82,8 @@ fn fixed_in_place(graph: &Graph) -> FixedBitSet {
     fixed
 }
 
-fn lies_in_text(graph: &Graph, node: NodeId) -> bool {
-    let section = graph.section_of(node);
+/// Whether functions of a section are put in order.
+fn is_text(graph: &Graph, section: &Section) -> bool {
     section.group.is_none()
         && graph.world.class(&section.name) == graph.world.class(CLASS)
         && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Code

@@ -4,10 +4,9 @@ use fixedbitset::FixedBitSet;
 use kcfg::flow::GraphProgram;
 use kcfg::graph::{Contents, Dest, Graph, Ref, Target, Terminator};
 use kcfg::index::NodeId;
-use kcfg::instructions::Instruction;
 use kflow::constants::Constant;
 use kflow::{BlockIndex, FLAGS, Liveness, Program, Reached, Summaries, bit};
-use kisa::{BranchKind, Encoding, Reg, Value};
+use kisa::{BranchKind, Encoding, Insn, Reg};
 
 use super::stores::stored_to;
 use super::{Change, calls, jumps};
@@ -30,10 +29,19 @@ struct Use {
     reads: u64,
     writes: u64,
     overwrites: u64,
+    /// Whether it loads from memory.
+    loads: bool,
     /// Whether it loads from memory, but for the frame and from what the program itself has.
     loads_elsewhere: bool,
     /// Whether it writes to a variable that nobody reads.
     stores_in_vain: bool,
+}
+
+impl Use {
+    /// Whether all that it leaves where these registers and flags matter is in this register, as a whole.
+    fn leaves_only(&self, reg: Reg, live: u64) -> bool {
+        self.writes & !FLAGS == bit(reg) && self.writes & FLAGS & live == 0 && self.overwrites & bit(reg) != 0
+    }
 }
 
 /// What becomes of an instruction.
@@ -154,12 +162,13 @@ impl Folder<'_> {
                 let stack = graph.isa().stack_pointer();
                 address.symbol.is_some() || address.base == Some(stack) && address.segment.is_none()
             };
-            let mut reads = instruction.effects.iter().flat_map(kisa::Effect::memory_read);
-            let loads_elsewhere = instruction.reads_unseen || reads.any(|(from, _)| !own(&from));
+            let reads = || instruction.effects.iter().flat_map(kisa::Effect::memory_read);
+            let loads_elsewhere = instruction.reads_unseen || reads().any(|(from, _)| !own(&from));
             uses.push(Use {
                 reads: instruction.reads,
                 writes: instruction.writes(),
                 overwrites: instruction.overwrites(),
+                loads: reads().next().is_some(),
                 loads_elsewhere,
                 stores_in_vain: stored_to(graph, &instruction)
                     .is_some_and(|to| self.unread.contains(to.get())),
@@ -180,22 +189,23 @@ impl Folder<'_> {
         }
         // Interrupts and signals use the stack at any time.
         let always = bit(graph.isa().stack_pointer());
-        let mut instructions: Option<Vec<Instruction>> = None;
+        let mut instructions: Option<Vec<(u32, u64, Insn)>> = None;
         for at in (0..count).rev() {
             let one = &uses[at];
             let number = reached.and_then(|reached| reached.number(at));
             let loads_elsewhere =
                 one.loads_elsewhere && !reached.is_some_and(|reached| reached.loads_own(at));
+            let number = number.filter(|&(reg, _)| one.leaves_only(reg, live));
             let dead = one.writes != 0 && one.writes & live == 0;
             let mut reads = one.reads;
             let in_vain = one.stores_in_vain && one.writes & live == 0;
             if (dead || number.is_some() || in_vain) && !loads_elsewhere {
                 let all = match &mut instructions {
                     Some(all) => all,
-                    none => none.insert(graph.instructions(node)?),
+                    none => none.insert(graph.decode(node).collect::<Option<_>>()?),
                 };
-                let instruction = all.get(at).filter(|_| all.len() == uses.len())?;
-                let (bytes, address) = (instruction.bytes, instruction.address);
+                let &(start, address, insn) = all.get(at).filter(|_| all.len() == uses.len())?;
+                let bytes = &graph.bytes_of(node)[start as usize..][..usize::from(insn.len)];
                 if in_vain && graph.isa().only_stores(bytes, address) {
                     fates[at] = Fate::Goes;
                     report.count("stores removed", 1);
@@ -208,7 +218,7 @@ impl Folder<'_> {
                         continue;
                     }
                     if let Some(shorter) = number
-                        .and_then(|known| self.shorter(one, known, live, &all[at], graph.encoding(node)))
+                        .and_then(|known| self.shorter(one, known, live, bytes.len(), graph.encoding(node)))
                     {
                         fates[at] = Fate::Becomes(shorter);
                         reads = 0;
@@ -221,28 +231,22 @@ impl Folder<'_> {
         Some(fates)
     }
 
-    /// A shorter instruction that puts a number into a register; one as long where that makes use of less.
+    /// An instruction of less than `len` bytes that puts a number into a register; one as long where that makes use of less.
     fn shorter(
         &self,
         one: &Use,
         (reg, number): (Reg, u64),
         live: u64,
-        instruction: &Instruction,
+        len: usize,
         encoding: Encoding,
     ) -> Option<Vec<u8>> {
-        if one.writes & !FLAGS != bit(reg) || one.writes & FLAGS & live != 0 || one.overwrites & bit(reg) == 0
-        {
-            return None;
-        }
         let mut bytes = Vec::new();
         let number = u32::try_from(number).ok()?;
         let flags_may_change = live & FLAGS == 0;
         if !self.graph.isa().encode_number(encoding, reg, number, flags_may_change, &mut bytes) {
             return None;
         }
-        let loads = instruction.effects.iter().flat_map(kisa::Effect::operands);
-        let uses = one.reads != 0 || { loads }.any(|value| matches!(value, Value::Load { .. }));
-        let limit = instruction.bytes.len() + usize::from(uses);
+        let limit = len + usize::from(one.reads != 0 || one.loads);
         (bytes.len() < limit).then_some(bytes)
     }
 

@@ -18,7 +18,7 @@ A function and its data, if a part of them is late, are so as a whole.
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
-use kcfg::graph::{Graph, Life, NodeKind, Role};
+use kcfg::graph::{Graph, Life, NodeKind, Role, Section};
 use kcfg::index::NodeId;
 use kcfg::special::Rule;
 
@@ -31,6 +31,8 @@ pub fn find(graph: &Graph, units: &[Unit]) -> FixedBitSet {
         graph,
         edges: Edges::of(graph),
         uses: Uses::of(graph),
+        initialization: graph.sections.iter().map(|section| is_initialization(graph, section)).collect(),
+        replacements: graph.sections.iter().map(|section| is_replacement(graph, section)).collect(),
         unit_of: vec![None; graph.nodes.len()],
         units,
         late: FixedBitSet::with_capacity(graph.nodes.len()),
@@ -55,6 +57,9 @@ struct Finder<'g> {
     graph: &'g Graph,
     edges: Edges<'g>,
     uses: Uses<'g>,
+    /// By section, whether it holds initialization code or data, and whether code that is copied over other code.
+    initialization: Vec<bool>,
+    replacements: Vec<bool>,
     /// For each node, the number of its unit.
     unit_of: Vec<Option<usize>>,
     units: &'g [Unit],
@@ -66,13 +71,16 @@ impl Finder<'_> {
     /// Whether a node stays where it is, and may be used late by itself. Entries of tables about code, and code that is
     /// copied over other code, are used if that is.
     fn stays(&self, id: NodeId) -> bool {
-        let section = self.graph.section_of(id);
         let is_entry = self.graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);
-        let rule = self.graph.world.rule(&section.name, section.kind, section.flags);
         self.unit_of[id.get()].is_none()
-            && !is_initialization(self.graph, id)
+            && !self.is_initialization(id)
             && !is_entry
-            && rule != Rule::Replacement
+            && !self.replacements[self.graph.node(id).section.get()]
+    }
+
+    /// Whether a node is initialization code or data by its section.
+    fn is_initialization(&self, id: NodeId) -> bool {
+        self.initialization[self.graph.node(id).section.get()]
     }
 
     /// Marks what a node takes the address of.
@@ -103,7 +111,7 @@ impl Finder<'_> {
 
     /// Marks a node, unless it is initialization code or data, which says itself when it is used. All of its unit with it.
     fn mark(&mut self, id: NodeId) {
-        if !self.graph.node(id).live || is_initialization(self.graph, id) || self.late.put(id.get()) {
+        if !self.graph.node(id).live || self.is_initialization(id) || self.late.put(id.get()) {
             return;
         }
         self.worklist.push(id);
@@ -137,10 +145,15 @@ fn is_code(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// Whether a node is initialization code or data by its section.
-fn is_initialization(graph: &Graph, id: NodeId) -> bool {
-    let name = &graph.section_of(id).name;
+/// Whether a section holds initialization code or data.
+fn is_initialization(graph: &Graph, section: &Section) -> bool {
+    let name = &section.name;
     is_table_of_boot(name) || [".init.text", ".init.data", ".init.rodata"].contains(&graph.world.class(name))
+}
+
+/// Whether a section holds code that is copied over other code.
+fn is_replacement(graph: &Graph, section: &Section) -> bool {
+    graph.world.rule(&section.name, section.kind, section.flags) == Rule::Replacement
 }
 
 /// Whether a section is a table of functions that are called at boot: `do_initcalls()`, `obsolete_checksetup()` and

@@ -48,11 +48,13 @@ impl Unit {
 pub fn all(graph: &Graph) -> Vec<Unit> {
     let glued = glued(graph);
     let is_fixed_in_place = |&node: &NodeId| glued.contains(node.get());
+    let places: Vec<Option<Place>> = graph.sections.iter().map(|section| place(graph, section)).collect();
+    let place = |node: NodeId| places[graph.node(node).section.get()];
     let mut units = Vec::new();
     for mut nodes in graph.owned() {
         nodes.retain(|&node| graph.node(node).live);
         let is_movable = nodes.iter().all(|&node| {
-            place(graph, node) == Some(Place::Text)
+            place(node) == Some(Place::Text)
                 && !is_fixed_in_place(&node)
                 && (graph.block(node).is_none() || reaches(graph, node))
         });
@@ -64,7 +66,7 @@ pub fn all(graph: &Graph) -> Vec<Unit> {
         let is_variable = graph
             .chunk(id)
             .is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced && chunk.function.is_none());
-        if let Some(place) = place(graph, id).filter(|_| is_variable && !is_fixed_in_place(&id)) {
+        if let Some(place) = place(id).filter(|_| is_variable && !is_fixed_in_place(&id)) {
             units.push(Unit { nodes: vec![id], place });
         }
     }
@@ -82,9 +84,8 @@ pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &FixedBitSe
     units.iter().filter(|unit| !is_late(unit) && !stays(unit)).collect()
 }
 
-/// Where a node would go by its section; `None` if nothing there is moved.
-fn place(graph: &Graph, id: NodeId) -> Option<Place> {
-    let section = graph.section_of(id);
+/// Where what lies in a section would go; `None` if nothing there is moved.
+fn place(graph: &Graph, section: &Section) -> Option<Place> {
     let has = |flag: u32| section.flags & u64::from(flag) != 0;
     let rule = graph.world.rule(&section.name, section.kind, section.flags);
     let name = graph.world.output_name(&section.name);
