@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn nothing_is_outlined_twice() {
-        assert_eq!(chosen("aaaaaaaaaaaa"), [(6, vec![0, 6])]);
+        assert_eq!(chosen("aaaaaaaaaaaa"), [(4, vec![0, 4, 8])]);
     }
 
     #[test]
