@@ -5,7 +5,7 @@ use std::ops::Range;
 use goblin::elf::section_header::{SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kcfg::edges::Edges;
-use kcfg::graph::{Dest, Graph, Life, Ref, Role, SymbolPlace, Target, Terminator};
+use kcfg::graph::{Dest, Graph, Life, Ref, Role, Section, SymbolPlace, Target, Terminator};
 use kcfg::index::{FunctionId, NodeId, TableId};
 use kcfg::special::{Rule, TableKind};
 use kelf::RelocClass;
@@ -30,9 +30,19 @@ pub struct Reader<'g> {
     places: FxHashMap<NodeId, (usize, usize)>,
     /// For each function the entry of the index of unwind tables that is about it.
     unwinding: FxHashMap<FunctionId, NodeId>,
-    /// Constants by what they hold, and of each that was met its number.
-    constants: FxHashMap<Vec<u8>, usize>,
-    numbers: FxHashMap<NodeId, Option<usize>>,
+    /// For each section the kind of constants that it holds.
+    kinds: Vec<Option<Constant>>,
+}
+
+/// Kinds of constants, which are compared by what they hold.
+#[derive(Clone, Copy)]
+enum Constant {
+    /// Code that is copied over other code.
+    Replacement,
+    /// A string or constant that the linker merges (`SHF_MERGE`), if nothing in it is relocated.
+    Merged,
+    /// A literal among code.
+    Literal,
 }
 
 impl<'g> Reader<'g> {
@@ -47,13 +57,12 @@ impl<'g> Reader<'g> {
             edges,
             places,
             unwinding: unwinding(graph),
-            constants: FxHashMap::default(),
-            numbers: FxHashMap::default(),
+            kinds: graph.sections.iter().map(|section| kind(graph, section)).collect(),
         }
     }
 
     /// What a piece holds.
-    pub fn read(&mut self, piece: &[NodeId]) -> Contents {
+    pub fn read(&self, piece: &[NodeId]) -> Contents {
         let graph = self.graph;
         let tables = piece.iter().filter_map(|&block| match graph.block(block)?.end {
             Terminator::Switch(table) => Some(table),
@@ -75,7 +84,7 @@ impl<'g> Reader<'g> {
 
     /// What a block has but for its instructions, which those that end alike have to have in common: how it ends, and of what
     /// kind its function is.
-    pub fn read_end(&mut self, block: NodeId) -> Contents {
+    pub fn read_end(&self, block: NodeId) -> Contents {
         let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
         writer.part(Some(block));
         writer.end(block);
@@ -83,46 +92,41 @@ impl<'g> Reader<'g> {
     }
 
     /// What some of the bytes of a block hold.
-    pub fn read_bytes(&mut self, block: NodeId, range: Range<u32>) -> Contents {
+    pub fn read_bytes(&self, block: NodeId, range: Range<u32>) -> Contents {
         let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
         writer.contents(block, range);
         Contents { shape: writer.shape, targets: writer.targets }
     }
 
-    /// The number of a constant, which all have that hold the same and that are of one kind: a string or constant that
-    /// the linker merges (`SHF_MERGE`), code that is copied over other code, or a literal among code. `None` for anything
-    /// else.
-    fn constant(&mut self, id: NodeId) -> Option<usize> {
-        if let Some(&number) = self.numbers.get(&id) {
-            return number;
-        }
+    /// What constants have in common that hold the same and are of one kind; `None` for anything else.
+    fn constant(&self, id: NodeId) -> Option<Vec<u8>> {
         let graph = self.graph;
-        let section = graph.section_of(id);
-        let rule = graph.world.rule(&section.name, section.kind, section.flags);
-        let is_merged = section.flags & u64::from(SHF_MERGE) != 0
-            && section.flags & u64::from(SHF_WRITE) == 0
-            && graph.refs_of(id).is_empty();
+        let node = graph.node(id);
+        let section = &graph.sections[node.section.get()];
         let is_literal = graph.chunk(id).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
-        let kind = match rule {
-            _ if is_literal => Some(2),
-            _ if is_merged => Some(1),
-            Rule::Replacement => Some(0),
-            _ => None,
+        let kind = match self.kinds[node.section.get()] {
+            _ if is_literal => Constant::Literal,
+            Some(Constant::Merged) if !graph.refs_of(id).is_empty() => return None,
+            kind => kind?,
         };
-        let number = kind.map(|kind| {
-            let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
-            writer.number(kind);
-            writer.number(u64::from(if is_literal { graph.node(id).align } else { section.align }));
-            writer.number(section.entsize);
-            writer.contents(id, 0..graph.node(id).size);
-            // A branch to a piece is one to that very piece here.
-            let Writer { mut shape, targets, .. } = writer;
-            targets.iter().for_each(|&target| shape.extend((target as u64).to_le_bytes()));
-            let next = self.constants.len();
-            *self.constants.entry(shape).or_insert(next)
-        });
-        self.numbers.insert(id, number);
-        number
+        let align = if is_literal { node.align.into() } else { section.align.into() };
+        let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
+        [kind as u64, align, section.entsize].into_iter().for_each(|number| writer.number(number));
+        writer.contents(id, 0..node.size);
+        // A branch to a piece is one to that very piece here.
+        let Writer { mut shape, targets, .. } = writer;
+        targets.iter().for_each(|&target| shape.extend((target as u64).to_le_bytes()));
+        Some(shape)
+    }
+}
+
+/// The kind of constants that a section holds, by its name and flags.
+fn kind(graph: &Graph, section: &Section) -> Option<Constant> {
+    let is_merged = section.flags & u64::from(SHF_MERGE) != 0 && section.flags & u64::from(SHF_WRITE) == 0;
+    match graph.world.rule(&section.name, section.kind, section.flags) {
+        _ if is_merged => Some(Constant::Merged),
+        Rule::Replacement => Some(Constant::Replacement),
+        _ => None,
     }
 }
 
@@ -150,7 +154,7 @@ fn clear(graph: &Graph, id: NodeId, reference: &Ref, field: &mut [u8]) {
 }
 
 struct Writer<'r, 'g> {
-    reader: &'r mut Reader<'g>,
+    reader: &'r Reader<'g>,
     /// The jump tables of the piece.
     tables: &'r [TableId],
     shape: Vec<u8>,
@@ -330,7 +334,10 @@ impl Writer<'_, '_> {
                 } else if let Some(table) = table {
                     (3, table, 0)
                 } else if let Some(constant) = self.reader.constant(node) {
-                    (4, constant, addend)
+                    self.number(4);
+                    self.number(addend as u64);
+                    self.number(constant.len() as u64);
+                    return self.shape.extend(constant);
                 } else {
                     (1, node.get(), addend)
                 }

@@ -14,6 +14,7 @@ use indexmap::IndexMap;
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
+use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 
 use contents::{Contents, Reader};
@@ -30,8 +31,8 @@ pub struct Partition<'g> {
 impl<'g> Partition<'g> {
     /// Divides pieces.
     pub fn of(graph: &'g Graph, edges: &'g Edges<'g>, pieces: &[&[NodeId]]) -> Partition<'g> {
-        let mut reader = Reader::new(graph, edges, pieces);
-        let all: Vec<Contents> = pieces.iter().map(|piece| reader.read(piece)).collect();
+        let reader = Reader::new(graph, edges, pieces);
+        let all: Vec<Contents> = pieces.par_iter().map(|piece| reader.read(piece)).collect();
         let mut class_of = number(all.iter().map(|contents| (&contents.shape, contents.targets.len())));
         loop {
             let before = count(&class_of);

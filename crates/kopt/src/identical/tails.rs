@@ -9,6 +9,7 @@ use std::ops::Range;
 use indexmap::IndexMap;
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
+use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 
 use super::Partition;
@@ -69,14 +70,15 @@ impl Partition<'_> {
     /// block that `may_go`, and parts of blocks unless an end like them `is_worth` a jump. Of a class, all ends are to be
     /// cut off, or none is.
     pub fn tails(
-        &mut self,
+        &self,
         blocks: &[NodeId],
         may_go: impl Fn(NodeId) -> bool,
         is_worth: impl Fn(End) -> bool,
     ) -> Vec<Vec<End>> {
         let mut alike = Buckets::default();
-        for (i, &block) in blocks.iter().enumerate() {
-            alike.entry(self.key_of_end(block)).or_default().push(i);
+        let keys: Vec<Vec<u8>> = blocks.par_iter().map(|&block| self.key_of_end(block)).collect();
+        for (i, key) in keys.into_iter().enumerate() {
+            alike.entry(key).or_default().push(i);
         }
         let are_wanted =
             |members: &[NodeId]| members.len() > 1 && members.iter().any(|&member| may_go(member));
@@ -92,7 +94,7 @@ impl Partition<'_> {
 
     /// Adds the tails of blocks that end alike.
     fn climb(
-        &mut self,
+        &self,
         blocks: &[NodeId],
         are_wanted: &impl Fn(&[NodeId]) -> bool,
         is_worth: &impl Fn(End) -> bool,
@@ -128,13 +130,13 @@ impl Partition<'_> {
         }
     }
 
-    fn key_of_end(&mut self, block: NodeId) -> Vec<u8> {
+    fn key_of_end(&self, block: NodeId) -> Vec<u8> {
         let end = self.reader.read_end(block);
         self.key(end)
     }
 
     /// An instruction of a block as bytes that are equal for those that do the same.
-    pub fn key_of(&mut self, block: NodeId, instruction: &Instruction) -> Vec<u8> {
+    pub fn key_of(&self, block: NodeId, instruction: &Instruction) -> Vec<u8> {
         let contents = self.reader.read_bytes(block, instruction.range.clone());
         let mut key = self.key(contents);
         key.extend(instruction.condition.to_le_bytes());

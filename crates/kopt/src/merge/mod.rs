@@ -96,7 +96,7 @@ fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     let whole: Vec<NodeId> =
         blocks.iter().copied().filter(|block| !uses.named.contains(block.get())).collect();
     let pieces: Vec<&[NodeId]> = whole.iter().map(std::slice::from_ref).collect();
-    let mut partition = Partition::of(graph, &edges, &pieces);
+    let partition = Partition::of(graph, &edges, &pieces);
     let mut shared = FixedBitSet::with_capacity(graph.nodes.len());
     let mut classes: Vec<Vec<End>> = Vec::new();
     // Blocks that jump by a table are compared whole.

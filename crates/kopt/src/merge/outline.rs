@@ -15,6 +15,7 @@ use kcfg::edges::Edges;
 use kcfg::graph::{Contents, Dest, Editor, Graph, Ref, Role, Section, Terminator};
 use kcfg::index::NodeId;
 use kisa::Encoding;
+use rayon::prelude::*;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::link::Link;
@@ -130,19 +131,27 @@ impl Text {
             return text;
         }
         let (edges, uses, link) = (Edges::of(graph), Uses::of(graph), Link::of(graph));
-        let mut numbers =
-            Numbers { partition: Partition::of(graph, &edges, &[]), items: IndexMap::default() };
-        let is_divisible = |&block: &NodeId| {
+        let partition = Partition::of(graph, &edges, &[]);
+        let mut blocks = movable(graph, &edges);
+        blocks.retain(|&block| {
             graph.encoding(block) == encoding
                 && !uses.inside.contains(block.get())
                 && graph.node(block).glued_to.is_none()
                 && is_cold(block)
-        };
-        for block in movable(graph, &edges).into_iter().filter(is_divisible) {
+        });
+        let read = |&block: &NodeId| {
             let instructions: Vec<Instruction> = Instruction::all(graph, block).flatten().collect();
             let link_matters = link.behind(block, instructions.len());
-            for (instruction, link_matters) in instructions.into_iter().zip(link_matters) {
-                let item = numbers.item(graph, block, &instruction);
+            let keys: Vec<Vec<u8>> = instructions.iter().map(|one| partition.key_of(block, one)).collect();
+            (instructions, link_matters, keys)
+        };
+        let read: Vec<_> = blocks.par_iter().map(read).collect();
+        // What an instruction is; `None` for one that cannot be outlined.
+        let mut items: IndexMap<Vec<u8>, Option<Item>, FxBuildHasher> = IndexMap::default();
+        for (&block, (instructions, link_matters, keys)) in blocks.iter().zip(read) {
+            for ((instruction, link_matters), key) in instructions.iter().zip(link_matters).zip(keys) {
+                let number = items.len() as u32;
+                let item = *items.entry(key).or_insert_with(|| item(graph, block, instruction, number));
                 text.items.push(item.filter(|item| item.is_last || !link_matters));
                 text.places.push((block, instruction.range.start));
             }
@@ -168,25 +177,11 @@ fn price(graph: &Graph, encoding: Encoding) -> Price {
     Price { call: call.len() as u32 + COMPRESSED, back: back.len() as u32 }
 }
 
-/// Instructions by what they do.
-struct Numbers<'g> {
-    partition: Partition<'g>,
-    /// `None` for one that cannot be outlined.
-    items: IndexMap<Vec<u8>, Option<Item>, FxBuildHasher>,
-}
-
-impl Numbers<'_> {
-    /// The item of an instruction; `None` if it cannot be outlined.
-    fn item(&mut self, graph: &Graph, block: NodeId, instruction: &Instruction) -> Option<Item> {
-        let key = self.partition.key_of(block, instruction);
-        let number = self.items.len() as u32;
-        let item = self.items.entry(key).or_insert_with(|| {
-            let is_last = is_last_call(graph, block, instruction);
-            let size = instruction.range.len() as u32;
-            (is_last || may_move(graph, block, instruction)).then_some(Item { number, size, is_last })
-        });
-        *item
-    }
+/// What an instruction is, given a number for those that do the same; `None` if it cannot be outlined.
+fn item(graph: &Graph, block: NodeId, instruction: &Instruction, number: u32) -> Option<Item> {
+    let is_last = is_last_call(graph, block, instruction);
+    let size = instruction.range.len() as u32;
+    (is_last || may_move(graph, block, instruction)).then_some(Item { number, size, is_last })
 }
 
 /// Whether an instruction is a call at the end of a block that a jump can stand for.
