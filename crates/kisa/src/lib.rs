@@ -149,6 +149,12 @@ pub trait Rewritable: Isa {
     /// as it was there.
     fn encode_return(&self, encoding: Encoding, out: &mut Vec<u8>);
 
+    /// Appends an instruction in this encoding that pushes [`Rewritable::link_register`], if there is one: with it in front of a
+    /// call, the two change no register but the stack pointer and that one, and what that one held lies on the stack.
+    fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        let _ = (encoding, out);
+    }
+
     /// Appends an instruction in this encoding that gives a register other contents, and changes nothing else. Returns
     /// whether it is known how.
     fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool;

@@ -46,8 +46,8 @@ pub fn gather(graph: &mut Graph) {
     editor.finish();
 }
 
-/// The functions that are alive of which one word says how they are unwound, with that word, in the order of the sections.
-fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
+/// For each function, the word that says how it is unwound; `None` if there is none, or a table says it.
+pub(crate) fn words(graph: &Graph) -> Vec<Option<u32>> {
     let mut words: Vec<Option<u32>> = vec![None; graph.functions.len()];
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         let is_entry =
@@ -60,6 +60,12 @@ fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
             words[function.get()] = Some(u32::from_le_bytes(*word));
         }
     }
+    words
+}
+
+/// The functions that are alive of which one word says how they are unwound, with that word, in the order of the sections.
+fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
+    let words = words(graph);
     let mut seen = FixedBitSet::with_capacity(graph.functions.len());
     let nodes = graph.sections.iter().flat_map(|section| &section.nodes);
     let functions = nodes.filter_map(|&node| graph.owner(node));

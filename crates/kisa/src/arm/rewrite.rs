@@ -248,6 +248,10 @@ impl Rewritable for Arm {
         branch::go_back(encoding, out);
     }
 
+    fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        store::push_link(encoding, out)
+    }
+
     fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool {
         number::overwrite(encoding, reg, out)
     }

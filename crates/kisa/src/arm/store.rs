@@ -69,6 +69,14 @@ fn restore(encoding: Encoding, out: &mut Vec<u8>) {
     }
 }
 
+/// See [`crate::Rewritable::encode_push_link`].
+pub(super) fn push_link(encoding: Encoding, out: &mut Vec<u8>) {
+    match encoding {
+        Encoding::Main => out.extend(0xe52d_e004_u32.to_le_bytes()),
+        Encoding::Thumb => out.extend(0xb500_u16.to_le_bytes()),
+    }
+}
+
 /// See [`crate::Rewritable::exclusive`].
 pub(super) fn exclusive(decoded: &Decoded, encoding: Encoding, bytes: &[u8]) -> Option<Exclusive> {
     let always = decoded.condition == ALWAYS;

@@ -12,6 +12,7 @@ By mechanism `stub`, code alone freezes, in [`regions`] that are a section each,
 a region uses a jump to it, its stub ([`stubs`]), in a section that stays.
 */
 
+mod bonds;
 pub mod closure;
 pub mod marks;
 pub mod regions;

@@ -10,24 +10,38 @@ the dominator tree.
 
 A region is worth it if `K + γS < S`: S is its size, γ what of that is left when it is packed, and K what a region takes
 besides. Blocks of regions that are not worth it stay, so that what they lead to becomes an entry, and all is partitioned
-anew.
+anew. So do blocks that [`Bonds`] keep from being where they are.
+
+Literals of ARM code belong to no region: lowering gives each the copies of those that it reads (`lower/near.rs` of kcfg).
 */
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::for_each_successor;
-use kcfg::graph::{Graph, Life, Role, Target};
+use kcfg::graph::{Graph, Life, Ref, Role};
 use kcfg::index::NodeId;
 use kcfg::special::TableKind;
+use kelf::RelocClass;
+use kisa::{Encoding, Rewritable};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use rustc_hash::FxHashMap;
 
+use super::bonds::Bonds;
 use super::select::{PACKED_PERCENT, size};
 use crate::layout::split::growth;
+use crate::unwinding;
 
-/// What a region takes besides its packed bytes: the stub (5 bytes), its entry in the index (4), and what the beginning and end
-/// of a packed stream take (docs/frozen-format.md).
-const K: u64 = 13;
+/// What a region takes in the packed file besides its stream: its entry in the index (4 bytes), and the beginning and end of
+/// the stream (4; docs/frozen-format.md).
+const IN_FILE: u64 = 8;
+
+/// The size in bytes of the stub of code in this encoding.
+fn stub_size(isa: &dyn Rewritable, encoding: Encoding) -> u64 {
+    let mut stub = Vec::new();
+    isa.encode_push_link(encoding, &mut stub);
+    isa.encode_call(encoding, &mut stub);
+    stub.len() as u64
+}
 
 /// The most bytes of a region, by the sizes of blocks in the input with longer branches where they leave. The rest of a page
 /// is for what these do not tell, and for what the runtime keeps there.
@@ -35,18 +49,20 @@ const LARGEST: u64 = 3600;
 
 /// A part of the code that freezes as one.
 pub struct Region {
-    /// Its blocks in the order that they shall have, the entry first.
+    /// Its blocks in the order that they shall have, the entry first, with the data that is glued to them.
     pub nodes: Vec<NodeId>,
-    /// Their size in bytes, with the branches that leave it in their long form.
+    /// Their size in bytes, with the branches that leave it in their long form, and the literals that they read.
     pub bytes: u64,
 }
 
-/// Partitions what may freeze of some blocks, given as a set of bits. Regions stand in the order of their entries. With a
-/// `minimum`, regions of so many bytes freeze and smaller ones do not; without, those that are worth it.
+/// Partitions what may freeze of some blocks, given as a set of bits. Regions stand in the order of their entries, those that
+/// are unwound alike together. With a `minimum`, regions of so many bytes freeze and smaller ones do not; without, those that
+/// are worth it.
 pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -> Vec<Region> {
     let uses = Uses::of(graph);
+    let bonds = Bonds::of(graph);
     blocks.difference_with(&uses.inside);
-    let too_large = |&node: &usize| size(graph, node.into()) > LARGEST;
+    let too_large = |&node: &usize| size(graph, node.into()) + literals(graph, &[node.into()]) > LARGEST;
     for node in blocks.ones().filter(too_large).collect::<Vec<_>>() {
         blocks.set(node, false);
     }
@@ -56,27 +72,51 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
             let tree = Tree::of(graph, &uses, &mut blocks, &cuts);
             let more = tree.cuts(graph, &blocks);
             if more.is_empty() {
-                break tree.regions(graph, &uses);
+                break tree.regions(graph, &uses, &bonds);
             }
             cuts.extend(more.into_iter().map(NodeId::get));
         };
         let worth = |region: &Region| match minimum {
             Some(minimum) => region.bytes >= minimum,
-            None => K + uses.growth(graph, region) < region.bytes * (100 - PACKED_PERCENT) / 100,
+            None => {
+                let stub = stub_size(graph.isa(), graph.encoding(region.nodes[0]));
+                stub + IN_FILE + uses.growth(graph, region) < region.bytes * (100 - PACKED_PERCENT) / 100
+            }
         };
-        let losses: Vec<NodeId> = regions
-            .iter()
-            .filter(|region| !worth(region))
-            .flat_map(|region| &region.nodes)
-            .copied()
-            .collect();
+        let mut losses = bonds.broken(graph, &blocks, &regions);
         if losses.is_empty() {
-            return regions;
+            let small = regions.iter().filter(|region| !worth(region));
+            losses = small.flat_map(|region| &region.nodes).copied().collect();
+        }
+        if losses.is_empty() {
+            return by_unwinding(graph, regions);
         }
         for node in losses {
             blocks.set(node.get(), false);
         }
     }
+}
+
+/// The regions in the order of how their entries are unwound, as far as a word says it: what is about code in front goes for
+/// code behind it as well, if it is the same.
+fn by_unwinding(graph: &Graph, mut regions: Vec<Region>) -> Vec<Region> {
+    let words = unwinding::words(graph);
+    let word = |region: &Region| graph.function_of(region.nodes[0]).map(|function| words[function.get()]);
+    regions.sort_by_key(word);
+    regions
+}
+
+/// Size in bytes of the literals that nodes read, each once.
+fn literals(graph: &Graph, nodes: &[NodeId]) -> u64 {
+    let refs = nodes.iter().flat_map(|&node| graph.refs_of(node));
+    let near = refs.filter(|reference| reference.class == RelocClass::Literal);
+    let mut read: Vec<NodeId> = near
+        .filter_map(|reference| graph.resolve_node(reference.target))
+        .filter(|&to| graph.is_among_code(to) && graph.node(to).glued_to.is_none())
+        .collect();
+    read.sort_unstable();
+    read.dedup();
+    read.into_iter().map(|literal| size(graph, literal)).sum()
 }
 
 /// Who uses the blocks of a graph.
@@ -106,9 +146,11 @@ impl Uses {
         for id in graph.node_ids().filter(|&id| graph.node(id).live) {
             if let Some(block) = graph.block(id) {
                 for_each_successor(graph, &block.end, |to| uses.edges.push((id, to)));
+                // A jump by a table may fall through to what is glued to it.
+                uses.edges.extend(graph.node(id).glued_to.map(|before| (before, id)));
             }
             for reference in graph.refs_of(id) {
-                uses.add(graph, id, reference.target, reference.addend, reference.role);
+                uses.add(graph, id, reference);
             }
         }
         uses.taken.extend(graph.roots.iter().map(|root| root.node.get()));
@@ -116,12 +158,23 @@ impl Uses {
         uses
     }
 
-    fn add(&mut self, graph: &Graph, from: NodeId, target: Target, addend: i64, role: Role) {
+    fn add(&mut self, graph: &Graph, from: NodeId, &Ref { class, target, addend, role, .. }: &Ref) {
         let Some((to, inside)) = graph.resolve(target) else { return };
-        let at = i64::from(inside) + addend;
+        // The address of a label in Thumb code has bit 0 set.
+        let bit = if graph.encoding(to) == Encoding::Thumb { addend & 1 } else { 0 };
+        let at = i64::from(inside) + addend - bit;
         match (role, graph.chunk(from).map(|chunk| chunk.life)) {
-            // A trap is found by the address in the kernel that the runtime tells for that of the thawed instruction.
-            (Role::Site, Some(Life::Site(TableKind::Bug | TableKind::ExceptionTable))) => {}
+            // A trap is found by the address in the kernel that the runtime tells for that of the thawed instruction, and so is
+            // what code is unwound by.
+            (
+                Role::Site,
+                Some(Life::Site(TableKind::Bug | TableKind::ExceptionTable | TableKind::UnwindIndex)),
+            ) => {}
+            // Distances: the jump by the table leads there.
+            (Role::Slot(_), _) if class == RelocClass::Literal => {}
+            // A literal goes where it is read. An instruction may compute the address of code near by as well.
+            (_, None) if class == RelocClass::Literal && graph.is_among_code(to) => {}
+            (_, None) if class == RelocClass::Literal => self.inside.extend([from.get(), to.get()]),
             (Role::Site, Some(Life::Site(TableKind::FunctionList | TableKind::ErrorInjection)))
                 if at == 0 =>
             {
@@ -214,8 +267,11 @@ impl Tree {
 
     /// The blocks that have to become entries so that no region is too large.
     fn cuts(&self, graph: &Graph, blocks: &FixedBitSet) -> Vec<NodeId> {
-        let weight =
-            |&node: &NodeId| size(graph, node) + growth(graph, node, |to| !blocks.contains(to.get()));
+        let weight = |&node: &NodeId| {
+            size(graph, node)
+                + literals(graph, &[node])
+                + growth(graph, node, |to| !blocks.contains(to.get()))
+        };
         let mut weights: Vec<u64> = self.nodes.iter().map(weight).collect();
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         let mut cuts = Vec::new();
@@ -238,7 +294,7 @@ impl Tree {
     }
 
     /// The regions.
-    fn regions(&self, graph: &Graph, uses: &Uses) -> Vec<Region> {
+    fn regions(&self, graph: &Graph, uses: &Uses, bonds: &Bonds) -> Vec<Region> {
         let mut numbers = vec![0; self.nodes.len()];
         let mut parts: Vec<Vec<NodeId>> = Vec::new();
         for (at, &node) in self.nodes.iter().enumerate() {
@@ -258,7 +314,12 @@ impl Tree {
             nodes[1..].sort_by_key(|node| uses.rank[node.get()]);
             let inside: FixedBitSet = nodes.iter().map(|node| node.get()).collect();
             let leaves = |to: NodeId| !inside.contains(to.get());
-            let bytes = nodes.iter().map(|&node| size(graph, node) + growth(graph, node, leaves)).sum();
+            let of_blocks =
+                nodes.iter().map(|&node| size(graph, node) + growth(graph, node, leaves)).sum::<u64>();
+            let nodes = bonds.with_glued(&nodes);
+            let data = nodes.iter().filter(|&&node| graph.block(node).is_none());
+            let of_data: u64 = data.map(|&node| size(graph, node)).sum();
+            let bytes = of_blocks + of_data + literals(graph, &nodes);
             Region { nodes, bytes }
         };
         parts.into_iter().map(region).collect()

@@ -105,13 +105,16 @@ impl Selection {
         let mut blocks = FixedBitSet::with_capacity(graph.nodes.len());
         for section in graph.sections.iter().filter(|section| holds_frozen_code(graph, section)) {
             for nodes in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
-                let live: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
+                let all: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
+                // Data among the instructions goes where these do.
+                let live: Vec<NodeId> =
+                    all.iter().copied().filter(|&node| !graph.is_among_code(node)).collect();
                 let may: Vec<NodeId> = live
                     .iter()
                     .copied()
                     .filter(|&node| self.may_freeze(graph, wanted, closure, node))
                     .collect();
-                match may.first().map(|_| splitter.check(graph, &live)) {
+                match may.first().map(|_| splitter.check_blocks(graph, &live)) {
                     None => {}
                     Some(Err(why)) => self.whole.push((live[0], why)),
                     Some(Ok(_)) => {
@@ -125,7 +128,8 @@ impl Selection {
         self.regions = partition(graph, blocks, minimum);
         let frozen: Vec<NodeId> = self.regions.iter().flat_map(|region| &region.nodes).copied().collect();
         self.take(graph, &frozen);
-        self.inline_bytes -= self.code_bytes;
+        let blocks = frozen.iter().filter(|&&node| graph.block(node).is_some());
+        self.inline_bytes -= blocks.map(|&node| size(graph, node)).sum::<u64>();
         let frozen: FixedBitSet = frozen.iter().map(|node| node.get()).collect();
         for live in functions {
             let ordinary: Vec<NodeId> =

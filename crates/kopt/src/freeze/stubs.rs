@@ -11,7 +11,8 @@ use crate::layout::name_parts;
 use crate::layout::split::ColdPart;
 use crate::report::PassReport;
 
-/// The section of the stubs: one behind the other, in the order of the regions, each a jump in its long form.
+/// The section of the stubs: one behind the other, in the order of the regions, each a jump in its long form, behind an
+/// instruction that saves the link register where a call changes that.
 pub const STUBS: &str = ".text.unlikely.kshrink";
 
 /// Moves the regions that are selected, and redirects all that uses their entries to stubs.
@@ -26,7 +27,9 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
     for region in &selection.regions {
         let entry = region.nodes[0];
         let end = Terminator::Jump(Dest { target: Target::Node(entry), offset: 0 });
-        let stub = editor.add_block(entry, Contents::default(), end);
+        let mut bytes = Vec::new();
+        editor.graph().isa().encode_push_link(editor.graph().encoding(entry), &mut bytes);
+        let stub = editor.add_block(entry, Contents { bytes, refs: Vec::new() }, end);
         editor.replace_uses(entry, stub);
         stubs.push(stub);
     }
@@ -38,8 +41,12 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
     }
     editor.finish();
     let frozen = selection.regions.iter().flat_map(|region| &region.nodes);
-    for node in stubs.iter().chain(frozen) {
-        graph.nodes[node.get()].align = 1;
+    for &node in stubs.iter().chain(frozen) {
+        if graph.block(node).is_none() {
+            continue;
+        }
+        let unit = graph.isa().unit(graph.encoding(node));
+        graph.nodes[node.get()].align = unit as u32;
     }
     for (region, &stub) in selection.regions.iter().zip(&stubs) {
         enter_directly(graph, &region.nodes, stub);

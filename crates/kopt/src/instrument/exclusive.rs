@@ -12,7 +12,7 @@ use kcfg::index::NodeId;
 use kisa::Exclusive;
 
 /// The blocks that control enters between an exclusive load and its store, as a set of bits.
-pub(super) fn entered_between(graph: &Graph) -> FixedBitSet {
+pub(crate) fn entered_between(graph: &Graph) -> FixedBitSet {
     let blocks: Vec<NodeId> =
         graph.node_ids().filter(|&id| graph.node(id).live && graph.block(id).is_some()).collect();
     let mut next: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];

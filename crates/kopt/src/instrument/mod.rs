@@ -20,7 +20,7 @@ Not instrumented, and reported:
   kernel is entered from there through a pointer.)
 */
 
-mod exclusive;
+pub(crate) mod exclusive;
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::SHT_NOBITS;

@@ -16,6 +16,9 @@ use kplan::Granularity;
 use super::chain::chain;
 use super::hot::Hot;
 
+/// Why code is not split that lies directly behind other code.
+const GLUED: &str = "glued to neighbouring code";
+
 /// Width in bytes of a branch field that reaches all of a kernel.
 pub(crate) const FAR: u8 = 4;
 
@@ -125,14 +128,25 @@ impl Splitter {
     /// # Errors
     /// Why they cannot.
     pub fn check(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
-        let NodeKind::Block(first) = &graph.node(nodes[0]).kind else {
+        let blocks: Vec<NodeId> = nodes.iter().copied().filter(|&node| !is_literal(graph, node)).collect();
+        let function = self.check_blocks(graph, &blocks)?;
+        match blocks.iter().any(|&node| graph.node(node).glued_to.is_some()) {
+            true => Err(GLUED),
+            false => Ok(function),
+        }
+    }
+
+    /// The same for the blocks of a function, of which some may be glued to others.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    pub fn check_blocks(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
+        let Some(NodeKind::Block(first)) = nodes.first().map(|&node| &graph.node(node).kind) else {
             return Err("hand-written, or carried whole: cannot be split");
         };
-        for &node in nodes.iter().filter(|&&node| !is_literal(graph, node)) {
+        for &node in nodes {
             let block = graph.block(node).filter(|block| block.function == first.function);
-            let Some(block) = block.filter(|_| graph.node(node).glued_to.is_none()) else {
-                return Err("glued to neighbouring code");
-            };
+            let Some(block) = block else { return Err(GLUED) };
             if let Terminator::Branch { branch, .. } = block.end {
                 let forms = self.isa.branch_forms(branch);
                 if forms.last().is_none_or(|form| form.field_width < FAR) {

@@ -1,0 +1,94 @@
+//! What keeps blocks of ARM code together, or from being the entry of a region.
+//!
+//! What is glued to a block lies directly behind it. The slots of a table of distances lead to places behind it in the same
+//! section. And a block that control enters between an exclusive load and its store cannot be entered through a stub, because a
+//! stub stores.
+
+use fixedbitset::FixedBitSet;
+use kcfg::graph::{Graph, Terminator};
+use kcfg::index::NodeId;
+use kelf::RelocClass;
+use rustc_hash::FxHashMap;
+
+use super::regions::Region;
+use crate::instrument::exclusive::entered_between;
+
+/// The bonds of all blocks of a graph.
+pub struct Bonds {
+    /// By node, the one that is glued to it.
+    behind: FxHashMap<NodeId, NodeId>,
+    /// By node that is glued to another, that one.
+    before: FxHashMap<NodeId, NodeId>,
+    /// Blocks that jump by a table of distances, and where to.
+    tables: Vec<(NodeId, Vec<NodeId>)>,
+    /// Blocks that control enters between an exclusive load and its store.
+    between: FixedBitSet,
+}
+
+impl Bonds {
+    /// Finds them.
+    pub fn of(graph: &Graph) -> Bonds {
+        let (mut behind, mut before) = (FxHashMap::default(), FxHashMap::default());
+        let mut tables = Vec::new();
+        for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+            if let Some(other) = graph.node(id).glued_to.filter(|&other| graph.node(other).live) {
+                behind.insert(other, id);
+                before.insert(id, other);
+            }
+            if let Some(Terminator::Switch(table)) = graph.block(id).map(|block| &block.end) {
+                let near = graph.slots(*table).iter().filter(|slot| slot.class == RelocClass::Literal);
+                let cases: Vec<NodeId> = near.filter_map(|slot| graph.resolve_node(slot.target)).collect();
+                tables.push((id, cases));
+            }
+        }
+        Bonds { behind, before, tables, between: entered_between(graph) }
+    }
+
+    /// These blocks, each with what is glued to it behind it, also if it was elsewhere among them.
+    pub fn with_glued(&self, blocks: &[NodeId]) -> Vec<NodeId> {
+        let mut all = Vec::with_capacity(blocks.len());
+        for &block in blocks.iter().filter(|block| !self.before.contains_key(block)) {
+            all.extend(std::iter::successors(Some(block), |node| self.behind.get(node).copied()));
+        }
+        all
+    }
+
+    /// What of the blocks that are to freeze has to stay, because these regions take apart what belongs together, or would be
+    /// entered where that cannot be.
+    pub fn broken(&self, graph: &Graph, blocks: &FixedBitSet, regions: &[Region]) -> Vec<NodeId> {
+        let mut places: FxHashMap<NodeId, (usize, bool)> = FxHashMap::default();
+        for (number, region) in regions.iter().enumerate() {
+            let is_entry = |node| node == region.nodes[0];
+            places.extend(region.nodes.iter().map(|&node| (node, (number, is_entry(node)))));
+        }
+        let entries = regions.iter().map(|region| region.nodes[0]);
+        let mut broken: Vec<NodeId> = entries.filter(|entry| self.between.contains(entry.get())).collect();
+        let freezes = |node: NodeId| blocks.contains(node.get());
+        // Whether a node lies in the region of another one, and is not its entry.
+        let is_inside = |node: NodeId, of: NodeId| {
+            let (place, other) = (places.get(&node), places.get(&of));
+            matches!((place, other), (Some(&(number, false)), Some(&(same, _))) if number == same)
+        };
+        for (&front, &behind) in &self.behind {
+            // What was taken along with a block is no block.
+            let fits = match (freezes(front), graph.block(behind).is_some()) {
+                (true, true) => freezes(behind) && is_inside(behind, front),
+                (true, false) => graph.is_among_code(behind),
+                (false, _) => !freezes(behind) || graph.block(front).is_none() && is_inside(behind, front),
+            };
+            if !fits {
+                broken.extend([front, behind].into_iter().filter(|&node| freezes(node)));
+            }
+        }
+        for (jump, cases) in &self.tables {
+            if !cases.iter().all(|&case| match freezes(*jump) {
+                true => is_inside(case, *jump),
+                false => !freezes(case),
+            }) {
+                let all = cases.iter().chain([jump]).copied();
+                broken.extend(all.filter(|&node| freezes(node)));
+            }
+        }
+        broken
+    }
+}
