@@ -138,10 +138,11 @@ int frozen_place(const struct frozen *frozen, uint32_t page, uint32_t *address)
 	/* The last segment whose first page is not behind this one. */
 	for (i = 1; i < frozen->segment_count && get32(segment + 12 + 8) <= page; i++)
 		segment += 12;
-	start = (page - get32(segment + 8)) * frozen->page_size;
-	*address = get32(segment) + start;
+	*address = get32(segment);
 	if (frozen->has_sizes)
 		return (int)(get32(frozen->index + 4 * page) & SIZE_MASK);
+	start = (page - get32(segment + 8)) * frozen->page_size;
+	*address += start;
 	size = get32(segment + 4) - start;
 	return (int)(size > frozen->page_size ? frozen->page_size : size);
 }

@@ -84,12 +84,12 @@ int frozen_open(struct frozen *frozen, const void *bytes, size_t size);
 int frozen_page(const struct frozen *frozen, uint32_t page, void *out);
 
 /*
- * The same for a page of code that will run at another address than its own: branches out of it lead where they do from
- * its own.
+ * The same for a page of code that will run at another address than that for which it is coded: branches out of it lead where
+ * they do from there.
  */
 int frozen_page_at(const struct frozen *frozen, uint32_t page, uint32_t runs_at, void *out);
 
-/* The size of a page in bytes, and its address; FROZEN_NO_PAGE if there is none. */
+/* The size of a page in bytes, and the address for which it is coded, which regions share; FROZEN_NO_PAGE if there is none. */
 int frozen_place(const struct frozen *frozen, uint32_t page, uint32_t *address);
 
 #endif

@@ -155,7 +155,7 @@ static bool find(unsigned long address, unsigned long *size, unsigned long *offs
 	if (size)
 		*size = code.stub ? code.size : end - start;
 	if (offset)
-		*offset = code.stub ? offset_in_page(code.address) : code.address - start;
+		*offset = code.stub ? code.offset : code.address - start;
 	if (name)
 		expand(low, name);
 	return true;

@@ -31,6 +31,11 @@ void __wrap_free_initmem(void);
 const char kshrink_unit[] = "page";
 bool kshrink_boot_is_over __ro_after_init;
 
+unsigned long kshrink_address(u32 number)
+{
+	return (unsigned long)kshrink_frozen_text + number * PAGE_SIZE;
+}
+
 bool kshrink_is_code(unsigned long address)
 {
 	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;

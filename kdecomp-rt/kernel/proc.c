@@ -25,8 +25,8 @@ static int show(struct seq_file *file, void *unused)
 
 		if (sheet && smp_load_acquire(&thaw->ip))
 			seq_printf(file, "%llu %u %08lx %c %d %s %pS\n", thaw->when, thaw->took,
-				   (unsigned long)kshrink_frozen_text + thaw->page * PAGE_SIZE, thaw->context,
-				   thaw->pid, thaw->comm, (void *)thaw->ip);
+				   kshrink_address(thaw->page), thaw->context, thaw->pid, thaw->comm,
+				   (void *)thaw->ip);
 	}
 	return 0;
 }

@@ -14,7 +14,11 @@
 /* From the link: where frozen code begins, where frozen data does, and where that ends, each the start of a page. */
 extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_end[];
 
-/* From the link, by page: the page tables of these addresses, one behind the other. */
+/*
+ * From the link: the page tables of addresses from `kshrink_mapped` up to the end, one behind the other. By page, these are all
+ * frozen addresses. By stub on ARM, copies of regions lie there, in the place of frozen data; i386 has none by stub.
+ */
+extern const char kshrink_mapped[];
 extern pte_t kshrink_page_tables[];
 
 /*
@@ -48,7 +52,7 @@ extern enum kshrink_mode kshrink_mode;
 struct kshrink_thaw {
 	u64 when;	/* nanoseconds of local_clock() */
 	u32 took;	/* nanoseconds */
-	u32 page;	/* its number, counted from the beginning of frozen code */
+	u32 page;	/* the number of the page or region */
 	unsigned long ip;
 	pid_t pid;
 	char context;
@@ -72,25 +76,19 @@ static __always_inline bool kshrink_is_frozen(unsigned long address)
 /* The packed file, checked. */
 extern struct frozen kshrink_frozen;
 
-/* The number of the page of a frozen address. By stub, every region has a page of addresses. */
+/* By page, the number of the page of a frozen address. */
 static inline u32 kshrink_page_of(unsigned long address)
 {
 	return (address - (unsigned long)kshrink_frozen_text) >> PAGE_SHIFT;
 }
 
-/* The frozen address of a page. */
-static inline unsigned long kshrink_address(u32 number)
-{
-	return (unsigned long)kshrink_frozen_text + number * PAGE_SIZE;
-}
-
 /*
- * By page, the entry of the page table for a frozen address. A table fills a page; on ARM, the second half of it is the
+ * The entry of the page table for an address that has one. A table fills a page; on ARM, the second half of it is the
  * processor's own.
  */
 static inline pte_t *kshrink_pte_of(unsigned long address)
 {
-	unsigned long table = (address >> PMD_SHIFT) - ((unsigned long)kshrink_frozen_text >> PMD_SHIFT);
+	unsigned long table = (address >> PMD_SHIFT) - ((unsigned long)kshrink_mapped >> PMD_SHIFT);
 
 	return kshrink_page_tables + table * (PAGE_SIZE / sizeof(pte_t)) + pte_index(address);
 }
@@ -107,7 +105,7 @@ void kshrink_give_back(void *page);
 /* Fills the reserve again, from which the last pages came perhaps. */
 void kshrink_refill(void);
 
-/* Counts a thaw that began at `since`, and remembers it for /proc/kshrink: of what page, and why. */
+/* Counts a thaw that began at `since`, and remembers it for /proc/kshrink: of what page or region, and why. */
 void kshrink_remember(unsigned long ip, u32 page, u64 since);
 
 /* Asks for kshrink_settle(), soon. May be called in any context. */
@@ -117,7 +115,8 @@ void kshrink_settle_later(void);
 bool kshrink_is_refused(void);
 
 /*
- * What follows is defined for each machine (x86.c and, by page, x86_page.c; arm.c).
+ * What follows is defined for each machine (x86.c and arm.c; by page, x86_page.c and arm_page.c; by stub, x86_stub.c and
+ * arm_stub.c).
  */
 
 /* Whether there is a page allocator already. */
@@ -150,9 +149,41 @@ void kshrink_protect(unsigned long address);
 /* The reverse, given what kshrink_unmap() has returned. Returns whether the page can be freed. May sleep. */
 bool kshrink_unprotect(pte_t entry);
 
+/* By stub, the size of a stub in bytes, and whether what stands at the first one is a stub. */
+#if defined(CONFIG_X86)
+#define STUB_SIZE 5
+#elif defined(CONFIG_THUMB2_KERNEL)
+#define STUB_SIZE 6
+#else
+#define STUB_SIZE 8
+#endif
+
+bool kshrink_is_stub(const u8 *at);
+
+/* By stub, a page for copies of regions, where they can be written and run, in any context; NULL if there is no memory. */
+void *kshrink_take_room(void);
+
+/* By stub, gives such a page back, in which there are no copies. */
+void kshrink_give_room_back(void *room);
+
+/* By stub, makes code that was just written there be what all processors run. */
+void kshrink_publish(const void *code, size_t size);
+
+/* By stub, makes a page of copies read-only, where the kernel's own text is. May sleep. */
+void kshrink_seal(unsigned long page);
+
 /*
  * What follows is defined for each mechanism.
  */
+
+/* The frozen address of a page or region. */
+unsigned long kshrink_address(u32 number);
+
+/* By stub, what stubs call has this called: where to go, given where the stub ends, with bit 0 of Thumb code. */
+unsigned long kshrink_copy(unsigned long behind);
+
+/* By stub, forgets all copies, and where they were. Nothing else may run. */
+void kshrink_forget(void);
 
 /*
  * By page, for the handlers of faults: sees to it that something is mapped at a frozen address, for an instruction that ran with
@@ -173,7 +204,8 @@ bool kshrink_is_code(unsigned long address);
 struct kshrink_code {
 	unsigned long address;	/* its frozen address, which System.map has a name for */
 	unsigned long stub;	/* by stub, the address of the region's stub, which has the region's symbol, if there is one; else 0 */
-	unsigned long size;	/* by stub, the size of the region, the address of which is the start of a page */
+	unsigned long size;	/* by stub, the size of the region, */
+	unsigned long offset;	/* and where in it the instruction is */
 };
 
 /* The instruction at an address of which kshrink_is_code(). */

@@ -2,17 +2,17 @@
 /*
  * Thaws regions of code of a frozen kernel when something enters them (docs/freezing.md; Chanet et al. 2007, section 4).
  *
- * Whatever leads to a region leads to its stub, which stays: a call of kshrink_enter, and nothing else. Stubs stand one
- * behind the other, so that the return address says which one it was. The region is decoded into memory that is allocated
- * for it, where it stays from then on; a word says where. kshrink_enter goes there in place of returning, with all registers
- * and flags as they were. No fault is needed, and no instruction is ever overwritten: a stub is patched by one
- * compare-and-exchange of that word, on any number of processors.
+ * Whatever leads to a region leads to its stub, which stays: a call of kshrink_enter, and on ARM in front of it an instruction
+ * that saves the link register. Stubs stand one behind the other, so that the return address says which one it was. The
+ * region is decoded into memory that is allocated for it, where it stays from then on; a word says where. kshrink_enter goes
+ * there in place of returning, with all registers and flags as they were. No fault is needed, and no instruction is ever
+ * overwritten: a stub is patched by one compare-and-exchange of that word, on any number of processors.
  *
  * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same region
  * as well: each decodes into memory of its own, and the exchange decides whose copy it is. What this calls is never frozen.
  *
  * A region has addresses as well, at which nothing lies: those that the tables of traps and of exceptions have. Where the
- * kernel looks up there an address of a copy, it is translated.
+ * kernel looks up there an address of a copy, it is translated. Regions lie there one behind the other.
  */
 #include <linux/bug.h>
 #include <linux/extable.h>
@@ -24,43 +24,17 @@
 #include <linux/string.h>
 
 #include "runtime.h"
-#include "x86.h"
 
 /* From the link: the stubs. */
 extern const u8 kshrink_stubs[];
 
-/* A direct call takes so many bytes, the first of which is this. */
-#define STUB_SIZE 5
-#define CALL 0xe8
+/* Of what multiple of bytes a region is the beginning, frozen and copied: literals of ARM code are read at such addresses. */
+#define REGION_ALIGN 4
 
 const struct exception_table_entry *__real_search_exception_tables(unsigned long address);
 const struct exception_table_entry *__wrap_search_exception_tables(unsigned long address);
 enum bug_trap_type __real_report_bug(unsigned long address, struct pt_regs *regs);
 enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs);
-
-/* What kshrink_enter has saved. */
-struct entered {
-	unsigned long di, si, bp, sp, bx, dx, cx, ax, flags;
-	unsigned long behind;	/* the end of the stub */
-};
-
-asmlinkage void kshrink_enter(void);
-unsigned long kshrink_copy(const struct entered *entered);
-
-asm(".pushsection .text, \"ax\"\n"
-    ".globl kshrink_enter\n"
-    ".type kshrink_enter, @function\n"
-    "kshrink_enter:\n"
-    "	pushfl\n"
-    "	pushal\n"
-    "	movl %esp, %eax\n"
-    "	call kshrink_copy\n"
-    "	movl %eax, 36(%esp)\n"
-    "	popal\n"
-    "	popfl\n"
-    "	ret\n"
-    ".size kshrink_enter, . - kshrink_enter\n"
-    ".popsection\n");
 
 const char kshrink_unit[] = "region";
 
@@ -87,7 +61,7 @@ static struct room *room_of(unsigned long address)
 	return (struct room *)(address & PAGE_MASK);
 }
 
-/* Room for a copy, in any context; 0 if there is no memory. */
+/* Room for a copy, in any context, of a size that is a multiple of REGION_ALIGN; 0 if there is no memory. */
 static unsigned long make_room(u32 size)
 {
 	struct room *fresh = NULL;
@@ -98,7 +72,7 @@ static unsigned long make_room(u32 size)
 
 		if (size > left) {
 			if (!fresh) {
-				fresh = kshrink_take_page(true);
+				fresh = kshrink_take_room();
 				if (!fresh)
 					return 0;
 				*fresh = (struct room){ 0 };
@@ -115,7 +89,7 @@ static unsigned long make_room(u32 size)
 		if (at != old && used)
 			WRITE_ONCE(room_of(old)->end, used);
 		else if (at == old && fresh)
-			kshrink_give_back(fresh);
+			kshrink_give_room_back(fresh);
 		if (!offset_in_page(at + size))
 			WRITE_ONCE(room_of(at)->end, PAGE_SIZE);
 		return at;
@@ -128,7 +102,8 @@ static unsigned long *copy_of(u32 number, bool make)
 	unsigned long **sheet = &sheets[number / COPIES_PER_SHEET], *there = READ_ONCE(*sheet), *fresh;
 
 	if (!there && make) {
-		fresh = kshrink_take_page(true);
+		/* Not for good: kshrink_forget() gives up what lies in init data. */
+		fresh = kshrink_take_page(false);
 		if (!fresh)
 			return NULL;
 		memset(fresh, 0, PAGE_SIZE);
@@ -164,27 +139,29 @@ static unsigned long thaw(u32 number, unsigned long stub)
 {
 	u64 since = local_clock();
 	unsigned long *copy = copy_of(number, true), fresh, first;
-	u32 address;
+	u32 address, room;
 	int size = frozen_place(&kshrink_frozen, number, &address);
 
 	if (!copy || size < 0)
 		return 0;
-	fresh = make_room(size);
+	room = ALIGN(size, REGION_ALIGN);
+	fresh = make_room(room);
 	if (!fresh)
 		return 0;
 	if (frozen_page_at(&kshrink_frozen, number, fresh, (void *)fresh) != size)
 		return 0;
+	kshrink_publish((void *)fresh, size);
 	widen(fresh, fresh + size);
 	first = cmpxchg(copy, 0, fresh);
 	if (!first) {
 		first = fresh;
-		atomic_add(size, &room_of(fresh)->done);
+		atomic_add(room, &room_of(fresh)->done);
 		kshrink_remember(stub, number, since);
 		if (READ_ONCE(room_of(fresh)->end))
 			kshrink_settle_later();
-	} else if (cmpxchg(&place, fresh + size, fresh) != fresh + size) {
+	} else if (cmpxchg(&place, fresh + room, fresh) != fresh + room) {
 		/* The other copy is as good, but what lies behind this one keeps it from being freed. */
-		atomic_add(size, &room_of(fresh)->done);
+		atomic_add(room, &room_of(fresh)->done);
 	}
 	kshrink_refill();
 	return first;
@@ -194,10 +171,10 @@ static unsigned long thaw(u32 number, unsigned long stub)
  * Where to go in place of returning behind a stub. Where there is no memory, or the task is refused, there is nowhere to
  * go: that is a bug to the kernel, which ends the task.
  */
-__visible unsigned long kshrink_copy(const struct entered *entered)
+asmlinkage __visible unsigned long kshrink_copy(unsigned long behind)
 {
-	unsigned long stub = entered->behind - STUB_SIZE, copy;
-	u32 number = (stub - (unsigned long)kshrink_stubs) / STUB_SIZE;
+	u32 number = (behind - STUB_SIZE - (unsigned long)kshrink_stubs) / STUB_SIZE;
+	unsigned long stub = (unsigned long)kshrink_stubs + number * STUB_SIZE, copy;
 
 	copy = find_copy(number);
 	if (likely(copy))
@@ -211,42 +188,78 @@ __visible unsigned long kshrink_copy(const struct entered *entered)
 	BUG();
 }
 
-/* The number of the region that an address is in, of frozen code or of a copy; negative if it is in none. */
-static int region_of(unsigned long address)
+void kshrink_forget(void)
 {
-	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data), ignored;
+	memset(sheets, 0, sizeof(sheets));
+	place = 0;
+	lowest = ULONG_MAX;
+	highest = 0;
+}
 
-	if (kshrink_is_frozen(address))
-		return kshrink_page_of(address);
-	if (address < READ_ONCE(lowest) || address >= READ_ONCE(highest))
-		return -1;
-	for (number = 0; number < count; number++) {
-		unsigned long copy = find_copy(number);
+/* A place in a region. */
+struct spot {
+	u32 number;
+	u32 size;
+	unsigned long offset;
+	unsigned long frozen;	/* the frozen address of the region */
+};
 
-		if (!copy || address < copy)
-			continue;
-		if (address - copy < (unsigned long)frozen_place(&kshrink_frozen, number, &ignored))
-			return number;
+static bool is_frozen_code(unsigned long address)
+{
+	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
+}
+
+/* Finds the region that an address is in, of frozen code or of a copy. Returns whether there is one. */
+static bool find(unsigned long address, struct spot *spot)
+{
+	bool is_frozen = is_frozen_code(address);
+	u32 ignored;
+
+	if (!is_frozen && (address < READ_ONCE(lowest) || address >= READ_ONCE(highest)))
+		return false;
+	spot->frozen = (unsigned long)kshrink_frozen_text;
+	for (spot->number = 0; spot->number < kshrink_frozen.page_count; spot->number++) {
+		unsigned long start = is_frozen ? spot->frozen : find_copy(spot->number);
+
+		spot->size = frozen_place(&kshrink_frozen, spot->number, &ignored);
+		spot->offset = address - start;
+		if (start && spot->offset < spot->size)
+			return true;
+		spot->frozen += ALIGN(spot->size, REGION_ALIGN);
 	}
-	return -1;
+	return false;
+}
+
+unsigned long kshrink_address(u32 number)
+{
+	unsigned long address = (unsigned long)kshrink_frozen_text;
+	u32 before, ignored;
+
+	for (before = 0; before < number; before++)
+		address += ALIGN(frozen_place(&kshrink_frozen, before, &ignored), REGION_ALIGN);
+	return address;
 }
 
 /* The address that an instruction of a copy has in the tables of the kernel; any other address itself. */
 static unsigned long translated(unsigned long address)
 {
-	int number = kshrink_is_frozen(address) ? -1 : region_of(address);
+	struct spot spot;
 
-	return number < 0 ? address : kshrink_address(number) + (address - find_copy(number));
+	return find(address, &spot) ? spot.frozen + spot.offset : address;
 }
 
 struct kshrink_code kshrink_code_at(unsigned long address)
 {
-	struct kshrink_code code = { .address = translated(address) };
-	u32 number = kshrink_page_of(code.address), ignored;
+	struct spot spot;
 
-	code.stub = (unsigned long)kshrink_stubs + number * STUB_SIZE;
-	code.size = frozen_place(&kshrink_frozen, number, &ignored);
-	return code;
+	if (!find(address, &spot))
+		return (struct kshrink_code){ .address = address };
+	return (struct kshrink_code){
+		.address = spot.frozen + spot.offset,
+		.stub = (unsigned long)kshrink_stubs + spot.number * STUB_SIZE,
+		.size = spot.size,
+		.offset = spot.offset,
+	};
 }
 
 /* Instead of search_exception_tables() (kernel/extable.c). Where it leads to is a stub, or is not frozen. */
@@ -265,7 +278,9 @@ enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs
 
 bool kshrink_is_code(unsigned long address)
 {
-	return region_of(address) >= 0;
+	struct spot spot;
+
+	return find(address, &spot);
 }
 
 /* The page that holds the copy of a region, if no more copies are made there and all are written; else 0. */
@@ -284,18 +299,13 @@ static unsigned long complete_page(u32 number)
 /* Makes pages read-only that are full of copies. */
 void kshrink_settle(void)
 {
-	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data);
+	u32 number;
 
-	for (number = 0; number < count; number++) {
+	for (number = 0; number < kshrink_frozen.page_count; number++) {
 		unsigned long page = complete_page(number);
-		pte_t *linear;
-		u32 level;
 
-		if (!page)
-			continue;
-		linear = lookup_address(page, &level);
-		if (linear && pte_write(*linear))
-			kshrink_write_protect(page);
+		if (page)
+			kshrink_seal(page);
 	}
 }
 
@@ -309,20 +319,16 @@ int kshrink_refreeze(unsigned long first, unsigned long behind)
 
 void kshrink_show(struct seq_file *file)
 {
-	u32 number, count = kshrink_page_of((unsigned long)kshrink_frozen_data), bytes = 0, ignored;
+	u32 number, bytes = 0, ignored;
 
-	for (number = 0; number < count; number++)
+	for (number = 0; number < kshrink_frozen.page_count; number++)
 		if (find_copy(number))
 			bytes += frozen_place(&kshrink_frozen, number, &ignored);
-	seq_printf(file, "frozen_regions %u\nthawed_bytes %u\n", count, bytes);
+	seq_printf(file, "frozen_regions %u\nthawed_bytes %u\n", kshrink_frozen.page_count, bytes);
 }
 
 void __init kshrink_begin(void)
 {
-	s32 distance;
-
-	memcpy(&distance, kshrink_stubs + 1, sizeof(distance));
-	if (kshrink_stubs[0] != CALL ||
-	    (unsigned long)kshrink_stubs + STUB_SIZE + distance != (unsigned long)kshrink_enter)
+	if (!kshrink_is_stub(kshrink_stubs))
 		panic("kshrink: the stubs of this kernel are damaged");
 }

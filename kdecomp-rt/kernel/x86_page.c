@@ -22,7 +22,7 @@ void __wrap_early_fixup_exception(struct pt_regs *regs, int trap);
 
 void __init kshrink_prepare(void)
 {
-	unsigned long address = (unsigned long)kshrink_frozen_text & PMD_MASK;
+	unsigned long address = (unsigned long)kshrink_mapped & PMD_MASK;
 	pte_t *table = kshrink_page_tables;
 
 	/* setup_arch() copies these entries to the page directory that all others are copied from. */

@@ -83,7 +83,7 @@ pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, E
             EM_ARM if executable => Some(InstructionSet::of_arm(bytes)),
             _ => None,
         };
-        Ok(Piece { name: name.to_owned(), address, bytes: bytes.to_vec(), code })
+        Ok(Piece { name: name.to_owned(), address, bytes: bytes.to_vec(), code, leaving: None })
     };
     names.iter().map(piece).collect()
 }
@@ -100,5 +100,5 @@ pub fn range(
 ) -> Result<Piece, Error> {
     let name = format!("{:#x}-{:#x}", range.start, range.end);
     let bytes = file.get(range.clone()).ok_or(Error::Range { size: file.len(), range })?;
-    Ok(Piece { name, address, bytes: bytes.to_vec(), code })
+    Ok(Piece { name, address, bytes: bytes.to_vec(), code, leaving: None })
 }

@@ -36,6 +36,9 @@ pub struct Piece {
     pub bytes: Vec<u8>,
     /// As which code it is packed, nothing for data.
     pub code: Option<InstructionSet>,
+    /// Of a region of ARM code that will run elsewhere, the offsets in bytes of the branches that lead out of it, in order.
+    /// Data that looks like one must stay as it is. Nothing if that is not known, and what looks like one counts.
+    pub leaving: Option<Vec<u32>>,
 }
 
 /// Packs `pieces`, and checks that all pages come back. Pages are of `page_size` bytes.
@@ -72,8 +75,8 @@ pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
     Ok(packed)
 }
 
-/// Packs regions of code, each a piece of its own, of a page at most and at the start of a page behind that of the one
-/// before. Most of what they refer to has the upper byte of `near`.
+/// Packs regions of code, each a piece of its own, of a page at most, and all as they run at the same address. Most of what
+/// they refer to has the upper byte of `near`.
 ///
 /// # Errors
 /// If there is too much of it for the format, or a region does not fit a page.
@@ -84,10 +87,8 @@ pub fn pack_regions(regions: &[Piece], page_size: u32, near: u32) -> Result<Pack
     for (region, stream) in regions.iter().zip(&pages) {
         let size = region.bytes.len();
         let first = regions[0].address;
-        if region.address != first + packed.index.len() as u32 * page_size
-            || size > (page_size as usize).min(MOST_OF_REGION)
-        {
-            return Err(Damaged("a region does not lie on a page of its own"));
+        if region.address != first || size > (page_size as usize).min(MOST_OF_REGION) {
+            return Err(Damaged("a region exceeds a page, or is for another address than the others"));
         }
         sizes.push(u16::try_from(size).map_err(|_| Damaged("a region is too large"))?);
         let offset = packed.streams.len() as u32;
@@ -127,7 +128,7 @@ pub(crate) fn record_code(
     }
     let merges = merges.unwrap_or(set.merges());
     let code = pieces.iter().filter(|piece| piece.code.is_some());
-    let code: Vec<Code> = code.map(|piece| Code { address: piece.address, bytes: &piece.bytes }).collect();
+    let code: Vec<Code> = code.map(Code::of).collect();
     let (model, told): (Model, Vec<Vec<Vec<u32>>>) = match set {
         InstructionSet::I386 => {
             let isa = kisa::isa(Machine::I386);

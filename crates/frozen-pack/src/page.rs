@@ -2,7 +2,7 @@
 
 use crate::entropy::tables::Symbols;
 use crate::error::Damaged;
-use crate::format::{Layout, Packed, Segment};
+use crate::format::{Layout, Packed, REGION_ALIGN, Segment};
 
 impl Packed {
     /// The segment that a page belongs to.
@@ -11,16 +11,25 @@ impl Packed {
         self.segments.get(after.checked_sub(1)?)
     }
 
-    /// The address and the size of a page.
+    /// The address and the size of a page. Regions lie one behind the other.
     pub fn place(&self, page: u32) -> Option<(u32, usize)> {
         let segment = self.segment_of(page)?;
+        if let Some(sizes) = &self.sizes {
+            let (before, own) = (sizes.get(..page as usize)?, sizes.get(page as usize)?);
+            let start: u32 = before.iter().map(|&size| u32::from(size).next_multiple_of(REGION_ALIGN)).sum();
+            return Some((segment.address.wrapping_add(start), usize::from(*own)));
+        }
         let start = (page - segment.first_page).checked_mul(self.page_size)?;
-        let room = segment.size.checked_sub(start).filter(|size| *size > 0)?.min(self.page_size);
-        let size = match &self.sizes {
-            Some(sizes) => u32::from(*sizes.get(page as usize)?),
-            None => room,
-        };
+        let size = segment.size.checked_sub(start).filter(|size| *size > 0)?.min(self.page_size);
         Some((segment.address.wrapping_add(start), size as usize))
+    }
+
+    /// The address for which a page is coded, and its size. Regions share one.
+    fn coded_for(&self, page: u32) -> Option<(u32, usize)> {
+        match &self.sizes {
+            Some(sizes) => Some((self.segment_of(page)?.address, usize::from(*sizes.get(page as usize)?))),
+            None => self.place(page),
+        }
     }
 
     /// The bytes of a page in the file.
@@ -36,17 +45,18 @@ impl Packed {
     /// # Errors
     /// If there is no such page, or it is damaged.
     pub fn page(&self, page: u32) -> Result<Vec<u8>, Damaged> {
-        let (address, _) = self.place(page).ok_or(Damaged("there is no such page"))?;
+        let (address, _) = self.coded_for(page).ok_or(Damaged("there is no such page"))?;
         self.page_at(page, address)
     }
 
-    /// Decodes a page that runs at another address: branches out of it lead where they do from its own.
+    /// Decodes a page that runs at another address than that for which it is coded: branches out of it lead where they do from
+    /// there.
     ///
     /// # Errors
     /// If there is no such page, or it is damaged.
     pub fn page_at(&self, page: u32, runs_at: u32) -> Result<Vec<u8>, Damaged> {
         let missing = Damaged("there is no such page");
-        let (address, size) = self.place(page).ok_or(missing)?;
+        let (address, size) = self.coded_for(page).ok_or(missing)?;
         let stream = self.stream(page).ok_or(missing)?;
         let mut out = vec![0; size];
         match self.index[page as usize].layout {

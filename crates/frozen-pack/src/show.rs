@@ -156,7 +156,8 @@ fn symbols(elf: &Elf<'_>, packed: &Packed, pages: &[Page], data: u64) -> Vec<Nam
         let next = found.get(index + 1).map_or(end, |next| next.0);
         let end = end.min(if size > 0 { address + size } else { next });
         let page_of = |address: u64| {
-            segment.first_page + ((address - u64::from(segment.address)) / u64::from(packed.page_size)) as u32
+            let behind = pages.partition_point(|page| u64::from(page.address) <= address);
+            behind.saturating_sub(1) as u32
         };
         let own = [page_of(address), page_of(end.max(address + 1) - 1)];
         let share: f64 = (own[0]..=own[1])

@@ -17,6 +17,7 @@ pub mod values;
 
 use crate::error::Damaged;
 use crate::format::parts::{FORMAT_SIZE, TEMPLATE_SIZE};
+use crate::pack::Piece;
 use crate::symbols::{Field, Fields, Source};
 
 /// The opcode symbol that stands for what is no instruction.
@@ -72,6 +73,15 @@ pub struct Code<'b> {
     pub address: u32,
     /// Its bytes.
     pub bytes: &'b [u8],
+    /// See [`Piece::leaving`].
+    pub leaving: Option<&'b [u32]>,
+}
+
+impl<'b> Code<'b> {
+    /// That of a piece.
+    pub fn of(piece: &'b Piece) -> Code<'b> {
+        Code { address: piece.address, bytes: &piece.bytes, leaving: piece.leaving.as_deref() }
+    }
 }
 
 /// What all pages of code have in common besides the distributions.

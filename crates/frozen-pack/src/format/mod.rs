@@ -50,6 +50,9 @@ const SIZE_BITS: u32 = 12;
 /// The most bytes of a region.
 pub const MOST_OF_REGION: usize = (1 << SIZE_BITS) - 1;
 
+/// Regions lie at multiples of so many bytes, as literals of ARM code have to.
+pub const REGION_ALIGN: u32 = 4;
+
 /// A range of addresses whose pages are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {

@@ -112,7 +112,7 @@ pub fn decode_in_rust(file: &[u8]) -> Decoded {
 
 /// Something to pack, as data or as code.
 pub fn piece(address: u32, bytes: &[u8], code: Option<InstructionSet>) -> Piece {
-    Piece { name: "test".into(), address, bytes: bytes.to_vec(), code }
+    Piece { name: "test".into(), address, bytes: bytes.to_vec(), code, leaving: None }
 }
 
 /// Numbers that are the same in each run (xorshift, Marsaglia 2003).

@@ -125,7 +125,7 @@ pub fn link(
                 check(&bytes, &pieces)?;
                 image::check_boot_pages(&staged.vmlinux(), &boot_pages)?;
             }
-            Mechanism::Stub => check_copies(&bytes, &split, &addresses)?,
+            Mechanism::Stub => check_copies(&bytes, &split, &layout, &addresses)?,
         }
         system_map::complete(&staged.system_map(), split.names(&layout))?;
         let sizes = packed.sizes();
@@ -160,16 +160,27 @@ fn check(bytes: &[u8], pieces: &[Piece]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Addresses at which copies of regions are compared with what they have to be.
-const COPIES: [u32; 2] = [0xc000_0008, 0xdfff_fedc];
+/// Addresses at which copies of regions are compared with what they have to be: two of the linear mapping, or the ends of the
+/// window of addresses of copies.
+fn copies(layout: &Layout) -> [u32; 2] {
+    match layout.mapped.is_empty() {
+        true => [0xc000_0008, 0xdfff_fedc],
+        false => [layout.mapped.start, layout.mapped.end - PAGE],
+    }
+}
 
 /// Checks that what is in the kernel decodes to copies that do what was packed, wherever they lie.
-fn check_copies(bytes: &[u8], split: &Split<'_>, addresses: &Addresses) -> Result<(), Failure> {
+fn check_copies(
+    bytes: &[u8],
+    split: &Split<'_>,
+    layout: &Layout,
+    addresses: &Addresses,
+) -> Result<(), Failure> {
     let packed = Packed::read(bytes).map_err(Failure::job)?;
     for (number, section) in (0u32..).zip(&split.frozen) {
         let is_there = packed.place(number) == Some((section.address, section.bytes.len()));
         let mut is_right = is_there;
-        for &runs_at in [section.address].iter().chain(&COPIES) {
+        for &runs_at in [section.address].iter().chain(&copies(layout)) {
             is_right &= packed.page_at(number, runs_at) == Ok(section_at(section, addresses, runs_at)?);
         }
         if !is_right {

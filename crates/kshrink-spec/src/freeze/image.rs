@@ -70,15 +70,13 @@ pub fn section_at(
     runs_at: u32,
 ) -> Result<Vec<u8>, Failure> {
     let mut bytes = section.bytes.to_vec();
-    let size = bytes.len() as u32;
     for field in &section.fields {
         let value = match field.value {
             Value::Known(value) => value,
             Value::Linked(entry) => addresses.0[entry],
         };
         // A branch within the section leads to the same place of every copy.
-        let is_own = value.wrapping_add(4).wrapping_sub(section.address) < size;
-        let own = if is_own { section.address } else { runs_at }.wrapping_add(field.offset);
+        let own = if section.is_own(field) { section.address } else { runs_at }.wrapping_add(field.offset);
         let at = field.offset as usize;
         let end = at + usize::from(field.width);
         field.put(&mut bytes[at..end], value, own).map_err(|problem| {
@@ -94,18 +92,22 @@ pub fn section_at(
 /// If a branch does not reach.
 pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Result<Vec<Piece>, Failure> {
     if layout.stubs.is_some() {
-        let region = |(section, number): (&FrozenSection<'_>, usize)| {
-            let bytes = section_at(section, addresses, section.address)?;
-            let code = Some(InstructionSet::I386);
-            Ok(Piece { name: format!("region {number}"), address: section.address, bytes, code })
+        let address = layout.code.start;
+        let regions = split.frozen.iter().map(|section| section_at(section, addresses, address));
+        let regions: Vec<Vec<u8>> = regions.collect::<Result<_, _>>()?;
+        let code = Some(instruction_set(split, &regions.concat()));
+        let named = |(number, (bytes, section)): (usize, (Vec<u8>, &FrozenSection<'_>))| {
+            let leaving = Some(section.leaving().collect());
+            Piece { name: format!("region {number}"), address, bytes, code, leaving }
         };
-        return split.frozen.iter().zip(0..).map(region).collect();
+        return Ok(regions.into_iter().zip(&split.frozen).enumerate().map(named).collect());
     }
     let piece = |name: &str, range: &std::ops::Range<u32>, fill: u8| Piece {
         name: name.to_owned(),
         address: range.start,
         bytes: vec![fill; range.len()],
         code: None,
+        leaving: None,
     };
     let mut code = piece("frozen code", &layout.code, 0xcc);
     let mut data = piece("frozen data", &layout.data, 0);
@@ -115,11 +117,16 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Resu
         let bytes = section_at(section, addresses, section.address)?;
         piece.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
     }
-    code.code = Some(match split.object().machine {
-        Machine::Arm => InstructionSet::of_arm(&code.bytes),
-        _ => InstructionSet::I386,
-    });
+    code.code = Some(instruction_set(split, &code.bytes));
     Ok(vec![code, data])
+}
+
+/// That of frozen code, which is all of the same.
+fn instruction_set(split: &Split<'_>, code: &[u8]) -> InstructionSet {
+    match split.object().machine {
+        Machine::Arm => InstructionSet::of_arm(code),
+        _ => InstructionSet::I386,
+    }
 }
 
 /// By page, the pages that are used at boot, of code and behind it of data; `pieces` are those of the layout.

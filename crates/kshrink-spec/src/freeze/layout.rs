@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use frozen_pack::format::REGION_ALIGN;
 use goblin::elf::section_header::{SHF_MERGE, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcli::Failure;
 use kelf::{Machine, Object, SectionIndex};
@@ -14,7 +15,7 @@ pub const PAGE: u32 = 4096;
 
 /// The size in bytes of what one page of page tables maps (of i386 without physical address extension, of ARM without large
 /// physical addresses, where the kernel keeps two tables and its own entries for both in a page).
-fn mapped(machine: Machine) -> u32 {
+fn by_table(machine: Machine) -> u32 {
     if machine == Machine::Arm { 2 << 20 } else { 4 << 20 }
 }
 
@@ -26,7 +27,14 @@ const DATA: [&str; 2] = [BOOT_RODATA, RODATA];
 /// The largest frozen range in bytes.
 const LARGEST: u32 = 64 << 20;
 
-/// Where what is frozen lies: code, then data, each from the start of a page on.
+/// The most regions (`SHEETS` of kdecomp-rt/kernel/stub.c).
+const MOST_REGIONS: usize = 16 << 10;
+
+/// By stub on ARM, room for copies that are given up because another processor has made the same one, in bytes.
+const GIVEN_UP: u32 = 64 << 10;
+
+/// Where what is frozen lies: code, then data, each from the start of a page on. By stub on ARM, the window of addresses of
+/// copies comes in the place of data.
 pub struct Layout {
     /// The addresses of code, up to its last byte.
     pub code: Range<u32>,
@@ -38,9 +46,11 @@ pub struct Layout {
     pub at_boot: [Range<u32>; 2],
     /// The frozen sections of the object with their addresses.
     pub sections: Vec<(SectionIndex, u32)>,
-    /// How many page tables its addresses take, in pages.
+    /// The addresses that need page tables: by page all, by stub those of copies, on ARM alone.
+    pub mapped: Range<u32>,
+    /// How many page tables these take, in pages.
     pub page_tables: u32,
-    /// By stub, the stubs; every section of code is a region, at the start of a page.
+    /// By stub, the stubs; every section of code is a region.
     pub stubs: Option<Stubs>,
 }
 
@@ -56,7 +66,11 @@ impl Layout {
             None => place(object, CODE)?,
         };
         let data = place(object, DATA)?;
-        let size = code.size.next_multiple_of(PAGE) + data.size.next_multiple_of(PAGE);
+        let copies = match (&stubs, object.machine) {
+            (Some(_), Machine::Arm) => window(code.size),
+            _ => 0,
+        };
+        let size = code.size.next_multiple_of(PAGE) + data.size.next_multiple_of(PAGE) + copies;
         if size == 0 {
             return Err(Failure::bad_input(
                 "nothing is frozen: what the plan lists is gone or must not freeze; see report.json of --passes freeze",
@@ -75,11 +89,18 @@ impl Layout {
         let at = |placed: &Placed, start: u32| -> Vec<(SectionIndex, u32)> {
             placed.sections.iter().map(|(section, offset)| (*section, start + offset)).collect()
         };
+        let mapped = match (&stubs, copies) {
+            (Some(_), 0) => range.end..range.end,
+            (Some(_), _) => data_start..range.end,
+            (None, _) => code_start..range.end,
+        };
         Ok(Layout {
             code: code_start..code_start + code.size,
             data: data_start..data_start + data.size,
             end: range.end,
-            page_tables: range.end.div_ceil(mapped(object.machine)) - code_start / mapped(object.machine),
+            page_tables: mapped.end.div_ceil(by_table(object.machine))
+                - mapped.start / by_table(object.machine),
+            mapped,
             at_boot: [at_boot(&code, code_start), at_boot(&data, data_start)],
             sections: [at(&code, code_start), at(&data, data_start)].concat(),
             stubs,
@@ -97,22 +118,29 @@ impl Layout {
     }
 }
 
-/// Places regions at the starts of pages.
+/// By stub on ARM, how many bytes of addresses copies of regions take at most, given what all regions take. A page of copies is
+/// at least half full: the one that does not fit any more goes to the next.
+fn window(regions: u32) -> u32 {
+    (2 * regions + GIVEN_UP).next_multiple_of(PAGE)
+}
+
+/// Places regions one behind the other.
 fn place_regions(object: &Object<'_>, regions: &[SectionIndex]) -> Result<Placed, Failure> {
     let mut placed = Placed::default();
-    for (&region, page) in regions.iter().zip(0u32..) {
+    for &region in regions {
         let section = object.section(region);
-        let offset = page.checked_mul(PAGE).filter(|&offset| offset < LARGEST);
-        let (Some(offset), 1..=MOST_OF_REGION) = (offset, section.size) else {
+        let fits = (1..=MOST_OF_REGION).contains(&section.size) && section.align <= u64::from(REGION_ALIGN);
+        if !fits || placed.sections.len() == MOST_REGIONS {
             return Err(Failure::job(format!(
-                "{} regions are to be frozen, and section {} has {} bytes; expected at most {} regions of {MOST_OF_REGION} \
-                 bytes",
+                "{} regions are to be frozen, and section {} has {} bytes, aligned to {}; expected at most {MOST_REGIONS} \
+                 regions of {MOST_OF_REGION} bytes, aligned to {REGION_ALIGN}",
                 regions.len(),
                 section.name,
                 section.size,
-                LARGEST / PAGE
+                section.align
             )));
-        };
+        }
+        let offset = placed.size.next_multiple_of(REGION_ALIGN);
         placed.sections.push((region, offset));
         placed.size = offset + section.size as u32;
     }

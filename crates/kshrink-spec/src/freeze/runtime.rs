@@ -18,8 +18,9 @@ macro_rules! source {
     };
 }
 
-const HEADERS: [Source; 8] = [
+const HEADERS: [Source; 9] = [
     source!("arm.h", "arm.h"),
+    source!("arm32.h", "kernel/arm32.h"),
     source!("decode.h", "decode.h"),
     source!("i386.h", "i386.h"),
     source!("runtime.h", "kernel/runtime.h"),
@@ -64,20 +65,37 @@ const X86_BY_PAGE: Own = Own {
     wrapped: &["early_fixup_exception", "exc_page_fault"],
 };
 
+const X86_BY_STUB: Own = Own { units: &[(source!("x86_stub.c", "kernel/x86_stub.c"), &[])], wrapped: &[] };
+
+const ARM: Own =
+    Own { units: &[(source!("arm.c", "kernel/arm.c"), &[])], wrapped: &["memblock_free_all", "paging_init"] };
+
 const ARM_BY_PAGE: Own = Own {
     units: &[
-        (source!("arm.c", "kernel/arm.c"), &[]),
-        (source!("vectors.S", "kernel/vectors.S"), &["-D__ASSEMBLY__"]),
+        (source!("arm_page.c", "kernel/arm_page.c"), &[]),
+        (source!("vectors.S", "kernel/vectors.S"), ASSEMBLY),
     ],
-    wrapped: &["do_DataAbort", "do_PrefetchAbort", "early_trap_init", "memblock_free_all", "paging_init"],
+    wrapped: &["do_DataAbort", "do_PrefetchAbort", "early_trap_init"],
 };
+
+const ARM_BY_STUB: Own = Own {
+    units: &[
+        (source!("arm_stub.c", "kernel/arm_stub.c"), &[]),
+        (source!("stub_entry.S", "kernel/stub_entry.S"), ASSEMBLY),
+    ],
+    wrapped: &[],
+};
+
+/// What Kbuild passes for assembly.
+const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];
 
 /// What a mechanism has besides on a machine; `supported` has checked that there is such a thing.
 fn own(machine: Machine, mechanism: Mechanism) -> &'static [Own] {
     match (machine, mechanism) {
-        (Machine::Arm, _) => &[BY_PAGE, ARM_BY_PAGE],
+        (Machine::Arm, Mechanism::Page) => &[BY_PAGE, ARM, ARM_BY_PAGE],
+        (Machine::Arm, Mechanism::Stub) => &[BY_STUB, ARM, ARM_BY_STUB],
         (_, Mechanism::Page) => &[BY_PAGE, X86, X86_BY_PAGE],
-        (_, Mechanism::Stub) => &[BY_STUB, X86],
+        (_, Mechanism::Stub) => &[BY_STUB, X86, X86_BY_STUB],
     }
 }
 

@@ -64,6 +64,16 @@ impl Field {
         matches!(self.class, RelocClass::Relative | RelocClass::Branch)
     }
 
+    /// Where a branch with this value leads. Its relocation counts from where the processor does.
+    pub fn target(&self, value: u32) -> u32 {
+        let ahead = if matches!(self.r_type, R_ARM_CALL | R_ARM_JUMP24) { 8 } else { 4 };
+        match (self.is_relative(), self.machine) {
+            (true, Machine::Arm) => (value & !1).wrapping_add(ahead),
+            (true, _) => value.wrapping_add(4),
+            (false, _) => value,
+        }
+    }
+
     /// Writes a value into the field, given its own address, as a linker would.
     ///
     /// # Errors
@@ -105,6 +115,25 @@ pub struct FrozenSection<'g> {
     pub fields: Vec<Field>,
 }
 
+impl FrozenSection<'_> {
+    /// Whether a field is the distance of a place in the same section.
+    pub fn is_own(&self, field: &Field) -> bool {
+        match field.value {
+            Value::Known(value) => {
+                let inside = field.target(value).wrapping_sub(self.address);
+                field.is_relative() && (inside as usize) < self.bytes.len()
+            }
+            Value::Linked(_) => false,
+        }
+    }
+
+    /// The offsets in bytes of the branches that lead out of it, in order.
+    pub fn leaving(&self) -> impl Iterator<Item = u32> {
+        let branches = self.fields.iter().filter(|field| field.class == RelocClass::Branch);
+        branches.filter(|field| !self.is_own(field)).map(|field| field.offset)
+    }
+}
+
 /// A split object.
 pub struct Split<'g> {
     /// What the kernel's link takes.
@@ -137,6 +166,7 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
         let Section { data, .. } = take_out(&mut object, index);
         frozen.push(FrozenSection { address, bytes: data, fields });
     }
+    unwind::move_index(&mut object, layout)?;
     if layout.stubs.is_some() {
         check_uses(&object, layout.code.start, layout.end)?;
         frozen.iter().try_for_each(|section| check_fields(section, layout))?;
@@ -169,15 +199,17 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     define(&mut object, end, Place::Absolute, layout.end)?;
     let packed = define(&mut object, packed, Place::Section(room), 0)?;
     let mut boot = None;
-    if layout.stubs.is_none() {
-        let [code, data] = &layout.at_boot;
+    if layout.page_tables > 0 {
         let tables = add_pages(&mut object, PAGE_TABLES, SHT_NOBITS, layout.page_tables * PAGE);
         define(&mut object, "kshrink_page_tables", Place::Section(tables), 0)?;
+        define(&mut object, "kshrink_mapped", Place::Absolute, layout.mapped.start)?;
+    }
+    if layout.stubs.is_none() {
+        let [code, data] = &layout.at_boot;
         let pages = add_pages(&mut object, BOOT, SHT_PROGBITS, (code.len() + data.len()) as u32);
         define(&mut object, BOOT_PAGES, Place::Section(pages), 0)?;
         define(&mut object, "kshrink_boot_text_end", Place::Absolute, code.end)?;
         define(&mut object, "kshrink_boot_data_end", Place::Absolute, data.end)?;
-        unwind::move_index(&mut object, layout)?;
         boot = Some(pages);
     }
     Ok(Split { hot: object, room, packed, boot, frozen, linked })
@@ -251,13 +283,9 @@ impl<'g> Split<'g> {
 /// Checks of a region that of the addresses of frozen code it has none but distances within itself: copies of it lie
 /// elsewhere.
 fn check_fields(section: &FrozenSection<'_>, layout: &Layout) -> Result<(), Failure> {
-    let own = section.address..section.address + section.bytes.len() as u32;
     let is_bad = |field: &&Field| match field.value {
-        // The relocation counts from the end of the field.
         Value::Known(value) => {
-            let target = if field.is_relative() { value.wrapping_add(4) } else { value };
-            (layout.code.start..layout.end).contains(&target)
-                && !(field.is_relative() && own.contains(&target))
+            (layout.code.start..layout.end).contains(&field.target(value)) && !section.is_own(field)
         }
         Value::Linked(_) => false,
     };

@@ -2,11 +2,14 @@
 //!
 //! The runtime finds the region by the place of its stub, so that a stub is an instruction and nothing else.
 
+use goblin::elf::reloc::R_ARM_THM_JUMP24;
 use goblin::elf::section_header::SHF_EXCLUDE;
 use kcli::Failure;
-use kelf::{Machine, Object, Place, Section, SectionIndex, SymbolIndex, reloc};
-use kisa::Encoding;
+use kelf::{Object, Place, Section, SectionIndex, SymbolIndex, reloc};
+use kisa::{AddressField, Encoding};
 use kopt::freeze::stubs::STUBS;
+
+use super::unwind;
 
 /// The function of the runtime that stubs call.
 const ENTER: &str = "kshrink_enter";
@@ -15,9 +18,11 @@ const FIRST: &str = "kshrink_stubs";
 
 /// The section of the stubs, and the regions that they lead to, in their order.
 pub struct Stubs {
-    section: SectionIndex,
+    /// The section.
+    pub section: SectionIndex,
     /// The regions' sections.
     pub regions: Vec<SectionIndex>,
+    encoding: Encoding,
 }
 
 impl Stubs {
@@ -30,7 +35,9 @@ impl Stubs {
             return Ok(None);
         };
         let Section { size, relocs, .. } = &object.sections[at];
-        let (code, field) = call()?;
+        let is_thumb = relocs.first().is_some_and(|reloc| reloc.r_type == R_ARM_THM_JUMP24);
+        let encoding = if is_thumb { Encoding::Thumb } else { Encoding::Main };
+        let (code, field) = stub(object, encoding)?;
         let mut regions = Vec::new();
         for (number, reloc) in relocs.iter().enumerate() {
             let symbol = object.symbol(reloc.symbol);
@@ -44,7 +51,7 @@ impl Stubs {
         if *size != (regions.len() * code.len()) as u64 {
             return Err(defect("its size"));
         }
-        Ok(Some(Stubs { section: SectionIndex::from(at), regions }))
+        Ok(Some(Stubs { section: SectionIndex::from(at), regions, encoding }))
     }
 
     /// Makes them calls of the runtime.
@@ -56,7 +63,7 @@ impl Stubs {
         let (Some(enter), Some(first)) = (is_it(ENTER), is_it(FIRST)) else {
             return Err(Failure::job(format!("the runtime does not have {ENTER} and {FIRST}")));
         };
-        let (code, field) = call()?;
+        let (code, field) = stub(object, self.encoding)?;
         object.symbols[first].place = Place::Section(self.section);
         let section = &mut object.sections[self.section.get()];
         section.data = code.repeat(self.regions.len()).into();
@@ -69,12 +76,15 @@ impl Stubs {
     }
 }
 
-/// The instruction that a stub becomes.
-fn call() -> Result<(Vec<u8>, kisa::AddressField), Failure> {
+/// The instructions that a stub becomes, and where the runtime's address is in them.
+fn stub(object: &Object<'_>, encoding: Encoding) -> Result<(Vec<u8>, AddressField), Failure> {
     let mut code = Vec::new();
-    let isa = kisa::rewritable(Machine::I386).ok_or_else(|| Failure::job("no call can be made for stubs"))?;
-    let field = isa.encode_call(Encoding::Main, &mut code);
-    Ok((code, field))
+    let isa =
+        kisa::rewritable(object.machine).ok_or_else(|| Failure::job("no call can be made for stubs"))?;
+    isa.encode_push_link(encoding, &mut code);
+    let behind = code.len() as u8;
+    let field = isa.encode_call(encoding, &mut code);
+    Ok((code, AddressField { offset: behind + field.offset, ..field }))
 }
 
 fn defect(what: &str) -> Failure {
@@ -108,7 +118,7 @@ pub fn check_uses(object: &Object<'_>, first: u32, end: u32) -> Result<(), Failu
 }
 
 /// Tables in which the runtime looks up the addresses of thawed instructions (kdecomp-rt/kernel/stub.c).
-const TRANSLATED: [&str; 2] = ["__bug_table", "__ex_table"];
+const TRANSLATED: [&str; 3] = ["__bug_table", "__ex_table", unwind::TABLE];
 
 #[cfg(test)]
 mod tests {
@@ -158,8 +168,8 @@ mod tests {
     #[test]
     fn stubs_call_the_runtime_and_regions_run_anywhere() {
         let (layout, split) = split_up(object());
-        let start = LIMIT - 2 * 4096;
-        assert_eq!(layout.sections, [(SectionIndex(3), start), (SectionIndex(2), start + 4096)]);
+        let start = LIMIT - 4096;
+        assert_eq!(layout.sections, [(SectionIndex(3), start), (SectionIndex(2), start + 12)]);
         let stubs = &split.object().sections[4];
         assert_eq!(stubs.data[..], [0xe8, 0, 0, 0, 0, 0xe8, 0, 0, 0, 0]);
         let symbols: Vec<&str> =

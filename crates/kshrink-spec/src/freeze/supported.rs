@@ -71,12 +71,10 @@ const OBSTACLES: &[Obstacle] = &[
 /// Bad input that names the option to change.
 pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
-    let by_stub = mechanism == Mechanism::Stub;
-    if !matches!((build.machine, by_stub), (Machine::I386, _) | (Machine::Arm, false)) {
+    if !matches!(build.machine, Machine::I386 | Machine::Arm) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for {}{}, only for i386, and for arm by page; leave out --passes freeze",
-            build.machine,
-            if by_stub { " by stub" } else { "" }
+            "{file}: cannot freeze a kernel for {}, only for i386 and arm; leave out --passes freeze",
+            build.machine
         )));
     }
     let is_missing = |option: &&&str| build.machine == Machine::Arm && !build.is_enabled(option);

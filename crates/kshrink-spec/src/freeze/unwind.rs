@@ -12,7 +12,7 @@ use super::layout::Layout;
 use super::split::{define, take_out};
 
 /// The section of the table, which the linker script lays among read-only data.
-const TABLE: &str = ".rodata.kshrink.unwind";
+pub const TABLE: &str = ".rodata.kshrink.unwind";
 
 /// Where the table begins and ends, as the runtime calls that.
 const SYMBOLS: [&str; 2] = ["kshrink_unwind", "kshrink_unwind_end"];

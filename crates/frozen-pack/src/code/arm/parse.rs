@@ -69,6 +69,19 @@ fn table_end(bytes: &[u8], start: usize, word: u32) -> Option<usize> {
     Some(at.next_multiple_of(2))
 }
 
+impl Code<'_> {
+    /// Whether what stands at an offset would be taken for a branch that leads out of the code, where it is known which ones do.
+    fn seems_to_leave(&self, set: InstructionSet, at: usize, word: u32, format: Format) -> bool {
+        let branch = format.parts.iter().flatten().find(|part| part.field == field::BRANCH);
+        let ahead = if set == InstructionSet::Arm { 8 } else { 4 };
+        self.leaving.is_some()
+            && branch.is_some_and(|branch| {
+                let target = (at as u32).wrapping_add(ahead).wrapping_add(distance(*branch, word));
+                target as usize >= self.bytes.len()
+            })
+    }
+}
+
 /// A piece of code, cut into its instructions.
 pub struct Parser<'b> {
     set: InstructionSet,
@@ -84,8 +97,19 @@ impl<'b> Parser<'b> {
         let (mut at, mut table) = (0, 0);
         while at < bytes.len() {
             let word = bytes[at..].first_chunk().map(|word| u32::from_le_bytes(*word));
-            let unit = match (word, format::instruction(set, &bytes[at..])) {
+            let leaves =
+                |at: usize| code.leaving.is_some_and(|leaving| leaving.binary_search(&(at as u32)).is_ok());
+            let found = format::instruction(set, &bytes[at..]);
+            if !leaves(at)
+                && let Some((word, format)) = found
+                && code.seems_to_leave(set, at, word, format)
+            {
+                table = table.max(at + format.size());
+            }
+            let unit = match (word, found) {
+                (_, Some((word, format))) if leaves(at) => ArmUnit::Insn(word, format),
                 _ if at < table => ArmUnit::Raw,
+                (_, Some((_, format))) if format.is_wide && leaves(at + 2) => ArmUnit::Raw,
                 (Some(word), _) if is_literal[at] => ArmUnit::Insn(word, format::WORD),
                 (_, Some((_, format))) if format.is_wide && is_literal[at + 2] => ArmUnit::Raw,
                 (_, Some((word, format))) => {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Stubs and copies of regions on an ARMv7-A.
+ *
+ * Direct branches of copies have to reach the kernel, so that copies lie in a window of addresses below it, of which page by page
+ * is mapped. Until paging_init() has mapped all memory, they lie in init data, which branches reach as well. Then they are
+ * forgotten: there is one task on one processor, and what it is in the middle of, start_kernel() and setup_arch(), does not
+ * freeze. What is needed again thaws into the window.
+ */
+#include <linux/atomic.h>
+#include <linux/init.h>
+#include <linux/mm.h>
+#include <linux/pgtable.h>
+#include <linux/string.h>
+
+#include <asm/tlbflush.h>
+
+#include "arm32.h"
+#include "runtime.h"
+
+struct machine_desc;
+
+void __real_paging_init(const struct machine_desc *machine);
+void __wrap_paging_init(const struct machine_desc *machine);
+
+/* How many pages of the window are in use, and some that were given back, which stay mapped. */
+static atomic_t used;
+static void *spare[4];
+
+/* stub_entry.S */
+asmlinkage void kshrink_enter(void);
+
+/* Whether code is an instruction that saves the link register, and a call of kshrink_enter (ARM DDI 0406C, section A8.8.25). */
+bool __init kshrink_is_stub(const u8 *at)
+{
+	unsigned long end = (unsigned long)at + STUB_SIZE, enter = (unsigned long)kshrink_enter;
+#ifdef CONFIG_THUMB2_KERNEL
+	const u16 *code = (const u16 *)at;
+	u32 distance = (enter & ~1ul) - end, sign = distance >> 24 & 1;
+	u16 first = 0xf000 | sign << 10 | (distance >> 12 & 0x3ff), second = 0xd000 | (distance >> 1 & 0x7ff);
+
+	second |= (~(distance >> 23 ^ sign) & 1) << 13 | (~(distance >> 22 ^ sign) & 1) << 11;
+	return code[0] == 0xb500 && code[1] == first && code[2] == second;
+#else
+	const u32 *code = (const u32 *)at;
+
+	return code[0] == 0xe52de004 && code[1] == (0xeb000000 | ((enter - end - 4) >> 2 & 0xffffff));
+#endif
+}
+
+/* Instead of paging_init() (arch/arm/mm/mmu.c), with interrupts off. */
+void __init __wrap_paging_init(const struct machine_desc *machine)
+{
+	__real_paging_init(machine);
+	kshrink_begin_memblock();
+	kshrink_forget();
+}
+
+void *kshrink_take_room(void)
+{
+	unsigned long address;
+	void *page;
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(spare); i++) {
+		page = xchg(&spare[i], NULL);
+		if (page)
+			return page;
+	}
+	page = kshrink_take_page(false);
+	if (!page || !kshrink_has_memblock)
+		return page;
+	address = (unsigned long)kshrink_mapped + (atomic_inc_return(&used) - 1) * PAGE_SIZE;
+	if (address < (unsigned long)kshrink_frozen_end && kshrink_map_as(address, page, 0))
+		return (void *)address;
+	kshrink_give_back(page);
+	return NULL;
+}
+
+/* Where there are many already, the page is lost; the window has room for some such pages. */
+void kshrink_give_room_back(void *room)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(spare); i++)
+		if (!cmpxchg(&spare[i], NULL, room))
+			return;
+}
+
+void kshrink_publish(const void *code, size_t size)
+{
+	kshrink_make_coherent(code, size);
+}
+
+void kshrink_seal(unsigned long page)
+{
+	if (pte_write(*kshrink_pte_of(page))) {
+		kshrink_change(page, pte_wrprotect);
+		flush_tlb_kernel_range(page, page + PAGE_SIZE);
+	}
+}
