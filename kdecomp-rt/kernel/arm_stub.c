@@ -13,7 +13,9 @@
 #include <linux/pgtable.h>
 #include <linux/string.h>
 
+#include <asm/stacktrace.h>
 #include <asm/tlbflush.h>
+#include <asm/unwind.h>
 
 #include "arm32.h"
 #include "runtime.h"
@@ -99,3 +101,15 @@ void kshrink_seal(unsigned long page)
 		flush_tlb_kernel_range(page, page + PAGE_SIZE);
 	}
 }
+
+#ifdef CONFIG_ARM_UNWIND
+int __real_unwind_frame(struct stackframe *frame);
+int __wrap_unwind_frame(struct stackframe *frame);
+
+/* Instead of unwind_frame() (arch/arm/kernel/unwind.c): the index knows frozen addresses. */
+int __wrap_unwind_frame(struct stackframe *frame)
+{
+	frame->pc = kshrink_translated(frame->pc);
+	return __real_unwind_frame(frame);
+}
+#endif

@@ -182,6 +182,9 @@ unsigned long kshrink_address(u32 number);
 /* By stub, what stubs call has this called: where to go, given where the stub ends, with bit 0 of Thumb code. */
 unsigned long kshrink_copy(unsigned long behind);
 
+/* By stub, the address that an instruction of a copy has in the tables of the kernel; any other address itself. */
+unsigned long kshrink_translated(unsigned long address);
+
 /* By stub, forgets all copies, and where they were. Nothing else may run. */
 void kshrink_forget(void);
 

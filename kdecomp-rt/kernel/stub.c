@@ -240,8 +240,7 @@ unsigned long kshrink_address(u32 number)
 	return address;
 }
 
-/* The address that an instruction of a copy has in the tables of the kernel; any other address itself. */
-static unsigned long translated(unsigned long address)
+unsigned long kshrink_translated(unsigned long address)
 {
 	struct spot spot;
 
@@ -265,14 +264,14 @@ struct kshrink_code kshrink_code_at(unsigned long address)
 /* Instead of search_exception_tables() (kernel/extable.c). Where it leads to is a stub, or is not frozen. */
 const struct exception_table_entry *__wrap_search_exception_tables(unsigned long address)
 {
-	return __real_search_exception_tables(translated(address));
+	return __real_search_exception_tables(kshrink_translated(address));
 }
 
 #ifdef CONFIG_GENERIC_BUG
 /* Instead of report_bug() (lib/bug.c). */
 enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs)
 {
-	return __real_report_bug(translated(address), regs);
+	return __real_report_bug(kshrink_translated(address), regs);
 }
 #endif
 

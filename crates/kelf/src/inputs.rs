@@ -33,6 +33,8 @@ pub(crate) struct Wrap {
     pub wrapper: String,
     /// `__real_NAME`, for which references get `NAME`.
     pub real: String,
+    /// Whether references count of the object that defines `NAME`.
+    pub everywhere: bool,
 }
 
 /// One object file.
@@ -161,11 +163,21 @@ impl InputFiles {
     /// The same, with these symbols wrapped as `ld --wrap=NAME` wraps them: where an object refers to `NAME` and does not
     /// define it, `__wrap_NAME` is meant, and `__real_NAME` means `NAME`. So it is, other than with ld, where an object has a
     /// weak definition of `NAME`, for which another one has to have a strong one.
-    pub fn wrapping(mut self, names: &[&str]) -> InputFiles {
+    pub fn wrapping(self, names: &[&str]) -> InputFiles {
+        self.wrap(names, false)
+    }
+
+    /// The same, also where the object refers to `NAME` that defines it.
+    pub fn wrapping_everywhere(self, names: &[&str]) -> InputFiles {
+        self.wrap(names, true)
+    }
+
+    fn wrap(mut self, names: &[&str], everywhere: bool) -> InputFiles {
         self.wraps.extend(names.iter().map(|&name| Wrap {
             name: name.to_owned(),
             wrapper: format!("__wrap_{name}"),
             real: format!("__real_{name}"),
+            everywhere,
         }));
         self
     }

@@ -18,7 +18,7 @@ use indexmap::IndexMap;
 use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 
-use goblin::elf::sym::{STB_WEAK, STT_FILE};
+use goblin::elf::sym::{STB_GLOBAL, STB_WEAK, STT_FILE};
 
 use crate::error::{Error, Result};
 use crate::index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
@@ -217,8 +217,19 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Renames the symbols that are wrapped: undefined ones, and weak ones, whose definition another object replaces.
+/// Renames the symbols that are wrapped: undefined ones, and weak ones, whose definition another object replaces. Where all
+/// references count, a definition becomes one that nothing in its object refers to.
 fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
+    for wrap in wraps.iter().filter(|wrap| wrap.everywhere) {
+        let is_it = |symbol: &&mut Symbol<'_>| {
+            symbol.name == wrap.name && symbol.binding == STB_GLOBAL && !symbol.is_undefined()
+        };
+        if let Some(symbol) = object.symbols.iter_mut().find(is_it) {
+            let reference = Symbol { name: &wrap.wrapper, binding: STB_GLOBAL, ..Symbol::null() };
+            let definition = std::mem::replace(symbol, reference);
+            object.symbols.push(definition);
+        }
+    }
     let is_open = |symbol: &&mut Symbol<'_>| {
         (symbol.is_undefined() || symbol.binding == STB_WEAK) && !symbol.name.is_empty()
     };

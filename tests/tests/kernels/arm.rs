@@ -95,7 +95,7 @@ fn all_that_may_freeze_thaws_on_arm() {
     KernelTest::check("all_that_may_freeze_thaws_on_arm", |test| {
         let kernel = test.kernel("arm-virt");
         let scenario = test.frozen_on_arm();
-        let frozen = everything(test, &kernel, &busybox_plan(), &["--passes", "syscalls,reach,freeze"]);
+        let frozen = everything(test, &kernel, "page");
         let code = frozen.report["frozen"]["code"].as_u64().expect("a number");
         assert!(code > 1_200_000, "only {code} bytes of code are frozen");
         test.passes(&scenario, &frozen.kernel, &[]);
@@ -114,11 +114,44 @@ fn all_that_may_freeze_thaws_on_arm() {
     });
 }
 
-/// A kernel of which everything freezes that may be frozen.
-fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, plan: &str, passes: &[&str]) -> RewrittenKernel {
-    let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux).arg("--everything");
-    let plan = test.chain.succeed(run.limit(PLAN_LIMIT).stdin(plan)).text();
-    test.rewritten(kernel, "everything", &plan, &[passes, COMPLETE, &MAKE[..]].concat())
+/// Everything that may freeze by stub comes back, in Thumb-2 code.
+#[test]
+fn stub_all_that_may_freeze_thaws_on_arm() {
+    KernelTest::check("stub_all_that_may_freeze_thaws_on_arm", |test| {
+        stub_all_thaws(test, "arm-virt", 1_100_000);
+    });
+}
+
+/// The same in ARM code.
+#[test]
+#[ignore = "builds one more kernel"]
+fn stub_all_that_may_freeze_thaws_in_arm_code() {
+    KernelTest::check("stub_all_that_may_freeze_thaws_in_arm_code", |test| {
+        stub_all_thaws(test, "arm-virt-arm", 1_700_000);
+    });
+}
+
+/// Checks that a kernel of which all freezes by stub, at least so many bytes, does what the scenario asks for.
+fn stub_all_thaws(test: &mut KernelTest<'_>, name: &str, least: u64) {
+    let kernel = test.kernel(name);
+    let scenario = test.frozen_on_arm();
+    let frozen = everything(test, &kernel, "stub");
+    let code = frozen.report["frozen"]["code"].as_u64().expect("a number");
+    assert!(code > least, "only {code} bytes of code are frozen");
+    test.passes(&scenario, &frozen.kernel, &[]);
+    let console = test.console(&frozen.kernel);
+    let (thawed, regions) =
+        (number(&console, "kshrink", "thawed"), number(&console, "kshrink", "frozen_regions"));
+    assert!(1000 < thawed && regions > 4000, "{thawed} of {regions} regions thawed");
+}
+
+/// A kernel of which a mechanism freezes everything that may be frozen.
+fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> RewrittenKernel {
+    let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
+    let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
+    let plan = test.chain.succeed(run.stdin(busybox_plan().as_str())).text();
+    let passes = ["--passes", "syscalls,reach,freeze"];
+    test.rewritten(kernel, "everything", &plan, &[&passes[..], COMPLETE, &MAKE[..]].concat())
 }
 
 /// The same on two processors, one of which goes and comes back, with a module that calls frozen code.
@@ -128,7 +161,19 @@ fn everything_frozen_on_two_processors_of_arm() {
     KernelTest::check("everything_frozen_on_two_processors_of_arm", |test| {
         let kernel = test.kernel("arm-virt-smp");
         let scenario = test.processors_on_arm(&kernel);
-        let frozen = everything(test, &kernel, &busybox_plan(), &["--passes", "syscalls,reach,freeze"]);
+        let frozen = everything(test, &kernel, "page");
+        test.passes(&scenario, &frozen.kernel, &[]);
+    });
+}
+
+/// The same by stub.
+#[test]
+#[ignore = "builds one more kernel"]
+fn stub_everything_frozen_on_two_processors_of_arm() {
+    KernelTest::check("stub_everything_frozen_on_two_processors_of_arm", |test| {
+        let kernel = test.kernel("arm-virt-smp");
+        let scenario = test.processors_on_arm(&kernel);
+        let frozen = everything(test, &kernel, "stub");
         test.passes(&scenario, &frozen.kernel, &[]);
     });
 }

@@ -188,8 +188,10 @@ fn with_names(console: &str, frozen: &RewrittenKernel) -> String {
     });
     let (regions, others): (Vec<_>, Vec<_>) =
         symbols.partition(|(address, _)| (start..end).contains(address));
-    // A region has a page of addresses, and a stub of five bytes.
-    let of_stub = |address: u64| Some(start + address.checked_sub(stubs)? / 5 * 4096).filter(|at| *at < end);
+    // Every region begins with a symbol of this suffix, and has a stub of five bytes, in the same order.
+    let starts: Vec<u64> =
+        regions.iter().filter(|(_, name)| name.ends_with(".frozen")).map(|(start, _)| *start).collect();
+    let of_stub = |address: u64| starts.get((address.checked_sub(stubs)? / 5) as usize).copied();
     let hexadecimal = |digits: &str| u64::from_str_radix(digits, 16).ok();
     let named = |word: &str| {
         let address = match word.split_once("+0x") {

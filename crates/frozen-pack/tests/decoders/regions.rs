@@ -132,3 +132,27 @@ fn copies_of_thumb_code_lead_where_regions_do() {
         }
     }
 }
+
+#[test]
+fn data_that_looks_like_a_branch_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
+    let first = KERNEL + 0x40_0000;
+    // A branch out, data that no instruction of the region reads, and another branch.
+    let region = |runs_at| {
+        [thumb_region(1, runs_at), vec![0x10, 0xF1, 0x02, 0xF8], thumb_region(1, runs_at + 16)].concat()
+    };
+    let own = thumb_region(1, 0).len() as u32;
+    let leaving = Some(vec![2, own + 4 + 2]);
+    assert_eq!(own, 12);
+    let pieces: Vec<Piece> = (0..20)
+        .map(|_| Piece {
+            leaving: leaving.clone(),
+            ..piece(first, &region(first), Some(InstructionSet::Thumb))
+        })
+        .collect();
+    let file = pack_regions(&pieces, PAGE, KERNEL).unwrap().write().unwrap();
+    let runs_at = KERNEL - 0x40_0000;
+    let expected = (0..20).map(|number| Some(region(runs_at + number * PAGE))).collect();
+    assert_eq!(decode_in_c_at(&decoder, &file, runs_at), Some(expected));
+}

@@ -233,11 +233,12 @@ impl Part<'_> {
         if let Some(there) = there {
             return Some(Literal::There(there));
         }
-        let reaches = |index: usize| {
+        let reaches_with = |margin: u32, index: usize| {
             let align = graph.node(literal).align.max(1);
             let at = self.end(index).next_multiple_of(align);
-            self.reaches(load, at) && self.reaches(load, (at + MARGIN).next_multiple_of(align))
+            self.reaches(load, at) && self.reaches(load, (at + margin).next_multiple_of(align))
         };
+        let reaches = |index: usize| reaches_with(MARGIN, index);
         let copy = planned.iter().find(|&&(index, copy)| same(found.copies[copy].0) && reaches(index));
         if let Some(&(_, copy)) = copy {
             return Some(Literal::Copy(copy));
@@ -247,7 +248,9 @@ impl Part<'_> {
         let free =
             |&&index: &&usize| self.runs_out(index) || planned.iter().any(|&(planned, _)| planned == index);
         let index = reachable.iter().filter(|index| gaps(index)).find(free).copied();
-        let index = index.or_else(|| reachable.iter().rev().copied().find(gaps))?;
+        let index = index.or_else(|| reachable.iter().rev().copied().find(gaps));
+        // What is just near enough is better than nothing.
+        let index = index.or_else(|| (i..self.nodes.len()).find(|at| gaps(at) && reaches_with(0, *at)))?;
         found.copies.push((literal, self.nodes[index].node));
         Some(Literal::Copy(found.copies.len() - 1))
     }

@@ -12,7 +12,8 @@ A region is worth it if `K + γS < S`: S is its size, γ what of that is left wh
 besides. Blocks of regions that are not worth it stay, so that what they lead to becomes an entry, and all is partitioned
 anew. So do blocks that [`Bonds`] keep from being where they are.
 
-Literals of ARM code belong to no region: lowering gives each the copies of those that it reads (`lower/near.rs` of kcfg).
+Literals of ARM code go with the region that alone reads them. Of others, lowering gives each region a copy (`lower/near.rs`
+of kcfg).
 */
 
 use fixedbitset::FixedBitSet;
@@ -20,20 +21,29 @@ use kcfg::edges::for_each_successor;
 use kcfg::graph::{Graph, Life, Ref, Role};
 use kcfg::index::NodeId;
 use kcfg::special::TableKind;
-use kelf::RelocClass;
+use kelf::{Machine, RelocClass};
 use kisa::{Encoding, Rewritable};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use rustc_hash::FxHashMap;
 
 use super::bonds::Bonds;
-use super::select::{PACKED_PERCENT, size};
+use super::select::size;
 use crate::layout::split::growth;
 use crate::unwinding;
 
 /// What a region takes in the packed file besides its stream: its entry in the index (4 bytes), and the beginning and end of
 /// the stream (4; docs/frozen-format.md).
 const IN_FILE: u64 = 8;
+
+/// What a region takes packed, in percent of its size, without [`IN_FILE`], as measured on kernels (docs/freezing.md).
+fn packed_percent(graph: &Graph, region: &Region) -> u64 {
+    match (graph.machine, graph.encoding(region.nodes[0])) {
+        (Machine::Arm, Encoding::Thumb) => 62,
+        (Machine::Arm, Encoding::Main) => 50,
+        _ => 55,
+    }
+}
 
 /// The size in bytes of the stub of code in this encoding.
 fn stub_size(isa: &dyn Rewritable, encoding: Encoding) -> u64 {
@@ -49,7 +59,8 @@ const LARGEST: u64 = 3600;
 
 /// A part of the code that freezes as one.
 pub struct Region {
-    /// Its blocks in the order that they shall have, the entry first, with the data that is glued to them.
+    /// Its blocks in the order that they shall have, the entry first, with the data that is glued to them and the literals that
+    /// they alone read.
     pub nodes: Vec<NodeId>,
     /// Their size in bytes, with the branches that leave it in their long form, and the literals that they read.
     pub bytes: u64,
@@ -68,7 +79,7 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
     }
     loop {
         let mut cuts = FixedBitSet::with_capacity(graph.nodes.len());
-        let regions = loop {
+        let mut regions = loop {
             let tree = Tree::of(graph, &uses, &mut blocks, &cuts);
             let more = tree.cuts(graph, &blocks);
             if more.is_empty() {
@@ -80,7 +91,8 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
             Some(minimum) => region.bytes >= minimum,
             None => {
                 let stub = stub_size(graph.isa(), graph.encoding(region.nodes[0]));
-                stub + IN_FILE + uses.growth(graph, region) < region.bytes * (100 - PACKED_PERCENT) / 100
+                stub + IN_FILE + uses.growth(graph, region)
+                    < region.bytes * (100 - packed_percent(graph, region)) / 100
             }
         };
         let mut losses = bonds.broken(graph, &blocks, &regions);
@@ -89,6 +101,7 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
             losses = small.flat_map(|region| &region.nodes).copied().collect();
         }
         if losses.is_empty() {
+            uses.add_literals(graph, &mut regions);
             return by_unwinding(graph, regions);
         }
         for node in losses {
@@ -106,13 +119,18 @@ fn by_unwinding(graph: &Graph, mut regions: Vec<Region>) -> Vec<Region> {
     regions
 }
 
+/// Whether a node is data that instructions read by its distance, and that need not lie behind one of them.
+fn is_literal(graph: &Graph, node: NodeId) -> bool {
+    graph.is_among_code(node) && graph.node(node).glued_to.is_none()
+}
+
 /// Size in bytes of the literals that nodes read, each once.
 fn literals(graph: &Graph, nodes: &[NodeId]) -> u64 {
     let refs = nodes.iter().flat_map(|&node| graph.refs_of(node));
     let near = refs.filter(|reference| reference.class == RelocClass::Literal);
     let mut read: Vec<NodeId> = near
         .filter_map(|reference| graph.resolve_node(reference.target))
-        .filter(|&to| graph.is_among_code(to) && graph.node(to).glued_to.is_none())
+        .filter(|&to| is_literal(graph, to))
         .collect();
     read.sort_unstable();
     read.dedup();
@@ -183,6 +201,38 @@ impl Uses {
             (Role::Callee, _) if at == 0 => self.edges.push((from, to)),
             (Role::Address | Role::Slot(_), _) if at == 0 => self.taken.insert(to.get()),
             _ => self.inside.insert(to.get()),
+        }
+    }
+
+    /// Adds to regions the literals that they alone read, where these lie in the input.
+    fn add_literals(&self, graph: &Graph, regions: &mut [Region]) {
+        let places: FxHashMap<NodeId, usize> = regions
+            .iter()
+            .enumerate()
+            .flat_map(|(number, region)| region.nodes.iter().map(move |&node| (node, number)))
+            .collect();
+        // By literal, the region that reads it; `None` if others do as well.
+        let mut readers: FxHashMap<NodeId, Option<usize>> = FxHashMap::default();
+        for id in graph.node_ids().filter(|&id| graph.node(id).live) {
+            let place = places.get(&id).copied();
+            for to in graph.refs_of(id).iter().filter_map(|reference| graph.resolve_node(reference.target)) {
+                if is_literal(graph, to) {
+                    let reader = readers.entry(to).or_insert(place);
+                    *reader = reader.filter(|_| *reader == place);
+                }
+            }
+        }
+        let mut own: Vec<Vec<NodeId>> = vec![Vec::new(); regions.len()];
+        for (literal, reader) in readers {
+            if let Some(region) = reader {
+                own[region].push(literal);
+            }
+        }
+        for (region, literals) in regions.iter_mut().zip(own) {
+            let glued = |node: &&NodeId| graph.node(**node).glued_to.is_some();
+            let first = 1 + region.nodes[1..].iter().take_while(glued).count();
+            region.nodes.extend(literals);
+            region.nodes[first..].sort_by_key(|node| self.rank[node.get()]);
         }
     }
 

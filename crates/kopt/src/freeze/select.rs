@@ -21,7 +21,7 @@ use crate::layout::split::{ColdPart, FAR, Splitter, cold_runs, cost, refers_to};
 
 /// What frozen code takes packed, in percent of its size, with all that unpacking it takes: the row of the coder's
 /// measurements in docs/frozen-format.md, rounded up.
-pub(super) const PACKED_PERCENT: u64 = 55;
+const PACKED_PERCENT: u64 = 55;
 
 /// What the branches of a frozen run back into ordinary code take packed, in bytes.
 const WAY_BACK: u64 = 3;

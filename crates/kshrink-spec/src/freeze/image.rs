@@ -192,6 +192,7 @@ mod tests {
                 "kshrink_frozen_end",
                 "kshrink_packed",
                 "kshrink_page_tables",
+                "kshrink_mapped",
                 "kshrink_boot_pages",
                 "kshrink_boot_text_end",
                 "kshrink_boot_data_end",

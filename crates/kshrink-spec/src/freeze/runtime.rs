@@ -46,29 +46,38 @@ const UNITS: [Unit; 5] = [
 struct Own {
     units: &'static [Unit],
     wrapped: &'static [&'static str],
+    /// What is wrapped also in the object that defines it.
+    everywhere: &'static [&'static str],
 }
 
 const BY_PAGE: Own = Own {
     units: &[(source!("page.c", "kernel/page.c"), &[]), (source!("refreeze.c", "kernel/refreeze.c"), &[])],
     wrapped: &["free_initmem"],
+    everywhere: &[],
 };
 
 const BY_STUB: Own = Own {
     units: &[(source!("stub.c", "kernel/stub.c"), &[])],
     wrapped: &["search_exception_tables", "report_bug"],
+    everywhere: &[],
 };
 
-const X86: Own = Own { units: &[(source!("x86.c", "kernel/x86.c"), &[])], wrapped: &[] };
+const X86: Own = Own { units: &[(source!("x86.c", "kernel/x86.c"), &[])], wrapped: &[], everywhere: &[] };
 
 const X86_BY_PAGE: Own = Own {
     units: &[(source!("x86_page.c", "kernel/x86_page.c"), &[])],
     wrapped: &["early_fixup_exception", "exc_page_fault"],
+    everywhere: &[],
 };
 
-const X86_BY_STUB: Own = Own { units: &[(source!("x86_stub.c", "kernel/x86_stub.c"), &[])], wrapped: &[] };
+const X86_BY_STUB: Own =
+    Own { units: &[(source!("x86_stub.c", "kernel/x86_stub.c"), &[])], wrapped: &[], everywhere: &[] };
 
-const ARM: Own =
-    Own { units: &[(source!("arm.c", "kernel/arm.c"), &[])], wrapped: &["memblock_free_all", "paging_init"] };
+const ARM: Own = Own {
+    units: &[(source!("arm.c", "kernel/arm.c"), &[])],
+    wrapped: &["memblock_free_all", "paging_init"],
+    everywhere: &[],
+};
 
 const ARM_BY_PAGE: Own = Own {
     units: &[
@@ -76,6 +85,7 @@ const ARM_BY_PAGE: Own = Own {
         (source!("vectors.S", "kernel/vectors.S"), ASSEMBLY),
     ],
     wrapped: &["do_DataAbort", "do_PrefetchAbort", "early_trap_init"],
+    everywhere: &[],
 };
 
 const ARM_BY_STUB: Own = Own {
@@ -84,6 +94,7 @@ const ARM_BY_STUB: Own = Own {
         (source!("stub_entry.S", "kernel/stub_entry.S"), ASSEMBLY),
     ],
     wrapped: &[],
+    everywhere: &["unwind_frame"],
 };
 
 /// What Kbuild passes for assembly.
@@ -155,7 +166,9 @@ impl Runtime {
     /// Adds the runtime to a kernel's objects.
     pub fn join(self, files: InputFiles) -> InputFiles {
         let files = files.with_objects(self.objects).wrapping(&WRAPPED);
-        self.own.iter().fold(files, |files, own| files.wrapping(own.wrapped))
+        let wrap =
+            |files: InputFiles, own: &Own| files.wrapping(own.wrapped).wrapping_everywhere(own.everywhere);
+        self.own.iter().fold(files, wrap)
     }
 }
 

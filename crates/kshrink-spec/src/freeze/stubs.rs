@@ -122,8 +122,11 @@ const TRANSLATED: [&str; 3] = ["__bug_table", "__ex_table", unwind::TABLE];
 
 #[cfg(test)]
 mod tests {
+    use goblin::elf::reloc::{R_ARM_THM_JUMP24, R_ARM_THM_PC22};
     use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
-    use kelf::{Object, Place, Reloc, SectionIndex, SymbolIndex};
+    use goblin::elf::sym::STT_FUNC;
+    use kelf::{Machine, Object, Place, Reloc, RelocClass, SectionIndex, Symbol, SymbolIndex};
+    use kisa::Flow;
     use kopt::freeze::stubs::STUBS;
 
     use super::super::handmade::{
@@ -192,6 +195,82 @@ mod tests {
         }
     }
 
+    /// A stub in Thumb code, and the region behind it, which calls a function of the kernel, and itself.
+    fn thumb_object() -> Object<'static> {
+        let branch = |offset, r_type, symbol| Reloc {
+            offset,
+            r_type,
+            class: RelocClass::Branch,
+            width: 4,
+            symbol: SymbolIndex(symbol),
+            addend: -4,
+        };
+        let stub = vec![0x00, 0xb5, 0xff, 0xf7, 0xfe, 0xbf];
+        let region: Vec<u8> = [0xff, 0xf7, 0xfe, 0xff].repeat(2);
+        let calls = vec![branch(0, R_ARM_THM_PC22, 3), branch(4, R_ARM_THM_PC22, 4)];
+        let function =
+            |name, section| Symbol { kind: STT_FUNC, thumb: true, ..global(name, 0, place(section)) };
+        let mut object = handmade::object(
+            vec![
+                section(".text", SHF_EXECINSTR, 4, vec![0; 8], Vec::new()),
+                section(".kshrink.frozen.text.0", SHF_EXECINSTR, 4, region, calls),
+                section(STUBS, SHF_EXECINSTR, 2, stub, vec![branch(2, R_ARM_THM_JUMP24, 2)]),
+            ],
+            vec![
+                of_section(1),
+                of_section(2),
+                function("function", 1),
+                function("part", 2),
+                function("kshrink_enter", 1),
+            ],
+            &[
+                "kshrink_frozen_text",
+                "kshrink_frozen_data",
+                "kshrink_frozen_end",
+                "kshrink_packed",
+                "kshrink_stubs",
+                "kshrink_page_tables",
+                "kshrink_mapped",
+            ],
+        );
+        object.machine = Machine::Arm;
+        object
+    }
+
+    #[test]
+    fn stubs_of_arm_save_the_link_register_and_copies_lie_in_a_window() {
+        let (layout, split) = split_up(thumb_object());
+        let stubs = &split.object().sections[3];
+        // push {lr}; bl
+        assert_eq!(stubs.data[..2], [0x00, 0xb5]);
+        let calls: Vec<(u64, u32, &str)> = stubs
+            .relocs
+            .iter()
+            .map(|reloc| (reloc.offset, reloc.r_type, split.object().symbol(reloc.symbol).name))
+            .collect();
+        assert_eq!(calls, [(2, R_ARM_THM_PC22, "kshrink_enter")]);
+        // Twice what the region takes, and 64 KiB, of which 2 MiB have a page table.
+        let window = 17 * 4096;
+        assert_eq!(layout.mapped, LIMIT - window..LIMIT);
+        assert_eq!((layout.page_tables, layout.code.start), (1, LIMIT - window - 4096));
+        // `function` lies at 0xff000000, whose address is that of Thumb code, and the relocation takes 4 off.
+        let addresses = Addresses::of_words(vec![0xff00_0001 - 4]);
+        assert_eq!(split.frozen[0].leaving().collect::<Vec<_>>(), [0]);
+        for runs_at in [layout.code.start, layout.mapped.start, layout.mapped.end - 8] {
+            let bytes = section_at(&split.frozen[0], &addresses, runs_at).unwrap();
+            let insn = |at: usize| {
+                kisa::isa(Machine::Arm)
+                    .decode(&bytes[at..], u64::from(runs_at) + at as u64 + 1)
+                    .expect("a call")
+            };
+            let target = |at: usize| match insn(at).flow {
+                Flow::Direct { target, .. } => target as u32,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((target(0), target(4)), (0xff00_0001, runs_at + 1));
+        }
+    }
+
     #[test]
     fn what_is_not_as_it_has_to_be_is_an_error() {
         let refuses = |change: &dyn Fn(&mut Object<'static>), expected: &str| {
@@ -201,6 +280,7 @@ mod tests {
         refuses(&|object| object.sections[4].relocs[1].offset = 7, "the stub at 0x7");
         refuses(&|object| object.sections[4].size = 15, "its size");
         refuses(&|object| object.sections[2].size = 4089, "at most 16384 regions of 4088 bytes");
+        refuses(&|object| object.sections[2].align = 8, "aligned to 4");
         refuses(&|object| object.symbols.truncate(11), "kshrink_stubs");
         refuses(
             &|object| object.sections[1].relocs[0].symbol = SymbolIndex(2),

@@ -10,6 +10,7 @@ use kelf::{Object, Place, Reloc, RelocClass, Section, SectionIndex};
 
 use super::layout::Layout;
 use super::split::{define, take_out};
+use super::stubs::Stubs;
 
 /// The section of the table, which the linker script lays among read-only data.
 pub const TABLE: &str = ".rodata.kshrink.unwind";
@@ -20,13 +21,20 @@ const SYMBOLS: [&str; 2] = ["kshrink_unwind", "kshrink_unwind_end"];
 /// The size of an entry in bytes: what it is about, and how that is unwound.
 const ENTRY: usize = 8;
 
-/// Makes one section of those that are ordered by frozen ones. Nothing if the runtime does not ask for it.
+/// What stands in an entry in place of how code is unwound if that cannot be (`EXIDX_CANTUNWIND`).
+const NOT_UNWOUND: u32 = 1;
+
+/// Makes one section of those that are ordered by frozen ones, and one entry of those about stubs. Nothing if the runtime does not
+/// ask for it.
 ///
 /// # Errors
 /// If a section has not the size of entries.
 pub fn move_index(object: &mut Object<'_>, layout: &Layout) -> Result<(), Failure> {
     if !object.symbols.iter().any(|symbol| symbol.name == SYMBOLS[0]) {
         return Ok(());
+    }
+    if let Some(stubs) = &layout.stubs {
+        forget_stubs(object, stubs);
     }
     let mut data: Vec<u8> = Vec::new();
     let mut relocs: Vec<Reloc> = Vec::new();
@@ -67,6 +75,19 @@ pub fn move_index(object: &mut Object<'_>, layout: &Layout) -> Result<(), Failur
     define(object, SYMBOLS[0], place, 0)?;
     define(object, SYMBOLS[1], place, size)?;
     Ok(())
+}
+
+/// Leaves one entry about all stubs. None calls anything, and what is on the stack in one is not as its function has it.
+fn forget_stubs(object: &mut Object<'_>, stubs: &Stubs) {
+    let is_it = |section: &&mut Section<'_>| section.link_order == Some(stubs.section);
+    let Some(index) = object.sections.iter_mut().find(is_it) else { return };
+    let Some(&first) = index.relocs.iter().find(|reloc| reloc.class != RelocClass::None) else { return };
+    let mut entry = vec![0; ENTRY];
+    entry[..4].copy_from_slice(&index.data[..4]);
+    entry[4..].copy_from_slice(&NOT_UNWOUND.to_le_bytes());
+    index.size = ENTRY as u64;
+    index.data = entry.into();
+    index.relocs = vec![first];
 }
 
 /// The sections that are ordered by frozen code, in its order.

@@ -7,7 +7,7 @@ use super::{Mark, Stop, needed, perhaps};
 
 /// The roots.
 pub const MARKS: &[Mark] = &[
-    // The fault handlers of the runtime (kdecomp-rt/kernel/arm.c).
+    // The fault handlers of the runtime (kdecomp-rt/kernel/arm_page.c).
     perhaps(Thaw, Calls, Function("__wrap_do_DataAbort|__wrap_do_PrefetchAbort|kshrink_early_abort")),
     // What assembly calls before the handlers, where events of interrupts are traced (arch/arm/kernel/entry-header.S).
     perhaps(Thaw, Calls, Function("trace_hardirqs_on|trace_hardirqs_off")),
