@@ -19,6 +19,14 @@ fn by_table(machine: Machine) -> u32 {
     if machine == Machine::Arm { 2 << 20 } else { 4 << 20 }
 }
 
+/// How many page tables, in pages, map a range of addresses.
+fn tables(range: &Range<u32>, machine: Machine) -> u32 {
+    match range.is_empty() {
+        true => 0,
+        false => range.end.div_ceil(by_table(machine)) - range.start / by_table(machine),
+    }
+}
+
 /// Sections that are frozen as code, which is executable where it lies: what is used at boot, and what is not.
 const CODE: [&str; 2] = [BOOT_TEXT, TEXT];
 /// Sections that are frozen as data.
@@ -98,8 +106,7 @@ impl Layout {
             code: code_start..code_start + code.size,
             data: data_start..data_start + data.size,
             end: range.end,
-            page_tables: mapped.end.div_ceil(by_table(object.machine))
-                - mapped.start / by_table(object.machine),
+            page_tables: tables(&mapped, object.machine),
             mapped,
             at_boot: [at_boot(&code, code_start), at_boot(&data, data_start)],
             sections: [at(&code, code_start), at(&data, data_start)].concat(),
