@@ -259,14 +259,14 @@ fn references_are_wrapped_as_by_ld() {
 #[test]
 fn references_of_the_definer_are_wrapped_if_asked_for() {
     let dir = Dir::new();
-    let files = compile(&dir, Machine::I386, &["calls_own_back", "wrapper"]);
+    let files = compile(&dir, Machine::I386, &["names_own_back", "wrapper"]);
     let wrapper = std::fs::read(&files[1]).unwrap();
     for everywhere in [false, true] {
         let all = InputFiles::of_objects(&files[..1]).unwrap();
         let all = all.with_objects([("wrapper.o".to_owned(), wrapper.clone())]);
         let all = if everywhere { all.wrapping_everywhere(&["back"]) } else { all.wrapping(&["back"]) };
         let program = Program::link(&all).unwrap();
-        assert_eq!(definer(&program, "back"), "calls_own_back.o");
+        assert_eq!(definer(&program, "back"), "names_own_back.o");
         let object = &program.objects[0].object;
         let referred = object.sections.iter().flat_map(|section| &section.relocs);
         let names: Vec<&str> = referred.map(|reloc| object.symbol(reloc.symbol).name).collect();
