@@ -19,7 +19,7 @@ of kcfg).
 use fixedbitset::FixedBitSet;
 use kcfg::edges::for_each_successor;
 use kcfg::graph::{Graph, Life, Ref, Role};
-use kcfg::index::NodeId;
+use kcfg::index::{FunctionId, NodeId};
 use kcfg::special::TableKind;
 use kelf::{Machine, RelocClass};
 use kisa::{Encoding, Rewritable};
@@ -66,6 +66,13 @@ pub struct Region {
     pub bytes: u64,
 }
 
+impl Region {
+    /// The function that it ends with.
+    fn last_owner(&self, graph: &Graph) -> Option<FunctionId> {
+        self.nodes.last().and_then(|&last| graph.owner(last))
+    }
+}
+
 /// Partitions what may freeze of some blocks, given as a set of bits. Regions stand in the order of their entries, those that
 /// are unwound alike together. With a `minimum`, regions of so many bytes freeze and smaller ones do not; without, those that
 /// are worth it.
@@ -102,21 +109,18 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
         }
         if losses.is_empty() {
             uses.add_literals(graph, &mut regions);
-            return by_unwinding(graph, regions);
+            let word =
+                |region: &Region| graph.owner(region.nodes[0]).map(|function| uses.words[function.get()]);
+            // What is about code in front goes for code behind it as well, if it is the same.
+            regions.sort_by_key(|region| {
+                (word(region), graph.owner(region.nodes[0]) != region.last_owner(graph))
+            });
+            return regions;
         }
         for node in losses {
             blocks.set(node.get(), false);
         }
     }
-}
-
-/// The regions in the order of how their entries are unwound, as far as a word says it: what is about code in front goes for
-/// code behind it as well, if it is the same.
-fn by_unwinding(graph: &Graph, mut regions: Vec<Region>) -> Vec<Region> {
-    let words = unwinding::words(graph);
-    let word = |region: &Region| graph.function_of(region.nodes[0]).map(|function| words[function.get()]);
-    regions.sort_by_key(word);
-    regions
 }
 
 /// Whether a node is data that instructions read by its distance, and that need not lie behind one of them.
@@ -147,6 +151,8 @@ struct Uses {
     inside: FixedBitSet,
     /// Where each node comes in the link.
     rank: Vec<u32>,
+    /// How each function is unwound, as far as a word says it.
+    words: Vec<Option<u32>>,
 }
 
 impl Uses {
@@ -157,6 +163,7 @@ impl Uses {
             taken: FixedBitSet::with_capacity(count),
             inside: FixedBitSet::with_capacity(count),
             rank: vec![0; count],
+            words: unwinding::words(graph),
         };
         for (rank, node) in graph.sections.iter().flat_map(|section| &section.nodes).enumerate() {
             uses.rank[node.get()] = rank as u32;
@@ -232,8 +239,19 @@ impl Uses {
             let glued = |node: &&NodeId| graph.node(**node).glued_to.is_some();
             let first = 1 + region.nodes[1..].iter().take_while(glued).count();
             region.nodes.extend(literals);
-            region.nodes[first..].sort_by_key(|node| self.rank[node.get()]);
+            self.sort_behind(graph, &mut region.nodes, first);
         }
+    }
+
+    /// Puts the nodes of a region, but for the first ones, in their order: what is left of the function that it begins with, then
+    /// the others, those that are unwound alike together, each as in the link.
+    fn sort_behind(&self, graph: &Graph, nodes: &mut [NodeId], first: usize) {
+        let begun = graph.owner(nodes[0]);
+        nodes[first..].sort_by_key(|&node| {
+            let function = graph.owner(node);
+            let word = function.map(|function| self.words[function.get()]);
+            (function != begun, word, self.rank[node.get()])
+        });
     }
 
     /// By how many bytes the code that stays grows because a region is moved away.
@@ -361,7 +379,7 @@ impl Tree {
         }
         parts.sort_by_key(|nodes| uses.rank[nodes[0].get()]);
         let region = |mut nodes: Vec<NodeId>| {
-            nodes[1..].sort_by_key(|node| uses.rank[node.get()]);
+            uses.sort_behind(graph, &mut nodes, 1);
             let inside: FixedBitSet = nodes.iter().map(|node| node.get()).collect();
             let leaves = |to: NodeId| !inside.contains(to.get());
             let of_blocks =
