@@ -8,7 +8,7 @@ use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Terminator};
 use kcfg::index::NodeId;
 use kelf::RelocClass;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::regions::Region;
 use crate::instrument::exclusive::entered_between;
@@ -44,11 +44,22 @@ impl Bonds {
         Bonds { behind, before, tables, between: entered_between(graph) }
     }
 
-    /// These blocks, each with what is glued to it behind it, also if it was elsewhere among them.
-    pub fn with_glued(&self, blocks: &[NodeId]) -> Vec<NodeId> {
+    /// These blocks in their order, but each with what is glued to it behind it: data, and others of them.
+    pub fn with_glued(&self, graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
+        let given: FxHashSet<NodeId> = blocks.iter().copied().collect();
+        let before = |node: &NodeId| self.before.get(node).copied();
+        // Data may lie in between.
+        let comes_behind = |block: &NodeId| {
+            let mut in_front = std::iter::successors(before(block), before);
+            in_front.find(|&node| graph.block(node).is_some()).is_some_and(|front| given.contains(&front))
+        };
+        let next = |node: &NodeId| {
+            let behind = self.behind.get(node).copied();
+            behind.filter(|&behind| graph.block(behind).is_none() || given.contains(&behind))
+        };
         let mut all = Vec::with_capacity(blocks.len());
-        for &block in blocks.iter().filter(|block| !self.before.contains_key(block)) {
-            all.extend(std::iter::successors(Some(block), |node| self.behind.get(node).copied()));
+        for &block in blocks.iter().filter(|&block| !comes_behind(block)) {
+            all.extend(std::iter::successors(Some(block), next));
         }
         all
     }

@@ -384,7 +384,7 @@ impl Tree {
             let leaves = |to: NodeId| !inside.contains(to.get());
             let of_blocks =
                 nodes.iter().map(|&node| size(graph, node) + growth(graph, node, leaves)).sum::<u64>();
-            let nodes = bonds.with_glued(&nodes);
+            let nodes = bonds.with_glued(graph, &nodes);
             let data = nodes.iter().filter(|&&node| graph.block(node).is_none());
             let of_data: u64 = data.map(|&node| size(graph, node)).sum();
             let bytes = of_blocks + of_data + literals(graph, &nodes);
