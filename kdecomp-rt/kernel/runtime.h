@@ -4,6 +4,7 @@
 #define KSHRINK_RUNTIME_H
 
 #include <linux/atomic.h>
+#include <linux/linkage.h>
 #include <linux/pgtable.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
@@ -180,7 +181,7 @@ void kshrink_seal(unsigned long page);
 unsigned long kshrink_address(u32 number);
 
 /* By stub, what stubs call has this called: where to go, given where the stub ends, with bit 0 of Thumb code. */
-unsigned long kshrink_copy(unsigned long behind);
+asmlinkage unsigned long kshrink_copy(unsigned long behind);
 
 /* By stub, the address that an instruction of a copy has in the tables of the kernel; any other address itself. */
 unsigned long kshrink_translated(unsigned long address);
