@@ -10,7 +10,7 @@ the dominator tree.
 
 A region is worth it if `K + γS < S`: S is its size, γ what of that is left when it is packed, and K what a region takes
 besides. Blocks of regions that are not worth it stay, so that what they lead to becomes an entry, and all is partitioned
-anew. So do blocks that [`Bonds`] keep from being where they are.
+anew. So do blocks that other blocks (`bonds.rs`) keep from being where they are.
 
 Literals of ARM code go with the region that alone reads them. Of others, lowering gives each region a copy (`lower/near.rs`
 of kcfg).
