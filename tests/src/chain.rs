@@ -25,8 +25,8 @@ pub const SHUFFLED: &str = "reach,icf,merge,layout";
 /// are to absolute addresses, as they may be in a kernel.
 pub const INSTRUMENTED: &str = "reach,merge,instrument,layout";
 /// Passes that make every kind of edit (see `kopt::exercise`): blocks split and added, functions moved, dead registers
-/// overwritten. It adds stores to absolute addresses, as [`INSTRUMENTED`] does.
-pub const EXERCISED: &str = "reach,exercise,layout";
+/// overwritten, also around code that was merged. It adds stores to absolute addresses, as [`INSTRUMENTED`] does.
+pub const EXERCISED: &str = "reach,merge,exercise,layout";
 
 /// Constants propagated through all of the program, and code in a random order.
 pub const PROPAGATED: &str = "reach,fold,layout";

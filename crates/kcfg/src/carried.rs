@@ -10,7 +10,7 @@ whole, in a section [`NAME`] with an entry for each:
 | --- | --- | --- |
 | start | a word | its address: a relocation against a symbol of its section |
 | size | 4 | in bytes |
-| reason | 4 | 0 hand-written; 1 anything else; 2 a jump table whose jump is gone; 3 code outside of any function; 4 outlined code, and where it is called |
+| reason | 4 | 0 hand-written; 1 anything else; 2 a jump table whose jump is gone; 3 code outside of any function |
 
 A jump table stays when its jump is removed if another reference leads into it. Its slots still refer to the first bytes
 of blocks only; without the jump and without an entry here, they would look like pointers into the middle of a function.
@@ -38,13 +38,11 @@ pub const HAND_WRITTEN: &str = "hand-written";
 /// Reason: made by a compiler, and carried whole already when its object was emitted.
 const EARLIER: &str = "carried whole by an earlier rewriting";
 
-/// Reason: what several functions had in common and call now, and where they do.
-pub(crate) const OUTLINED: &str = "calls of code that functions share";
 /// Reason for data: slots of a jump table whose jump was removed.
 pub(crate) const TABLE: &str = "a jump table whose jump is gone";
 
 /// The reasons, by the number in an entry.
-const REASONS: [&str; 5] = [HAND_WRITTEN, EARLIER, TABLE, NO_FUNCTION, OUTLINED];
+const REASONS: [&str; 4] = [HAND_WRITTEN, EARLIER, TABLE, NO_FUNCTION];
 
 /// A part of a section that was carried whole.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,7 +65,7 @@ fn what_was_carried_whole_has_a_place() {
         ),
         (".long f, 2, 0", "the entry at 0x0 ends outside of the section"),
         (".long f, -1, 0", "the entry at 0x0 ends outside of the section"),
-        (".long f, 1, 5", "the entry at 0x0 has a reason above 4"),
+        (".long f, 1, 4", "the entry at 0x0 has a reason above 3"),
     ] {
         let message = error(&carried(entry));
         assert!(message.contains(&format!("section .comment.kshrink: {problem}")), "{entry}: {message}");

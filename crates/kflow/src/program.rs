@@ -87,8 +87,8 @@ pub trait Program: Sync {
     /// Whether it may come so to another block of the function.
     fn has_other_entries(&self, function: FunctionIndex) -> bool;
 
-    /// Whether compiled code of which the ways are not known calls a function. It may rely on registers that the convention
-    /// lets the function change and that its code leaves alone (`-fipa-ra` of GCC).
+    /// Whether a function is called by compiled code of which the ways are not known, or keeps to no convention. Its callers may
+    /// rely on registers that the convention lets it change and that its code leaves alone (`-fipa-ra` of GCC).
     fn has_opaque_callers(&self, function: FunctionIndex) -> bool;
 }
 

@@ -226,7 +226,7 @@ impl Pass {
             ),
             Pass::Merge => facts(
                 "merge",
-                "makes one of identical blocks and ends of blocks that did not run, or of all with --merge all",
+                "makes one of identical blocks, ends of blocks and sequences that did not run, or of all with --merge all",
                 false,
                 Runs::WithPlan(|plan| plan.coverage.is_some()),
             ),

@@ -250,12 +250,16 @@ fn rewrite_all(
     } else {
         &[DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN]
     };
-    for &passes in ["none", "reach"].iter().chain(shuffled) {
-        let object = format!("{passes}{level}.o");
-        let rewritten = chain.rewrite(&object, &paths, entry, passes)?;
+    let merged = format!("{}{level}.o", if is_pie { SHUFFLED } else { EXERCISED });
+    let builds = ["none", "reach"].iter().chain(shuffled).map(|&passes| (passes, format!("{passes}{level}")));
+    // What was merged is rewritten once more.
+    for (passes, program) in builds.chain([(PROPAGATED, format!("again{level}"))]) {
+        let object = format!("{program}.o");
+        let again = [&*merged];
+        let inputs = if program.starts_with("again") { &again[..] } else { &paths };
+        let rewritten = chain.rewrite(&object, inputs, entry, passes)?;
         let after = Contents::of(&chain.dir().join(&object));
         check_contents(passes, variant, &before, &after)?;
-        let program = format!("{passes}{level}");
         let warnings = chain.link(&program, &[&object], variant.link)?;
         if !warnings.is_empty() {
             return Err(format!("--passes {passes} made the linker warn: {warnings:?}"));

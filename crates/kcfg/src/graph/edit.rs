@@ -215,17 +215,16 @@ impl<'g> Editor<'g> {
         id
     }
 
-    /// Adds a function to the end of a section, of one block, which has the provenance of another one whose code it takes over
+    /// Adds a function of one block to the end of a section, in the encoding of another block whose code it takes over
     /// ([`Function::is_outlined`]).
     pub fn outline(&mut self, of: NodeId, section: SectionId, contents: Contents, end: Terminator) -> NodeId {
-        let (provenance, encoding) = (self.graph.node(of).provenance, self.graph.encoding(of));
+        let encoding = self.graph.encoding(of);
         let owner = self.graph.function_of(of).map(|function| &self.graph.function(function).name);
         let name = format!("{}.outlined", owner.map_or("", String::as_str));
         let function = FunctionId::from(self.graph.functions.len());
         let kind = NodeKind::Block(Block { function, end });
         let align = self.graph.isa().unit(encoding) as u32;
-        let id =
-            self.push(Node { provenance, ..self.made(section, contents.bytes.len() as u32, align, kind) });
+        let id = self.push(self.made(section, contents.bytes.len() as u32, align, kind));
         self.set_contents(id, contents);
         self.graph.sections[section.get()].nodes.push(id);
         self.graph.functions.push(Function { name, encoding, blocks: vec![id], is_outlined: true });
@@ -247,9 +246,8 @@ impl<'g> Editor<'g> {
 
     /// Splits a block in two at an instruction, given by its offset in bytes, or behind its last one. Returns the second
     /// part, into which the first falls through, and which has the terminator of the block. The block must not be
-    /// [`Block::is_fixed`]. Of a
-    /// block that [`Editor::edit_block`] lengthened, it is not known which bytes of the input each part comes from; the
-    /// first part then has all of the provenance.
+    /// [`Block::is_fixed`]. Of a block that [`Editor::edit_block`] lengthened, it is not known which bytes of the input each
+    /// part comes from; the first part then has all of the provenance.
     pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
         let NodeKind::Block(block) = &self.graph.node(id).kind else { unreachable!("only blocks are split") };
         debug_assert!(

@@ -128,6 +128,12 @@ impl Graph {
         self.function_of(id).is_some_and(|function| self.function(function).is_outlined)
     }
 
+    /// Whether a block ends in a call of such a function.
+    pub fn calls_outlined(&self, id: NodeId) -> bool {
+        let callee = self.callee(id).and_then(|callee| self.resolve_node(callee.target));
+        callee.is_some_and(|callee| self.is_outlined(callee))
+    }
+
     /// The block, unless the node is a chunk.
     pub fn block(&self, id: NodeId) -> Option<&Block> {
         match &self.node(id).kind {

@@ -73,8 +73,8 @@ pub struct Function {
     pub encoding: Encoding,
     /// Its blocks, in the order of the input; the first is the entry.
     pub blocks: Vec<NodeId>,
-    /// Whether it is what a pass made of code that other functions have in common, and that they call instead: it keeps to no
-    /// calling convention, and has no symbol.
+    /// Whether a pass made it of instructions that other functions have, and that they call instead: it works on their frames,
+    /// keeps to no calling convention, and has no symbol.
     pub is_outlined: bool,
 }
 

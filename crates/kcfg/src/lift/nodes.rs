@@ -12,6 +12,7 @@ use super::decode::{CodeSection, PlacedInsn, Span, may_fall_through};
 use super::instructions::{DataKind, DataPart};
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
+use crate::carried::NO_FUNCTION;
 use crate::graph::{
     Block, Chunk, Function, Graph, InputSection, Life, Node, NodeKind, Opaque, Origin, Provenance, Root,
     Section, StackNote, Terminator,
@@ -263,6 +264,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             let node = self.chunk(span.start..span.end, align, chunk);
             self.lifted.encodings.push((node, span.encoding));
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
+            // Of outlined code it is not known that it keeps to a convention.
+            let reason = if span.outlined { NO_FUNCTION } else { reason };
             self.lifted.graph.opaque.push(Opaque { node, name, reason });
             return;
         }
@@ -313,7 +316,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         if !blocks.is_empty() {
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
             let encoding = span.encoding;
-            self.lifted.graph.functions.push(Function { name, encoding, blocks, is_outlined: false });
+            self.lifted.graph.functions.push(Function { name, encoding, blocks, is_outlined: span.outlined });
             self.finish_span(code, index);
         }
     }

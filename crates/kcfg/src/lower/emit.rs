@@ -13,9 +13,9 @@ use rustc_hash::FxHashMap;
 
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
-use super::symbols::{Places, SymbolTable};
+use super::symbols::{OUTLINED, OWN, Places, SymbolTable};
 use super::{Error, Lowered, PlacedCode, unwind};
-use crate::carried::{self, Carried, HAND_WRITTEN, OUTLINED, TABLE};
+use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
 use crate::graph::{Block, Graph, JumpTable, NodeKind, Ref, Role, StackNote, Target, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId, TableId};
 use crate::lift::mapping::Content;
@@ -108,7 +108,7 @@ impl<'g> Emitter<'g> {
     }
 
     /// Gives a symbol to each part of a function that begins without one, so that it is a function again when the object is
-    /// read: for overridden weak functions, functions whose first block was removed, and cold parts.
+    /// read: for overridden weak functions, functions whose first block was removed, cold parts, and what was outlined.
     fn name_parts(&mut self) {
         let named = self.symbols.functions();
         let graph = self.graph;
@@ -121,7 +121,8 @@ impl<'g> Emitter<'g> {
                 if let Some(section) = section.filter(|_| graph.block(first).is_some() && size > 0)
                     && !named.contains(&(section, part[0].offset))
                 {
-                    self.symbols.add_part(section, part[0].offset, size, graph.encoding(first));
+                    let name = if graph.is_outlined(first) { OUTLINED } else { OWN };
+                    self.symbols.add_part(name, section, part[0].offset, size, graph.encoding(first));
                 }
             }
         }
@@ -225,22 +226,13 @@ impl<'g> Emitter<'g> {
                 all.push(Carried { section, range: 0..placed.size, reason: HAND_WRITTEN });
             }
             for &PlacedNode { node, offset, .. } in &placed.nodes {
-                let outlined = self.is_about_outlined(node).then_some(OUTLINED);
-                if let Some(reason) = reasons.get(&node).copied().or(outlined) {
+                if let Some(&reason) = reasons.get(&node) {
                     all.push(Carried { section, range: offset..self.ends[node.get()], reason });
                 }
             }
         }
         all.extend(self.tables_without_jump());
         all
-    }
-
-    /// Whether a block is outlined code or calls some: that keeps to no calling convention, which whoever reads the object would
-    /// believe of it.
-    fn is_about_outlined(&self, node: NodeId) -> bool {
-        let graph = self.graph;
-        let callee = graph.callee(node).and_then(|callee| graph.resolve_node(callee.target));
-        graph.is_outlined(node) || callee.is_some_and(|callee| graph.is_outlined(callee))
     }
 
     /// The jump tables that are alive although their jumps were removed.

@@ -25,7 +25,7 @@ use crate::index::NodeId;
 
 pub use near::bring_near;
 pub use relax::Relax;
-pub(crate) use symbols::OWN;
+pub(crate) use symbols::{OUTLINED, OWN};
 
 /// Why a graph cannot be lowered. Each of these is a defect of the pass that ran before.
 #[derive(Debug, thiserror::Error)]

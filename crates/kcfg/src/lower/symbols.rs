@@ -15,6 +15,10 @@ use kisa::Encoding;
 /// out (scripts/mksysmap).
 pub(crate) const OWN: &str = ".Lkshrink";
 
+/// The name of the symbol of a function that a pass has outlined, by which it is told when the object is read again: it keeps
+/// to no calling convention.
+pub(crate) const OUTLINED: &str = ".Lkshrink.outlined";
+
 /// Symbols under construction.
 pub(super) struct SymbolTable<'g> {
     graph: &'g Graph,
@@ -117,9 +121,16 @@ impl<'g> SymbolTable<'g> {
     }
 
     /// Adds a symbol for a part of a function that has none.
-    pub fn add_part(&mut self, section: SectionIndex, offset: u32, size: u64, encoding: Encoding) {
+    pub fn add_part(
+        &mut self,
+        name: &'static str,
+        section: SectionIndex,
+        offset: u32,
+        size: u64,
+        encoding: Encoding,
+    ) {
         let (value, thumb, place) = (offset.into(), encoding == Encoding::Thumb, Place::Section(section));
-        self.push(Symbol { name: OWN, value, thumb, size, kind: STT_FUNC, place, ..Symbol::null() });
+        self.push(Symbol { name, value, thumb, size, kind: STT_FUNC, place, ..Symbol::null() });
     }
 
     /// Adds a mapping symbol: such content begins there.

@@ -57,9 +57,8 @@ impl Wanted {
     /// Adds functions that a pass made of code of others, if all is wanted that calls them.
     fn add_outlined(&mut self, graph: &Graph) {
         let call = |id: NodeId| {
-            let callee = graph.callee(id).filter(|_| graph.node(id).live)?;
-            let callee = graph.resolve_node(callee.target).filter(|&to| graph.is_outlined(to))?;
-            Some((id, callee))
+            let calls = graph.node(id).live && graph.calls_outlined(id);
+            Some((id, graph.resolve_node(graph.callee(id).filter(|_| calls)?.target)?))
         };
         let calls: Vec<(NodeId, NodeId)> = graph.node_ids().filter_map(call).collect();
         self.nodes.extend(calls.iter().map(|(_, callee)| callee.get()));

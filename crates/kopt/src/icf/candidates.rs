@@ -82,6 +82,10 @@ impl Judge<'_> {
             self.exclude(id);
         }
         let Some(block) = graph.block(id) else { return };
+        // What others do to the stack and to registers, it may not.
+        if graph.is_outlined(id) {
+            self.exclude(id);
+        }
         let entries = entries(edges, id);
         let may_fold = |&entry: &NodeId| match graph.chunk(entry).map(|chunk| chunk.life) {
             // One of the two entries is left. It is about the code that is left, and what it does there is the same.

@@ -58,7 +58,7 @@ pub(crate) fn entered_between(graph: &Graph) -> FixedBitSet {
 }
 
 /// The exclusive accesses of a block, in order. What is not decoded may be any.
-fn accesses_of(graph: &Graph, id: NodeId) -> Vec<Exclusive> {
+pub fn accesses_of(graph: &Graph, id: NodeId) -> Vec<Exclusive> {
     let (isa, bytes) = (graph.isa(), graph.bytes_of(id));
     let mut all = Vec::new();
     for step in graph.decode(id) {

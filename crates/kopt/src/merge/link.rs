@@ -8,7 +8,7 @@ use kcfg::edges::for_each_successor;
 use kcfg::graph::{Graph, Terminator};
 use kcfg::index::NodeId;
 use kflow::{Instruction, bit};
-use kisa::Reg;
+use kisa::{BranchKind, Flow, Reg};
 use rayon::prelude::*;
 
 /// The blocks in front of which the register matters; none where calls push the return address.
@@ -102,6 +102,8 @@ impl<'g> Link<'g> {
             Terminator::Return | Terminator::Call { .. } | Terminator::IndirectCall { .. } => return false,
             Terminator::Unreachable | Terminator::Trap { next: None } => return false,
             Terminator::Patched { .. } | Terminator::IndirectJump => return true,
+            // A computed jump on a condition may leave the function.
+            Terminator::Conditional { .. } if !returns_or_calls(graph, block) => return true,
             Terminator::FallThrough(_)
             | Terminator::Jump(_)
             | Terminator::Conditional { .. }
@@ -116,6 +118,16 @@ impl<'g> Link<'g> {
         });
         matters || known < ways
     }
+}
+
+/// Whether the last instruction of a block is a return or a call.
+fn returns_or_calls(graph: &Graph, block: NodeId) -> bool {
+    let last = graph.decode(block).last().flatten();
+    last.is_some_and(|(_, _, insn)| match insn.flow {
+        Flow::Return | Flow::IndirectCall => true,
+        Flow::Direct { branch, .. } => branch.kind == BranchKind::Call,
+        _ => false,
+    })
 }
 
 /// What the instructions of a block do to a register; as if one read it, if they are not known.

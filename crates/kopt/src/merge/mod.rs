@@ -60,7 +60,7 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
     let is_cold = |block: NodeId| ran.as_ref().is_none_or(|ran| !ran.may_have(block));
     let classes = classes(graph, is_cold);
-    let parts = cut(graph, classes.iter().flat_map(|class| &class.ends));
+    let parts = cut(graph, classes.iter().flat_map(|class| &class.ends).copied().collect());
     let twins: Vec<(NodeId, NodeId)> = classes
         .iter()
         .flat_map(|class| class.going.iter().map(|end| (parts[end], parts[&class.stays])))
@@ -120,14 +120,14 @@ fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     classes.into_iter().map(class).filter(|class| !class.going.is_empty()).collect()
 }
 
-/// Cuts blocks where the ends begin. Returns the block that each end is then.
-fn cut<'e>(graph: &mut Graph, ends: impl Iterator<Item = &'e End>) -> FxHashMap<End, NodeId> {
-    let mut ends: Vec<End> = ends.copied().collect();
-    ends.sort_unstable();
+/// Cuts blocks at places, each of which may be listed several times. Returns the block that begins at each place then.
+fn cut(graph: &mut Graph, mut places: Vec<End>) -> FxHashMap<End, NodeId> {
+    places.sort_unstable();
+    places.dedup();
     let mut parts: FxHashMap<End, NodeId> = FxHashMap::default();
     let mut editor = Editor::new(graph, "merge");
     // From the end of a block to its front: what was cut off is not cut again.
-    for &(block, start) in ends.iter().rev() {
+    for &(block, start) in places.iter().rev() {
         let part = if start > 0 { editor.split_block(block, start) } else { block };
         parts.insert((block, start), part);
     }
@@ -146,6 +146,7 @@ fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
         layout::class(&graph.world, &section.name) == ".text"
             && section.group.is_none()
             && !block.is_fixed()
+            && !graph.is_outlined(id)
             && !relative.contains(block.function.get())
             && entries(edges, id).iter().all(is_remade)
     };

@@ -7,21 +7,27 @@
 //! in a register, that must not matter ([`Link`]).
 //!
 //! Such a function takes its operands where they are, so that it keeps to no calling convention, and has no symbol
-//! ([`kcfg::graph::Function::is_outlined`]).
+//! ([`kcfg::graph::Function::is_outlined`]). A fault in it is told by the symbol in front of it, and on x86 a trace by frame
+//! pointers leaves out the function that it was called by.
 
+use std::ops::Range;
+
+use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use indexmap::IndexMap;
 use kcfg::edges::Edges;
-use kcfg::graph::{Contents, Dest, Editor, Graph, Ref, Role, Section, Terminator};
+use kcfg::graph::{Contents, Dest, Editor, Graph, Node, Ref, Role, Section, Target, Terminator};
 use kcfg::index::NodeId;
+use kelf::RelocClass;
 use kisa::Encoding;
 use rayon::prelude::*;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxBuildHasher;
 
 use super::link::Link;
 use super::sequences::{Item, Price, Repeated, repeated};
-use super::{Uses, is_unwind_entry, movable};
+use super::{Uses, cut, is_unwind_entry, movable};
 use crate::identical::{End, Instruction, Partition};
+use crate::instrument::exclusive::{accesses_of, entered_between};
 use crate::report::PassReport;
 
 /// The section of the functions.
@@ -31,6 +37,12 @@ const SECTION: &str = ".text";
 /// three times "finish" (IHI 0038, section 9.3).
 const SAVES_NOTHING: (usize, u32) = (4, 0x80b0_b0b0);
 
+/// The least `Tag_CPU_arch` of processors that have `bx` (IHI 0045, 2.3.5.2).
+const V4T: u64 = 2;
+
+/// How much code there may be, in bytes, so that every call of it reaches (16 MiB in Thumb code), whatever lies in between.
+const NEAR: u64 = 8 << 20;
+
 /// What an instruction is taken to cost besides its bytes, if it is a call: in an image that is compressed, its distance takes
 /// about as much more, because what is repeated takes next to nothing there.
 const COMPRESSED: u32 = 1;
@@ -38,8 +50,8 @@ const COMPRESSED: u32 = 1;
 /// Outlines what blocks that are cold have in common.
 pub(super) fn run(graph: &mut Graph, is_cold: impl Fn(NodeId) -> bool, report: &mut PassReport) {
     let unwinding = Unwinding::of(graph);
-    if let Unwinding::Unknown = unwinding {
-        report.keep("repeated sequences", "no function is unwound as one that saves nothing");
+    if let Some(why) = why_not(graph, unwinding) {
+        report.keep("repeated sequences", why);
         return;
     }
     for encoding in [Encoding::Main, Encoding::Thumb] {
@@ -49,6 +61,21 @@ pub(super) fn run(graph: &mut Graph, is_cold: impl Fn(NodeId) -> bool, report: &
             report.count("calls of outlined sequences", outline(graph, &sequences, unwinding));
         }
     }
+}
+
+/// Why nothing of a program can be outlined.
+fn why_not(graph: &Graph, unwinding: Unwinding) -> Option<&'static str> {
+    if let Unwinding::Unknown = unwinding {
+        return Some("no function is unwound as one that saves nothing");
+    }
+    graph.isa().link_register()?;
+    if graph.attributes.as_ref().is_none_or(|attributes| attributes.architecture < V4T) {
+        return Some("the processor may not know the return that a function would have (bx)");
+    }
+    let code = graph.node_ids().map(|id| graph.node(id)).filter(|node| node.live);
+    let is_code = |node: &&Node| graph.sections[node.section.get()].flags & u64::from(SHF_EXECINSTR) != 0;
+    let size: u64 = code.filter(is_code).map(|node| u64::from(node.size)).sum();
+    (size > NEAR).then_some("calls may not reach, so that the linker would change a register in between")
 }
 
 /// How the functions are unwound.
@@ -81,20 +108,21 @@ impl Unwinding {
 }
 
 /// The sequences that are worth it in code of an encoding.
-fn sequences(graph: &Graph, encoding: Encoding, is_cold: impl Fn(NodeId) -> bool) -> Vec<Sequence> {
+fn sequences(graph: &Graph, encoding: Encoding, is_cold: impl Fn(NodeId) -> bool) -> Vec<Places> {
     let text = Text::of(graph, encoding, is_cold);
-    repeated(&text.items, price(graph, encoding)).iter().map(|sequence| text.sequence(sequence)).collect()
+    repeated(&text.items, price(graph, encoding)).iter().map(|sequence| text.places(sequence)).collect()
 }
 
 /// Makes functions of sequences, and calls them. Returns the number of calls.
-fn outline(graph: &mut Graph, sequences: &[Sequence], unwinding: Unwinding) -> u64 {
-    let parts = cut(graph, sequences);
+fn outline(graph: &mut Graph, sequences: &[Places], unwinding: Unwinding) -> u64 {
+    let cuts: Vec<End> = cuts(graph, sequences).collect();
+    let parts = cut(graph, cuts);
     let mut editor = Editor::new(graph, "merge");
     let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
     let section = editor.add_section(Section { flags, ..Section::writable(SECTION, SHT_PROGBITS) });
     let mut calls = 0;
     for sequence in sequences {
-        let parts = sequence.starts.iter().map(|start| parts[start]);
+        let parts = sequence.iter().map(|(block, range)| parts[&(*block, range.start)]);
         let Some(first) = parts.clone().next() else { continue };
         let (contents, end) = body(editor.graph(), first);
         let function = editor.outline(first, section, contents, end);
@@ -108,19 +136,15 @@ fn outline(graph: &mut Graph, sequences: &[Sequence], unwinding: Unwinding) -> u
     calls
 }
 
-/// A sequence in all its places.
-struct Sequence {
-    starts: Vec<End>,
-    /// Where it ends in the block that it begins in, in bytes, for each place.
-    ends: Vec<u32>,
-}
+/// The places of a sequence: in which block, and from where to where in it, in bytes.
+type Places = Vec<(NodeId, Range<u32>)>;
 
 /// Instructions that may be outlined, as a text.
 #[derive(Default)]
 struct Text {
     items: Vec<Option<Item>>,
     /// Where each item begins.
-    places: Vec<End>,
+    begins: Vec<End>,
 }
 
 impl Text {
@@ -133,8 +157,13 @@ impl Text {
         let (edges, uses, link) = (Edges::of(graph), Uses::of(graph), Link::of(graph));
         let partition = Partition::of(graph, &edges, &[]);
         let mut blocks = movable(graph, &edges);
+        // No store comes in between; no branch does, either.
+        let has_exclusive = graph.isa().link_register().is_some();
+        let between = if has_exclusive { entered_between(graph) } else { FixedBitSet::new() };
         blocks.retain(|&block| {
             graph.encoding(block) == encoding
+                && !between.contains(block.get())
+                && (!has_exclusive || accesses_of(graph, block).is_empty())
                 && !uses.inside.contains(block.get())
                 && graph.node(block).glued_to.is_none()
                 && is_cold(block)
@@ -142,7 +171,12 @@ impl Text {
         let read = |&block: &NodeId| {
             let instructions: Vec<Instruction> = Instruction::all(graph, block).flatten().collect();
             let link_matters = link.behind(block, instructions.len());
-            let keys: Vec<Vec<u8>> = instructions.iter().map(|one| partition.key_of(block, one)).collect();
+            let key = |one: &Instruction| {
+                let mut key = partition.key_of(block, one);
+                key.push(is_last_call(graph, block, one).into());
+                key
+            };
+            let keys: Vec<Vec<u8>> = instructions.iter().map(key).collect();
             (instructions, link_matters, keys)
         };
         let read: Vec<_> = blocks.par_iter().map(read).collect();
@@ -153,20 +187,20 @@ impl Text {
                 let number = items.len() as u32;
                 let item = *items.entry(key).or_insert_with(|| item(graph, block, instruction, number));
                 text.items.push(item.filter(|item| item.is_last || !link_matters));
-                text.places.push((block, instruction.range.start));
+                text.begins.push((block, instruction.range.start));
             }
             text.items.push(None);
-            text.places.push((block, graph.node(block).size));
+            text.begins.push((block, graph.node(block).size));
         }
         text
     }
 
-    fn sequence(&self, repeated: &Repeated) -> Sequence {
-        let end = |&start: &usize| self.places[start + repeated.length].1;
-        Sequence {
-            starts: repeated.starts.iter().map(|&start| self.places[start]).collect(),
-            ends: repeated.starts.iter().map(end).collect(),
-        }
+    fn places(&self, sequence: &Repeated) -> Places {
+        let place = |&start: &usize| {
+            let ((block, from), (_, to)) = (self.begins[start], self.begins[start + sequence.length]);
+            (block, from..to)
+        };
+        sequence.starts.iter().map(place).collect()
     }
 }
 
@@ -188,14 +222,21 @@ fn item(graph: &Graph, block: NodeId, instruction: &Instruction, number: u32) ->
 fn is_last_call(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
     let ends = instruction.range.end == graph.node(block).size;
     let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
-    // A call may change to code in the other encoding of ARM, a jump may not.
-    let alike = |callee: &Ref| match graph.isa().link_register() {
-        Some(_) => {
-            graph.resolve_node(callee.target).is_some_and(|to| graph.encoding(to) == graph.encoding(block))
-        }
-        None => true,
-    };
-    ends && calls && graph.callee(block).is_some_and(|callee| callee.addend == 0 && alike(callee))
+    ends && calls
+        && graph.callee(block).is_some_and(|callee| callee.addend == 0 && is_alike(graph, block, callee))
+}
+
+/// Whether a callee is in the encoding of a block: a call may change to the other one of ARM, a jump may not.
+fn is_alike(graph: &Graph, block: NodeId, callee: &Ref) -> bool {
+    if graph.isa().link_register().is_none() {
+        return true;
+    }
+    let is_thumb = graph.encoding(block) == Encoding::Thumb;
+    match (callee.target, graph.resolve_node(callee.target)) {
+        (_, Some(to)) if graph.block(to).is_some() => graph.encoding(to) == graph.encoding(block),
+        (Target::Symbol(symbol), Some(_)) => graph.symbols[symbol.get()].thumb == is_thumb,
+        _ => false,
+    }
 }
 
 /// Whether an instruction does the same in a function that is called instead.
@@ -204,35 +245,25 @@ fn may_move(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
     let mut bytes = graph.bytes_of(block)[range.start as usize..range.end as usize].to_vec();
     let before = bytes.clone();
     let address = graph.encoding(block).address(range.start.into()) ^ condition;
-    let has_fields = || graph.refs_of(block).iter().any(|reference| range.contains(&reference.offset));
-    graph.isa().move_into_callee(&mut bytes, address) && (bytes == before || !has_fields())
+    let fields = || graph.refs_of(block).iter().filter(|reference| range.contains(&reference.offset));
+    // The linker rewrites accesses to thread-local variables with the call behind them.
+    let is_plain =
+        fields().all(|field| matches!(field.class, RelocClass::Absolute | RelocClass::Instruction));
+    is_plain
+        && graph.isa().move_into_callee(&mut bytes, address)
+        && (bytes == before || fields().next().is_none())
 }
 
-/// Cuts blocks in front of and behind sequences. Returns the blocks that begin with one, by where they began.
-fn cut(graph: &mut Graph, sequences: &[Sequence]) -> FxHashMap<End, NodeId> {
-    let mut cuts: Vec<End> = Vec::new();
-    for Sequence { starts, ends } in sequences {
-        cuts.extend(starts);
-        let behind = starts.iter().zip(ends).map(|(&(block, _), &end)| (block, end));
-        cuts.extend(behind.filter(|&(block, end)| !is_behind_call(graph, block, end)));
-    }
-    cuts.sort_unstable();
-    cuts.dedup();
-    let mut parts: FxHashMap<End, NodeId> = FxHashMap::default();
-    let mut editor = Editor::new(graph, "merge");
-    // From the end of a block to its front: what was cut off is not cut again.
-    for &(block, at) in cuts.iter().rev() {
-        let part = if at > 0 { editor.split_block(block, at) } else { block };
-        parts.insert((block, at), part);
-    }
-    editor.finish();
-    parts
-}
-
-/// Whether a place in a block is behind the call that it ends with.
-fn is_behind_call(graph: &Graph, block: NodeId, at: u32) -> bool {
-    let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
-    calls && at == graph.node(block).size
+/// Where to cut blocks: in front of sequences, and behind them but for the call that a block ends with.
+fn cuts<'s>(graph: &'s Graph, sequences: &'s [Places]) -> impl Iterator<Item = End> + 's {
+    let is_behind_call = |block: NodeId, at: u32| {
+        let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
+        calls && at == graph.node(block).size
+    };
+    sequences.iter().flatten().flat_map(move |(block, range)| {
+        let end = (!is_behind_call(*block, range.end)).then_some((*block, range.end));
+        std::iter::once((*block, range.start)).chain(end)
+    })
 }
 
 /// What the function does that is called instead of a block: its instructions, and then what the call did at its end, or a

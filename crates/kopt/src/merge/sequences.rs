@@ -6,6 +6,9 @@
 
 use std::collections::BinaryHeap;
 
+/// How many items a sequence has at most.
+const LONGEST: usize = 64;
+
 /// An item of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
@@ -79,7 +82,7 @@ fn candidates(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
         for class in starts.chunk_by(alike).filter(|class| class.len() > 1) {
             let longer = Repeated { length: length + 1, starts: class.to_vec() };
             candidates.extend((saved(text, &longer, price) > 0).then(|| longer.clone()));
-            let goes_on = next(class[0]).is_some_and(|item| !item.is_last);
+            let goes_on = next(class[0]).is_some_and(|item| !item.is_last) && longer.length < LONGEST;
             pending.extend(goes_on.then_some(longer));
         }
     }

@@ -9,6 +9,7 @@ use kisa::{Encoding, Rewritable};
 use crate::carried::{Carried, NO_FUNCTION};
 use crate::lift::alignment;
 use crate::lift::mapping::Mapping;
+use crate::lower::OUTLINED;
 
 /// A range of code that is lifted as one function: that of a function symbol, or code between functions.
 pub(in crate::lift) struct Span {
@@ -22,6 +23,8 @@ pub(in crate::lift) struct Span {
     /// The object lists it as carried whole. It is then not decoded, and has a relocation for every reference that leaves
     /// it.
     pub carried: bool,
+    /// An earlier rewriting outlined it, or something in it ([`crate::graph::Function::is_outlined`]).
+    pub outlined: bool,
 }
 
 /// Cuts a section at its function symbols and at the parts that were carried whole.
@@ -35,18 +38,19 @@ pub(super) fn spans<'o>(
     let size = section.data.len() as u32;
     let functions = symbols
         .filter(|symbol| matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) && symbol.size > 0)
-        .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size)))
-        .filter(|&(start, end)| start < u64::from(size) && end <= u64::from(size))
-        .map(|(start, end)| (start as u32, end as u32, None));
-    let carried = carried.iter().map(|part| (part.range.start, part.range.end, Some(part.reason)));
-    let mut parts: Vec<(u32, u32, Option<&'static str>)> = functions.chain(carried).collect();
-    parts.sort_unstable_by_key(|&(start, end, reason)| (start, Reverse(end), reason.is_none()));
+        .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size), symbol.name == OUTLINED))
+        .filter(|&(start, end, _)| start < u64::from(size) && end <= u64::from(size))
+        .map(|(start, end, outlined)| (start as u32, end as u32, None, outlined));
+    let carried = carried.iter().map(|part| (part.range.start, part.range.end, Some(part.reason), false));
+    let mut parts: Vec<(u32, u32, Option<&'static str>, bool)> = functions.chain(carried).collect();
+    parts.sort_unstable_by_key(|&(start, end, reason, _)| (start, Reverse(end), reason.is_none()));
 
     let mut spans: Vec<Span> = Vec::with_capacity(parts.len() + 1);
     let mut at = 0;
-    for (start, end, reason) in parts {
+    for (start, end, reason, outlined) in parts {
         if let Some(last) = spans.last_mut().filter(|_| start < at) {
             // An alias, or a symbol inside the function in front.
+            last.outlined |= outlined;
             if reason.is_some() {
                 (last.end, last.opaque, last.carried) = (last.end.max(end), reason, true);
                 at = last.end;
@@ -56,7 +60,7 @@ pub(super) fn spans<'o>(
         push_gap(isa, section, mapping, at, start, &mut spans);
         let align = alignment(section.align, start);
         let encoding = mapping.encoding(start);
-        spans.push(Span { start, end, align, encoding, opaque: reason, carried: reason.is_some() });
+        spans.push(Span { start, end, align, encoding, opaque: reason, carried: reason.is_some(), outlined });
         at = end;
     }
     push_gap(isa, section, mapping, at, size, &mut spans);
@@ -82,7 +86,15 @@ fn push_gap(
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
     // ordinary code.
     let opaque = (section.name != ".altinstr_aux").then_some(NO_FUNCTION);
-    spans.push(Span { start, end, align: alignment(section.align, start), encoding, opaque, carried: false });
+    spans.push(Span {
+        start,
+        end,
+        align: alignment(section.align, start),
+        encoding,
+        opaque,
+        carried: false,
+        outlined: false,
+    });
 }
 
 fn is_padding(isa: &dyn Rewritable, encoding: Encoding, mut bytes: &[u8]) -> bool {

@@ -150,7 +150,9 @@ impl CodeSection {
     pub fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
         let end = self.spans[last].end;
         let align = self.spans[first..=last].iter().map(|span| span.align).max();
+        let outlined = self.spans[first..=last].iter().any(|span| span.outlined);
         let merged = &mut self.spans[first];
+        merged.outlined = outlined;
         (merged.end, merged.align) = (end, align.unwrap_or(1));
         merged.opaque.get_or_insert(reason);
         self.spans.drain(first + 1..=last);

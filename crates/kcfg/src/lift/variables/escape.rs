@@ -134,6 +134,8 @@ impl Search<'_> {
                 self.jump(node, taken, held, &mut go)?;
                 go(*next, held);
             }
+            // Code that was outlined is part of the function, and not followed.
+            Terminator::Call { .. } if graph.calls_outlined(node) => return None,
             // A compiler that knows the callee may keep values in registers that the callee could change but
             // does not (`-fipa-ra`).
             Terminator::Call { next } | Terminator::IndirectCall { next } => {
