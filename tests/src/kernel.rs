@@ -260,6 +260,17 @@ impl KernelTest<'_> {
         outcome
     }
 
+    /// Boots a kernel, and returns the lines in which the scenario says what succeeded and what failed, sorted.
+    pub fn results(&mut self, scenario: &Scenario, kernel: &Kernel) -> Vec<String> {
+        let (outcome, _) = self.boot(scenario, &kernel.image, &kernel.name, &[]);
+        let console = self.console(kernel);
+        let is_result = |line: &&str| line.starts_with("ok ") || line.starts_with("FAILED ");
+        let mut results: Vec<String> = console.lines().filter(is_result).map(str::to_owned).collect();
+        assert!(results.len() > 100, "only {} results: {outcome}", results.len());
+        results.sort_unstable();
+        results
+    }
+
     /// What a kernel that was booted wrote on its console.
     pub fn console(&self, kernel: &Kernel) -> String {
         let log = self.chain.dir().join(format!("{}.log", kernel.name));

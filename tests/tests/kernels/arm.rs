@@ -145,6 +145,22 @@ fn stub_all_thaws(test: &mut KernelTest<'_>, name: &str, least: u64) {
     assert!(1000 < thawed && regions > 4000, "{thawed} of {regions} regions thawed");
 }
 
+/// A kernel that was merged all over, and of which everything is frozen that may be, does under stress-ng what the original does:
+/// that fails in some of it, too.
+#[test]
+#[ignore = "takes six minutes"]
+fn everything_frozen_does_under_stress_what_the_original_does() {
+    KernelTest::check("everything_frozen_does_under_stress_what_the_original_does", |test| {
+        let kernel = test.kernel("arm-virt");
+        let scenario = test.stress_on_arm();
+        let run = Run::kshrink("frozen-pack").arg("plan").arg("--everything").arg(&kernel.vmlinux);
+        let plan = test.chain.succeed(run.limit(PLAN_LIMIT).stdin("{\"schema\": \"kshrink/1\"}")).text();
+        let passes = ["--passes", "reach,fold,icf,initmotion,merge,freeze", "--merge", "all"];
+        let frozen = test.rewritten(&kernel, "frozen", &plan, &[&passes[..], &MAKE[..]].concat());
+        assert_eq!(test.results(&scenario, &frozen.kernel), test.results(&scenario, &kernel));
+    });
+}
+
 /// A kernel of which a mechanism freezes everything that may be frozen.
 fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> RewrittenKernel {
     let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
