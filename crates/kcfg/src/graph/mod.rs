@@ -10,6 +10,7 @@ The bytes and references of all nodes lie in two arenas of the graph. Rewriting 
 the node's ranges there.
 */
 
+mod contents;
 mod edit;
 mod moves;
 mod node;
@@ -29,7 +30,8 @@ use crate::index::{FunctionId, NodeId, TableId};
 use crate::lift::mapping::content_behind;
 use crate::special::World;
 
-pub use edit::{Contents, Editor};
+pub use contents::Contents;
+pub use edit::Editor;
 pub use node::{Block, Chunk, Dest, Life, Node, NodeKind, Origin, Provenance, Ref, Role, Target, Terminator};
 pub use program::{
     CodeName, Counters, Function, InputSection, JumpTable, Opaque, Root, Section, StackNote, Symbol,
