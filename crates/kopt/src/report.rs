@@ -20,8 +20,23 @@ pub struct PassReport {
     /// Other counts.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub counts: IndexMap<&'static str, u64>,
+    /// What of this it did in each round, of a pass that runs in rounds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<Round>,
     /// What it did not change, although it should have, and why.
     pub kept: Vec<Kept>,
+}
+
+/// What a pass did in one round.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    /// See [`PassReport::removed`].
+    pub removed: Removed,
+    /// See [`PassReport::redirected`].
+    pub redirected: usize,
+    /// See [`PassReport::counts`].
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub counts: IndexMap<&'static str, u64>,
 }
 
 /// Nodes that were removed.
@@ -56,6 +71,7 @@ impl PassReport {
             removed: Removed::default(),
             redirected: 0,
             counts: IndexMap::new(),
+            rounds: Vec::new(),
             kept: Vec::new(),
         }
     }
@@ -67,6 +83,9 @@ impl PassReport {
 
     /// Adds what the pass did in a later round. What it kept is that of the later round only.
     pub fn add(&mut self, later: PassReport) {
+        let round =
+            Round { removed: later.removed, redirected: later.redirected, counts: later.counts.clone() };
+        self.rounds.push(round);
         let (removed, more) = (&mut self.removed, later.removed);
         removed.functions += more.functions;
         removed.blocks += more.blocks;
@@ -119,5 +138,24 @@ impl Removed {
                 self.data_bytes += bytes;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_told_one_by_one_and_together() {
+        let mut all = PassReport::new("reach");
+        for blocks in [3, 1] {
+            let mut round = PassReport::new("reach");
+            round.removed.blocks = blocks;
+            round.count("branches", blocks as u64);
+            all.add(round);
+        }
+        let rounds: Vec<(usize, u64)> =
+            all.rounds.iter().map(|round| (round.removed.blocks, round.counts["branches"])).collect();
+        assert_eq!((all.removed.blocks, all.counts["branches"], rounds), (4, 4, vec![(3, 3), (1, 1)]));
     }
 }
