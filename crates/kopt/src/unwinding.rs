@@ -10,9 +10,9 @@ code, which pass `layout` puts in an order, comes after this.
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
-use kcfg::graph::{Editor, Graph, Life, Section};
+use kcfg::graph::{Editor, Graph, Section};
 use kcfg::index::{FunctionId, NodeId};
-use kcfg::special::{Rule, TableKind};
+use kcfg::special::Rule;
 
 /// The class of code that is put in order: the kernel asks of no address in it what lies there.
 const CLASS: &str = ".text";
@@ -50,9 +50,10 @@ pub fn gather(graph: &mut Graph) {
 pub(crate) fn words(graph: &Graph) -> Vec<Option<u32>> {
     let mut words: Vec<Option<u32>> = vec![None; graph.functions.len()];
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
-        let is_entry =
-            graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex));
-        let site = graph.site(node).filter(|_| is_entry).and_then(|site| graph.resolve_node(site.target));
+        let site = graph
+            .site(node)
+            .filter(|_| graph.is_unwind_entry(node))
+            .and_then(|site| graph.resolve_node(site.target));
         let is_inline = graph.refs_of(node).iter().all(|reference| reference.offset != WORD);
         if let Some(function) = site.and_then(|site| graph.function_of(site)).filter(|_| is_inline)
             && let Some(word) = graph.bytes_of(node).get(WORD as usize..).and_then(|word| word.first_chunk())

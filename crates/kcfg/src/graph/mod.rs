@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, TableId};
 use crate::lift::mapping::content_behind;
-use crate::special::World;
+use crate::special::{TableKind, World};
 
 pub use contents::Contents;
 pub use edit::Editor;
@@ -150,6 +150,11 @@ impl Graph {
             NodeKind::Chunk(chunk) => Some(chunk),
             NodeKind::Block(_) => None,
         }
+    }
+
+    /// Whether the node is an entry of ARM's index of unwind tables.
+    pub fn is_unwind_entry(&self, id: NodeId) -> bool {
+        self.chunk(id).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
     }
 
     /// Whether the node is a piece of a data section that was cut at its variables.

@@ -11,9 +11,8 @@ use indexmap::IndexMap;
 use rustc_hash::FxHashMap;
 
 use super::relax::{Placed, PlacedNode};
-use crate::graph::{Graph, Life};
+use crate::graph::Graph;
 use crate::index::{FunctionId, NodeId, SectionId};
-use crate::special::TableKind;
 
 /// The name of sections of the index, to which that of the code is added unless it is `.text`.
 const INDEX: &str = ".ARM.exidx";
@@ -99,11 +98,7 @@ impl<'g> Templates<'g> {
 }
 
 fn is_index(graph: &Graph, section: SectionId) -> bool {
-    graph.sections[section.get()].nodes.first().is_some_and(|&node| is_entry(graph, node))
-}
-
-fn is_entry(graph: &Graph, node: NodeId) -> bool {
-    graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
+    graph.sections[section.get()].nodes.first().is_some_and(|&node| graph.is_unwind_entry(node))
 }
 
 /// The entries that are alive.
@@ -118,7 +113,7 @@ impl Entries {
     /// Those of a graph; `None` if there are none, or if it is not known what one is about.
     fn of(graph: &Graph) -> Option<Entries> {
         let mut entries = Entries { by_node: FxHashMap::default(), by_function: FxHashMap::default() };
-        for node in graph.node_ids().filter(|&node| graph.node(node).live && is_entry(graph, node)) {
+        for node in graph.node_ids().filter(|&node| graph.node(node).live && graph.is_unwind_entry(node)) {
             let site = graph.site(node)?;
             let (to, inside) = graph.resolve(site.target)?;
             let offset = u32::try_from(i64::from(inside) + site.addend).ok()?;

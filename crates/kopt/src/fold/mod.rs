@@ -31,9 +31,8 @@ mod stores;
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
-use kcfg::graph::{Contents, Editor, Graph, Life, Role, Terminator};
+use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
 use kcfg::index::NodeId;
-use kcfg::special::TableKind;
 use kflow::{Liveness, Reached, Remembered, Summaries, propagate};
 use rayon::prelude::*;
 
@@ -126,7 +125,7 @@ fn unchangeable(graph: &Graph) -> FixedBitSet {
             fixed.extend([node.get(), before.get()]);
         }
         // How a function is unwound is said of all of it.
-        if matches!(graph.chunk(node).map(|chunk| chunk.life), Some(Life::Site(TableKind::UnwindIndex))) {
+        if graph.is_unwind_entry(node) {
             continue;
         }
         let sites = graph.refs_of(node).iter().filter(|reference| reference.role == Role::Site);

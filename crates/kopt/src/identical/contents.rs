@@ -7,7 +7,7 @@ use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kcfg::edges::Edges;
 use kcfg::graph::{Dest, Graph, Life, Ref, Role, Section, SymbolPlace, Target, Terminator};
 use kcfg::index::{FunctionId, NodeId, TableId};
-use kcfg::special::{Rule, TableKind};
+use kcfg::special::Rule;
 use kelf::RelocClass;
 use rustc_hash::FxHashMap;
 
@@ -134,9 +134,7 @@ fn kind(graph: &Graph, section: &Section) -> Option<Constant> {
 /// otherwise are not identical: a trace through them would go wrong.
 fn unwinding(graph: &Graph) -> FxHashMap<FunctionId, NodeId> {
     let entries = graph.node_ids().filter(|&node| graph.node(node).live).filter_map(|node| {
-        let is_entry =
-            graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex));
-        let site = graph.site(node).filter(|_| is_entry)?;
+        let site = graph.site(node).filter(|_| graph.is_unwind_entry(node))?;
         Some((graph.function_of(graph.resolve_node(site.target)?)?, node))
     });
     entries.collect()

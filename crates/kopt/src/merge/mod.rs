@@ -28,9 +28,8 @@ mod sequences;
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
-use kcfg::graph::{Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator};
+use kcfg::graph::{Editor, Graph, Ref, Role, SymbolPlace, Terminator};
 use kcfg::index::NodeId;
-use kcfg::special::TableKind;
 use kelf::RelocClass;
 use kplan::Plan;
 use rustc_hash::FxHashMap;
@@ -139,7 +138,7 @@ fn cut(graph: &mut Graph, mut places: Vec<End>) -> FxHashMap<End, NodeId> {
 fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     let relative = instrument::position_independent(graph);
     // The index of unwind tables is made anew for the code as it lies.
-    let is_remade = |&entry: &NodeId| is_unwind_entry(graph, entry);
+    let is_remade = |&entry: &NodeId| graph.is_unwind_entry(entry);
     let may_move = |&id: &NodeId| {
         let Some(block) = graph.block(id).filter(|_| graph.node(id).live) else { return false };
         let section = graph.section_of(id);
@@ -151,11 +150,6 @@ fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
             && entries(edges, id).iter().all(is_remade)
     };
     graph.node_ids().filter(may_move).collect()
-}
-
-/// Whether a node is an entry of ARM's index of unwind tables.
-fn is_unwind_entry(graph: &Graph, node: NodeId) -> bool {
-    graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
 }
 
 /// How blocks are used by others, as sets of bits.

@@ -25,7 +25,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::link::Link;
 use super::sequences::{Item, Price, Repeated, repeated};
-use super::{Uses, cut, is_unwind_entry, movable};
+use super::{Uses, cut, movable};
 use crate::identical::{End, Instruction, Partition};
 use crate::instrument::exclusive::{accesses_of, entered_between};
 use crate::report::PassReport;
@@ -92,7 +92,7 @@ enum Unwinding {
 impl Unwinding {
     fn of(graph: &Graph) -> Unwinding {
         let entries =
-            || graph.node_ids().filter(|&node| graph.node(node).live && is_unwind_entry(graph, node));
+            || graph.node_ids().filter(|&node| graph.node(node).live && graph.is_unwind_entry(node));
         let saves_nothing = |&entry: &NodeId| {
             let word = graph.bytes_of(entry).get(SAVES_NOTHING.0..).and_then(|word| word.first_chunk());
             let refs = graph.refs_of(entry);
@@ -220,10 +220,14 @@ fn item(graph: &Graph, block: NodeId, instruction: &Instruction, number: u32) ->
 
 /// Whether an instruction is a call at the end of a block that a jump can stand for.
 fn is_last_call(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
-    let ends = instruction.range.end == graph.node(block).size;
-    let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
-    ends && calls
+    is_behind_call(graph, block, instruction.range.end)
         && graph.callee(block).is_some_and(|callee| callee.addend == 0 && is_alike(graph, block, callee))
+}
+
+/// Whether a place in a block is behind the call that it ends with.
+fn is_behind_call(graph: &Graph, block: NodeId, at: u32) -> bool {
+    let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
+    calls && at == graph.node(block).size
 }
 
 /// Whether a callee is in the encoding of a block: a call may change to the other one of ARM, a jump may not.
@@ -256,12 +260,8 @@ fn may_move(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
 
 /// Where to cut blocks: in front of sequences, and behind them but for the call that a block ends with.
 fn cuts<'s>(graph: &'s Graph, sequences: &'s [Places]) -> impl Iterator<Item = End> + 's {
-    let is_behind_call = |block: NodeId, at: u32| {
-        let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
-        calls && at == graph.node(block).size
-    };
     sequences.iter().flatten().flat_map(move |(block, range)| {
-        let end = (!is_behind_call(*block, range.end)).then_some((*block, range.end));
+        let end = (!is_behind_call(graph, *block, range.end)).then_some((*block, range.end));
         std::iter::once((*block, range.start)).chain(end)
     })
 }
