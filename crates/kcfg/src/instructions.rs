@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use kelf::RelocClass;
 use kflow::Fingerprint;
-use kisa::{Effect, Insn, Reg, RelocatedField, Symbol, Value};
+use kisa::{Effect, Encoding, Insn, Reg, RelocatedField, Rewritable, Symbol, Value};
 use smallvec::SmallVec;
 
 use crate::graph::{Graph, Ref, Target};
@@ -36,6 +36,30 @@ pub struct Instruction<'g> {
     pub fields: SmallVec<[RelocatedField; 2]>,
     /// What it computes.
     pub effects: Vec<Effect>,
+}
+
+/// The instructions in `bytes` one by one, as [`Graph::decode`] has those of a node.
+pub(crate) fn decode<'b>(
+    isa: &'b dyn Rewritable,
+    bytes: &'b [u8],
+    encoding: Encoding,
+) -> impl Iterator<Item = Option<(u32, u64, Insn)>> + use<'b> {
+    let mut conditions: VecDeque<u8> = VecDeque::new();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+        let address = encoding.address(at as u64);
+        let condition = conditions.pop_front();
+        let address = condition.map_or(address, |condition| kisa::arm::predicated(address, condition));
+        let Some(insn) = isa.decode(rest, address) else {
+            at = bytes.len();
+            return Some(None);
+        };
+        conditions.extend(insn.predicates.conditions());
+        let start = at as u32;
+        at += usize::from(insn.len);
+        Some(Some((start, address, insn)))
+    })
 }
 
 impl Graph {
@@ -95,23 +119,7 @@ impl Graph {
     /// is told how it is encoded and on which condition it happens, and what it is. `None` where there is none; nothing
     /// follows that.
     pub fn decode(&self, id: NodeId) -> impl Iterator<Item = Option<(u32, u64, Insn)>> + use<'_> {
-        let (isa, bytes, encoding) = (self.isa(), self.bytes_of(id), self.encoding(id));
-        let mut conditions: VecDeque<u8> = VecDeque::new();
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
-            let address = encoding.address(at as u64);
-            let condition = conditions.pop_front();
-            let address = condition.map_or(address, |condition| kisa::arm::predicated(address, condition));
-            let Some(insn) = isa.decode(rest, address) else {
-                at = bytes.len();
-                return Some(None);
-            };
-            conditions.extend(insn.predicates.conditions());
-            let start = at as u32;
-            at += usize::from(insn.len);
-            Some(Some((start, address, insn)))
-        })
+        decode(self.isa(), self.bytes_of(id), self.encoding(id))
     }
 
     /// The symbol and the addend of a reference, which is the `number`th of all.

@@ -275,8 +275,12 @@ impl Graph {
         reference.role == Role::Address && !(holds_code && is_branch)
     }
 
-    /// Whether the instruction at a reference reads the literal that it refers to, and does not compute its address.
+    /// Whether the instruction of a block at a reference reads the literal that it refers to, and does not compute its
+    /// address. False for opaque code, of which nobody knows where its instructions begin.
     fn reads_literal(&self, id: NodeId, reference: &Ref) -> bool {
+        if self.block(id).is_none() {
+            return false;
+        }
         let bytes = self.bytes_of(id).get(reference.offset as usize..).unwrap_or_default();
         let address = self.encoding(id).address(reference.offset.into());
         self.isa().literal(bytes, address).is_some_and(|literal| literal.read.is_some())

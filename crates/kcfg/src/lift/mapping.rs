@@ -41,20 +41,25 @@ pub(crate) fn symbol_in_front(content: Content) -> &'static str {
 }
 
 /// What a code section holds where.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     /// Where something else begins, in ascending order; the first is 0.
     starts: Vec<(u32, Content)>,
 }
 
 impl Mapping {
     /// Reads it from the symbols of a section. Machines without mapping symbols have one encoding and no data in code.
-    pub fn of(object: &Object<'_>, names: &SectionNames<'_>, section: SectionIndex) -> Mapping {
-        let mut starts = vec![(0, Content::Code(Encoding::Main))];
+    pub(super) fn of(object: &Object<'_>, names: &SectionNames<'_>, section: SectionIndex) -> Mapping {
         let symbols = names.mapping_symbols(section);
         let mut found: Vec<(u32, Content)> = symbols
             .filter_map(|symbol| Some((symbol.value as u32, content_behind(object.machine, symbol.name)?)))
             .collect();
         found.sort_by_key(|&(offset, _)| offset);
+        Mapping::new(found)
+    }
+
+    /// From what mapping symbols say is behind them, in the order of their offsets.
+    pub fn new(found: impl IntoIterator<Item = (u32, Content)>) -> Mapping {
+        let mut starts = vec![(0, Content::Code(Encoding::Main))];
         for (offset, content) in found {
             // GNU as (2.40) marks an instruction that is written as data at the beginning of a function by the symbol's
             // address with the bit for Thumb code.

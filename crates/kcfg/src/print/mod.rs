@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::edges::Edges;
 use crate::graph::{Graph, Opaque, Provenance, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SymbolId};
-use crate::lift::mapping::content_behind;
+use crate::lift::mapping::{Content, content_behind};
 use crate::special::RootReason;
 use kisa::BranchForm;
 
@@ -36,6 +36,8 @@ pub struct Printer<'g> {
     edges: Edges<'g>,
     /// Defined symbols by node, then by their offset in it.
     symbols: Vec<(NodeId, u32, SymbolId)>,
+    /// What mapping symbols say is behind them, by node, then by their offset in it.
+    contents: Vec<(NodeId, u32, Content)>,
     roots: FxHashMap<NodeId, Vec<RootReason>>,
     opaque: FxHashMap<NodeId, &'g Opaque>,
 }
@@ -43,17 +45,16 @@ pub struct Printer<'g> {
 impl<'g> Printer<'g> {
     /// Indexes a graph.
     pub fn new(graph: &'g Graph) -> Printer<'g> {
-        let mut symbols: Vec<_> = graph
-            .symbols
-            .iter()
-            .enumerate()
-            .filter(|(_, symbol)| content_behind(graph.machine, &symbol.name).is_none())
-            .filter_map(|(i, symbol)| match symbol.place {
-                SymbolPlace::Node(node, offset) => Some((node, offset, SymbolId::from(i))),
-                _ => None,
-            })
-            .collect();
+        let (mut symbols, mut contents) = (Vec::new(), Vec::new());
+        for (i, symbol) in graph.symbols.iter().enumerate() {
+            let SymbolPlace::Node(node, offset) = symbol.place else { continue };
+            match content_behind(graph.machine, &symbol.name) {
+                Some(content) => contents.push((node, offset, content)),
+                None => symbols.push((node, offset, SymbolId::from(i))),
+            }
+        }
         symbols.sort_unstable();
+        contents.sort_by_key(|&(node, offset, _)| (node, offset));
         let mut roots: FxHashMap<NodeId, Vec<RootReason>> = FxHashMap::default();
         for root in &graph.roots {
             let reasons = roots.entry(root.node).or_default();
@@ -62,7 +63,7 @@ impl<'g> Printer<'g> {
             }
         }
         let opaque = graph.opaque.iter().map(|opaque| (opaque.node, opaque)).collect();
-        Printer { graph, edges: Edges::of(graph), symbols, roots, opaque }
+        Printer { graph, edges: Edges::of(graph), symbols, contents, roots, opaque }
     }
 
     /// The symbols in a node, by offset, each with its offset there in bytes.

@@ -15,6 +15,7 @@ mod compare;
 mod literal;
 mod number;
 mod op;
+mod print;
 mod rewrite;
 mod semantics;
 mod store;
@@ -53,17 +54,21 @@ pub fn predicated(address: u64, condition: u8) -> u64 {
     address | (u64::from(condition) + 1) << 32
 }
 
+/// The condition that an address says an `it` puts on the instruction.
+fn predicate(address: u64) -> Option<u8> {
+    (address >> 32).checked_sub(1).map(|condition| condition as u8)
+}
+
 /// The encoding that an address says.
 fn encoding(address: u64) -> Encoding {
     if address & 1 == 0 { Encoding::Main } else { Encoding::Thumb }
 }
 
 fn decode(bytes: &[u8], address: u64) -> Option<Decoded> {
-    let predicate = (address >> 32).checked_sub(1).map(|condition| condition as u8);
     let at = address as u32;
     match at & 1 {
         0 => a32::decode(u32::from_le_bytes(*bytes.first_chunk()?), at),
-        _ => t32::decode(bytes, at & !1, predicate),
+        _ => t32::decode(bytes, at & !1, predicate(address)),
     }
 }
 

@@ -3,7 +3,9 @@
 use kelf::RelocClass;
 
 use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
-use super::{Arm, branch, compare, decode, encoding, literal, number, registers, semantics, store};
+use super::{
+    Arm, branch, compare, decode, encoding, literal, number, predicate, print, registers, semantics, store,
+};
 use crate::semantics::{Address, Effect, Reg, Value};
 use crate::{
     AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Exclusive, Literal, Reads,
@@ -178,14 +180,14 @@ impl Rewritable for Arm {
             _ => false,
         });
         // Without it, the `it` in front would put its condition on another instruction.
-        computes && !is_predicated(address)
+        computes && predicate(address).is_none()
     }
 
     fn only_stores(&self, bytes: &[u8], address: u64) -> bool {
         let stores = decode(bytes, address).is_some_and(|decoded| {
             matches!(decoded.op, Op::Store { to: Place { mode: Mode::Offset, .. }, .. })
         });
-        stores && !is_predicated(address)
+        stores && predicate(address).is_none()
     }
 
     fn reads_flags(&self, bytes: &[u8], address: u64) -> bool {
@@ -298,10 +300,7 @@ impl Rewritable for Arm {
     }
 
     fn format(&self, bytes: &[u8], address: u64) -> String {
-        let len = decode(bytes, address).map_or(bytes.len(), |decoded| usize::from(decoded.len));
-        let word =
-            bytes[..len.min(bytes.len())].iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
-        format!(".inst {word:#x}")
+        print::format(bytes, address)
     }
 }
 
@@ -386,11 +385,6 @@ fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
         Op::Table { .. } => true,
         _ => false,
     }
-}
-
-/// Whether an `it` in front puts a condition on the instruction.
-fn is_predicated(address: u64) -> bool {
-    address >> 32 != 0
 }
 
 /// Makes the effect of an instruction that reads the literal at `target` one that reads it where the linker says.
