@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// `cpsid i` of the kernel, and `udf`, which is beside `smc`.
+    /// `cpsid i`, `udf`, which is beside `smc`, and the return from an exception.
     #[test]
     fn instructions_of_the_kernel() {
         let decode =
@@ -146,6 +146,8 @@ mod tests {
         assert_eq!(decode(Encoding::Main, &[0x80, 0x00, 0x0c, 0xf1]), Some(Flow::Next));
         assert_eq!(decode(Encoding::Thumb, &[0x72, 0xb6]), Some(Flow::Next));
         assert_eq!(decode(Encoding::Thumb, &[0xf0, 0xf7, 0x03, 0xa0]), Some(Flow::Trap));
+        // subs pc, lr, #4
+        assert_eq!(decode(Encoding::Thumb, &[0xde, 0xf3, 0x04, 0x8f]), Some(Flow::Return));
     }
 
     /// Nobody may take an exclusive load away, or an instruction behind an `it`.

@@ -391,6 +391,11 @@ fn branches(word: u32, at: u32) -> Option<(Op, Option<u8>)> {
             match field(word, 20, 7) {
                 0b0111000 | 0b0111001 => Op::Other { writes: 0, reads: 1 << reg(word, 16), flags: true },
                 0b0111010 | 0b0111011 => Op::Nothing,
+                // `subs pc, lr, #4`
+                0b0111101 => {
+                    let (left, right) = (Source::Reg(reg(word, 16)), Source::Number(field(word, 0, 8)));
+                    data(Data::Sub, PC, left, right, true)
+                }
                 0b0111110 | 0b0111111 => writes(word, &[reg(word, 8)]),
                 0b1111110 | 0b1111111 if !bit(word, 13) => a32::call_of_firmware(),
                 0b1111111 => Op::Trap,
