@@ -6,7 +6,7 @@ use super::computes::{only_computes, only_stores};
 use super::decode::Decoded;
 
 /// Bytes that a call pushes.
-const RETURN_ADDRESS: u8 = 4;
+const RETURN_ADDRESS: i32 = 4;
 
 /// See [`crate::Rewritable::move_into_callee`]. Of 64-bit code it is not known whether it keeps anything below the stack
 /// pointer, which a call would overwrite (the red zone of the System V ABI, section 3.2.2).
@@ -27,18 +27,19 @@ pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
     let Some(field) = bytes.get_mut(displacement..displacement + constants.displacement_size()) else {
         return false;
     };
-    match field {
-        [byte] => {
-            let moved = (*byte as i8).checked_add(RETURN_ADDRESS as i8);
-            moved.map(|moved| *byte = moved as u8).is_some()
-        }
-        &mut [a, b, c, d] => {
-            let moved = i32::from_le_bytes([a, b, c, d]).checked_add(RETURN_ADDRESS.into());
-            moved.map(|moved| field.copy_from_slice(&moved.to_le_bytes())).is_some()
-        }
+    let own = match *field {
+        [byte] => i32::from(byte as i8),
+        [a, b, c, d] => i32::from_le_bytes([a, b, c, d]),
         // Without a displacement, there is no room for one.
-        _ => false,
+        _ => return false,
+    };
+    // What lies below the stack pointer would become the return address.
+    let Some(moved) = own.checked_add(RETURN_ADDRESS).filter(|_| own >= 0) else { return false };
+    let fits = field.len() == 4 || i8::try_from(moved).is_ok();
+    if fits {
+        field.copy_from_slice(&moved.to_le_bytes()[..field.len()]);
     }
+    fits
 }
 
 #[cfg(test)]
@@ -64,6 +65,9 @@ mod tests {
         // mov 0x7c(%esp),%edx; mov (%esp),%edx: no room.
         assert_eq!(moved(&[0x8b, 0x54, 0x24, 0x7c]), None);
         assert_eq!(moved(&[0x8b, 0x14, 0x24]), None);
+        // mov %edx,-4(%esp); mov %edx,-0x100(%esp): what a call overwrites.
+        assert_eq!(moved(&[0x89, 0x54, 0x24, 0xfc]), None);
+        assert_eq!(moved(&[0x89, 0x94, 0x24, 0, 0xff, 0xff, 0xff]), None);
         // mov 8(%ebp),%edx; mov $4,%eax
         assert_eq!(moved(&[0x8b, 0x55, 8]), Some(vec![0x8b, 0x55, 8]));
         assert_eq!(moved(&[0xb8, 4, 0, 0, 0]), Some(vec![0xb8, 4, 0, 0, 0]));
