@@ -234,6 +234,11 @@ impl Functions {
 
     /// Cuts the sections into functions, and says for each candidate what it means.
     fn place(&mut self, mut candidates: Vec<Candidate<'_>>) {
+        // Linker scripts define symbols of a section whose values are elsewhere (`__stubs_lma` of ARM kernels).
+        candidates.retain(|candidate| {
+            let addresses = self.sections[candidate.section].addresses();
+            (addresses.start..=addresses.end).contains(&candidate.address)
+        });
         // Stable, so that symbols of one address stay in the order of the table.
         candidates.sort_by_key(|candidate| (candidate.section, candidate.address));
         for group in candidates.chunk_by(|a, b| (a.section, a.address) == (b.section, b.address)) {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Dir, MACHINES};
+use goblin::elf::section_header::SHT_SYMTAB;
 use kelf::{Error, Function, Functions, Machine};
 
 /// Links `functions/global.S`, and `functions/local.c` twice from objects of different names.
@@ -103,6 +104,28 @@ fn functions_of_one_name_are_told_apart() {
         assert!(first.address < second.address);
         assert_eq!(find("local.c", 2), None);
     }
+}
+
+/// Linker scripts define symbols of a section whose values are elsewhere, as `__stubs_lma` of ARM kernels.
+#[test]
+fn a_symbol_outside_of_its_section_is_no_function() {
+    let dir = Dir::new();
+    let vmlinux = kernel(&dir, Machine::I386);
+    let mut bytes = std::fs::read(&vmlinux).unwrap();
+    let elf = goblin::elf::Elf::parse(&bytes).unwrap();
+    let number =
+        elf.syms.iter().position(|symbol| elf.strtab.get_at(symbol.st_name) == Some("hand_written_local"));
+    let table = elf.section_headers.iter().find(|header| header.sh_type == SHT_SYMTAB).unwrap();
+    let value = table.sh_offset as usize + number.unwrap() * table.sh_entsize as usize + 4;
+    bytes[value..value + 4].copy_from_slice(&0x9000u32.to_le_bytes());
+    std::fs::write(&vmlinux, bytes).unwrap();
+    let functions = Functions::read(&vmlinux).unwrap();
+    let is_within = |function: &Function| {
+        let section = functions.section_of(function).addresses();
+        section.start <= function.address && function.addresses().end <= section.end
+    };
+    assert!(functions.functions.iter().all(is_within), "{:?}", functions.functions);
+    assert_eq!(functions.named("hand_written_local"), []);
 }
 
 #[test]
