@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(decode(Encoding::Thumb, &[0xde, 0xf3, 0x04, 0x8f]), Some(Flow::Return));
     }
 
-    /// Nobody may take an exclusive load away, or an instruction behind an `it`.
+    /// Nobody may take an exclusive load away, an instruction behind an `it`, or one that waits.
     #[test]
     fn what_does_more_than_compute() {
         let computes = |bytes: &[u8], address: u64| Arm.only_computes(bytes, address);
@@ -163,5 +163,8 @@ mod tests {
         assert!(!computes(&[0x9f, 0x3f, 0x90, 0xe1], 0));
         assert!(!computes(&[0x00, 0xf0, 0x90, 0xe5], 0));
         assert!(computes(&[0x00, 0x30, 0x90, 0xe5], 0));
+        // mov r1, r1 in both encodings, which may wait for a coprocessor; mov r1, r2
+        assert!(!computes(&[0x01, 0x10, 0xa0, 0xe1], 0) && !computes(&[0x09, 0x46], 1));
+        assert!(computes(&[0x02, 0x10, 0xa0, 0xe1], 0));
     }
 }

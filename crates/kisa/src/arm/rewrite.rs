@@ -172,6 +172,8 @@ impl Rewritable for Arm {
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool {
         let computes = decode(bytes, address).is_some_and(|decoded| match decoded.op {
             Op::MoveTop { .. } | Op::Field { .. } => true,
+            // `mov r1, r1` waits until a coprocessor has been read (`cpwait` of XScale; section 5.4 of the paper).
+            Op::Data { data: Data::Move, dst: Some(dst), right: Source::Reg(src), .. } if dst == src => false,
             Op::Data { dst, right, .. } => dst != Some(PC) && !matches!(right, Source::Unknown { .. }),
             Op::Load { dst, exclusive, from: Place { mode: Mode::Offset, .. }, .. } => {
                 !exclusive && !dst.contains(&Some(PC))
