@@ -127,7 +127,7 @@ impl CodeSection {
             trampolines: section.name == ".static_call.text",
             opaque: None,
         };
-        let reader = Reader { isa, data: &section.data, mapping: &mapping, sites };
+        let reader = Reader { isa, data: &section.data, mapping: &mapping, relocs: &section.relocs, sites };
         for span in code.spans.iter_mut().filter(|span| !span.carried) {
             if code.trampolines {
                 span.opaque = Some("a trampoline that is patched at run time");

@@ -6,6 +6,7 @@ use goblin::elf::sym::{
     STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
 };
 use kelf::{Definition, GlobalIndex, Machine, ObjectIndex, Place, Resolved, SymbolIndex};
+use rustc_hash::FxHashSet;
 
 use super::Connector;
 use crate::carried::HAND_WRITTEN;
@@ -147,7 +148,13 @@ impl<'p> Connector<'_, 'p> {
         if self.program.machine != Machine::Arm {
             return;
         }
-        for (node, encoding) in std::mem::take(&mut self.lifted.encodings) {
+        let encodings = std::mem::take(&mut self.lifted.encodings);
+        let marks = self.lifted.graph.symbols.iter().filter_map(|symbol| match symbol.place {
+            SymbolPlace::Node(node, 0) => content_behind(Machine::Arm, &symbol.name).map(|_| node),
+            _ => None,
+        });
+        let marked: FxHashSet<NodeId> = marks.collect();
+        for (node, encoding) in encodings.into_iter().filter(|(node, _)| !marked.contains(node)) {
             let name = symbol_in_front(Content::Code(encoding)).to_owned();
             let input = &self.lifted.graph.inputs[self.lifted.origin(node).section.get()];
             let file = Some(Arc::clone(&input.object));
