@@ -7,8 +7,6 @@ use super::frozen::{PLAN_LIMIT, number};
 
 /// What the build was made with.
 pub(super) const MAKE: [&str; 2] = ["--make", "CROSS_COMPILE=arm-linux-gnueabihf-"];
-/// The scan of ARM programs may say that it is incomplete (docs/scan.md).
-const COMPLETE: &[&str] = &["--assume-complete"];
 
 #[test]
 fn the_thumb_kernel_stays_the_same_or_shrinks_and_serves() {
@@ -32,7 +30,7 @@ fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, cut: f64) {
     stays_the_same(test, &kernel, &scenario);
 
     let plan = busybox_plan();
-    let small = test.rewritten(&kernel, "small", &plan, &[COMPLETE, &MAKE[..]].concat());
+    let small = test.rewritten(&kernel, "small", &plan, &MAKE);
     assert!(small.cut("footprint") >= cut, "the footprint fell by only {:.2} %", small.cut("footprint"));
     test.passes(&scenario, &small.kernel, &[]);
 }
@@ -50,7 +48,7 @@ fn stays_the_same(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenari
 }
 
 /// The plan that `syscall-scan` makes for BusyBox.
-fn busybox_plan() -> String {
+pub(super) fn busybox_plan() -> String {
     let busybox = recipe("package.sh", &["busybox-static", "armhf"]).join("bin/busybox");
     Run::kshrink("syscall-scan").arg(busybox).succeed().text()
 }
@@ -59,7 +57,7 @@ fn busybox_plan() -> String {
 fn a_thumb_kernel_refuses_what_no_program_asks_for() {
     KernelTest::check("a_thumb_kernel_refuses_what_no_program_asks_for", |test| {
         let kernel = test.kernel("arm-virt");
-        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[COMPLETE, &MAKE[..]].concat());
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &MAKE);
         assert!(small.assumptions().contains(&"operations-are-listed"), "{:?}", small.assumptions());
         let scenario = test.operations_on_arm();
         test.passes(&scenario, &small.kernel, &[]);
@@ -83,7 +81,7 @@ fn the_thumb_kernel_goes_through_all_passes_and_serves() {
         let reorder = Run::kshrink("reorder").args(["--granularity", "block", "--vmlinux"]);
         let plan = reorder.arg(&kernel.vmlinux).stdin(plan.as_str()).succeed().text();
         let passes = "syscalls,sysargs,params,keys,reach,fold,icf,initmotion,merge,exercise,layout";
-        let arguments = [&["--passes", passes], COMPLETE, &MAKE[..]].concat();
+        let arguments = [&["--passes", passes], &MAKE[..]].concat();
         let all = test.rewritten(&kernel, "all", &plan, &arguments);
         test.passes(&scenario, &all.kernel, &[]);
     });
@@ -167,7 +165,7 @@ fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> Re
     let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
     let plan = test.chain.succeed(run.stdin(busybox_plan().as_str())).text();
     let passes = ["--passes", "syscalls,reach,freeze"];
-    test.rewritten(kernel, "everything", &plan, &[&passes[..], COMPLETE, &MAKE[..]].concat())
+    test.rewritten(kernel, "everything", &plan, &[&passes[..], &MAKE[..]].concat())
 }
 
 /// The same on two processors, one of which goes and comes back, with a module that calls frozen code.
@@ -204,7 +202,7 @@ fn smp_kernel_for_arm_with_modules() {
         stays_the_same(test, &kernel, &scenario);
         let module = kernel.build.join("drivers/net/dummy.ko");
         test.chain.succeed(Run::new("install").arg("-D").arg(module).arg("lib/modules/kernel/dummy.ko"));
-        let arguments = [&["--modules", "lib/modules"], COMPLETE, &MAKE[..]].concat();
+        let arguments = [&["--modules", "lib/modules"], &MAKE[..]].concat();
         let small = test.rewritten(&kernel, "small", &busybox_plan(), &arguments);
         assert!(small.cut("footprint") >= 10.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
         test.passes(&scenario, &small.kernel, &[]);
@@ -218,7 +216,7 @@ fn the_kernel_without_what_the_linker_removes_shrinks_and_serves() {
     KernelTest::check("the_kernel_without_what_the_linker_removes_shrinks_and_serves", |test| {
         let kernel = test.kernel("arm-virt-gc");
         let scenario = test.web_on_arm();
-        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[COMPLETE, &MAKE[..]].concat());
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &MAKE);
         assert!(small.cut("footprint") >= 8.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
         test.passes(&scenario, &small.kernel, &[]);
     });
