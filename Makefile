@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze pages pages-arm64 clean
+.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze study-frozen pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -37,6 +37,7 @@ help:
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
 	@echo 'make study-random     500 random programs for i386 and 100 for ARM, rewritten and run (docs/torture.md)'
 	@echo 'make study-freeze     kernels of which all is frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
+	@echo 'make study-frozen     kernels frozen by page and by stub, for i386 and ARM: what they take (docs/frozen-kernels.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
 	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
@@ -131,6 +132,9 @@ study-random: build
 study-freeze: build
 	fixtures/install.sh kernel boot
 	cargo test --release --package kshrink-tests --test kernels -- --ignored --nocapture --test-threads 1 everything_frozen
+
+study-frozen: build
+	fixtures/bench/frozen.sh docs/frozen-kernels.md
 
 pages: build
 	fixtures/pages/pages.sh out/pages

@@ -48,11 +48,7 @@ const OBSTACLES: &[Obstacle] = &[
         of: None,
         why: "the entries of page tables are made as ARMv7 has them",
     },
-    Obstacle {
-        option: "CONFIG_PREEMPT_RT",
-        of: None,
-        why: "its page allocator sleeps, and a thaw must not",
-    },
+    Obstacle { option: "CONFIG_PREEMPT_RT", of: None, why: "its page allocator sleeps, and a thaw must not" },
     Obstacle { option: "CONFIG_KASAN", of: None, why: "frozen addresses have no shadow" },
     Obstacle {
         option: "CONFIG_XIP_KERNEL",
