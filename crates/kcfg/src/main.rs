@@ -63,7 +63,7 @@ fn print(arguments: &Arguments, graph: &Graph) -> Result<(), Failure> {
         View::Dot => dot::write(&printer, &selection, &mut out)?,
         View::Opaque if arguments.json => json::write_opaque(graph, &header, &mut out)?,
         View::Opaque => {
-            for opaque in &graph.opaque {
+            for opaque in graph.opaque_functions() {
                 writeln!(out, "{}\t{}", opaque.name, opaque.reason)?;
             }
         }

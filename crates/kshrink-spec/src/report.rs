@@ -71,7 +71,8 @@ impl Report {
             RewriteInput::Kernel { build, .. } => build.vmlinux.display().to_string(),
             RewriteInput::Objects { entries, .. } => format!("objects, entered by {}", entries.join(", ")),
         };
-        let opaque = graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live);
+        let mut opaque = graph.opaque_functions();
+        opaque.retain(|opaque| graph.node(opaque.node).live);
         Report {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
@@ -80,7 +81,7 @@ impl Report {
             frozen,
             assumptions: assumptions::of(graph, &passes),
             passes,
-            opaque: opaque.map(|o| Kept { what: o.name.clone(), why: o.reason.to_owned() }).collect(),
+            opaque: opaque.into_iter().map(|o| Kept { what: o.name, why: o.reason.to_owned() }).collect(),
             phases,
         }
     }

@@ -1,13 +1,16 @@
 //! What a program has besides nodes: sections, functions, symbols, jump tables, roots.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE};
-use goblin::elf::sym::{STB_LOCAL, STT_NOTYPE};
+use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE};
 use kelf::ObjectIndex;
 use kisa::Encoding;
 
+use super::Graph;
+use crate::carried::HAND_WRITTEN;
 use crate::index::{NodeId, SectionId, SymbolId};
 use crate::special::RootReason;
 
@@ -201,4 +204,23 @@ pub struct Opaque {
     pub name: String,
     /// Why, in a few words.
     pub reason: &'static str,
+}
+
+impl Graph {
+    /// Opaque code by function: a chunk of compiled code comes once for each function in it.
+    pub fn opaque_functions(&self) -> Vec<Opaque> {
+        let mut functions: BTreeMap<NodeId, BTreeMap<u32, &str>> = BTreeMap::new();
+        for symbol in self.symbols.iter().filter(|symbol| symbol.kind == STT_FUNC) {
+            if let SymbolPlace::Node(node, offset) = symbol.place {
+                functions.entry(node).or_default().entry(offset).or_insert(&symbol.name);
+            }
+        }
+        let by_function = |opaque: &Opaque| match functions.get(&opaque.node) {
+            Some(names) if opaque.reason != HAND_WRITTEN => {
+                names.values().map(|&name| Opaque { name: name.to_owned(), ..opaque.clone() }).collect()
+            }
+            _ => vec![opaque.clone()],
+        };
+        self.opaque.iter().flat_map(by_function).collect()
+    }
 }

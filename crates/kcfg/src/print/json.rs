@@ -54,7 +54,8 @@ pub fn write(
     write_array(out, "functions", scope.functions.iter().map(|&id| printer.function_record(id, text)))?;
     write_array(out, "chunks", scope.chunks.iter().filter_map(|&id| printer.chunk_record(id, text)))?;
     write_array(out, "tables", scope.tables.iter().map(|&id| printer.table_record(id)))?;
-    let opaque = graph.opaque.iter().filter(|opaque| scope.has(opaque.node));
+    let opaque = graph.opaque_functions();
+    let opaque = opaque.iter().filter(|opaque| scope.has(opaque.node));
     write_array(out, "opaque", opaque.map(OpaqueRecord::of))?;
     write_array(out, "outside", scope.outside.iter().filter_map(|&id| printer.outside_record(id)))?;
     write_array(out, "elsewhere", scope.elsewhere.iter().map(|&node| printer.node_record(node)))?;
@@ -67,7 +68,7 @@ pub fn write(
 /// Those of `out`.
 pub fn write_opaque(graph: &Graph, header: &Header<'_>, out: &mut impl Write) -> io::Result<()> {
     write_preamble(header, out)?;
-    write_array(out, "opaque", graph.opaque.iter().map(OpaqueRecord::of))?;
+    write_array(out, "opaque", graph.opaque_functions().iter().map(OpaqueRecord::of))?;
     out.write_all(b"}\n")
 }
 
