@@ -38,7 +38,7 @@ pub struct Retained {
 
 impl Retained {
     fn of_node(graph: &Graph, id: NodeId) -> Retained {
-        let bytes = u64::from(graph.node(id).size + graph.branch_len(id));
+        let bytes = u64::from(graph.size_with_branch(id));
         let is_code = match &graph.node(id).kind {
             NodeKind::Block(_) => true,
             NodeKind::Chunk(chunk) => chunk.code,

@@ -26,7 +26,7 @@ fn graph(build: &KernelBuild, program: &Program<'_>) -> Graph {
 /// The bytes of all that is alive.
 fn alive(graph: &Graph) -> u64 {
     let nodes = graph.node_ids().filter(|&id| graph.node(id).live);
-    nodes.map(|id| u64::from(graph.node(id).size + graph.branch_len(id))).sum()
+    nodes.map(|id| u64::from(graph.size_with_branch(id))).sum()
 }
 
 /// The bytes of the sections of the object that is emitted.

@@ -97,6 +97,11 @@ impl Graph {
         self.node(id).origin().map_or(0, |origin| origin.branch_len)
     }
 
+    /// Size in bytes, with the branch that ends a block as long as it is in the input. Padding does not count.
+    pub fn size_with_branch(&self, id: NodeId) -> u32 {
+        self.node(id).size + self.branch_len(id)
+    }
+
     /// Whether one node comes directly behind another in the input.
     pub fn are_neighbours_in_input(&self, before: NodeId, behind: NodeId) -> bool {
         let (before, behind) = (self.node(before).origin(), self.node(behind).origin());

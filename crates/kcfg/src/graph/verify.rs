@@ -176,7 +176,7 @@ impl Verifier<'_> {
             let Some(origin) = graph.node(id).origin() else {
                 return self.check(id, false, || "fixed, but made by a pass");
             };
-            let fits = graph.node(id).size + origin.branch_len <= origin.size;
+            let fits = graph.size_with_branch(id) <= origin.size;
             return self.check(id, fits, || "fixed, but longer than in the input");
         }
         let starts = instruction_starts(graph, id);

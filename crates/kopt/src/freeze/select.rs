@@ -232,7 +232,7 @@ impl Selection {
 
 /// Size of a node in bytes, with the branch that ends it.
 pub fn size(graph: &Graph, node: NodeId) -> u64 {
-    u64::from(graph.node(node).size + graph.branch_len(node))
+    u64::from(graph.size_with_branch(node))
 }
 
 /// Whether code of a section may freeze: the linker script keeps other classes of code apart because they are freed,

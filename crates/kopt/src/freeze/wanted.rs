@@ -93,7 +93,7 @@ impl Wanted {
             let Some(origin) = graph.node(id).origin() else { continue };
             let Some(offset) = origin.offset.checked_sub(start) else { continue };
             // The padding behind a function is not part of it.
-            let size = origin.size.min(graph.node(id).size + origin.branch_len);
+            let size = origin.size.min(graph.size_with_branch(id));
             if is_whole || code.contains(offset.into(), size.into()) {
                 self.nodes.insert(id.get());
                 self.at_boot.set(id.get(), code.is_used_at_boot(offset.into(), size.into()));

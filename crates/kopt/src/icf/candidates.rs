@@ -34,7 +34,7 @@ impl Candidate {
 
     /// Size in bytes: in the input, with branches, for what comes from there.
     pub fn size(&self, graph: &Graph) -> u32 {
-        self.blocks.iter().map(|&block| graph.node(block).size + graph.branch_len(block)).sum()
+        self.blocks.iter().map(|&block| graph.size_with_branch(block)).sum()
     }
 }
 

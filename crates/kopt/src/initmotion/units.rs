@@ -40,7 +40,7 @@ pub struct Unit {
 impl Unit {
     /// Size in bytes: in the input, with branches, for what comes from there.
     pub fn size(&self, graph: &Graph) -> u64 {
-        self.nodes.iter().map(|&node| u64::from(graph.node(node).size + graph.branch_len(node))).sum()
+        self.nodes.iter().map(|&node| u64::from(graph.size_with_branch(node))).sum()
     }
 }
 

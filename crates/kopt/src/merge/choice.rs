@@ -25,7 +25,7 @@ pub fn may_pay(graph: &Graph, (block, start): End, shared: &FixedBitSet) -> bool
     };
     let behind = std::iter::successors(next(&block), next).take(BEHIND);
     let behind = behind.take_while(|block| shared.contains(block.get()));
-    let size = |block: NodeId| graph.node(block).size + graph.branch_len(block);
+    let size = |block: NodeId| graph.size_with_branch(block);
     size(block) - start + behind.map(size).sum::<u32>() > jump
 }
 
@@ -50,12 +50,12 @@ pub fn worthwhile(graph: &Graph, twins: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, N
                 .filter(|way| goes(way.to) && way.to != block)
                 .map(|way| way.price)
                 .sum();
-            if entering > prices.size(graph, block) + behind {
+            if entering > graph.size_with_branch(block) + behind {
                 twin_of.remove(&block);
             }
         }
         for group in groups(&prices, &order, &twin_of) {
-            let saved: u32 = group.iter().map(|&block| prices.size(graph, block)).sum();
+            let saved: u32 = group.iter().map(|&block| graph.size_with_branch(block)).sum();
             let paid: u32 =
                 group.iter().map(|&block| prices.entering(block, |node| twin_of.contains_key(&node))).sum();
             if saved <= paid {
@@ -161,10 +161,5 @@ impl Prices {
 
     fn ways_out(&self, block: NodeId) -> &[Way] {
         self.out.get(&block).map_or(&[], Vec::as_slice)
-    }
-
-    /// What a block takes in bytes, with the branch at its end.
-    fn size(&self, graph: &Graph, block: NodeId) -> u32 {
-        graph.node(block).size + graph.branch_len(block)
     }
 }
