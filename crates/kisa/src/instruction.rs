@@ -218,6 +218,9 @@ pub struct RelocatedField {
     pub addend: i64,
 }
 
+/// Width in bytes of a branch field that reaches all of a program, if only by code that the linker puts in between.
+pub const FAR: u8 = 4;
+
 /// One encoding of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BranchForm {
@@ -235,6 +238,11 @@ impl BranchForm {
     /// Whether this form spans `displacement` bytes, counted from the end of the branch.
     pub fn reaches(self, displacement: i64) -> bool {
         (self.reach.0..=self.reach.1).contains(&displacement)
+    }
+
+    /// Whether this form reaches all of a program, with a relocation.
+    pub fn reaches_everywhere(self) -> bool {
+        self.field_width >= FAR
     }
 }
 

@@ -17,8 +17,8 @@ pub mod x86;
 use kelf::{Machine, RelocClass};
 
 pub use instruction::{
-    AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Encoding, Exclusive, Explained, Flow,
-    Insn, Literal, MemoryOperand, Predicates, Reads, RelocatedField, StoreLayout, StoreOne,
+    AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Encoding, Exclusive, Explained, FAR,
+    Flow, Insn, Literal, MemoryOperand, Predicates, Reads, RelocatedField, StoreLayout, StoreOne,
 };
 pub use semantics::{
     Address, BinaryOp, Condition, Effect, Flags, Memory, Reg, Segment, Symbol, TEMPORARY, Value, low_bytes,
@@ -99,8 +99,18 @@ impl Reader for PlainReader<'_> {
 
 /// An instruction set whose code can also be cut apart, changed and laid out anew.
 pub trait Rewritable: Isa {
-    /// The encodings of a branch, shortest first.
+    /// The encodings of a branch, shortest first; at least one.
     fn branch_forms(&self, branch: Branch) -> &'static [BranchForm];
+
+    /// The longest encoding of a branch.
+    fn longest_form(&self, branch: Branch) -> BranchForm {
+        *self.branch_forms(branch).last().expect("a branch has a form")
+    }
+
+    /// Whether a branch has a form that reaches all of a program.
+    fn reaches_everywhere(&self, branch: Branch) -> bool {
+        self.longest_form(branch).reaches_everywhere()
+    }
 
     /// Appends the branch in one of its forms to `out`. `displacement` counts in bytes from the end
     /// of the branch, and lies within the form's reach.
@@ -112,8 +122,8 @@ pub trait Rewritable: Isa {
     /// The unconditional jump of an encoding.
     fn jump(&self, encoding: Encoding) -> Branch;
 
-    /// The relocation of a branch in a form of this length in bytes, if its target is left to the linker. The form has a
-    /// field of at least 4 bytes.
+    /// The relocation of a branch in a form of this length in bytes, if its target is left to the linker. It is a form
+    /// that reaches everywhere ([`BranchForm::reaches_everywhere`]).
     fn branch_relocation(&self, branch: Branch, len: u8) -> BranchRelocation;
 
     /// Appends `size` bytes of padding that may be executed.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kelf::RelocClass;
-use kisa::Branch;
+use kisa::{Branch, FAR};
 
 use crate::index::{FunctionId, InputId, NodeId, SectionId, SymbolId, TableId};
 use crate::special::TableKind;
@@ -219,6 +219,13 @@ pub struct Ref {
     pub addend: i64,
     /// What it is used for.
     pub role: Role,
+}
+
+impl Ref {
+    /// Whether it is a distance that reaches only a few bytes, as in a short branch.
+    pub fn is_short(&self) -> bool {
+        self.width < FAR && matches!(self.class, RelocClass::Relative | RelocClass::Branch)
+    }
 }
 
 /// What a reference is used for, which decides what it keeps alive.

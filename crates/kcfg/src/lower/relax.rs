@@ -6,9 +6,6 @@ use crate::graph::{Dest, Graph, NodeKind, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId};
 use kisa::{Branch, BranchForm, Encoding, Rewritable};
 
-/// Width in bytes of a branch field for which there is a relocation that reaches all of a program.
-const FAR: u8 = 4;
-
 /// Whether branches to global symbols in the same section are encoded like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relax {
@@ -228,8 +225,8 @@ impl BranchMaker<'_> {
         let assembled =
             forms.iter().find(|form| self.relax == Relax::AsAssembled && u32::from(form.len) == len);
         let form = match (assembled, symbolic) {
-            (Some(form), true) if form.field_width >= FAR => *form,
-            (_, true) => forms[forms.len() - 1],
+            (Some(form), true) if form.reaches_everywhere() => *form,
+            (_, true) => self.isa.longest_form(branch),
             (assembled, false) => *assembled.unwrap_or(&forms[0]),
         };
         PlacedBranch { branch, dest, form, symbolic }

@@ -10,14 +10,13 @@ use indexmap::IndexMap;
 use kcfg::graph::{Graph, Section};
 use kcfg::index::NodeId;
 use kcfg::special::Rule;
-use kelf::RelocClass;
 use kplan::{Granularity, Mechanism};
 
 use super::closure::{Closure, Reason};
 use super::regions::{Region, partition};
 use crate::layout;
 use crate::layout::hot_cold::move_together;
-use crate::layout::split::{ColdPart, FAR, Splitter, cold_runs, cost, refers_to};
+use crate::layout::split::{ColdPart, Splitter, cold_runs, cost, refers_to};
 
 /// What frozen code takes packed, in percent of its size, with all that unpacking it takes: the row of the coder's
 /// measurements in docs/frozen-format.md, rounded up.
@@ -259,11 +258,10 @@ pub fn holds_frozen_data(graph: &Graph, section: &Section) -> bool {
 
 /// Whether code has a branch to code elsewhere that reaches only a few bytes.
 fn leaves_by_short_branch(graph: &Graph, nodes: &[NodeId]) -> bool {
-    let is_short = |class| matches!(class, RelocClass::Relative | RelocClass::Branch);
     nodes.iter().any(|&node| {
         graph.refs_of(node).iter().any(|reference| {
             let to = graph.resolve_node(reference.target);
-            reference.width < FAR && is_short(reference.class) && to.is_none_or(|to| !nodes.contains(&to))
+            reference.is_short() && to.is_none_or(|to| !nodes.contains(&to))
         })
     })
 }

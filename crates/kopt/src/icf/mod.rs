@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 use kcfg::edges::Edges;
 use kcfg::graph::{Editor, Graph};
 use kcfg::index::NodeId;
-use kisa::{Branch, BranchKind};
+use kisa::Encoding;
 use kplan::Plan;
 
 use crate::identical::{Partition, entries};
@@ -37,7 +37,8 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let candidates = candidates::find(graph, &edges);
     let pieces: Vec<&[NodeId]> = candidates.iter().map(|candidate| candidate.blocks.as_slice()).collect();
     let classes = Partition::of(graph, &edges, &pieces).classes();
-    let shortest = jump_length(graph);
+    // As long in every encoding.
+    let jump = u32::from(graph.isa().longest_form(graph.isa().jump(Encoding::Main)).len);
     let ran = Ran::of(graph, plan);
     let mut gone: Vec<NodeId> = Vec::new();
     let mut folds: Vec<Fold<'_>> = Vec::new();
@@ -47,8 +48,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
         let stays = *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
         for &folded in class.iter().filter(|&&member| member.function != stays.function) {
             let jumps = folded.is_address_taken;
-            if jumps
-                && (folded.size(graph) <= shortest || folded.blocks.iter().any(|&block| ran.may_have(block)))
+            if jumps && (folded.size(graph) <= jump || folded.blocks.iter().any(|&block| ran.may_have(block)))
             {
                 left_alone += 1;
                 continue;
@@ -93,12 +93,6 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
 /// need none; of several the one that is aligned most.
 fn rank(graph: &Graph, member: &Candidate) -> (bool, bool, Reverse<u32>) {
     (member.is_init, !member.is_address_taken, Reverse(graph.node(member.entry()).align))
-}
-
-/// The largest length in bytes of a jump.
-fn jump_length(graph: &Graph) -> u32 {
-    let forms = graph.isa().branch_forms(Branch { kind: BranchKind::Jump, condition: 0 });
-    forms.iter().map(|form| u32::from(form.len)).max().unwrap_or(0)
 }
 
 /// A function that becomes another one.

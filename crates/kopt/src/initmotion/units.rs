@@ -2,17 +2,13 @@
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_TLS, SHF_WRITE};
-use kcfg::graph::{Dest, Graph, Life, Section, Terminator};
+use kcfg::graph::{Graph, Life, Section, Terminator};
 use kcfg::index::NodeId;
 use kcfg::special::Rule;
-use kelf::RelocClass;
 use rustc_hash::FxHashSet;
 
 use super::is_zero_initialized;
 use crate::layout;
-
-/// Width in bytes of a branch field that reaches all of a kernel.
-const FAR: u8 = 4;
 
 /// Where a piece of the program goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,16 +123,14 @@ fn glued(graph: &Graph) -> FixedBitSet {
 fn reaches(graph: &Graph, id: NodeId) -> bool {
     let Some(block) = graph.block(id) else { return false };
     let leaves = |to: Option<NodeId>| to.is_none_or(|to| graph.function_of(to) != Some(block.function));
-    let is_short = |dest: &Dest, forms: &[kisa::BranchForm]| {
-        leaves(graph.resolve_node(dest.target)) && forms.last().is_none_or(|form| form.field_width < FAR)
-    };
     let is_branch_short = match &block.end {
-        Terminator::Branch { branch, taken, .. } => is_short(taken, graph.isa().branch_forms(*branch)),
+        Terminator::Branch { branch, taken, .. } => {
+            leaves(graph.resolve_node(taken.target)) && !graph.isa().reaches_everywhere(*branch)
+        }
         _ => false,
     };
-    let relative = |class| matches!(class, RelocClass::Relative | RelocClass::Branch);
     let mut refs = graph.refs_of(id).iter();
     !is_branch_short
         && !graph.knows_own_address(id)
-        && !refs.any(|r| r.width < FAR && relative(r.class) && leaves(graph.resolve_node(r.target)))
+        && !refs.any(|reference| reference.is_short() && leaves(graph.resolve_node(reference.target)))
 }

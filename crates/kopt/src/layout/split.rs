@@ -6,10 +6,9 @@
 use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
-use kcfg::graph::{Dest, Graph, Life, NodeKind, Terminator};
+use kcfg::graph::{Dest, Graph, Life, NodeKind, Ref, Terminator};
 use kcfg::index::{FunctionId, NodeId};
 use kcfg::special::TableKind;
-use kelf::RelocClass;
 use kisa::Rewritable;
 use kplan::Granularity;
 
@@ -18,9 +17,6 @@ use super::hot::Hot;
 
 /// Why code is not split that lies directly behind other code.
 const GLUED: &str = "glued to neighbouring code";
-
-/// Width in bytes of a branch field that reaches all of a kernel.
-pub(crate) const FAR: u8 = 4;
 
 /// Splits functions.
 pub struct Splitter {
@@ -60,11 +56,9 @@ impl Splitter {
                 continue;
             }
             let site = graph.site(id).and_then(|site| graph.resolve_node(site.target));
-            let longest = |site| {
-                let forms = graph.isa().branch_forms(graph.isa().jump(graph.encoding(site)));
-                forms.last().map_or(0, |form| u32::from(form.len))
-            };
-            if let Some(site) = site.filter(|&site| graph.node(site).size < longest(site)) {
+            let isa = graph.isa();
+            let longest = |site| isa.longest_form(isa.jump(graph.encoding(site))).len;
+            if let Some(site) = site.filter(|&site| graph.node(site).size < longest(site).into()) {
                 let is_fixed = graph.block(site).is_some_and(|block| block.is_fixed());
                 short_keys.set(site.get(), is_fixed);
             }
@@ -147,11 +141,10 @@ impl Splitter {
         for &node in nodes {
             let block = graph.block(node).filter(|block| block.function == first.function);
             let Some(block) = block else { return Err(GLUED) };
-            if let Terminator::Branch { branch, .. } = block.end {
-                let forms = self.isa.branch_forms(branch);
-                if forms.last().is_none_or(|form| form.field_width < FAR) {
-                    return Err("has a branch with no long form");
-                }
+            if let Terminator::Branch { branch, .. } = block.end
+                && !self.isa.reaches_everywhere(branch)
+            {
+                return Err("has a branch with no long form");
             }
             if graph.knows_own_address(node) {
                 return Err("computes with its own address");
@@ -159,8 +152,7 @@ impl Splitter {
             if self.short_keys.contains(node.get()) {
                 return Err("has a static key of the short form");
             }
-            let is_short = |class| matches!(class, RelocClass::Relative | RelocClass::Branch);
-            if graph.refs_of(node).iter().any(|r| r.width < FAR && is_short(r.class)) {
+            if graph.refs_of(node).iter().any(Ref::is_short) {
                 return Err("has a patch site with a short branch");
             }
         }
@@ -204,12 +196,11 @@ pub(crate) fn growth(graph: &Graph, node: NodeId, leaves: impl Fn(NodeId) -> boo
     let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(&leaves);
     let jump = isa.jump(graph.encoding(node));
     let longer = |branch| {
-        let forms = isa.branch_forms(branch);
-        let short = u32::from(forms[0].len);
-        let is_short = graph.branch_len(node) == short;
-        if is_short { u64::from(forms[forms.len() - 1].len) - u64::from(short) } else { 0 }
+        let short = isa.branch_forms(branch)[0].len;
+        let is_short = graph.branch_len(node) == u32::from(short);
+        if is_short { u64::from(isa.longest_form(branch).len - short) } else { 0 }
     };
-    let far_jump = isa.branch_forms(jump).last().map_or(0, |form| u64::from(form.len));
+    let far_jump = u64::from(isa.longest_form(jump).len);
     match &graph.block(node).expect("a function of blocks").end {
         Terminator::Jump(dest) if goes(dest) => longer(jump),
         Terminator::Branch { branch, taken, next } if goes(taken) || leaves(*next) => longer(*branch),

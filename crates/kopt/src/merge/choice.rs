@@ -17,8 +17,7 @@ const BEHIND: usize = 8;
 
 /// Whether a jump may take less than the end of a block, with the blocks behind it that others are identical to (`shared`).
 pub fn may_pay(graph: &Graph, (block, start): End, shared: &FixedBitSet) -> bool {
-    let forms = graph.isa().branch_forms(graph.isa().jump(graph.encoding(block)));
-    let jump = forms.last().map_or(0, |form| u32::from(form.len));
+    let jump = graph.isa().longest_form(graph.isa().jump(graph.encoding(block))).len;
     let next = |block: &NodeId| match &graph.block(*block)?.end {
         Terminator::Jump(dest) => graph.resolve_node(dest.target),
         end => end.next(),
@@ -26,7 +25,7 @@ pub fn may_pay(graph: &Graph, (block, start): End, shared: &FixedBitSet) -> bool
     let behind = std::iter::successors(next(&block), next).take(BEHIND);
     let behind = behind.take_while(|block| shared.contains(block.get()));
     let size = |block: NodeId| graph.size_with_branch(block);
-    size(block) - start + behind.map(size).sum::<u32>() > jump
+    size(block) - start + behind.map(size).sum::<u32>() > jump.into()
 }
 
 /// Takes out, of pairs of a block and its twin that stays, those that would not make the code smaller.
@@ -112,7 +111,7 @@ impl Prices {
         let isa = graph.isa();
         let mut may_go = FixedBitSet::with_capacity(graph.nodes.len());
         may_go.extend(twins.iter().map(|(block, _)| block.get()));
-        let longest = |branch| isa.branch_forms(branch).last().map_or(0, |form| u32::from(form.len));
+        let longest = |branch| u32::from(isa.longest_form(branch).len);
         let mut prices = Prices { into: FxHashMap::default(), out: FxHashMap::default() };
         for from in graph.node_ids().filter(|&id| graph.node(id).live) {
             let Some(block) = graph.block(from) else { continue };

@@ -41,9 +41,6 @@ use crate::ran::Ran;
 use crate::report::PassReport;
 use crate::{OptimizeFor, Options, Scope};
 
-/// Width in bytes of a branch field that reaches all of a kernel.
-const FAR: u8 = 4;
-
 /// Merges identical blocks.
 pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     let mut report = PassReport::new("merge");
@@ -176,7 +173,7 @@ impl Uses {
                 inside.insert(before.get());
             }
             if let Some(Terminator::Branch { branch, taken, .. }) = graph.block(id).map(|block| &block.end)
-                && graph.isa().branch_forms(*branch).last().is_none_or(|form| form.field_width < FAR)
+                && !graph.isa().reaches_everywhere(*branch)
             {
                 named.extend(graph.resolve_node(taken.target).map(NodeId::get));
             }
