@@ -49,15 +49,10 @@ pub fn gather(graph: &mut Graph) {
 /// For each function, the word that says how it is unwound; `None` if there is none, or a table says it.
 pub(crate) fn words(graph: &Graph) -> Vec<Option<u32>> {
     let mut words: Vec<Option<u32>> = vec![None; graph.functions.len()];
-    for node in graph.node_ids().filter(|&node| graph.node(node).live) {
-        let site = graph
-            .site(node)
-            .filter(|_| graph.is_unwind_entry(node))
-            .and_then(|site| graph.resolve_node(site.target));
-        let is_inline = graph.refs_of(node).iter().all(|reference| reference.offset != WORD);
-        if let Some(function) = site.and_then(|site| graph.function_of(site)).filter(|_| is_inline)
-            && let Some(word) = graph.bytes_of(node).get(WORD as usize..).and_then(|word| word.first_chunk())
-        {
+    for (function, entry) in graph.unwind_entries() {
+        let is_inline = graph.refs_of(entry).iter().all(|reference| reference.offset != WORD);
+        let word = graph.bytes_of(entry).get(WORD as usize..).and_then(|word| word.first_chunk());
+        if let Some(word) = word.filter(|_| is_inline) {
             words[function.get()] = Some(u32::from_le_bytes(*word));
         }
     }

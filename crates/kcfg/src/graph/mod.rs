@@ -162,6 +162,15 @@ impl Graph {
         self.chunk(id).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
     }
 
+    /// The entries of ARM's index of unwind tables that are alive and about a function, each with that function.
+    pub fn unwind_entries(&self) -> impl Iterator<Item = (FunctionId, NodeId)> {
+        let is_entry = |&id: &NodeId| self.node(id).live && self.is_unwind_entry(id);
+        self.node_ids().filter(is_entry).filter_map(|entry| {
+            let code = self.resolve_node(self.site(entry)?.target)?;
+            Some((self.function_of(code)?, entry))
+        })
+    }
+
     /// Whether the node is a piece of a data section that was cut at its variables.
     pub fn is_cut_variable(&self, id: NodeId) -> bool {
         let section = self.section_of(id);

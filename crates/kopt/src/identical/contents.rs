@@ -28,7 +28,8 @@ pub struct Reader<'g> {
     edges: &'g Edges<'g>,
     /// For each block of a piece, the index of that and of the block in it.
     places: FxHashMap<NodeId, (usize, usize)>,
-    /// For each function the entry of the index of unwind tables that is about it.
+    /// For each function the entry of the index of unwind tables that is about it. Blocks of functions that are unwound
+    /// otherwise are not identical: a trace through them would go wrong.
     unwinding: FxHashMap<FunctionId, NodeId>,
     /// For each section the kind of constants that it holds.
     kinds: Vec<Option<Constant>>,
@@ -56,7 +57,7 @@ impl<'g> Reader<'g> {
             graph,
             edges,
             places,
-            unwinding: unwinding(graph),
+            unwinding: graph.unwind_entries().collect(),
             kinds: graph.sections.iter().map(|section| kind(graph, section)).collect(),
         }
     }
@@ -128,16 +129,6 @@ fn kind(graph: &Graph, section: &Section) -> Option<Constant> {
         Rule::Replacement => Some(Constant::Replacement),
         _ => None,
     }
-}
-
-/// For each function the entry of the index of unwind tables that is about it. Blocks of functions that are unwound
-/// otherwise are not identical: a trace through them would go wrong.
-fn unwinding(graph: &Graph) -> FxHashMap<FunctionId, NodeId> {
-    let entries = graph.node_ids().filter(|&node| graph.node(node).live).filter_map(|node| {
-        let site = graph.site(node).filter(|_| graph.is_unwind_entry(node))?;
-        Some((graph.function_of(graph.resolve_node(site.target)?)?, node))
-    });
-    entries.collect()
 }
 
 /// Clears what is not defined of a field: all that a relocation or lowering fills in, and of an instruction of ARM nothing
