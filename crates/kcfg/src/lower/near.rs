@@ -73,9 +73,8 @@ fn is_literal(graph: &Graph, node: NodeId) -> bool {
 /// Whether a copy of a node can be read instead of it. That is so for all data among code but tables of distances, which count
 /// from themselves; a literal may be part of the same node as a table of addresses that has to stay where it is.
 fn can_be_copied(graph: &Graph, node: NodeId) -> bool {
-    let among_code = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
     let is_distance = |reference: &Ref| reference.class == RelocClass::Literal;
-    among_code && graph.node(node).live && !graph.refs_of(node).iter().any(is_distance)
+    graph.is_among_code(node) && graph.node(node).live && !graph.refs_of(node).iter().any(is_distance)
 }
 
 /// What does not reach.

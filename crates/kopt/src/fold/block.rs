@@ -71,8 +71,8 @@ impl Folder<'_> {
             .or_else(|| jumps::with_one_end(self.graph, self.fixed, node));
         let mut fates = self.fates(node, block, reached, end.as_ref(), report)?;
         let mut new_end = end;
-        if let Some(count) = new_end.is_some().then_some(1) {
-            report.count("branches decided", count);
+        if new_end.is_some() {
+            report.count("branches decided", 1);
         }
         if let (Some(callee), Some(last)) = (self.known_callee(node, reached), fates.last_mut()) {
             if let Some(Terminator::IndirectCall { next }) = self.graph.block(node).map(|block| &block.end) {

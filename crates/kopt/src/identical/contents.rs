@@ -104,7 +104,7 @@ impl<'g> Reader<'g> {
         let graph = self.graph;
         let node = graph.node(id);
         let section = &graph.sections[node.section.get()];
-        let is_literal = graph.chunk(id).is_some_and(|chunk| !chunk.code && chunk.function.is_some());
+        let is_literal = graph.is_among_code(id);
         let kind = match self.kinds[node.section.get()] {
             _ if is_literal => Constant::Literal,
             Some(Constant::Merged) if !graph.refs_of(id).is_empty() => return None,
