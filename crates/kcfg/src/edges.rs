@@ -253,22 +253,15 @@ impl Predecessors {
 /// Calls `f` with the successors of a block by its terminator. Callees, and targets of patched branches, are references.
 pub fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
     match end {
-        Terminator::FallThrough(next) => f(*next),
-        Terminator::Jump(dest) => graph.resolve_node(dest.target).into_iter().for_each(f),
-        Terminator::Branch { taken, next, .. } => {
-            graph.resolve_node(taken.target).into_iter().for_each(&mut f);
-            f(*next);
+        Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } => {
+            graph.resolve_node(dest.target).into_iter().for_each(&mut f);
         }
         Terminator::Switch(table) => {
             for slot in graph.slots(*table) {
                 graph.resolve_node(slot.target).into_iter().for_each(&mut f);
             }
         }
-        Terminator::Call { next }
-        | Terminator::IndirectCall { next }
-        | Terminator::Trap { next }
-        | Terminator::Patched { next }
-        | Terminator::Conditional { next } => next.iter().copied().for_each(f),
-        Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {}
+        _ => {}
     }
+    end.next().into_iter().for_each(f);
 }

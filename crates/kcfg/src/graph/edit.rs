@@ -467,29 +467,14 @@ impl<'g> Editor<'g> {
 
     /// Redirects the successors of a block.
     fn redirect_terminator(&mut self, id: NodeId) {
-        let NodeKind::Block(block) = &self.graph.node(id).kind else { return };
+        let Some(mut end) = self.graph.block(id).map(|block| block.end.clone()) else { return };
         let by = Use { from: Some(id), instruction: false };
-        let next = |next: NodeId| self.moves.place_of(next, 0, by).0;
-        let dest = |dest: Dest| {
-            let (target, offset) = self.target(dest.target, dest.offset, by);
-            Dest { target, offset }
-        };
-        let end = match block.end {
-            Terminator::FallThrough(to) => Terminator::FallThrough(next(to)),
-            Terminator::Jump(to) => Terminator::Jump(dest(to)),
-            Terminator::Branch { branch, taken, next: behind } => {
-                Terminator::Branch { branch, taken: dest(taken), next: next(behind) }
-            }
-            Terminator::Call { next: behind } => Terminator::Call { next: behind.map(next) },
-            Terminator::IndirectCall { next: behind } => Terminator::IndirectCall { next: behind.map(next) },
-            Terminator::Trap { next: behind } => Terminator::Trap { next: behind.map(next) },
-            Terminator::Patched { next: behind } => Terminator::Patched { next: behind.map(next) },
-            Terminator::Conditional { next: behind } => Terminator::Conditional { next: behind.map(next) },
-            Terminator::Switch(table) => Terminator::Switch(table),
-            Terminator::IndirectJump => Terminator::IndirectJump,
-            Terminator::Return => Terminator::Return,
-            Terminator::Unreachable => Terminator::Unreachable,
-        };
+        if let Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } = &mut end {
+            (dest.target, dest.offset) = self.target(dest.target, dest.offset, by);
+        }
+        if let Some(next) = end.next_mut() {
+            *next = self.moves.place_of(*next, 0, by).0;
+        }
         if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
             block.end = end;
         }

@@ -176,6 +176,23 @@ impl Terminator {
             | Terminator::Unreachable => None,
         }
     }
+
+    /// The same, to redirect it.
+    pub fn next_mut(&mut self) -> Option<&mut NodeId> {
+        match self {
+            Terminator::FallThrough(next) | Terminator::Branch { next, .. } => Some(next),
+            Terminator::Call { next }
+            | Terminator::IndirectCall { next }
+            | Terminator::Trap { next }
+            | Terminator::Patched { next }
+            | Terminator::Conditional { next } => next.as_mut(),
+            Terminator::Jump(_)
+            | Terminator::Switch(_)
+            | Terminator::IndirectJump
+            | Terminator::Return
+            | Terminator::Unreachable => None,
+        }
+    }
 }
 
 /// A chunk: data, or code that is carried as it is.

@@ -185,7 +185,6 @@ impl BranchMaker<'_> {
             (Some(next) != behind && graph.node(next).live).then(|| self.branch(node, jump, dest))
         };
         match &block.end {
-            Terminator::FallThrough(next) => run_on(*next).into_iter().collect(),
             Terminator::Jump(dest) => {
                 let begins = |&(_, inside): &(NodeId, u32)| inside == 0 && dest.offset == 0;
                 let to = graph.resolve(dest.target).filter(begins).map(|(to, _)| to);
@@ -204,15 +203,7 @@ impl BranchMaker<'_> {
                 branches.extend(run_on(*next));
                 branches
             }
-            Terminator::Call { next }
-            | Terminator::IndirectCall { next }
-            | Terminator::Trap { next }
-            | Terminator::Patched { next }
-            | Terminator::Conditional { next } => next.and_then(run_on).into_iter().collect(),
-            Terminator::Switch(_)
-            | Terminator::IndirectJump
-            | Terminator::Return
-            | Terminator::Unreachable => Vec::new(),
+            end => end.next().and_then(run_on).into_iter().collect(),
         }
     }
 

@@ -72,35 +72,13 @@ fn enter_directly(graph: &mut Graph, nodes: &[NodeId], stub: NodeId) {
     let entry = nodes[0];
     for &node in nodes {
         let NodeKind::Block(Block { end, .. }) = &mut graph.nodes[node.get()].kind else { continue };
-        let next = match end {
-            Terminator::Jump(to) => {
-                enter(to, stub, entry);
-                None
-            }
-            Terminator::Branch { taken, next, .. } => {
-                enter(taken, stub, entry);
-                Some(next)
-            }
-            Terminator::FallThrough(next) => Some(next),
-            Terminator::Call { next }
-            | Terminator::IndirectCall { next }
-            | Terminator::Trap { next }
-            | Terminator::Patched { next }
-            | Terminator::Conditional { next } => next.as_mut(),
-            Terminator::Switch(_)
-            | Terminator::IndirectJump
-            | Terminator::Return
-            | Terminator::Unreachable => None,
-        };
-        if let Some(next) = next.filter(|next| **next == stub) {
+        if let Terminator::Jump(to) | Terminator::Branch { taken: to, .. } = end
+            && to.target == Target::Node(stub)
+        {
+            to.target = Target::Node(entry);
+        }
+        if let Some(next) = end.next_mut().filter(|next| **next == stub) {
             *next = entry;
         }
-    }
-}
-
-/// Makes a branch to a stub one to an entry.
-fn enter(dest: &mut Dest, stub: NodeId, entry: NodeId) {
-    if dest.target == Target::Node(stub) {
-        dest.target = Target::Node(entry);
     }
 }

@@ -38,7 +38,6 @@ fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
     let to = |dest: &Dest| graph.resolve(dest.target).filter(|&(_, inside)| inside == 0 && dest.offset == 0);
     let to = |dest: &Dest| to(dest).map(|(node, _)| node);
     match graph.block(node).map(|block| &block.end) {
-        Some(Terminator::FallThrough(next)) => [Some(*next), None],
         Some(Terminator::Jump(dest)) => {
             [to(dest).filter(|&to| !graph.are_neighbours_in_input(node, to)), None]
         }
@@ -46,13 +45,6 @@ fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
             let inverted = graph.isa().inverse(*branch).and_then(|_| to(taken));
             [Some(*next), inverted]
         }
-        Some(
-            Terminator::Call { next }
-            | Terminator::IndirectCall { next }
-            | Terminator::Trap { next }
-            | Terminator::Patched { next }
-            | Terminator::Conditional { next },
-        ) => [*next, None],
-        _ => [None, None],
+        end => [end.and_then(Terminator::next), None],
     }
 }

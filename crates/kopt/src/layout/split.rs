@@ -204,16 +204,7 @@ pub(crate) fn growth(graph: &Graph, node: NodeId, leaves: impl Fn(NodeId) -> boo
     match &graph.block(node).expect("a function of blocks").end {
         Terminator::Jump(dest) if goes(dest) => longer(jump),
         Terminator::Branch { branch, taken, next } if goes(taken) || leaves(*next) => longer(*branch),
-        Terminator::FallThrough(next) if leaves(*next) => far_jump,
-        Terminator::Call { next: Some(next) }
-        | Terminator::IndirectCall { next: Some(next) }
-        | Terminator::Trap { next: Some(next) }
-        | Terminator::Patched { next: Some(next) }
-        | Terminator::Conditional { next: Some(next) }
-            if leaves(*next) =>
-        {
-            far_jump
-        }
+        end if end.next().is_some_and(leaves) => far_jump,
         _ => 0,
     }
 }

@@ -128,22 +128,18 @@ impl Prices {
             let grows = |branch: Branch| longest(branch).saturating_sub(graph.branch_len(from));
             let target = |dest: &Dest| graph.resolve_node(dest.target);
             match &block.end {
-                Terminator::FallThrough(next) => add(*next, longest(jump)),
                 Terminator::Jump(dest) => target(dest).into_iter().for_each(|to| add(to, grows(jump))),
-                Terminator::Branch { branch, taken, next } => {
+                Terminator::Branch { branch, taken, .. } => {
                     target(taken).into_iter().for_each(|to| add(to, grows(*branch)));
-                    add(*next, longest(jump));
                 }
-                Terminator::Call { next: Some(next) }
-                | Terminator::IndirectCall { next: Some(next) }
-                | Terminator::Trap { next: Some(next) }
-                | Terminator::Patched { next: Some(next) }
-                | Terminator::Conditional { next: Some(next) } => add(*next, longest(jump)),
                 Terminator::Switch(table) => {
                     let slots = graph.slots(*table).iter();
                     slots.filter_map(|slot| graph.resolve_node(slot.target)).for_each(|to| add(to, 0));
                 }
                 _ => {}
+            }
+            if let Some(next) = block.end.next() {
+                add(next, longest(jump));
             }
         }
         prices
