@@ -273,8 +273,8 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "dispatchers-are-named",
-        says: "`ia32_sys_call()` takes the number of a system call as its second argument, `sys_call_table` is indexed by \
-               it, and `sys_ni_syscall()` answers -ENOSYS.",
+        says: "`ia32_sys_call()` takes the number of a system call as its second argument, `sys_call_table` and \
+               `sys_oabi_call_table` are indexed by it, and `sys_ni_syscall()` answers -ENOSYS.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
         guards: &[WEB_KERNEL],
         applies: |_, reports| redirects_calls(reports),

@@ -28,9 +28,11 @@ impl Handlers {
         let ni = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
         let ni = ni.ok_or("the kernel has no sys_ni_syscall")?;
         let entry = dispatchers.function.and_then(|function| defined(graph, function));
-        let table = Table::of(graph, dispatchers);
+        // What only the table of an old ABI leads to has no numbers, and is named elsewhere.
+        let name = dispatchers.tables[0];
+        let table = Table::of(graph, name);
         if entry.is_none() && table.is_none() {
-            return Err(format!("the kernel has no {}", dispatchers.table));
+            return Err(format!("the kernel has no {name}"));
         }
         let mut found = Handlers { numbers: FxHashMap::default(), ni, elsewhere: FixedBitSet::new() };
         if let Some(entry) = entry {

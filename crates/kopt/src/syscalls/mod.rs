@@ -6,6 +6,12 @@ a handler without other references becomes unreachable. There are two dispatcher
 kernel up to 6.8 jumps through and later ones keep for tracing, and the `switch` in `ia32_sys_call()` and the
 corresponding functions of other ABIs (`dispatch`). The calls that the kernel and its vDSO make on a program's behalf
 are always kept ([`kplan::implicit_calls`]).
+
+A kernel for 32-bit ARM has a second table if it also runs programs of the old ABI (`CONFIG_OABI_COMPAT`): `vector_swi` of
+arch/arm/kernel/entry-common.S takes it where the `svc` has a number in the instruction. Both ABIs count alike, and the plan lists
+the calls of both together. A call that it lists therefore stays in both tables, and one that it does not list goes from
+both. The old ABI has a call that makes another one, whose number it is passed (`sys_syscall`); a table whose programs
+may use that stays as it is.
 */
 
 mod dispatch;
@@ -32,19 +38,28 @@ struct Dispatchers {
     abi: Abi,
     /// The function with the `switch`, if there can be one.
     function: Option<&'static str>,
-    /// The table of handlers.
-    table: &'static str,
+    /// The tables of handlers. The first is the one of the machine's own programs, where there are several.
+    tables: &'static [&'static str],
+    /// The call that makes another one of the same table, whose number it is passed.
+    indirect: Option<u32>,
 }
 
 /// The dispatchers of the system calls of a machine (arch/x86/entry/syscall_*.c, arch/arm/kernel/entry-common.S).
 fn dispatchers(machine: Machine) -> &'static [Dispatchers] {
-    const I386: Dispatchers =
-        Dispatchers { abi: Abi::I386, function: Some("ia32_sys_call"), table: "sys_call_table" };
-    const COMPAT: Dispatchers =
-        Dispatchers { abi: Abi::I386, function: Some("ia32_sys_call"), table: "ia32_sys_call_table" };
-    const X86_64: Dispatchers =
-        Dispatchers { abi: Abi::X86_64, function: Some("x64_sys_call"), table: "sys_call_table" };
-    const ARM: Dispatchers = Dispatchers { abi: Abi::Arm, function: None, table: "sys_call_table" };
+    const I386: Dispatchers = Dispatchers {
+        abi: Abi::I386,
+        function: Some("ia32_sys_call"),
+        tables: &["sys_call_table"],
+        indirect: None,
+    };
+    const COMPAT: Dispatchers = Dispatchers { tables: &["ia32_sys_call_table"], ..I386 };
+    const X86_64: Dispatchers = Dispatchers { abi: Abi::X86_64, function: Some("x64_sys_call"), ..I386 };
+    const ARM: Dispatchers = Dispatchers {
+        abi: Abi::Arm,
+        function: None,
+        tables: &["sys_call_table", "sys_oabi_call_table"],
+        indirect: Some(113),
+    };
     match machine {
         Machine::I386 => &[I386],
         Machine::X86_64 => &[X86_64, COMPAT],
@@ -68,7 +83,9 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
         let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
         used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
         redirect_switch(graph, dispatchers, &used, &mut report);
-        redirect_table(graph, dispatchers, &used, &mut report);
+        for name in dispatchers.tables {
+            redirect_table(graph, name, dispatchers.indirect, &used, &mut report);
+        }
     }
     report
 }
@@ -108,16 +125,24 @@ fn redirect_switch(
 
 fn redirect_table(
     graph: &mut Graph,
-    dispatchers: &Dispatchers,
+    name: &str,
+    indirect: Option<u32>,
     used: &FxHashSet<u32>,
     report: &mut PassReport,
 ) {
-    let Some(table) = Table::of(graph, dispatchers) else { return };
+    let Some(table) = Table::of(graph, name) else { return };
     let handlers = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
     let Some(ni) = handlers else {
-        report.keep(dispatchers.table, "the kernel has no sys_ni_syscall to put into it");
+        report.keep(name, "the kernel has no sys_ni_syscall to put into it");
         return;
     };
+    if let Some(nr) = indirect.filter(|nr| used.contains(nr) && table.handles(graph, *nr)) {
+        report.keep(
+            name,
+            format!("programs use call {nr} of it, which makes any other whose number it is passed"),
+        );
+        return;
+    }
     for slot in graph.refs_of_mut(table.node) {
         let Some(nr) = table.number(slot.offset) else { continue };
         if !used.contains(&nr) && slot.target != Target::Symbol(ni) {
@@ -128,7 +153,7 @@ fn redirect_table(
     }
 }
 
-/// The table of handlers of an ABI.
+/// A table of handlers.
 struct Table {
     /// The data that it lies in, where it begins there, and its size in bytes.
     node: NodeId,
@@ -138,8 +163,8 @@ struct Table {
 }
 
 impl Table {
-    fn of(graph: &Graph, dispatchers: &Dispatchers) -> Option<Table> {
-        let symbol = &graph.symbols[symbol(graph, dispatchers.table)?.get()];
+    fn of(graph: &Graph, name: &str) -> Option<Table> {
+        let symbol = &graph.symbols[symbol(graph, name)?.get()];
         let SymbolPlace::Node(node, start) = symbol.place else { return None };
         Some(Table { node, start, size: symbol.size, word: u32::from(graph.machine.word_size()) })
     }
@@ -148,6 +173,14 @@ impl Table {
     fn number(&self, offset: u32) -> Option<u32> {
         let inside = offset.checked_sub(self.start).filter(|&inside| u64::from(inside) < self.size)?;
         Some(inside / self.word)
+    }
+
+    /// Whether a call does anything but return `-ENOSYS`.
+    fn handles(&self, graph: &Graph, nr: u32) -> bool {
+        let slots = graph.refs_of(self.node).iter();
+        slots
+            .filter(|slot| self.number(slot.offset) == Some(nr))
+            .any(|slot| !is_ni_syscall(graph, slot.target))
     }
 }
 

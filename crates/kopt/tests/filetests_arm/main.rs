@@ -67,3 +67,8 @@ fn reach() {
 fn sysargs() {
     check::directory(CASES, Pass::SysArgs);
 }
+
+#[test]
+fn syscalls() {
+    check::directory(CASES, Pass::Syscalls);
+}
