@@ -172,23 +172,32 @@ void kshrink_remember(unsigned long ip, u32 page, u64 since)
 	smp_store_release(&thaw->ip, ip);
 }
 
+/* A task that was refused. Another one may have its address later, but has started later as well. */
+struct ending {
+	struct task_struct *task;
+	u64 start;	/* start_boottime of the task */
+};
+
 /*
- * With kshrink.thaw=refuse, whether the task must not have the page. What a refused task then runs, to report that and to
- * end, may be frozen as well.
+ * With kshrink.thaw=refuse, whether the task must not have the page or region. What a refused task then runs, to report that
+ * and to end, may be frozen as well.
  */
 bool kshrink_is_refused(void)
 {
-	static struct task_struct *ending[4];
+	static struct ending endings[4];
 	static atomic_t next;
+	struct ending *ending;
 	u32 i;
 
 	if (likely(kshrink_mode != REFUSE) || system_state != SYSTEM_RUNNING || !in_task() || current->flags & PF_KTHREAD ||
 	    is_global_init(current))
 		return false;
-	for (i = 0; i < ARRAY_SIZE(ending); i++)
-		if (READ_ONCE(ending[i]) == current)
+	for (i = 0; i < ARRAY_SIZE(endings); i++)
+		if (READ_ONCE(endings[i].task) == current && READ_ONCE(endings[i].start) == current->start_boottime)
 			return false;
-	WRITE_ONCE(ending[atomic_inc_return(&next) % ARRAY_SIZE(ending)], current);
+	ending = &endings[atomic_inc_return(&next) % ARRAY_SIZE(endings)];
+	WRITE_ONCE(ending->task, current);
+	WRITE_ONCE(ending->start, current->start_boottime);
 	atomic_inc(&kshrink_refused);
 	return true;
 }
