@@ -23,7 +23,7 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 	const struct frozen *frozen = code->frozen;
 	const uint8_t *template, *format;
 	uint32_t last = code->last, op = symbol_of_two(stream, ARM_OPCODE + last, code->known[AFTER_OPCODE]);
-	uint32_t number = op - 1, rest, part, head, word = 0;
+	uint32_t number = op - 1, desc, part, head, word = 0;
 	uint8_t *insn;
 
 	if (op == MORE_TEMPLATES)
@@ -40,12 +40,12 @@ static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 	}
 	template = frozen->templates + TEMPLATE_SIZE * number;
 	__builtin_memcpy(out, template, TEMPLATE_BYTES);
-	rest = get32(template + TEMPLATE_BYTES);
-	out += LENGTH(rest);
-	format = frozen->formats + FORMAT_SIZE * FORMAT_NUMBER(rest);
+	desc = get32(template + TEMPLATE_BYTES);
+	out += LENGTH(desc);
+	format = frozen->formats + FORMAT_SIZE * FORMAT_NUMBER(desc);
 	head = get16(format);
 	insn = out - FORMAT_BYTES(head);
-	for (format += 2 + 2 * TOLD(rest); (part = get16(format)) != 0; format += 2) {
+	for (format += 2 + 2 * INCLUDED_PARTS(desc); (part = get16(format)) != 0; format += 2) {
 		uint32_t context = PART_CONTEXT(part) + op, second = code->known[AFTER(part)], end, found;
 
 		if (part >= PART_OF(ARM_REGISTER)) {

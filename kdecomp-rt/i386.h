@@ -16,7 +16,7 @@ static inline uint8_t *i386_instruction(struct code *code, uint8_t *out)
 	struct stream *stream = &code->stream;
 	const uint8_t *template;
 	uint32_t last = code->last, op = listed(stream, records(stream, OPCODE + last));
-	uint32_t number = op - 1, rest, mod_rm, displacement, target;
+	uint32_t number = op - 1, desc, mod_rm, displacement, target;
 
 	if (op == MORE_TEMPLATES)
 		number += symbol(stream, MORE + last);
@@ -30,25 +30,25 @@ static inline uint8_t *i386_instruction(struct code *code, uint8_t *out)
 	template = code->frozen->templates + TEMPLATE_SIZE * number;
 	put32(out, get32(template));
 	put32(out + 4, get32(template + 4));
-	rest = get32(template + 8);
-	out += LENGTH(rest);
-	if (!FOLLOWS(rest))
+	desc = get32(template + 8);
+	out += LENGTH(desc);
+	if (!FOLLOWS(desc))
 		return out;
-	mod_rm = TEMPLATE_MOD_RM(rest);
-	displacement = DISPLACEMENT(rest);
-	if (rest & MOD_RM_FOLLOWS) {
+	mod_rm = TEMPLATE_MOD_RM(desc);
+	displacement = DISPLACEMENT(desc);
+	if (desc & MOD_RM_FOLLOWS) {
 		mod_rm = symbol(stream, MOD_RM + op);
 		*out++ = (uint8_t)mod_rm;
-		if (rest & ONLY_TEST && mod_rm & 0x30)
-			rest &= ~OPERAND_MASK;
-		rest &= ~SIB_FOLLOWS;
+		if (desc & ONLY_TEST && mod_rm & 0x30)
+			desc &= ~OPERAND_MASK;
+		desc &= ~SIB_FOLLOWS;
 		displacement = mod_rm >> 6;
 		if ((mod_rm & 7) == 4 && displacement < 3)
-			rest |= SIB_FOLLOWS;
+			desc |= SIB_FOLLOWS;
 		else if (mod_rm < 0x40 && (mod_rm & 7) == 5)
 			displacement = 2;
 	}
-	if (rest & SIB_FOLLOWS) {
+	if (desc & SIB_FOLLOWS) {
 		uint32_t sib = symbol(stream, SIB + mod_rm);
 
 		*out++ = (uint8_t)sib;
@@ -62,7 +62,7 @@ static inline uint8_t *i386_instruction(struct code *code, uint8_t *out)
 		put32(out, value(code, DISP32 + mod_rm, 0, KIND_WORD, code->address));
 		out += 4;
 	}
-	switch (OPERAND(rest)) {
+	switch (OPERAND(desc)) {
 	case OPERAND_IMM8:
 		*out++ = (uint8_t)symbol(stream, IMM8 + op);
 		break;

@@ -123,19 +123,19 @@ static int __init open_tables(struct frozen_tables *tables, struct rest *rest, c
 }
 
 /* There is a byte at least, 3 kinds of displacement, and 7 operands. */
-static int __init check_i386_template(uint32_t rest)
+static int __init check_i386_template(uint32_t desc)
 {
-	return LENGTH(rest) < 1 || DISPLACEMENT(rest) == 3 || OPERAND(rest) == 7 ? FROZEN_DAMAGED : 0;
+	return LENGTH(desc) < 1 || DISPLACEMENT(desc) == 3 || OPERAND(desc) == 7 ? FROZEN_DAMAGED : 0;
 }
 
 /* There is an instruction at least, and no part behind the last one. */
-static int __init check_arm_template(const struct frozen *frozen, uint32_t rest)
+static int __init check_arm_template(const struct frozen *frozen, uint32_t desc)
 {
-	uint32_t number = FORMAT_NUMBER(rest);
+	uint32_t number = FORMAT_NUMBER(desc);
 
-	if (number >= frozen->format_count || TOLD(rest) > PARTS)
+	if (number >= frozen->format_count || INCLUDED_PARTS(desc) > PARTS)
 		return FROZEN_DAMAGED;
-	return LENGTH(rest) < FORMAT_BYTES(get16(frozen->formats + FORMAT_SIZE * number)) ? FROZEN_DAMAGED : 0;
+	return LENGTH(desc) < FORMAT_BYTES(get16(frozen->formats + FORMAT_SIZE * number)) ? FROZEN_DAMAGED : 0;
 }
 
 /* Takes the formats of instructions of ARM. Behind a halfword of 0 there are no others. */
@@ -187,10 +187,10 @@ static int __init open_code(struct frozen *frozen, struct rest rest)
 		return FROZEN_DAMAGED;
 	frozen->branches = take(&rest, frozen->branch_count, 3);
 	for (i = 0; i < frozen->template_count; i++) {
-		uint32_t rest_of = get32(frozen->templates + TEMPLATE_SIZE * i + TEMPLATE_BYTES);
+		uint32_t desc = get32(frozen->templates + TEMPLATE_SIZE * i + TEMPLATE_BYTES);
 
-		if (LENGTH(rest_of) > TEMPLATE_BYTES ||
-		    (IS_ARM(frozen) ? check_arm_template(frozen, rest_of) : check_i386_template(rest_of)))
+		if (LENGTH(desc) > TEMPLATE_BYTES ||
+		    (IS_ARM(frozen) ? check_arm_template(frozen, desc) : check_i386_template(desc)))
 			return FROZEN_DAMAGED;
 	}
 	return frozen->branches ? 0 : FROZEN_DAMAGED;

@@ -89,23 +89,23 @@ enum {
 extern const uint16_t frozen_frequency[CODES];
 
 /*
- * A template: bytes; and in a word how many there are (8 bits), what follows (8 bits), and ModRM (8 bits).
+ * A template: bytes; and a word that describes them: how many there are (8 bits), what follows (8 bits), and ModRM (8 bits).
  */
 #define TEMPLATE_SIZE 12
 #define TEMPLATE_BYTES 8
-#define LENGTH(rest) ((rest) & 0xFF)
-#define FOLLOWS(rest) ((rest) & 0xFF00)
+#define LENGTH(desc) ((desc) & 0xFF)
+#define FOLLOWS(desc) ((desc) & 0xFF00)
 #define MOD_RM_FOLLOWS 0x100u
 #define SIB_FOLLOWS 0x200u
-#define DISPLACEMENT(rest) ((rest) >> 10 & 3)
-#define OPERAND(rest) ((rest) >> 12 & 7)
+#define DISPLACEMENT(desc) ((desc) >> 10 & 3)
+#define OPERAND(desc) ((desc) >> 12 & 7)
 #define OPERAND_MASK 0x7000u
 #define ONLY_TEST 0x8000u
-#define TEMPLATE_MOD_RM(rest) ((rest) >> 16 & 0xFF)
+#define TEMPLATE_MOD_RM(desc) ((desc) >> 16 & 0xFF)
 
-/* Of a template of ARM, the number of the format of its last instruction, and how many parts of that it has. */
-#define FORMAT_NUMBER(rest) ((rest) >> 8 & 0xFF)
-#define TOLD(rest) ((rest) >> 16 & 0xFF)
+/* Of a template of ARM, the number of the format of its last instruction, and how many parts of that are among the bytes. */
+#define FORMAT_NUMBER(desc) ((desc) >> 8 & 0xFF)
+#define INCLUDED_PARTS(desc) ((desc) >> 16 & 0xFF)
 
 /*
  * A format: a halfword that says how large the instruction is and which register it writes, one for each part, and 0. Of

@@ -49,11 +49,11 @@ bool kshrink_can_allocate(void)
 	return has_allocator;
 }
 
-void __ref *kshrink_early_page(bool stays)
+void __ref *kshrink_early_page(bool for_good)
 {
 	if (kshrink_has_memblock)
 		return memblock_alloc(PAGE_SIZE, PAGE_SIZE);
-	return !stays && pool_used < ARRAY_SIZE(pool) ? pool[pool_used++] : NULL;
+	return !for_good && pool_used < ARRAY_SIZE(pool) ? pool[pool_used++] : NULL;
 }
 
 void __init kshrink_check_addresses(unsigned long first, unsigned long end)

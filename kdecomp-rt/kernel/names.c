@@ -85,11 +85,6 @@ const char *__wrap_kallsyms_lookup(unsigned long address, unsigned long *size, u
 int __real_lookup_symbol_name(unsigned long address, char *name);
 int __wrap_lookup_symbol_name(unsigned long address, char *name);
 
-static bool is_frozen_code(unsigned long address)
-{
-	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
-}
-
 static unsigned long address_of(u32 symbol)
 {
 	return kallsyms_relative_base + (u32)kallsyms_offsets[symbol];
@@ -146,9 +141,11 @@ static bool find(unsigned long address, unsigned long *size, unsigned long *offs
 	}
 	start = address_of(low);
 	/* A region that no function begins with has no symbol; what is found is of a stub in front of its own. */
-	if (!kallsyms_num_syms || start > wanted || (code.stub ? start != code.stub : !is_frozen_code(start)))
+	if (!kallsyms_num_syms || start > wanted || (code.stub ? start != code.stub : !kshrink_is_frozen_code(start)))
 		return false;
-	end = high < kallsyms_num_syms && is_frozen_code(address_of(high)) ? address_of(high) : (unsigned long)kshrink_frozen_data;
+	end = (unsigned long)kshrink_frozen_data;
+	if (high < kallsyms_num_syms && kshrink_is_frozen_code(address_of(high)))
+		end = address_of(high);
 	/* Of symbols at the same address, the first. */
 	while (low && address_of(low - 1) == start)
 		low--;

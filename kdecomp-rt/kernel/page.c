@@ -4,7 +4,7 @@
  *
  * Frozen code and data have addresses in the area of modules or of vmalloc and no memory. The first access to a page faults;
  * what follows decodes the page into memory of its own, which it writes through the linear mapping, and then maps
- * it, read-only, at its address. It stays from then on.
+ * it, read-only, at its address. It stays until it is refrozen (refreeze.c).
  *
  * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
  * as well: each decodes into a page of its own, and whoever comes first maps it. What this calls is never frozen, nor, on
@@ -38,7 +38,7 @@ unsigned long kshrink_address(u32 number)
 
 bool kshrink_is_code(unsigned long address)
 {
-	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
+	return kshrink_is_frozen_code(address);
 }
 
 struct kshrink_code kshrink_code_at(unsigned long address)

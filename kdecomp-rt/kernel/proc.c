@@ -19,13 +19,13 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "thawed %u\nrefrozen %u\nrefused %u\n", count, (u32)atomic_read(&kshrink_refrozen),
 		   (u32)atomic_read(&kshrink_refused));
 	seq_printf(file, "# ns took_ns %s context pid command ip\n", kshrink_unit);
-	for (i = 0; i < count && i < SHEETS * THAWS_PER_SHEET; i++) {
-		const struct kshrink_thaw *sheet = READ_ONCE(kshrink_sheets[i / THAWS_PER_SHEET]);
+	for (i = 0; i < count && i < THAW_SHEETS * THAWS_PER_SHEET; i++) {
+		const struct kshrink_thaw *sheet = READ_ONCE(kshrink_thaw_sheets[i / THAWS_PER_SHEET]);
 		const struct kshrink_thaw *thaw = sheet + i % THAWS_PER_SHEET;
 
 		if (sheet && smp_load_acquire(&thaw->ip))
 			seq_printf(file, "%llu %u %08lx %c %d %s %pS\n", thaw->when, thaw->took,
-				   kshrink_address(thaw->page), thaw->context, thaw->pid, thaw->comm,
+				   kshrink_address(thaw->number), thaw->context, thaw->pid, thaw->comm,
 				   (void *)thaw->ip);
 	}
 	return 0;

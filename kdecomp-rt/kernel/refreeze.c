@@ -17,8 +17,6 @@
 /* How many pages are unmapped at once: the translation buffers of all processors are flushed before their memory is freed. */
 #define BATCH 64
 
-atomic_t kshrink_refrozen;
-
 /* Held by who changes the linear mapping of a page that is thawed, or takes the page away. */
 static DEFINE_MUTEX(changes);
 

@@ -28,8 +28,8 @@ void __wrap_vmalloc_init(void);
 enum kshrink_mode kshrink_mode __ro_after_init = LOG;
 struct frozen kshrink_frozen __ro_after_init;
 
-struct kshrink_thaw *kshrink_sheets[SHEETS];
-atomic_t kshrink_thawed, kshrink_refused;
+struct kshrink_thaw *kshrink_thaw_sheets[THAW_SHEETS];
+atomic_t kshrink_thawed, kshrink_refrozen, kshrink_refused;
 
 /* Pages for non-maskable interrupts, and for when there is no other memory. */
 static void *reserve[2];
@@ -42,13 +42,13 @@ static void *buddy_page(void)
 	return page ? page_address(page) : NULL;
 }
 
-void *kshrink_take_page(bool stays)
+void *kshrink_take_page(bool for_good)
 {
 	void *page = NULL;
 	u32 i;
 
 	if (unlikely(!kshrink_can_allocate()))
-		page = kshrink_early_page(stays);
+		page = kshrink_early_page(for_good);
 	else if (!in_nmi())
 		page = buddy_page();
 	for (i = 0; !page && i < ARRAY_SIZE(reserve); i++)
@@ -141,30 +141,30 @@ static char context(void)
 	return in_task() ? 'T' : 'S';
 }
 
-void kshrink_remember(unsigned long ip, u32 page, u64 since)
+void kshrink_remember(unsigned long ip, u32 number, u64 since)
 {
-	u32 number = atomic_inc_return(&kshrink_thawed) - 1, sheet = number / THAWS_PER_SHEET;
+	u32 before = atomic_inc_return(&kshrink_thawed) - 1, sheet = before / THAWS_PER_SHEET;
 	struct kshrink_thaw *thaw;
 
-	if (kshrink_mode == COUNT || sheet >= SHEETS)
+	if (kshrink_mode == COUNT || sheet >= THAW_SHEETS)
 		return;
-	thaw = READ_ONCE(kshrink_sheets[sheet]);
+	thaw = READ_ONCE(kshrink_thaw_sheets[sheet]);
 	if (!thaw) {
 		void *fresh = in_nmi() ? NULL : kshrink_take_page(true);
 
 		if (!fresh)
 			return;
 		memset(fresh, 0, PAGE_SIZE);
-		thaw = cmpxchg(&kshrink_sheets[sheet], NULL, fresh);
+		thaw = cmpxchg(&kshrink_thaw_sheets[sheet], NULL, fresh);
 		if (thaw)
 			kshrink_give_back(fresh);
 		else
 			thaw = fresh;
 	}
-	thaw += number % THAWS_PER_SHEET;
+	thaw += before % THAWS_PER_SHEET;
 	thaw->when = since;
 	thaw->took = local_clock() - since;
-	thaw->page = page;
+	thaw->number = number;
 	thaw->pid = current->pid;
 	thaw->context = context();
 	memcpy(thaw->comm, current->comm, sizeof(thaw->comm) - 1);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the parts of the runtime share. */
+/*
+ * What the parts of the runtime share.
+ *
+ * Frozen code comes back by one of two mechanisms: by page (a page fault; page.c) or by stub (a call; stub.c). A comment that
+ * begins "By page" or "By stub" is about that one alone.
+ */
 #ifndef KSHRINK_RUNTIME_H
 #define KSHRINK_RUNTIME_H
 
@@ -53,7 +58,7 @@ extern enum kshrink_mode kshrink_mode;
 struct kshrink_thaw {
 	u64 when;	/* nanoseconds of local_clock() */
 	u32 took;	/* nanoseconds */
-	u32 page;	/* the number of the page or region */
+	u32 number;	/* of the page or region */
 	unsigned long ip;
 	pid_t pid;
 	char context;
@@ -62,9 +67,9 @@ struct kshrink_thaw {
 
 /* Thaws are remembered in pages that are allocated when they are needed. */
 #define THAWS_PER_SHEET (PAGE_SIZE / sizeof(struct kshrink_thaw))
-#define SHEETS 16
+#define THAW_SHEETS 16
 
-extern struct kshrink_thaw *kshrink_sheets[SHEETS];
+extern struct kshrink_thaw *kshrink_thaw_sheets[THAW_SHEETS];
 
 /* How many pages have been thawed and refrozen, and how many accesses were refused. */
 extern atomic_t kshrink_thawed, kshrink_refrozen, kshrink_refused;
@@ -72,6 +77,11 @@ extern atomic_t kshrink_thawed, kshrink_refrozen, kshrink_refused;
 static __always_inline bool kshrink_is_frozen(unsigned long address)
 {
 	return address - (unsigned long)kshrink_frozen_text < (unsigned long)(kshrink_frozen_end - kshrink_frozen_text);
+}
+
+static inline bool kshrink_is_frozen_code(unsigned long address)
+{
+	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
 }
 
 /* The packed file, checked. */
@@ -98,7 +108,7 @@ static inline pte_t *kshrink_pte_of(unsigned long address)
 void kshrink_free(void *address);
 
 /* A page in the linear mapping, in any context, for good or to be mapped at a frozen address; NULL if there is no memory. */
-void *kshrink_take_page(bool stays);
+void *kshrink_take_page(bool for_good);
 
 /* Gives a page back that nothing uses. */
 void kshrink_give_back(void *page);
@@ -106,8 +116,8 @@ void kshrink_give_back(void *page);
 /* Fills the reserve again, from which the last pages came perhaps. */
 void kshrink_refill(void);
 
-/* Counts a thaw that began at `since`, and remembers it for /proc/kshrink: of what page or region, and why. */
-void kshrink_remember(unsigned long ip, u32 page, u64 since);
+/* Counts a thaw that began at `since`, and remembers it for /proc/kshrink: of which page or region, and why. */
+void kshrink_remember(unsigned long ip, u32 number, u64 since);
 
 /* Asks for kshrink_settle(), soon. May be called in any context. */
 void kshrink_settle_later(void);
@@ -127,7 +137,7 @@ bool kshrink_can_allocate(void);
  * A page until then, on one processor and with interrupts off, for good or to be mapped at a frozen address; NULL if there is none
  * left. The latter may lie in init data.
  */
-void *kshrink_early_page(bool stays);
+void *kshrink_early_page(bool for_good);
 
 /* Stops the kernel if frozen addresses are not free in this boot. */
 void kshrink_check_addresses(unsigned long first, unsigned long end);

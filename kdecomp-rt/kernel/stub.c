@@ -40,9 +40,9 @@ const char kshrink_unit[] = "region";
 
 /* Where the copies of regions are, 0 without one, in pages that are allocated when they are needed. */
 #define COPIES_PER_SHEET (PAGE_SIZE / sizeof(unsigned long))
-#define SHEETS 16
+#define COPY_SHEETS 16
 
-static unsigned long *sheets[SHEETS];
+static unsigned long *copy_sheets[COPY_SHEETS];
 
 /* The addresses between which all copies lie. */
 static unsigned long lowest = ULONG_MAX, highest;
@@ -99,7 +99,7 @@ static unsigned long make_room(u32 size)
 /* The word that says where the copy of a region is; NULL if there is none, and none was to be made or could be. */
 static unsigned long *copy_of(u32 number, bool make)
 {
-	unsigned long **sheet = &sheets[number / COPIES_PER_SHEET], *there = READ_ONCE(*sheet), *fresh;
+	unsigned long **sheet = &copy_sheets[number / COPIES_PER_SHEET], *there = READ_ONCE(*sheet), *fresh;
 
 	if (!there && make) {
 		/* Not for good: kshrink_forget() gives up what lies in init data. */
@@ -190,7 +190,7 @@ asmlinkage __visible unsigned long kshrink_copy(unsigned long behind)
 
 void kshrink_forget(void)
 {
-	memset(sheets, 0, sizeof(sheets));
+	memset(copy_sheets, 0, sizeof(copy_sheets));
 	place = 0;
 	lowest = ULONG_MAX;
 	highest = 0;
@@ -204,15 +204,10 @@ struct spot {
 	unsigned long frozen;	/* the frozen address of the region */
 };
 
-static bool is_frozen_code(unsigned long address)
-{
-	return kshrink_is_frozen(address) && address < (unsigned long)kshrink_frozen_data;
-}
-
 /* Finds the region that an address is in, of frozen code or of a copy. Returns whether there is one. */
 static bool find(unsigned long address, struct spot *spot)
 {
-	bool is_frozen = is_frozen_code(address);
+	bool is_frozen = kshrink_is_frozen_code(address);
 	u32 ignored;
 
 	if (!is_frozen && (address < READ_ONCE(lowest) || address >= READ_ONCE(highest)))
@@ -307,8 +302,6 @@ void kshrink_settle(void)
 			kshrink_seal(page);
 	}
 }
-
-atomic_t kshrink_refrozen;
 
 /* Return addresses lead into copies, so that they stay. */
 int kshrink_refreeze(unsigned long first, unsigned long behind)

@@ -37,7 +37,7 @@ bool kshrink_can_allocate(void)
  * reserve_brk() in setup_arch() ends the use of the room behind the kernel by reserving what was taken of it, and that is a page
  * at least.
  */
-void __ref *kshrink_early_page(bool stays)
+void __ref *kshrink_early_page(bool for_good)
 {
 	void *page;
 

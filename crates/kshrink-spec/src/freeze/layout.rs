@@ -35,7 +35,7 @@ const DATA: [&str; 2] = [BOOT_RODATA, RODATA];
 /// The largest frozen range in bytes.
 const LARGEST: u32 = 64 << 20;
 
-/// The most regions (`SHEETS` of kdecomp-rt/kernel/stub.c).
+/// The most regions (`COPY_SHEETS` of kdecomp-rt/kernel/stub.c).
 const MOST_REGIONS: usize = 16 << 10;
 
 /// By stub on ARM, room for copies that are given up because another processor has made the same one, in bytes.
