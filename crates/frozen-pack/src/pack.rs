@@ -129,7 +129,7 @@ pub(crate) fn record_code(
     let merges = merges.unwrap_or(set.merges());
     let code = pieces.iter().filter(|piece| piece.code.is_some());
     let code: Vec<Code> = code.map(Code::of).collect();
-    let (model, told): (Model, Vec<Vec<Vec<u32>>>) = match set {
+    let (model, symbols): (Model, Vec<Vec<Vec<u32>>>) = match set {
         InstructionSet::I386 => {
             let isa = kisa::isa(Machine::I386);
             let parsers: Vec<_> = code.iter().map(|code| i386::parse::Parser::new(isa, *code)).collect();
@@ -137,9 +137,9 @@ pub(crate) fn record_code(
             if !with_dictionaries {
                 (model.words, model.branches) = Default::default();
             }
-            let tell = i386::parse::Teller::new(&model);
-            let told = parsers.iter().map(|parser| parser.pages(&tell, page_size)).collect();
-            (Model::I386(model), told)
+            let encoder = i386::parse::Encoder::new(&model);
+            let symbols = parsers.iter().map(|parser| parser.pages(&encoder, page_size)).collect();
+            (Model::I386(model), symbols)
         }
         InstructionSet::Thumb | InstructionSet::Arm => {
             let parsers: Vec<_> = code.iter().map(|code| arm::parse::Parser::new(set, *code)).collect();
@@ -147,16 +147,16 @@ pub(crate) fn record_code(
             if !with_dictionaries {
                 (model.words, model.branches) = Default::default();
             }
-            let tell = arm::parse::Teller::new(&model);
-            let told = parsers.iter().map(|parser| parser.pages(&tell, page_size)).collect();
-            (Model::Arm(model), told)
+            let encoder = arm::parse::Encoder::new(&model);
+            let symbols = parsers.iter().map(|parser| parser.pages(&encoder, page_size)).collect();
+            (Model::Arm(model), symbols)
         }
     };
     let mut pages = Vec::new();
-    for (told, code) in told.into_iter().zip(&code) {
+    for (symbols, code) in symbols.into_iter().zip(&code) {
         let mut address = code.address;
-        for (told, bytes) in told.into_iter().zip(code.bytes.chunks(page_size)) {
-            let mut recorder = Recorder::new(told);
+        for (symbols, bytes) in symbols.into_iter().zip(code.bytes.chunks(page_size)) {
+            let mut recorder = Recorder::new(symbols);
             let mut decoded = vec![0; bytes.len()];
             model.decode(&mut recorder, address, address, &mut decoded)?;
             pages.push(recorder.steps);

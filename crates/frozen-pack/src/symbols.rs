@@ -3,7 +3,7 @@
 //! A page is described by a sequence of *symbols*: bytes, each of some [`Field`], each with a [`Context`] of up to
 //! two bytes that are known before it. A *layout* ([`crate::code`], [`crate::data`]) says which symbols a page
 //! consists of; it asks a [`Source`] for one symbol after the other, and so decodes. To encode, the same layout runs
-//! against a [`Recorder`], which is told the symbols beforehand and notes with which context each is asked for: there
+//! against a [`Recorder`], which is given the symbols beforehand and notes with which context each is asked for: there
 //! is one description of the layout, and encoder and decoder cannot disagree about a context.
 
 use std::collections::VecDeque;
@@ -85,23 +85,23 @@ pub enum Step {
     Bits(u32, u32),
 }
 
-/// A source that is told the symbols beforehand, and notes how they are asked for.
+/// A source that is given the symbols beforehand, and notes how they are asked for.
 #[derive(Debug, Default)]
 pub struct Recorder {
     /// What comes next: symbols, and values of bits.
-    told: VecDeque<u32>,
+    next: VecDeque<u32>,
     /// What was asked for.
     pub steps: Vec<Step>,
 }
 
 impl Recorder {
     /// A recorder that gives these symbols and values of bits.
-    pub fn new(told: impl IntoIterator<Item = u32>) -> Recorder {
-        Recorder { told: told.into_iter().collect(), steps: Vec::new() }
+    pub fn new(symbols: impl IntoIterator<Item = u32>) -> Recorder {
+        Recorder { next: symbols.into_iter().collect(), steps: Vec::new() }
     }
 
     fn next(&mut self) -> Result<u32, Damaged> {
-        self.told.pop_front().ok_or(Damaged("more symbols are asked for than the page has"))
+        self.next.pop_front().ok_or(Damaged("more symbols are asked for than the page has"))
     }
 }
 

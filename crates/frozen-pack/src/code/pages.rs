@@ -18,19 +18,19 @@ pub trait Unit {
     fn atoms(&self, out: &mut Vec<Atom<Self::Template>>);
 }
 
-/// A model the other way round: from what is there to symbols.
-pub trait Tell<U: Unit> {
-    /// What has been told of a page.
-    type Told;
+/// Encodes units by a model: the symbols from which its decoder makes them again.
+pub trait Encode<U: Unit> {
+    /// What is known of a page when a part of it is encoded.
+    type State;
 
     /// The templates of the model.
     fn templates(&self) -> &Matcher<U::Template>;
 
-    /// What has been told at the start of the page at an address.
-    fn start(&self, page: u32) -> Self::Told;
+    /// What is known at the start of the page at an address.
+    fn start(&self, page: u32) -> Self::State;
 
-    /// Tells what of the unit at an address stands behind its first `known` atoms.
-    fn rest(&self, unit: &U, known: usize, address: u32, told: &mut Self::Told, out: &mut Vec<u32>);
+    /// Encodes what of the unit at an address stands behind its first `known` atoms.
+    fn rest(&self, unit: &U, known: usize, address: u32, state: &mut Self::State, out: &mut Vec<u32>);
 }
 
 /// A piece of code, cut into units.
@@ -48,19 +48,19 @@ impl<U: Unit> Units<'_, U> {
     }
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
-    pub fn pages<T: Tell<U>>(&self, tell: &T, page_size: usize) -> Vec<Vec<u32>> {
+    pub fn pages<E: Encode<U>>(&self, encoder: &E, page_size: usize) -> Vec<Vec<u32>> {
         let count = self.code.bytes.len().div_ceil(page_size);
-        (0..count).map(|page| self.page(tell, page * page_size, page_size)).collect()
+        (0..count).map(|page| self.page(encoder, page * page_size, page_size)).collect()
     }
 
-    fn page<T: Tell<U>>(&self, tell: &T, start: usize, page_size: usize) -> Vec<u32> {
+    fn page<E: Encode<U>>(&self, encoder: &E, start: usize, page_size: usize) -> Vec<u32> {
         let end = (start + page_size).min(self.code.bytes.len());
         let first = self.units.partition_point(|(at, _)| (*at as usize) < start);
         let behind = self.units.partition_point(|(at, _)| (*at as usize) < end);
         let head = self.units.get(first).map_or(end, |(at, _)| (*at as usize).min(end)) - start;
         let mut out = vec![head as u32];
         out.extend(self.code.bytes[start..start + head].iter().map(|&byte| u32::from(byte)));
-        let mut told = tell.start(self.code.address.wrapping_add(start as u32));
+        let mut state = encoder.start(self.code.address.wrapping_add(start as u32));
         let units = &self.units[first..behind];
         let mut atoms = Vec::new();
         // Where the atoms of each unit begin.
@@ -74,11 +74,11 @@ impl<U: Unit> Units<'_, U> {
             .collect();
         let mut index = 0;
         while let Some((at, unit)) = units.get(index) {
-            let Some((symbol, count)) = tell.templates().longest(&atoms[places[index]..]) else {
+            let Some((symbol, count)) = encoder.templates().longest(&atoms[places[index]..]) else {
                 let at = *at as usize;
                 for bytes in self.code.bytes[at..end.min(at + unit.size())].chunks(U::RAW_BYTES) {
                     out.push(u32::from(RAW_BYTE));
-                    // What lies behind the page is told as 0.
+                    // What lies behind the page is encoded as 0.
                     out.extend(
                         (0..U::RAW_BYTES).map(|byte| bytes.get(byte).map_or(0, |&byte| u32::from(byte))),
                     );
@@ -95,7 +95,7 @@ impl<U: Unit> Units<'_, U> {
             index = places.partition_point(|&place| place < behind) - 1;
             let (at, unit) = &units[index];
             let address = self.code.address.wrapping_add(*at);
-            tell.rest(unit, behind - places[index], address, &mut told, &mut out);
+            encoder.rest(unit, behind - places[index], address, &mut state, &mut out);
             index += 1;
         }
         out

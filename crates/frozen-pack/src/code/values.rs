@@ -258,12 +258,12 @@ mod tests {
                     )
                     .chain([0xC1FF_FFF0, 0x8765_4321])
             {
-                let mut told = Vec::new();
-                Writer { index: &index, recent: &mut written, kind, end, high }.write(value, &mut told);
+                let mut symbols = Vec::new();
+                Writer { index: &index, recent: &mut written, kind, end, high }.write(value, &mut symbols);
                 let form = Context::one(0, 0);
                 let mut reader =
                     Reader { dictionary: &dictionary, recent: &mut read, form, bytes: 1, kind, end, high };
-                assert_eq!(reader.read(&mut Recorder::new(told)), Ok(value));
+                assert_eq!(reader.read(&mut Recorder::new(symbols)), Ok(value));
             }
         }
     }

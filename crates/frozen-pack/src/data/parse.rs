@@ -115,7 +115,7 @@ pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'
             }
         }
     }
-    told(page, &reached)
+    encode(page, &reached)
 }
 
 /// How many bytes are the same.
@@ -140,7 +140,8 @@ fn form(state: &State, from: From) -> (u8, u32) {
     }
 }
 
-fn told(page: &[u8], reached: &[Reached]) -> Vec<u32> {
+/// The symbols of a page, on the cheapest way to its end.
+fn encode(page: &[u8], reached: &[Reached]) -> Vec<u32> {
     let mut path = Vec::new();
     let mut at = page.len();
     while at > 0 {

@@ -315,12 +315,12 @@ mod tests {
 
     const FIELDS: Fields = Fields { values: &[1, 256, 256, 256], depth: 2 };
 
-    /// Ten thousand symbols, each told by its context, and one that occurs once.
+    /// Ten thousand symbols, each given by its context, and one that occurs once.
     fn steps() -> Vec<Step> {
         let context =
             |field: u8, index: u32| Context { field, values: [(index % 5) as u8, (index % 7) as u8] };
-        let told = (0..10_000).map(|index| Step::Symbol(context(1, index), ((index % 5) * 50) as u8));
-        told.chain([Step::Symbol(context(2, 3), 99), Step::Symbol(context(1, 4), 3)]).collect()
+        let given = (0..10_000).map(|index| Step::Symbol(context(1, index), ((index % 5) * 50) as u8));
+        given.chain([Step::Symbol(context(2, 3), 99), Step::Symbol(context(1, 4), 3)]).collect()
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) fn write_code(model: &Model, tables: &Tables) -> Vec<u8> {
             for template in &model.templates {
                 let format = formats.iter().position(|format| *format == template.format);
                 out.extend(template.bytes);
-                out.extend([template.len, format.unwrap_or_default() as u8, template.told, 0]);
+                out.extend([template.len, format.unwrap_or_default() as u8, template.included_parts, 0]);
             }
         }
     }
@@ -102,10 +102,12 @@ fn read_i386_template(entry: &[u8]) -> Option<i386::template::Template> {
 }
 
 fn read_arm_template(entry: &[u8], formats: &[Format]) -> Option<arm::template::Template> {
-    let (bytes, &[len, format, told, _]) = entry.split_first_chunk::<LONGEST>()? else { return None };
+    let (bytes, &[len, format, included_parts, _]) = entry.split_first_chunk::<LONGEST>()? else {
+        return None;
+    };
     let format = *formats.get(usize::from(format))?;
-    let fits = (format.size()..=LONGEST).contains(&usize::from(len)) && usize::from(told) <= PARTS;
-    fits.then_some(arm::template::Template { bytes: *bytes, len, format, told })
+    let fits = (format.size()..=LONGEST).contains(&usize::from(len)) && usize::from(included_parts) <= PARTS;
+    fits.then_some(arm::template::Template { bytes: *bytes, len, format, included_parts })
 }
 
 fn read_format(entry: &[u8]) -> Option<Format> {

@@ -331,13 +331,16 @@ mod tests {
         for Pattern(mask, bits, format) in NARROW.iter().chain(&WIDE).chain(&ARM) {
             let plain = || format.parts.iter().flatten().filter(|part| part.is_plain());
             for word in [0, u32::MAX, 0x1234_5678, 0xFEDC_BA98].map(|word| word & !mask | bits) {
-                let told = plain().map(|part| part.place(part.of(word)));
+                let placed = plain().map(|part| part.place(part.of(word)));
                 assert_eq!(
-                    told.clone().fold(0, |all, part| all | part),
+                    placed.clone().fold(0, |all, part| all | part),
                     word & plain_bits(format),
                     "{word:x}"
                 );
-                assert_eq!(told.map(u32::count_ones).sum::<u32>(), (word & plain_bits(format)).count_ones());
+                assert_eq!(
+                    placed.map(u32::count_ones).sum::<u32>(),
+                    (word & plain_bits(format)).count_ones()
+                );
             }
         }
     }

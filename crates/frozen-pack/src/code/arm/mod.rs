@@ -152,7 +152,9 @@ impl ArmModel {
         let insn = here.wrapping_add(template.last() as u32);
         let mut word = 0;
         let mut before = 0;
-        for part in template.format.parts[usize::from(template.told)..].iter().map_while(|part| *part) {
+        for part in
+            template.format.parts[usize::from(template.included_parts)..].iter().map_while(|part| *part)
+        {
             let second = match part.after {
                 After::Nothing => 0,
                 After::Part => before,

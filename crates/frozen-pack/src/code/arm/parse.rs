@@ -6,7 +6,7 @@ use super::format::{self, Format, Part, distance};
 use super::template::Template;
 use super::{ArmModel, field};
 use crate::code::choose::{Atom, Matcher, choose};
-use crate::code::pages::{Tell, Unit, Units};
+use crate::code::pages::{Encode, Unit, Units};
 use crate::code::values::{Kind, Recent, Writer, frequent, indices};
 use crate::code::{Code, InstructionSet};
 
@@ -156,30 +156,30 @@ impl<'b> Parser<'b> {
     }
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
-    pub fn pages(&self, tell: &Teller<'_>, page_size: usize) -> Vec<Vec<u32>> {
-        self.cut.pages(tell, page_size)
+    pub fn pages(&self, encoder: &Encoder<'_>, page_size: usize) -> Vec<Vec<u32>> {
+        self.cut.pages(encoder, page_size)
     }
 }
 
-/// What has been told of a page.
+/// What is known of a page when a part of it is encoded.
 #[derive(Default)]
-pub struct Told {
+pub struct State {
     page: u32,
     literal: u32,
     recent: [Recent; 2],
 }
 
-/// A model the other way round: from what is there to symbols.
-pub struct Teller<'m> {
+/// Encodes code by a model.
+pub struct Encoder<'m> {
     model: &'m ArmModel,
     templates: Matcher<Template>,
     dictionaries: [FxHashMap<u32, u32>; 2],
 }
 
-impl<'m> Teller<'m> {
+impl<'m> Encoder<'m> {
     /// That of a model.
-    pub fn new(model: &'m ArmModel) -> Teller<'m> {
-        Teller {
+    pub fn new(model: &'m ArmModel) -> Encoder<'m> {
+        Encoder {
             model,
             templates: Matcher::new(&model.templates),
             dictionaries: [indices(&model.branches), indices(&model.words)],
@@ -187,30 +187,30 @@ impl<'m> Teller<'m> {
     }
 }
 
-impl Tell<ArmUnit> for Teller<'_> {
-    type Told = Told;
+impl Encode<ArmUnit> for Encoder<'_> {
+    type State = State;
 
     fn templates(&self) -> &Matcher<Template> {
         &self.templates
     }
 
-    fn start(&self, page: u32) -> Told {
-        Told { page, ..Told::default() }
+    fn start(&self, page: u32) -> State {
+        State { page, ..State::default() }
     }
 
-    fn rest(&self, unit: &ArmUnit, known: usize, insn: u32, told: &mut Told, out: &mut Vec<u32>) {
+    fn rest(&self, unit: &ArmUnit, known: usize, insn: u32, state: &mut State, out: &mut Vec<u32>) {
         let ArmUnit::Insn(word, format) = *unit else { return };
         // The first atom is the beginning, each other one a part.
         for part in format.parts[known - 1..].iter().map_while(|part| *part) {
             if let Some((kind, value)) = self.model.value_of(part, word, insn) {
-                let end = if kind == Kind::Branch { self.model.end(insn) } else { told.page };
-                let (index, recent) = (&self.dictionaries[kind as usize], &mut told.recent[kind as usize]);
-                let high = self.model.high(told.page);
+                let end = if kind == Kind::Branch { self.model.end(insn) } else { state.page };
+                let (index, recent) = (&self.dictionaries[kind as usize], &mut state.recent[kind as usize]);
+                let high = self.model.high(state.page);
                 Writer { index, recent, kind, end, high }.write(value, out);
             } else if part.field == field::LITERAL {
                 let place = self.model.base(insn).wrapping_add(4 * u32::from(part.of(word)));
-                let symbol = place.wrapping_sub(told.literal) >> 2 & 0xFF;
-                told.literal = told.literal.wrapping_add(4 * symbol);
+                let symbol = place.wrapping_sub(state.literal) >> 2 & 0xFF;
+                state.literal = state.literal.wrapping_add(4 * symbol);
                 out.push(symbol);
             } else {
                 out.push(u32::from(part.of(word)));

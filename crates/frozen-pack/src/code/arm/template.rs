@@ -15,8 +15,8 @@ pub struct Template {
     pub len: u8,
     /// How the last instruction is cut.
     pub format: Format,
-    /// How many of its parts are among the bytes.
-    pub told: u8,
+    /// How many of its parts, the first ones, are among the bytes.
+    pub included_parts: u8,
 }
 
 impl Template {
@@ -25,7 +25,7 @@ impl Template {
         let len = format.size() as u8;
         let mut bytes = [0; LONGEST];
         bytes[..4].copy_from_slice(&format.opcode(word).to_le_bytes());
-        Template { bytes, len, format, told: 0 }
+        Template { bytes, len, format, included_parts: 0 }
     }
 
     /// Where the last instruction begins.
@@ -40,17 +40,17 @@ impl choose::Template for Template {
     }
 
     fn then_symbol(&self, symbol: u8) -> Option<Template> {
-        let part = (*self.format.parts.get(usize::from(self.told))?)?;
+        let part = (*self.format.parts.get(usize::from(self.included_parts))?)?;
         let mut longer = *self;
         for (byte, bits) in longer.bytes[self.last()..].iter_mut().zip(part.place(symbol).to_le_bytes()) {
             *byte |= bits;
         }
-        longer.told += 1;
+        longer.included_parts += 1;
         Some(longer)
     }
 
     fn then(&self, other: &Template) -> Option<Template> {
-        let is_complete = self.format.parts.get(usize::from(self.told)).is_none_or(Option::is_none);
+        let is_complete = self.format.parts.get(usize::from(self.included_parts)).is_none_or(Option::is_none);
         let (start, end) = (usize::from(self.len), usize::from(self.len + other.len));
         let mut longer = Template { bytes: self.bytes, len: end as u8, ..*other };
         longer.bytes.get_mut(start..end)?.copy_from_slice(other.bytes());

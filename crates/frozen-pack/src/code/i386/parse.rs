@@ -8,7 +8,7 @@ use super::opcodes::{self, Displacement, Operand};
 use super::template::Template;
 use crate::code::Code;
 use crate::code::choose::{Atom, Matcher, choose};
-use crate::code::pages::{Tell, Unit, Units};
+use crate::code::pages::{Encode, Unit, Units};
 use crate::code::values::{Kind, Recent, Writer, frequent, indices};
 
 /// An instruction, by its fields.
@@ -165,52 +165,52 @@ impl<'b> Parser<'b> {
     }
 
     /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
-    pub fn pages(&self, tell: &Teller<'_>, page_size: usize) -> Vec<Vec<u32>> {
-        self.cut.pages(tell, page_size)
+    pub fn pages(&self, encoder: &Encoder<'_>, page_size: usize) -> Vec<Vec<u32>> {
+        self.cut.pages(encoder, page_size)
     }
 }
 
-/// What has been told of a page.
+/// What is known of a page when a part of it is encoded.
 #[derive(Default)]
-pub struct Told {
+pub struct State {
     page: u32,
     recent: [Recent; 2],
 }
 
-/// A model the other way round: from what is there to symbols.
-pub struct Teller<'m> {
+/// Encodes code by a model.
+pub struct Encoder<'m> {
     model: &'m CodeModel,
     templates: Matcher<Template>,
     dictionaries: [FxHashMap<u32, u32>; 2],
 }
 
-impl<'m> Teller<'m> {
+impl<'m> Encoder<'m> {
     /// That of a model.
-    pub fn new(model: &'m CodeModel) -> Teller<'m> {
-        Teller {
+    pub fn new(model: &'m CodeModel) -> Encoder<'m> {
+        Encoder {
             model,
             templates: Matcher::new(&model.templates),
             dictionaries: [indices(&model.branches), indices(&model.words)],
         }
     }
 
-    /// Tells a value, given from where branches count.
-    fn value(&self, kind: Kind, value: u32, end: u32, told: &mut Told, out: &mut Vec<u32>) {
+    /// Encodes a value, given from where branches count.
+    fn value(&self, kind: Kind, value: u32, end: u32, state: &mut State, out: &mut Vec<u32>) {
         let index = &self.dictionaries[kind as usize];
-        let (recent, high) = (&mut told.recent[kind as usize], self.model.high(told.page));
+        let (recent, high) = (&mut state.recent[kind as usize], self.model.high(state.page));
         Writer { index, recent, kind, end, high }.write(value, out)
     }
 }
 
-impl<'b> Tell<Option<Parsed<'b>>> for Teller<'_> {
-    type Told = Told;
+impl<'b> Encode<Option<Parsed<'b>>> for Encoder<'_> {
+    type State = State;
 
     fn templates(&self) -> &Matcher<Template> {
         &self.templates
     }
 
-    fn start(&self, page: u32) -> Told {
-        Told { page, ..Told::default() }
+    fn start(&self, page: u32) -> State {
+        State { page, ..State::default() }
     }
 
     fn rest(
@@ -218,7 +218,7 @@ impl<'b> Tell<Option<Parsed<'b>>> for Teller<'_> {
         unit: &Option<Parsed<'b>>,
         known: usize,
         address: u32,
-        told: &mut Told,
+        state: &mut State,
         out: &mut Vec<u32>,
     ) {
         let Some(insn) = unit else { return };
@@ -231,13 +231,13 @@ impl<'b> Tell<Option<Parsed<'b>>> for Teller<'_> {
                 Atom::Symbol(byte) => out.push(u32::from(*byte)),
                 Atom::Other if index < operand_at => {
                     if let Some(value) = insn.displacement() {
-                        self.value(Kind::Word, value, told.page, told, out);
+                        self.value(Kind::Word, value, state.page, state, out);
                     }
                 }
                 Atom::Other => match insn.value(address) {
                     Some((kind, value)) => {
-                        let end = if kind == Kind::Branch { insn.end(address) } else { told.page };
-                        self.value(kind, value, end, told, out);
+                        let end = if kind == Kind::Branch { insn.end(address) } else { state.page };
+                        self.value(kind, value, end, state, out);
                     }
                     // An immediate of 2 bytes.
                     None => out.extend(insn.bytes.iter().rev().take(2).map(|&byte| u32::from(byte))),
