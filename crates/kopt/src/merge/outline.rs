@@ -43,9 +43,9 @@ const V4T: u64 = 2;
 /// How much code there may be, in bytes, so that every call of it reaches (16 MiB in Thumb code), whatever lies in between.
 const NEAR: u64 = 8 << 20;
 
-/// What an instruction is taken to cost besides its bytes, if it is a call: in an image that is compressed, its distance takes
-/// about as much more, because what is repeated takes next to nothing there.
-const COMPRESSED: u32 = 1;
+/// Bytes added to the price of each call: in a compressed image repeated instructions take almost nothing, but the distance of
+/// each call, which differs, takes about a byte more.
+const COMPRESSED_DISTANCE: u32 = 1;
 
 /// Outlines what blocks that are cold have in common.
 pub(super) fn run(graph: &mut Graph, is_cold: impl Fn(NodeId) -> bool, report: &mut PassReport) {
@@ -208,7 +208,7 @@ fn price(graph: &Graph, encoding: Encoding) -> Price {
     let (isa, mut call, mut back) = (graph.isa(), Vec::new(), Vec::new());
     isa.encode_call(encoding, &mut call);
     isa.encode_return(encoding, &mut back);
-    Price { call: call.len() as u32 + COMPRESSED, back: back.len() as u32 }
+    Price { call: call.len() as u32 + COMPRESSED_DISTANCE, back: back.len() as u32 }
 }
 
 /// What an instruction is, given a number for those that do the same; `None` if it cannot be outlined.
