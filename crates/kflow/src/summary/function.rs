@@ -122,9 +122,11 @@ impl<P: Program> Summariser<'_, P> {
         Some(())
     }
 
-    /// What is saved in the frame may be read or written by others, unless nobody does that.
+    /// What is stored in the frame may be read or written by others. Where a convention rules, they do not read what is saved
+    /// there of registers that a function gives back; the others have arguments.
     fn frame_is_known(&self, found: &mut Does) {
-        found.used |= if self.machine.convention.is_some() { 0 } else { EVERYTHING };
+        let link = self.machine.link.map_or(0, bit);
+        found.used |= self.machine.convention.map_or(EVERYTHING, |convention| convention.changed & !link);
         found.writes_frame = true;
     }
 

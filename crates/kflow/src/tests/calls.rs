@@ -203,6 +203,24 @@ fn with_convention() -> Machine {
     Machine { convention: Some(Convention { changed, results: [EAX, EDX] }), ..MACHINE }
 }
 
+/// An argument that is stored in the frame, whose address others get, is read, also if the function never returns.
+#[test]
+fn arguments_that_others_get_the_address_of() {
+    let onward =
+        Way { condition: None, callee: Some(Callee::Conventional), then: Then::Block(BlockIndex(1)) };
+    let never = Way { then: Then::Nowhere, ..onward };
+    // push %eax; mov %esp,%edx; mov $1,%eax; call *%ecx  |  call *%ecx
+    let exposes = b"\x50\x89\xe2\xb8\x01\0\0\0\xff\xd1";
+    for (first, second) in [(never, None), (onward, Some(block(b"\xff\xd1", [never])))] {
+        let mut test = Test::default();
+        let blocks = [block(exposes, [first])].into_iter().chain(second);
+        test.function(blocks);
+        let summaries = Summaries::of(&test, with_convention(), ConstantMemory::default());
+        let reads = summaries.get(Callee::Function(FunctionIndex(0))).reads;
+        assert_eq!(reads & bit(EAX), bit(EAX));
+    }
+}
+
 #[test]
 fn what_keeps_to_a_convention() {
     let way = Way { condition: None, callee: Some(Callee::Conventional), then: Then::Block(BlockIndex(1)) };
