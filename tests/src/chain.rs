@@ -1,5 +1,5 @@
 //! Commands that follow one another, remembered, so that a failure can be repeated by hand: those that compile, rewrite,
-//! link and run i386 programs, and whatever else a test runs.
+//! link and run programs, for i386 unless another machine is said, and whatever else a test runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{Outcome, Run, order, places};
+use crate::{Machine, Outcome, Run, order, places};
 
-/// The cross compiler of Debian's package gcc-i686-linux-gnu.
-const GCC: &str = "i686-linux-gnu-gcc";
 /// A rewrite of a user program takes well below a second, of the largest a few.
 const REWRITE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -42,6 +40,7 @@ const SCRIPT: &str = "repeat.sh";
 /// failed: then it becomes `target/failed/NAME`.
 pub struct Chain {
     name: String,
+    machine: Machine,
     dir: TempDir,
     lines: Vec<String>,
     /// What else to run if they failed.
@@ -68,7 +67,13 @@ impl Chain {
         }
         // Where it is renamed if the commands fail.
         let dir = tempfile::Builder::new().prefix("kshrink-tests-").tempdir_in(places::target_dir());
-        Chain { name, dir: dir.expect("a temporary directory"), lines: Vec::new(), after_failure: Vec::new() }
+        let dir = dir.expect("a temporary directory");
+        Chain { name, machine: Machine::I386, dir, lines: Vec::new(), after_failure: Vec::new() }
+    }
+
+    /// Compiles and links for this machine.
+    pub fn on(self, machine: Machine) -> Chain {
+        Chain { machine, ..self }
     }
 
     /// Runs a test. If it panics, panics with its message and the place where its files and commands were kept.
@@ -121,7 +126,7 @@ impl Chain {
     /// # Errors
     /// The outcome as text if the compiler fails.
     pub fn compile(&mut self, source: impl AsRef<OsStr>, object: &str, flags: &[&str]) -> Result<(), String> {
-        let run = Run::new(GCC).arg("-m32").args(flags).arg("-c").arg(source).args(["-o", object]);
+        let run = self.machine.gcc().args(flags).arg("-c").arg(source).args(["-o", object]);
         self.step(run).map(drop)
     }
 
@@ -136,7 +141,7 @@ impl Chain {
         objects: &[&str],
         flags: &[&str],
     ) -> Result<BTreeSet<String>, String> {
-        let run = Run::new(GCC).args(["-m32", "-o", program, "-Wl,--start-group"]).args(objects);
+        let run = self.machine.gcc().args(["-o", program, "-Wl,--start-group"]).args(objects);
         let outcome = self.step(run.arg("-Wl,--end-group").args(flags))?;
         let warnings = outcome.stderr.lines().filter_map(|line| Some(line.split_once("warning: ")?.1));
         let bare = |warning: &str| match warning.split_once(": ") {

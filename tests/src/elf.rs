@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use goblin::elf::header::EM_386;
+use goblin::elf::header::{EM_386, EM_ARM};
 use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_REL};
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
 use goblin::elf::{Elf, Reloc, Sym};
 
-/// Counts over an i386 object or program.
+/// Counts over an object or program for i386 or 32-bit ARM.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// Names of functions, each once for every time that it is defined.
     pub functions: Vec<String>,
-    /// Tables of places within functions: of `switch` statements, and of labels whose address is taken.
+    /// Tables of places within functions that lie in data: of `switch` statements, but on ARM these lie in code, and of
+    /// labels whose address is taken.
     pub jump_tables: usize,
     /// Bytes of executable sections.
     pub code_bytes: u64,
@@ -26,7 +27,8 @@ impl Contents {
     pub fn of(path: &Path) -> Contents {
         let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert_eq!(elf.header.e_machine, EM_386, "{}: not for i386", path.display());
+        let known = [EM_386, EM_ARM].contains(&elf.header.e_machine);
+        assert!(known, "{}: neither for i386 nor for 32-bit ARM", path.display());
         let defined = elf.syms.iter().filter(|symbol| symbol.st_type() == STT_FUNC && symbol.st_shndx != 0);
         let name = |symbol: Sym| elf.strtab.get_at(symbol.st_name).unwrap_or_default().to_owned();
         let code = elf.section_headers.iter().filter(|section| is_code(section.sh_flags));

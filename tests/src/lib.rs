@@ -4,7 +4,8 @@ what is inside them.
 
 - [`Run`]: runs a command with a time limit and looks at what it did;
 - [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
-- [`Chain`]: runs commands, keeps what they left behind if they fail; compiles, rewrites and links i386 programs;
+- [`Chain`]: runs commands, keeps what they left behind if they fail; compiles, rewrites and links programs;
+- [`Machine`]: which machine those are for, i386 unless it is said, and how they run here;
 - [`KernelTest`]: builds, rewrites and boots kernels;
 - [`DEDUPLICATED`], [`PROPAGATED`], [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`], [`FROZEN`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
   numbers; [`random_programs`]: how many random programs are tried;
@@ -23,6 +24,7 @@ mod chain;
 mod damage;
 pub mod elf;
 mod kernel;
+mod machine;
 pub mod order;
 mod parallel;
 mod places;
@@ -36,6 +38,7 @@ pub use chain::{
 };
 pub use damage::Damage;
 pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};
+pub use machine::Machine;
 pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
 pub use random::{Random, random_programs};

@@ -1,4 +1,5 @@
-//! Plans that no trace would give: random functions in random order, with random parts of them hot, and others frozen.
+//! Plans that no trace would give: random functions in random order, with random parts of them hot, and others frozen;
+//! and passes in random order.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,7 @@ use goblin::elf::Elf;
 use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_FUNC};
 use serde_json::{Value, json};
 
-use crate::random::Random;
+use crate::{Random, Run};
 
 /// The largest size in bytes of a random part of a function.
 const PART: u32 = 24;
@@ -82,4 +83,24 @@ fn parts(random: &mut Random, size: u64, longest: u32) -> Vec<Value> {
         at += part + u64::from(random.range(1, longest));
     }
     parts
+}
+
+/// The names of all passes: the answer to an unknown one lists them.
+pub fn all_passes() -> Vec<String> {
+    let run =
+        Run::kshrink("kshrink-spec").args(["--objects", "none.o", "--passes", "?", "--emit-object", "out.o"]);
+    let answer = run.outcome().stderr;
+    let (_, list) =
+        answer.split_once("or a list of ").unwrap_or_else(|| panic!("no list of passes: {answer}"));
+    let list = list.lines().next().unwrap_or_default();
+    list.split(", ").map(|name| name.trim().to_owned()).collect()
+}
+
+/// All passes in a random order.
+pub fn shuffled(random: &mut Random, all: &[String]) -> String {
+    let mut passes: Vec<&str> = all.iter().map(String::as_str).collect();
+    for last in (1..passes.len()).rev() {
+        passes.swap(last, random.range(0, last as u32) as usize);
+    }
+    passes.join(",")
 }

@@ -1,8 +1,8 @@
 /*!
 32-bit ARM programs, in Thumb code and in ARM code: those small ones of `fixtures/programs/features/` that are not about
 x86 instructions, and random ones. Each has to do the same after `--passes none`, after `--passes reach`, with one made of
-identical functions, with all of its code shuffled, instrumented and edited, and with constants propagated; `none` keeps the size of its
-code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs program N alone.
+identical functions, with all of its code shuffled, instrumented and edited, with constants propagated, with random parts
+frozen, and after all passes that there are in a random order; `none` keeps the size of its code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs program N alone.
 */
 
 use std::fs;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kshrink_tests::{
-    Chain, DEDUPLICATED, EXERCISED, INSTRUMENTED, Outcome, PROPAGATED, Run, SHUFFLED, elf, fixture, parallel,
-    random_programs, recipe,
+    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, Machine, Outcome, PROPAGATED, Random, Run,
+    SHUFFLED, elf, fixture, order, parallel, random_programs, recipe,
 };
 
-const GCC: &str = "arm-linux-gnueabihf-gcc";
-const ENCODINGS: [&str; 2] = ["-mthumb", "-marm"];
+const LINK: &[&str] = &["-static", "-no-pie"];
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
-const PASSES: [&str; 7] = ["none", "reach", DEDUPLICATED, SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED];
+const PASSES: [&str; 8] =
+    ["none", "reach", DEDUPLICATED, SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED, FROZEN];
 
 /// Programs with x86 instructions in their sources, or that the C library for ARM does not link.
 const NOT_FOR_ARM: &[&str] = &[
@@ -98,18 +98,21 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn survive(programs: &[Vec<PathBuf>]) {
-    let ways: Vec<(&[PathBuf], &str, &str)> = programs
+    let all = order::all_passes();
+    let ways: Vec<(&[PathBuf], Machine, &str)> = programs
         .iter()
-        .flat_map(|program| ENCODINGS.into_iter().map(move |encoding| (program.as_slice(), encoding)))
-        .filter(|(program, encoding)| *encoding != "-mthumb" || !is_one_of(&program[0], NOT_FOR_THUMB))
-        .flat_map(|(program, encoding)| LEVELS.map(|level| (program, encoding, level)))
+        .flat_map(|program| Machine::ARM.map(|machine| (program.as_slice(), machine)))
+        .filter(|(program, machine)| *machine != Machine::Thumb || !is_one_of(&program[0], NOT_FOR_THUMB))
+        .flat_map(|(program, machine)| LEVELS.map(|level| (program, machine, level)))
         .collect();
     let failures: Vec<String> = parallel(ways.len(), |i| {
-        let (program, encoding, level) = ways[i];
+        let (program, machine, level) = ways[i];
         let name = program[0].parent()?.file_name()?.to_string_lossy().into_owned();
-        let what = format!("arm {name} {} {encoding} {level}", program[0].file_stem()?.to_string_lossy());
-        let mut chain = Chain::new(&what);
-        let why = check(&mut chain, program, encoding, level).err()?;
+        let stem = program[0].file_stem()?.to_string_lossy();
+        let what = format!("{name} {stem} for {} {level}", machine.name());
+        let mut chain = Chain::new(&what).on(machine);
+        let in_random_order = order::shuffled(&mut Random::new(i as u64), &all);
+        let why = check(&mut chain, program, machine, level, &in_random_order).err()?;
         Some(chain.failed(&what, &why))
     })
     .into_iter()
@@ -118,32 +121,33 @@ fn survive(programs: &[Vec<PathBuf>]) {
     assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), ways.len(), failures.join("\n\n"));
 }
 
-fn check(chain: &mut Chain, program: &[PathBuf], encoding: &str, level: &str) -> Result<(), String> {
+fn check(
+    chain: &mut Chain,
+    program: &[PathBuf],
+    machine: Machine,
+    level: &str,
+    in_random_order: &str,
+) -> Result<(), String> {
     let mut objects = Vec::new();
     for (i, source) in program.iter().enumerate() {
         let object = format!("{i}.o");
-        let run =
-            Run::new(GCC).args(["-w", "-fcommon", "-fno-pie", "-I/usr/include/csmith", encoding, level]);
-        chain.step(run.arg("-c").arg(source).args(["-o", &object]))?;
+        let flags = ["-w", "-fcommon", "-fno-pie", "-I/usr/include/csmith", level];
+        chain.compile(source, &object, &flags)?;
         objects.push(object);
     }
-    let link = |chain: &mut Chain, output: &str, objects: &[&str]| {
-        let run = Run::new(GCC).args(["-static", "-no-pie", encoding, "-o", output, "-Wl,--start-group"]);
-        chain.step(run.args(objects).arg("-Wl,--end-group"))
-    };
     let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
-    link(chain, "original", &objects)?;
+    chain.link("original", &objects, LINK)?;
     let run = |chain: &mut Chain, program: &str| -> Outcome {
-        chain.attempt(Run::new("qemu-arm").arg(format!("./{program}")).limit(RUN_LIMIT))
+        chain.attempt(machine.run(&format!("./{program}")).limit(RUN_LIMIT))
     };
     let original = run(chain, "original");
     if original.stdout.is_empty() || original.status.is_none_or(|status| status > 128) {
         return Err(format!("the original does nothing: {original}"));
     }
-    for passes in PASSES {
+    for passes in PASSES.into_iter().chain([in_random_order]) {
         let object = format!("{passes}.o");
         chain.rewrite(&object, &objects, "main", passes)?;
-        link(chain, passes, &[&object])?;
+        chain.link(passes, &[&object], LINK)?;
         let outcome = run(chain, passes);
         if !outcome.equals(&original) {
             let difference = original.difference(&outcome);

@@ -6,7 +6,8 @@ that its seed makes, and through some of them in another order, and has to do wh
 first and in rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs program N alone.
 */
 
-use kshrink_tests::{Chain, Random, Run, parallel, random_programs, recipe};
+use kshrink_tests::order::{all_passes, shuffled};
+use kshrink_tests::{Chain, Random, parallel, random_programs, recipe};
 
 use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, assert_none_failed, objects, originals, run};
 
@@ -45,17 +46,6 @@ fn random_programs_go_through_passes_in_any_order() {
     let results = parallel(numbers.len(), |i| program(numbers[i], &all).err());
     let failures: Vec<String> = results.into_iter().flatten().collect();
     assert_none_failed(&failures, numbers.len());
-}
-
-/// The names of all passes: the answer to an unknown one lists them.
-fn all_passes() -> Vec<String> {
-    let run =
-        Run::kshrink("kshrink-spec").args(["--objects", "none.o", "--passes", "?", "--emit-object", "out.o"]);
-    let answer = run.outcome().stderr;
-    let (_, list) =
-        answer.split_once("or a list of ").unwrap_or_else(|| panic!("no list of passes: {answer}"));
-    let list = list.lines().next().unwrap_or_default();
-    list.split(", ").map(|name| name.trim().to_owned()).collect()
 }
 
 /// Takes one program through two random orders.
@@ -98,15 +88,6 @@ fn program(number: usize, all: &[String]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
-}
-
-/// All passes in a random order.
-fn shuffled(random: &mut Random, all: &[String]) -> String {
-    let mut passes: Vec<&str> = all.iter().map(String::as_str).collect();
-    for last in (1..passes.len()).rev() {
-        passes.swap(last, random.range(0, last as u32) as usize);
-    }
-    passes.join(",")
 }
 
 /// Some passes, at least one, in a random order.

@@ -1,0 +1,71 @@
+//! The machines that programs are compiled for, and how they run here.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::Run;
+
+/// A machine that programs are compiled for, with an encoding of its instructions. Names are those of
+/// `fixtures/programs/build.sh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// i386, whose programs run as they are.
+    I386,
+    /// 32-bit ARM, ARM code.
+    Arm,
+    /// 32-bit ARM, Thumb code.
+    Thumb,
+}
+
+impl Machine {
+    /// Both encodings of 32-bit ARM.
+    pub const ARM: [Machine; 2] = [Machine::Arm, Machine::Thumb];
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Machine::I386 => "i386",
+            Machine::Arm => "arm",
+            Machine::Thumb => "thumb",
+        }
+    }
+
+    /// The cross compiler: of Debian's package gcc-i686-linux-gnu or gcc-arm-linux-gnueabihf.
+    pub fn gcc(self) -> Run {
+        let (gcc, mode) = match self {
+            Machine::I386 => ("i686-linux-gnu-gcc", "-m32"),
+            Machine::Arm => ("arm-linux-gnueabihf-gcc", "-marm"),
+            Machine::Thumb => ("arm-linux-gnueabihf-gcc", "-mthumb"),
+        };
+        Run::new(gcc).arg(mode)
+    }
+
+    /// What runs its programs, if this machine does not.
+    pub fn emulator(self) -> Option<&'static str> {
+        match self {
+            Machine::I386 => None,
+            Machine::Arm | Machine::Thumb => Some("qemu-arm"),
+        }
+    }
+
+    /// Runs a program.
+    pub fn run(self, program: &str) -> Run {
+        match self.emulator() {
+            None => Run::new(program),
+            Some(emulator) => Run::new(emulator).arg(program),
+        }
+    }
+
+    /// Lets scripts run a program by its path: on a foreign machine the program becomes `PATH.program`, and `PATH` a
+    /// script that has it emulated under whatever name the script is called by.
+    pub fn make_runnable(self, program: &Path) {
+        let Some(emulator) = self.emulator() else { return };
+        let whole = PathBuf::from(format!("{}.program", program.display()));
+        let script = format!("#!/bin/sh\nexec {emulator} -0 \"$0\" '{}' \"$@\"\n", whole.display());
+        fs::rename(program, &whole)
+            .and_then(|()| fs::write(program, script))
+            .and_then(|()| fs::set_permissions(program, Permissions::from_mode(0o755)))
+            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    }
+}
