@@ -101,8 +101,13 @@ pub(super) fn place_apart(
     }
 }
 
+/// The alignment in bytes that nodes need: the largest of their own, and that of instructions.
 pub(super) fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
-    nodes.iter().map(|&node| graph.node(node).align).max().unwrap_or(1).max(1)
+    let own = |&node: &NodeId| {
+        let unit = graph.block(node).map_or(1, |_| graph.isa().unit(graph.encoding(node)));
+        graph.node(node).align.max(unit as u32)
+    };
+    nodes.iter().map(own).max().unwrap_or(1).max(1)
 }
 
 /// Assigns an offset to each node; returns the size of the section. As assembled, the padding between two nodes is that of
