@@ -135,13 +135,21 @@ fn copies_of_thumb_code_lead_where_regions_do() {
 
 #[test]
 fn data_that_looks_like_a_branch_stays_as_it_is() {
+    comes_back_around([0x10, 0xF1, 0x02, 0xF8]);
+}
+
+#[test]
+fn data_that_looks_like_a_load_takes_no_branch_apart() {
+    // ldr r0, of a literal whose second half is the first half of the branch.
+    comes_back_around([0x00, 0x48, 0x00, 0x00]);
+}
+
+/// Checks that copies of a region lead where it does if it has data between branches out.
+fn comes_back_around(data: [u8; 4]) {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
     let first = KERNEL + 0x40_0000;
-    // A branch out, data that no instruction of the region reads, and another branch.
-    let region = |runs_at| {
-        [thumb_region(1, runs_at), vec![0x10, 0xF1, 0x02, 0xF8], thumb_region(1, runs_at + 16)].concat()
-    };
+    let region = |runs_at| [&thumb_region(1, runs_at)[..], &data, &thumb_region(1, runs_at + 16)].concat();
     let own = thumb_region(1, 0).len() as u32;
     let leaving = Some(vec![2, own + 4 + 2]);
     assert_eq!(own, 12);

@@ -110,7 +110,8 @@ impl<'b> Parser<'b> {
                 (_, Some((word, format))) if leaves(at) => ArmUnit::Insn(word, format),
                 _ if at < table => ArmUnit::Raw,
                 (_, Some((_, format))) if format.is_wide && leaves(at + 2) => ArmUnit::Raw,
-                (Some(word), _) if is_literal[at] => ArmUnit::Insn(word, format::WORD),
+                // Data may look like an instruction that reads a literal, where half of one that leaves is.
+                (Some(word), _) if is_literal[at] && !leaves(at + 2) => ArmUnit::Insn(word, format::WORD),
                 (_, Some((_, format))) if format.is_wide && is_literal[at + 2] => ArmUnit::Raw,
                 (_, Some((word, format))) => {
                     if let Some(place) = literal(set, at, word).filter(|place| *place < bytes.len()) {
