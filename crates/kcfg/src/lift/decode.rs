@@ -95,6 +95,18 @@ impl PlacedInsn {
             _ => None,
         }
     }
+
+    /// The same, if the field of the branch says it, and no relocation fills that.
+    pub fn encoded_target(&self, relocs: &[Reloc]) -> Option<u32> {
+        match self.insn.flow {
+            Flow::Direct { field_offset, .. }
+                if reloc_at(relocs, self.offset + u32::from(field_offset)).is_none() =>
+            {
+                self.target()
+            }
+            _ => None,
+        }
+    }
 }
 
 impl CodeSection {
@@ -215,9 +227,8 @@ impl CodeSection {
     fn collect_branches(&mut self, relocs: &[Reloc]) {
         let mut branches = Vec::new();
         for placed in &self.insns {
-            if let Flow::Direct { field_offset, branch, .. } = placed.insn.flow
-                && let Some(target) = placed.target()
-                && reloc_at(relocs, placed.offset + u32::from(field_offset)).is_none()
+            if let Flow::Direct { branch, .. } = placed.insn.flow
+                && let Some(target) = placed.encoded_target(relocs)
             {
                 branches.push((placed.offset, branch.kind, target));
             }

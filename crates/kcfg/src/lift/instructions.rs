@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use kelf::Reloc;
 
-use super::decode::{PlacedInsn, Span, reloc_at};
+use super::decode::{PlacedInsn, Span};
 use super::mapping::{Content, Mapping};
 use kisa::{BranchKind, Encoding, Flow, Literal, Rewritable};
 
@@ -131,7 +131,7 @@ impl Reader<'_> {
         let leads = |&target: &u32| placed.binary_search_by_key(&target, |placed| placed.offset).is_ok();
         // Compilers leave branches behind traps that control does not come back from, to where nothing is any more.
         let is_left = |&target: &u32| {
-            let to_there = placed.iter().filter(|placed| self.target(placed) == Some(target));
+            let to_there = placed.iter().filter(|placed| placed.encoded_target(self.relocs) == Some(target));
             let mut branches = to_there.peekable();
             branches.peek().is_some() && branches.all(|branch| is_behind_trap(placed, branch))
         };
@@ -187,18 +187,6 @@ impl Reader<'_> {
             decoded = Decoded::Odd("a condition on what is no instruction");
         }
         decoded
-    }
-
-    /// Where a direct branch goes, as an offset in the section, if its field says that, and no relocation.
-    fn target(&self, placed: &PlacedInsn) -> Option<u32> {
-        match placed.insn.flow {
-            Flow::Direct { field_offset, .. }
-                if reloc_at(self.relocs, placed.offset + u32::from(field_offset)).is_none() =>
-            {
-                placed.target()
-            }
-            _ => None,
-        }
     }
 
     /// Whether control gets to a place that is marked as data.
@@ -317,7 +305,7 @@ impl Inside {
 
     fn add(&mut self, reader: &Reader<'_>, insns: &[PlacedInsn]) {
         for placed in insns {
-            if let Some(target) = reader.target(placed) {
+            if let Some(target) = placed.encoded_target(reader.relocs) {
                 self.targets.push(target);
             }
             let bytes = &reader.data[placed.offset as usize..placed.end() as usize];
