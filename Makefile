@@ -23,7 +23,7 @@ help:
 	@echo 'make lint    rustfmt, clippy and rustdoc, without a warning'
 	@echo 'make install PREFIX=DIR   what make build has built, man pages, completions (DESTDIR is honoured)'
 	@echo 'make uninstall PREFIX=DIR   takes that away'
-	@echo 'make bench   rewriting beside ld -r: time and memory'
+	@echo 'make bench   rewriting beside ld -r: time and memory; ARCH=arm as well'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
 	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md)'
@@ -31,7 +31,7 @@ help:
 	@echo "make table2  the paper's Tables II and III beside what freezes here, by page and by stub (docs/table2.md)"
 	@echo 'make bench-scan   scanning programs: time and memory'
 	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder; ARCH=arm as well'
-	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, with -fdata-sections and with --gc-sections (docs/arm-kernels.md)'
+	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, with frame pointers, -fdata-sections, --gc-sections, and modules (docs/arm-kernels.md)'
 	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
@@ -89,7 +89,7 @@ uninstall:
 	(cd "$$names"; find . -type f) | while read -r file; do rm -f "$$file"; done
 
 bench: build
-	fixtures/bench/rewrite.sh
+	fixtures/bench/rewrite.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386)
 
 bench-scan: build
 	fixtures/bench/scan.sh
@@ -114,7 +114,7 @@ study-kernels: build
 	fixtures/kernels/study.sh docs/kernels.md
 
 study-arm: build
-	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-data arm-virt-gc
+	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-frames arm-virt-data arm-virt-gc arm-virt-smp
 
 study-scan: build
 	fixtures/bench/study-scan.sh

@@ -14,22 +14,23 @@ use ktext::{KernelText, PAGE_SIZE, PageMap, SectionPages};
 const VISITOR: &str = r##"<script>
 const seen = document.body.dataset;
 const heading = () => document.querySelector("#detail h2").textContent;
+// A window that is not in front has no focus, and says nothing of it.
+const visit = (cell) => { cell.focus(); cell.dispatchEvent(new FocusEvent("focus")); };
 const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 seen.maps = [...document.querySelectorAll(".map")].map((map) =>
   [map.dataset.section, map.querySelectorAll(".page").length, map.querySelectorAll(".touched").length].join(" ")).join(", ");
 seen.first = heading();
 const text = document.querySelectorAll(".map")[1];
-text.querySelector("[tabindex='0']").focus();
+visit(text.querySelector("[tabindex='0']"));
 seen.focused = heading();
 seen.functions = [...document.querySelectorAll("#detail li")].map((item) => item.textContent).join(", ");
 press("ArrowRight");
 press("Enter");
 seen.kept = document.querySelectorAll("[aria-selected=true]").length;
-document.querySelector(".map .page").focus();
+visit(document.querySelector(".map .page"));
 seen.stays = heading();
 press("Escape");
-document.querySelector(".map .page").blur();
-document.querySelector(".map .page").focus();
+visit(document.querySelector(".map .page"));
 seen.released = heading();
 seen.stops = text.querySelectorAll("[tabindex='0']").length;
 </script></body>"##;
