@@ -1,6 +1,9 @@
 //! A32, the encoding in words: section F4.1 of the Arm Architecture Reference Manual (DDI 0487).
 
-use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, shifted};
+use super::number::rotated_number;
+use super::op::{
+    ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, reg, shifted, writes,
+};
 
 /// The instruction in a word, which lies at `at`. `None` if it is none.
 pub(super) fn decode(word: u32, at: u32) -> Option<Decoded> {
@@ -33,21 +36,9 @@ pub(super) fn decode(word: u32, at: u32) -> Option<Decoded> {
     Some(Decoded { len: 4, condition, op })
 }
 
-fn reg(word: u32, low: u32) -> R {
-    field(word, low, 4) as R
-}
-
 /// An offset with the sign that bit U says.
 fn signed(word: u32, offset: u32) -> i32 {
     if bit(word, 23) { offset as i32 } else { -(offset as i32) }
-}
-
-/// These registers are written with a result that the model does not know, computed from the registers in the other
-/// fields.
-fn writes(word: u32, registers: &[R]) -> Op {
-    let writes = registers.iter().filter(|&&reg| reg != PC).fold(0, |bits, reg| bits | 1 << reg);
-    let reads = [0, 8, 12, 16].iter().fold(0, |bits, &low| bits | 1 << reg(word, low));
-    Op::Other { writes, reads, flags: true }
 }
 
 /// The old ABI has its numbers in the instruction, from 0x900000 on.
@@ -100,7 +91,7 @@ fn immediate(word: u32) -> Op {
         0b10100 => Op::MoveTop { dst: reg(word, 12), number: wide as u16 },
         // Hints, and `msr`.
         0b10010 | 0b10110 => Op::Other { writes: 0, reads: 0, flags: true },
-        _ => data(word, Source::Number(field(word, 0, 8).rotate_right(2 * field(word, 8, 4)))),
+        _ => data(word, Source::Number(rotated_number(word))),
     }
 }
 

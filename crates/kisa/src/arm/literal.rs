@@ -2,6 +2,7 @@
 //!
 //! The distance counts from the program counter as the instruction reads it, rounded down to a word (DDI 0487, F1.5).
 
+use super::number::{rotated, rotated_number, spread, spread_number};
 use super::op::{bit, field};
 use crate::{Encoding, Literal};
 
@@ -112,10 +113,8 @@ pub(super) fn literal(bytes: &[u8], encoding: Encoding, address: u64) -> Option<
         Bytes12 => signed(bit(word, 23), field(word, 0, 12)),
         Words8 => signed(bit(word, 23), field(word, 0, 8) * 4),
         Bytes8 => signed(bit(word, 23), field(word, 8, 4) << 4 | field(word, 0, 4)),
-        Spread12 => {
-            signed(!bit(word, 23), field(word, 26, 1) << 11 | field(word, 12, 3) << 8 | field(word, 0, 8))
-        }
-        Rotated => signed(bit(word, 23), field(word, 0, 8).rotate_right(2 * field(word, 8, 4))),
+        Spread12 => signed(!bit(word, 23), spread_number(word)),
+        Rotated => signed(bit(word, 23), rotated_number(word)),
     };
     let target = u64::try_from(base(encoding, address) + distance).ok()?;
     Some(Literal { target, read: form.read })
@@ -135,13 +134,12 @@ pub(super) fn set(bytes: &mut [u8], encoding: Encoding, address: u64, target: u6
         Bytes8 if size < 1 << 8 => with(up | size >> 4 << 8 | size & 15),
         Spread12 if size < 1 << 12 => {
             let back = if forward { 0 } else { 1 << 23 | 1 << 21 };
-            let spread = size >> 11 << 26 | (size >> 8 & 7) << 12 | size & 0xff;
-            with(back | spread)
+            with(back | spread(size))
         }
         Rotated => {
-            let Some(by) = (0..16).find(|by| size.rotate_left(2 * by) < 256) else { return false };
+            let Some(operand) = rotated(size) else { return false };
             let opcode = if forward { 1 << 23 } else { 1 << 22 };
-            with(opcode | by << 8 | size.rotate_left(2 * by))
+            with(opcode | operand)
         }
         _ => return false,
     };

@@ -1,6 +1,6 @@
-//! Encoding of instructions that put numbers into registers.
+//! Numbers in instructions, and instructions that put numbers into registers.
 
-use super::op::{PC, SP};
+use super::op::{PC, SP, field};
 use crate::{Encoding, Reg};
 
 /// The number that registers are overwritten with: every byte of it is the same, so that each encoding has it.
@@ -63,6 +63,11 @@ pub(super) fn rotated(number: u32) -> Option<u32> {
     Some(by << 8 | number.rotate_left(2 * by))
 }
 
+/// The number that [`rotated`] makes 12 bits of.
+pub(super) fn rotated_number(word: u32) -> u32 {
+    field(word, 0, 8).rotate_right(2 * field(word, 8, 4))
+}
+
 /// `mov`, `mvn` or `movw` of Thumb code, with the first halfword as the upper one.
 fn thumb(dst: u32, number: u32) -> Option<u32> {
     let of = |opcode: u32| move |code: u32| opcode | dst << 8 | spread(code);
@@ -74,6 +79,11 @@ fn thumb(dst: u32, number: u32) -> Option<u32> {
 /// Where the 12 bits of a number come to lie in Thumb code: bit 11, bits 8 to 10, and the rest apart.
 pub(super) fn spread(code: u32) -> u32 {
     (code >> 11 & 1) << 26 | (code >> 8 & 7) << 12 | code & 0xff
+}
+
+/// The 12 bits that [`spread`] puts into an instruction.
+pub(super) fn spread_number(word: u32) -> u32 {
+    field(word, 26, 1) << 11 | field(word, 12, 3) << 8 | field(word, 0, 8)
 }
 
 /// The 12 bits that stand for a number in data processing of Thumb code (DDI 0487, F1.7.7 and the function `T32ExpandImm`).

@@ -178,3 +178,16 @@ pub(super) fn field(word: u32, low: u32, width: u32) -> u32 {
 pub(super) fn bit(word: u32, bit: u32) -> bool {
     word >> bit & 1 != 0
 }
+
+/// A register field of an instruction word, given its lowest bit.
+pub(super) fn reg(word: u32, low: u32) -> R {
+    field(word, low, 4) as R
+}
+
+/// These registers are written with a result that the model does not know, computed from the registers in the other
+/// fields.
+pub(super) fn writes(word: u32, registers: &[R]) -> Op {
+    let writes = registers.iter().filter(|&&reg| reg != PC).fold(0, |bits, reg| bits | 1 << reg);
+    let reads = [0, 8, 12, 16].iter().fold(0, |bits, &low| bits | 1 << reg(word, low));
+    Op::Other { writes, reads, flags: true }
+}

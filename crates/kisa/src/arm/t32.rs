@@ -1,7 +1,10 @@
 //! T32, Thumb's encoding in halfwords: section F3.1 of the Arm Architecture Reference Manual (DDI 0487).
 
 use super::a32;
-use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, shifted};
+use super::number::spread_number;
+use super::op::{
+    ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, reg, shifted, writes,
+};
 
 /// The instruction at the start of `bytes`, which lies at the even address `at`. `predicate` is the condition
 /// that an `it` in front puts on it.
@@ -27,24 +30,12 @@ fn low_reg(word: u32, low: u32) -> R {
     field(word, low, 3) as R
 }
 
-fn reg(word: u32, low: u32) -> R {
-    field(word, low, 4) as R
-}
-
 fn sign_extend(value: u32, width: u32) -> i32 {
     ((value << (32 - width)) as i32) >> (32 - width)
 }
 
 fn branch(at: u32, distance: i32, link: bool) -> Op {
     Op::Branch { target: at.wrapping_add(4).wrapping_add_signed(distance) | 1, link }
-}
-
-/// These registers are written with a result that the model does not know, computed from the registers in the other
-/// fields.
-fn writes(word: u32, registers: &[R]) -> Op {
-    let writes = registers.iter().filter(|&&reg| reg != PC).fold(0, |bits, reg| bits | 1 << reg);
-    let reads = [0, 8, 12, 16].iter().fold(0, |bits, &low| bits | 1 << reg(word, low));
-    Op::Other { writes, reads, flags: true }
 }
 
 fn data(data: Data, dst: R, left: Source, right: Source, flags: bool) -> Op {
@@ -228,7 +219,7 @@ fn wide(word: u32, at: u32) -> Option<(Op, Option<u8>)> {
     let op = match field(word, 27, 2) {
         1 if bit(word, 26) => a32::coprocessor_of(word)?,
         1 if bit(word, 25) => data_shifted(word),
-        1 if bit(word, 22) => dual(word, at)?,
+        1 if bit(word, 22) => dual(word)?,
         1 => multiple(word)?,
         2 if bit(word, 15) => return branches(word, at),
         2 if bit(word, 25) => data_plain(word, at)?,
@@ -255,7 +246,7 @@ fn multiple(word: u32) -> Option<Op> {
 }
 
 /// `ldrd`, `strd`, exclusive accesses, `tbb`
-fn dual(word: u32, _at: u32) -> Option<Op> {
+fn dual(word: u32) -> Option<Op> {
     let (base, first, second) = (reg(word, 16), reg(word, 12), reg(word, 8));
     let (before, up, moves, loads) = (bit(word, 24), bit(word, 23), bit(word, 21), bit(word, 20));
     let offset = 4 * field(word, 0, 8) as i32;
@@ -328,7 +319,7 @@ fn data_shifted(word: u32) -> Op {
 }
 
 fn data_immediate(word: u32) -> Op {
-    let code = field(word, 26, 1) << 11 | field(word, 12, 3) << 8 | field(word, 0, 8);
+    let code = spread_number(word);
     let byte = code & 0xff;
     let number = match code >> 8 {
         0 => byte,
@@ -343,7 +334,7 @@ fn data_immediate(word: u32) -> Op {
 /// `addw`, `movw`, `movt`, bit fields, saturation.
 fn data_plain(word: u32, at: u32) -> Option<Op> {
     let (src, dst) = (reg(word, 16), reg(word, 8));
-    let number = field(word, 26, 1) << 11 | field(word, 12, 3) << 8 | field(word, 0, 8);
+    let number = spread_number(word);
     let wide = field(word, 16, 4) << 12 | number;
     let low = (field(word, 12, 3) << 2 | field(word, 6, 2)) as u8;
     let pc = at.wrapping_add(4) & !3;
