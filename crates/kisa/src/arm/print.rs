@@ -6,8 +6,9 @@ use capstone::Capstone;
 use capstone::arch::arm::{ArchExtraMode, ArchMode};
 use capstone::prelude::*;
 
-use super::{decode, encoding, predicate};
-use crate::Encoding;
+use super::literal::literal;
+use super::{Arm, encoding, predicate};
+use crate::{Encoding, Rewritable};
 
 thread_local! {
     static MAIN: OnceCell<Option<Capstone>> = const { OnceCell::new() };
@@ -17,9 +18,31 @@ thread_local! {
 /// See [`Rewritable::format`](crate::Rewritable::format). What Capstone does not know is printed as the assembler's
 /// directive for it.
 pub(super) fn format(bytes: &[u8], address: u64) -> String {
-    let length = decode(bytes, address).map_or(bytes.len(), |decoded| usize::from(decoded.len));
-    let bytes = &bytes[..length.min(bytes.len())];
-    disassemble(bytes, address).unwrap_or_else(|| directive(bytes, encoding(address)))
+    let length = Arm.length(bytes, address).unwrap_or(bytes.len());
+    let bytes = &bytes[..length];
+    match disassemble(bytes, address) {
+        Some(text) if computes_address(bytes, address) => address_of(&text).unwrap_or(text),
+        Some(text) => text,
+        None => directive(bytes, encoding(address)),
+    }
+}
+
+/// Whether the instruction is `adr`.
+fn computes_address(bytes: &[u8], address: u64) -> bool {
+    literal(bytes, encoding(address), address).is_some_and(|literal| literal.read.is_none())
+}
+
+/// The name `adr` of the architecture for `add` and `sub` with the program counter and a number:
+/// `adrne.w r1, #-8` for `subwne r1, pc, #8`.
+fn address_of(text: &str) -> Option<String> {
+    let (mnemonic, operands) = text.split_once(' ')?;
+    let (sign, rest) = match mnemonic.strip_prefix("add") {
+        Some(rest) => ("", rest),
+        None => ("-", mnemonic.strip_prefix("sub")?),
+    };
+    let (condition, width) = rest.strip_prefix('w').map_or((rest, ""), |condition| (condition, ".w"));
+    let (register, number) = operands.split_once(", pc, #")?;
+    Some(format!("adr{condition}{width} {register}, #{sign}{number}"))
 }
 
 /// The one instruction that `bytes` are.
@@ -81,6 +104,45 @@ mod tests {
             // An instruction that Capstone does not know, in both encodings.
             (0, &[0x90, 0x10, 0x02, 0xe1], ".inst 0xe1021090"),
             (0x101, &[0x80, 0xec, 0x00, 0x00], ".inst.w 0xec800000"),
+        ];
+        for (address, bytes, text) in cases {
+            assert_eq!(format(bytes, address), text);
+        }
+    }
+
+    #[test]
+    fn addresses_near_by() {
+        let cases: [(u64, &[u8], &str); 11] = [
+            (0, &[0x04, 0x10, 0x8f, 0xe2], "adr r1, #4"),
+            (0, &[0x04, 0x10, 0x4f, 0x12], "adrne r1, #-4"),
+            (0, &[0xff, 0x1c, 0x8f, 0xe2], "adr r1, #0xff00"),
+            // The flags are set; the number is in a register.
+            (0, &[0x04, 0x10, 0x5f, 0xe2], "subs r1, pc, #4"),
+            (0, &[0x04, 0x10, 0x8f, 0xe0], "add r1, pc, r4"),
+            (0x101, &[0x01, 0xa1], "adr r1, #4"),
+            (0x101, &[0x0f, 0xf2, 0x04, 0x01], "adr.w r1, #4"),
+            (0x101, &[0xaf, 0xf2, 0x08, 0x01], "adr.w r1, #-8"),
+            (predicated(0x101, 1), &[0xaf, 0xf2, 0x08, 0x01], "adrne.w r1, #-8"),
+            // Thumb code with a number of its own, and with another register.
+            (0x101, &[0x78, 0x44], "add r0, pc"),
+            (0x101, &[0x02, 0xf2, 0x04, 0x01], "addw r1, r2, #4"),
+        ];
+        for (address, bytes, text) in cases {
+            assert_eq!(format(bytes, address), text);
+        }
+    }
+
+    /// `rfe` and `srs`, of which [`Isa::decode`](crate::Isa::decode) knows nothing.
+    #[test]
+    fn exceptions_of_the_kernel() {
+        let cases: [(u64, &[u8], &str); 6] = [
+            (0, &[0x00, 0x0a, 0xb0, 0xf8], "rfeia r0!"),
+            (0, &[0x13, 0x05, 0x6d, 0xf9], "srsdb sp!, #0x13"),
+            (1, &[0x90, 0xe9, 0x00, 0xc0], "rfeia r0"),
+            (1, &[0x30, 0xe8, 0x00, 0xc0], "rfedb r0!"),
+            (1, &[0x2d, 0xe8, 0x13, 0xc0], "srsdb sp!, #0x13"),
+            // What is behind it is not looked at.
+            (1, &[0x8d, 0xe9, 0x13, 0xc0, 0x70, 0x47], "srsia sp, #0x13"),
         ];
         for (address, bytes, text) in cases {
             assert_eq!(format(bytes, address), text);
