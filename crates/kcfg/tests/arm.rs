@@ -2,24 +2,12 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::process::Command;
-
-use common::{Dir, lift, lift_reachable};
+use common::{Dir, assemble, lift, lift_reachable};
 use kcfg::graph::{Contents, Editor, Graph, NodeKind, Terminator};
 use kcfg::index::NodeId;
 use kcfg::lower::{Relax, bring_near, lower};
 use kelf::RelocClass;
 use kisa::Encoding;
-use kshrink_tests::process::run;
-
-/// Assembles a text.
-fn assemble(dir: &Dir, name: &str, text: &str) -> PathBuf {
-    let (source, object) = (dir.path(&format!("{name}.s")), dir.path(&format!("{name}.o")));
-    std::fs::write(&source, format!(".syntax unified\n.arch armv7-a\n.file \"{name}.c\"\n{text}")).unwrap();
-    run(Command::new("arm-linux-gnueabihf-as").arg("-o").arg(&object).arg(&source));
-    object
-}
 
 /// The blocks of a function.
 fn blocks<'g>(graph: &'g Graph, name: &str) -> &'g [NodeId] {

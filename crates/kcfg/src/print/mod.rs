@@ -74,12 +74,13 @@ impl<'g> Printer<'g> {
     }
 
     /// A place in a node, for people: `jiffies+0x4` where a symbol covers it, the text of a string, else as
-    /// [`Graph::name_of`].
+    /// [`Graph::name_of`]. The labels of hand-written code, which have no size, cover what is behind them.
     fn name_of_place(&self, node: NodeId, offset: i64) -> String {
-        if self.graph.block(node).is_none() {
+        if let Some(chunk) = self.graph.chunk(node) {
             let covers = |(start, symbol): &(u32, &Symbol)| {
                 let start = i64::from(*start);
-                offset == start || offset > start && offset - start < symbol.size as i64
+                let is_label = chunk.code && symbol.size == 0;
+                offset == start || offset > start && (is_label || offset - start < symbol.size as i64)
             };
             if let Some((start, symbol)) = self.symbols_in(node).rev().find(covers) {
                 return with_offset(symbol.name.clone(), offset - i64::from(start));

@@ -1,21 +1,26 @@
 //! Instructions as text.
 //!
 //! The bytes of a node do not say where its references lead: a relocation leaves zeros or an addend in the
-//! field. The text therefore names the target of a direct branch, and the literal that an instruction reads, in place of
-//! the operand, and adds what other references name as a comment: `movl $0,%eax  # jiffies`.
+//! field. The text therefore names the target of a direct branch, and the place near by that an instruction reads or
+//! computes, in place of the operand, and adds what other references name as a comment: `movl $0,%eax  # jiffies`.
 
 use std::ops::Range;
 
 use super::Printer;
-use crate::graph::{Dest, NodeKind, Terminator};
+use crate::graph::{Dest, NodeKind, Ref, Terminator};
 use crate::index::NodeId;
 use crate::instructions::decode;
 use crate::lift::mapping::{Content, Mapping};
+use kelf::{Machine, RelocClass};
 use kisa::{Branch, Encoding, Flow};
+
+/// The size in bytes of data among instructions of which nothing else is known.
+const WORD: usize = 4;
 
 impl Printer<'_> {
     /// The instructions of a node, the branch that ends a block included, and the data among those of opaque code. Empty for
-    /// other data. Bytes that are no instruction end what is of one encoding with `(bad)`, which only opaque code can have.
+    /// other data. Opaque code may hold bytes that are no instruction: one that is as long as its encoding says is printed as
+    /// a directive; where the machine does not tell, they end what is of one encoding with `(bad)`.
     pub(super) fn instructions(&self, id: NodeId) -> Vec<String> {
         let mut lines = Vec::new();
         match &self.graph.node(id).kind {
@@ -25,11 +30,12 @@ impl Printer<'_> {
                 lines.extend(self.last_branch(id));
             }
             NodeKind::Chunk(chunk) if chunk.code => {
+                let mut unit = WORD;
                 for (range, content) in self.mapping(id).pieces(0..self.graph.bytes_of(id).len() as u32) {
                     let range = range.start as usize..range.end as usize;
                     match content {
-                        Content::Code(encoding) => self.code(id, range, encoding, &mut lines),
-                        Content::Data => self.data(id, range, &mut lines),
+                        Content::Code(encoding) => unit = self.code(id, range, encoding, &mut lines),
+                        Content::Data => self.data(id, range, unit, &mut lines),
                     }
                 }
             }
@@ -45,56 +51,128 @@ impl Printer<'_> {
         Mapping::new(own.map(|&(_, offset, content)| (offset, content)))
     }
 
-    /// Adds the instructions in a range of a node's bytes.
-    fn code(&self, id: NodeId, range: Range<usize>, encoding: Encoding, lines: &mut Vec<String>) {
+    /// Adds the instructions in a range of a node's bytes. Returns of how many bytes each item of the data behind them is, as
+    /// far as they tell: slots of a table, instructions that are written as data where control runs into it, or words.
+    fn code(&self, id: NodeId, range: Range<usize>, encoding: Encoding, lines: &mut Vec<String>) -> usize {
+        let isa = self.graph.isa();
+        let bytes = &self.graph.bytes_of(id)[..range.end];
+        let origin = u64::from(self.place_of(id).offset);
+        let mut unit = WORD;
+        let mut at = range.start;
+        while at < range.end {
+            let from = at;
+            for (start, address, insn) in decode(isa, &bytes[from..], encoding).map_while(|step| step) {
+                at = from + start as usize;
+                let (own, rest) = (at..at + usize::from(insn.len), &bytes[at..]);
+                lines.push(self.instruction(id, own.clone(), address.wrapping_add(origin + from as u64)));
+                if isa.padding_len(rest, address).is_none() {
+                    unit = match isa.distance_table(rest, address) {
+                        Some(width) => usize::from(width),
+                        None if insn.flow == Flow::Next => isa.unit(encoding),
+                        None => WORD,
+                    };
+                }
+                at = own.end;
+            }
+            if at < range.end {
+                let address = encoding.address(origin + at as u64);
+                let Some(length) = isa.length(&bytes[at..], address) else {
+                    lines.push("(bad)".to_owned());
+                    break;
+                };
+                lines.push(self.instruction(id, at..at + length, address));
+                at += length;
+            }
+        }
+        unit
+    }
+
+    /// The text of the instruction in a range of a node's bytes. `address` says where it lies in its section, and how it is
+    /// encoded.
+    fn instruction(&self, id: NodeId, range: Range<usize>, address: u64) -> String {
         let isa = self.graph.isa();
         let bytes = &self.graph.bytes_of(id)[range.clone()];
-        for step in decode(isa, bytes, encoding) {
-            let Some((start, address, insn)) = step else {
-                lines.push("(bad)".to_owned());
-                break;
-            };
-            let at = range.start + start as usize;
-            let placed = address.wrapping_add(range.start as u64 + u64::from(self.place_of(id).offset));
-            let (bytes, length) = (&bytes[start as usize..], usize::from(insn.len));
-            let mut line = isa.format(bytes, placed);
-            let mut names = self.names_in(id, at..at + length);
-            let by_table =
-                isa.distance_table(bytes, address).is_some() || isa.address_table(bytes, address).is_some();
-            let is_place = matches!(insn.flow, Flow::Direct { .. })
-                || !by_table && isa.literal(bytes, address).is_some();
-            if is_place && let Some(name) = names.next() {
-                line = format!("{} {name}", before_place(&line));
-            }
-            for (i, name) in names.enumerate() {
-                line.push_str(if i == 0 { "  # " } else { ", " });
-                line.push_str(&name);
-            }
-            lines.push(line);
+        let by_table =
+            isa.distance_table(bytes, address).is_some() || isa.address_table(bytes, address).is_some();
+        let place = match isa.decode(bytes, address).map(|insn| insn.flow) {
+            // Bit 0 of the address of ARM code says how that is encoded.
+            Some(Flow::Direct { target, .. }) if self.graph.machine == Machine::Arm => Some(target & !1),
+            Some(Flow::Direct { target, .. }) => Some(target),
+            _ if by_table => None,
+            _ => isa.literal(bytes, address).map(|literal| literal.target),
+        };
+        let refs = self.refs_in(id, range);
+        let mut names = refs.iter().map(|reference| self.name_of_target(reference.target, reference.addend));
+        // What a pass has made does not lie at the distances that its bytes say.
+        let near = refs.first().is_some_and(|first| first.class == RelocClass::Literal) && !by_table;
+        let name = match place {
+            Some(place) => names.next().or_else(|| self.name_in_opaque(id, place)),
+            None if near => names.next(),
+            None => None,
+        };
+        let mut line = isa.format(bytes, address);
+        if let Some(name) = name {
+            line = format!("{} {name}", before_place(&line));
         }
+        for (i, name) in names.enumerate() {
+            line.push_str(if i == 0 { "  # " } else { ", " });
+            line.push_str(&name);
+        }
+        line
     }
 
-    /// Adds the words in a range of a node's bytes.
-    fn data(&self, id: NodeId, range: Range<usize>, lines: &mut Vec<String>) {
+    /// The name of a place in opaque code, given as an address in its section.
+    fn name_in_opaque(&self, id: NodeId, address: u64) -> Option<String> {
+        self.graph.chunk(id)?;
+        let offset = address.checked_sub(self.place_of(id).offset.into())?;
+        let inside = offset <= u64::from(self.graph.node(id).size);
+        inside.then(|| self.name_of_place(id, offset as i64))
+    }
+
+    /// Adds the data in a range of a node's bytes: what relocations fill in its width, and the rest in items of `unit` bytes, or
+    /// of fewer where they would not be aligned, or where something else begins.
+    fn data(&self, id: NodeId, range: Range<usize>, unit: usize, lines: &mut Vec<String>) {
         let bytes = self.graph.bytes_of(id);
-        for at in range.clone().step_by(4) {
-            let word = at..range.end.min(at + 4);
-            let name = self.names_in(id, word.clone()).next();
-            lines.extend(match (bytes[word.clone()].first_chunk(), name) {
-                (_, Some(name)) => vec![format!(".word {name}")],
-                (Some(&word), None) => vec![format!(".word {:#x}", u32::from_le_bytes(word))],
-                (None, None) => bytes[word].iter().map(|byte| format!(".byte {byte:#x}")).collect(),
-            });
+        let origin = self.place_of(id).offset as usize;
+        let starts = self.refs_in(id, range.clone()).iter().map(|reference| reference.offset);
+        let starts = starts.chain(self.symbols_in(id).map(|(offset, _)| offset));
+        let mut starts: Vec<usize> = starts.map(|start| start as usize).collect();
+        starts.sort_unstable();
+        let mut at = range.start;
+        while at < range.end {
+            let field = self.refs_in(id, at..at + 1).iter().find(|reference| reference.width > 0);
+            let next = starts.get(starts.partition_point(|&start| start <= at));
+            let end = next.map_or(range.end, |&next| next.min(range.end));
+            let fits = |&size: &usize| size <= unit && (origin + at) % size == 0 && at + size <= end;
+            let size = match field {
+                Some(field) => usize::from(field.width),
+                None => [4, 2].into_iter().find(fits).unwrap_or(1),
+            };
+            let directive = match size {
+                1 => ".byte",
+                2 => ".hword",
+                _ => ".word",
+            };
+            let value = match field {
+                Some(field) => self.name_of_target(field.target, field.addend),
+                None => {
+                    let value = bytes[at..at + size]
+                        .iter()
+                        .rev()
+                        .fold(0u32, |value, &byte| value << 8 | u32::from(byte));
+                    format!("{value:#x}")
+                }
+            };
+            lines.push(format!("{directive} {value}"));
+            at += size;
         }
     }
 
-    /// The names of the targets of the references in a range of a node's bytes.
-    fn names_in(&self, id: NodeId, range: Range<usize>) -> impl Iterator<Item = String> {
+    /// The references in a range of a node's bytes.
+    fn refs_in(&self, id: NodeId, range: Range<usize>) -> &[Ref] {
         let refs = self.graph.refs_of(id);
         let before = |end: usize| refs.partition_point(|reference| (reference.offset as usize) < end);
-        refs[before(range.start)..before(range.end)]
-            .iter()
-            .map(|reference| self.name_of_target(reference.target, reference.addend))
+        &refs[before(range.start)..before(range.end)]
     }
 
     fn last_branch(&self, id: NodeId) -> Option<String> {

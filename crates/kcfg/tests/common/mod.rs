@@ -74,6 +74,14 @@ impl Dir {
     }
 }
 
+/// Assembles a text for 32-bit ARM.
+pub fn assemble(dir: &Dir, name: &str, text: &str) -> PathBuf {
+    let (source, object) = (dir.path(&format!("{name}.s")), dir.path(&format!("{name}.o")));
+    std::fs::write(&source, format!(".syntax unified\n.arch armv7-a\n.file \"{name}.c\"\n{text}")).unwrap();
+    run(Command::new("arm-linux-gnueabihf-as").arg("-o").arg(&object).arg(&source));
+    object
+}
+
 /// A fixture's path.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg").join(name)

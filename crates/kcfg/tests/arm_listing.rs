@@ -1,0 +1,86 @@
+//! Code of 32-bit ARM as `kcfg` prints it.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::command::on_objects;
+use common::{Dir, assemble};
+
+/// The lines of a listing of an object that one function, or the opaque code behind a symbol, has.
+fn listed(object: &PathBuf, name: &str) -> Vec<String> {
+    let text = on_objects(std::slice::from_ref(object), &["--listing", "--function", name]);
+    let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
+    lines.map(str::to_owned).collect()
+}
+
+/// Code whose object says that it was written by hand is carried whole: places in it have names, and data the size of what
+/// it is made of.
+#[test]
+fn opaque_code_is_listed_with_names_and_sizes() {
+    let text = "
+    .file \"hand.S\"
+    .text
+    .thumb
+    .global hand
+    .type hand, %function
+hand: adr r1, table
+    adr.w lr, back + 1
+    subw r2, pc, #8
+    cmp r0, #3
+    bhi.w back
+    tbh [pc, r0, lsl #1]
+table: .hword (back - table) / 2, (back - table) / 2, (back - table) / 2
+back: rfeia sp!
+    ldr.w r0, [pc, #-12]
+    ldr r3, numbers
+    .short 0xf3de, 0x8f00
+    srsdb sp!, #19
+    b outside
+    .short 0x1234
+numbers: .word 5, outside
+    .byte 1
+odd: .byte 2
+    .hword 0x1234
+    .hword 0x5678
+after: .hword 0x9abc
+    .arm
+in_arm: adr r1, in_arm
+    bne in_arm
+    rfeia r0!
+    b in_arm
+";
+    let dir = Dir::new();
+    let expected = [
+        "adr r1, table",
+        "adr.w lr, back+0x1",
+        "adr.w r2, hand",
+        "cmp r0, #3",
+        "bhi.w back",
+        "tbh [pc, r0, lsl #1]",
+        ".hword 0x3",
+        ".hword 0x3",
+        ".hword 0x3",
+        "rfeia sp!",
+        "ldr.w r0, table",
+        "ldr.w r3, numbers",
+        ".hword 0xf3de",
+        ".hword 0x8f00",
+        "srsdb sp!, #0x13",
+        "b.w outside",
+        ".hword 0x1234",
+        ".word 0x5",
+        ".word outside",
+        ".byte 0x1",
+        ".byte 0x2",
+        ".hword 0x1234",
+        ".hword 0x5678",
+        ".hword 0x9abc",
+        "adr r1, in_arm",
+        "bne in_arm",
+        "rfeia r0!",
+        "b in_arm",
+    ];
+    let lines = listed(&assemble(&dir, "hand", text), "hand");
+    assert_eq!(lines, expected);
+}
