@@ -4,8 +4,9 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::command::on_objects;
+use common::command::{array, on_objects};
 use common::{Dir, assemble};
+use kshrink_tests::process::parse;
 
 /// The lines of a listing of an object that one function, or the opaque code behind a symbol, has.
 fn listed(object: &PathBuf, name: &str) -> Vec<String> {
@@ -83,4 +84,39 @@ in_arm: adr r1, in_arm
     ];
     let lines = listed(&assemble(&dir, "hand", text), "hand");
     assert_eq!(lines, expected);
+}
+
+/// Blocks end where their instructions do, not behind the literals; a literal in front of its load is named as well.
+#[test]
+fn literals_are_no_part_of_blocks() {
+    let text = "
+    .text
+    .thumb
+    .global f
+    .type f, %function
+f:  cbz r0, 1f
+    ldr r0, .L1
+    b 2f
+    .align 2
+.L1: .word one
+1:  ldr.w r0, .L1
+2:  ldr r1, .L2
+    bx lr
+    .align 2
+.L2: .word two
+    .size f, . - f
+";
+    let dir = Dir::new();
+    let object = assemble(&dir, "blocks", text);
+    let document = parse(&on_objects(std::slice::from_ref(&object), &[]));
+    let [function] = array(&document, "functions") else { panic!("one function: {document}") };
+    let places: Vec<_> = array(function, "blocks")
+        .iter()
+        .map(|block| (block["offset"].as_u64().unwrap(), block["size"].as_u64().unwrap()))
+        .collect();
+    assert_eq!((function["size"].as_u64(), places), (Some(24), vec![(0, 2), (2, 4), (12, 4), (16, 4)]));
+    let name = format!("{}:.text", object.display());
+    let lines = listed(&object, "f");
+    assert!(lines.contains(&format!("ldr.w r0, {name}+0x8")), "{lines:?}");
+    assert!(lines.contains(&format!("ldr r1, {name}+0x14")), "{lines:?}");
 }

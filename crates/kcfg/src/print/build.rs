@@ -33,7 +33,8 @@ impl Printer<'_> {
         };
         for (i, &node) in function.blocks.iter().enumerate() {
             record.symbols.extend(self.symbol_records(node));
-            let end = function.blocks.get(i + 1).map_or(end, |&next| self.place_of(next).offset);
+            let next = function.blocks.get(i + 1).map_or(end, |&next| self.place_of(next).offset);
+            let end = if self.before_data.contains(&node) { self.end_of_block(node).min(next) } else { next };
             record.blocks.extend(self.block_record(node, end, text));
         }
         record

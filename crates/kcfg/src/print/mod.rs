@@ -18,7 +18,7 @@ mod scope;
 mod select;
 mod text;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::edges::Edges;
@@ -40,6 +40,8 @@ pub struct Printer<'g> {
     contents: Vec<(NodeId, u32, Content)>,
     roots: FxHashMap<NodeId, Vec<RootReason>>,
     opaque: FxHashMap<NodeId, &'g Opaque>,
+    /// The blocks behind which data lies among the instructions.
+    before_data: FxHashSet<NodeId>,
 }
 
 impl<'g> Printer<'g> {
@@ -63,7 +65,9 @@ impl<'g> Printer<'g> {
             }
         }
         let opaque = graph.opaque.iter().map(|opaque| (opaque.node, opaque)).collect();
-        Printer { graph, edges: Edges::of(graph), symbols, contents, roots, opaque }
+        let pairs = graph.sections.iter().flat_map(|section| section.nodes.windows(2));
+        let before_data = pairs.filter(|pair| graph.is_among_code(pair[1])).map(|pair| pair[0]).collect();
+        Printer { graph, edges: Edges::of(graph), symbols, contents, roots, opaque, before_data }
     }
 
     /// The symbols in a node, by offset, each with its offset there in bytes.
@@ -115,11 +119,15 @@ impl<'g> Printer<'g> {
             .max();
         // Code between functions has no symbol with a size; its last branch is as long as an assembler
         // makes it.
-        let written = self.place_of(last).offset + self.graph.node(last).size;
         match covered {
-            Some(end) if end >= written => end,
-            _ => written + self.length_of_branch(last),
+            Some(end) if end >= self.place_of(last).offset + self.graph.node(last).size => end,
+            _ => self.end_of_block(last),
         }
+    }
+
+    /// Offset in bytes in its section of the end of a block, padding not included.
+    fn end_of_block(&self, id: NodeId) -> u32 {
+        self.place_of(id).offset + self.graph.node(id).size + self.length_of_branch(id)
     }
 
     /// The length in bytes of the branch that ends a block and is not among its bytes, if that is encoded
