@@ -104,7 +104,7 @@ fn add_plan(
 ) -> Result<(), Failure> {
     let mut document = if is_piped_stdin() { read_piped_plan()? } else { Default::default() };
     let progress = Progress::spinner("reading");
-    let frozen = kernel::with_graph(vmlinux, &document, |graph, program| {
+    let frozen = kernel::with_graph(vmlinux, &document, wishes.mechanism, |graph, program| {
         let plan = plan_of(graph, program, &document, vmlinux, wishes)?;
         drop(progress);
         let text = match question {

@@ -116,6 +116,21 @@ impl KernelBuild {
     pub fn links_vmlinux_o(&self) -> bool {
         self.archive.extension().is_some_and(|extension| extension == "o")
     }
+
+    /// Refuses a build that links `vmlinux.o`, because that cannot be taken apart like the objects that it is made of.
+    ///
+    /// # Errors
+    /// [`Error::Build`], with the options to change.
+    pub fn check_links_objects(&self) -> Result<()> {
+        if !self.links_vmlinux_o() {
+            return Ok(());
+        }
+        Err(Error::Build {
+            path: self.vmlinux.clone(),
+            problem: "this kernel links vmlinux.o, which cannot be taken apart yet".into(),
+            advice: "build it without CONFIG_LTO_CLANG and CONFIG_X86_KERNEL_IBT".into(),
+        })
+    }
 }
 
 /// Checks that `path` is a linked kernel with symbols, and returns its machine.

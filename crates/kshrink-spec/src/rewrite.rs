@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use frozen_pack::plan::supported;
 use kcfg::graph::Graph;
 use kcfg::lift::Lifter;
 use kcfg::lower::{self, Lowered, Relax};
@@ -11,8 +12,8 @@ use kopt::{Options, Pass, PassReport, rounds};
 use kplan::{Mechanism, Plan};
 
 use crate::command_line;
+use crate::freeze::Freezing;
 use crate::freeze::runtime::Runtime;
-use crate::freeze::{self, Freezing};
 use crate::phases::Phases;
 
 /// What is rewritten.
@@ -40,13 +41,7 @@ impl RewriteInput {
     pub fn kernel(vmlinux: &Path, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         check_machine(build.machine, &vmlinux.display().to_string())?;
-        if build.links_vmlinux_o() {
-            return Err(Failure::bad_input(format!(
-                "{}: this kernel links vmlinux.o, which cannot be taken apart yet; build it without \
-                 CONFIG_LTO_CLANG and CONFIG_X86_KERNEL_IBT",
-                vmlinux.display()
-            )));
-        }
+        build.check_links_objects().map_err(Failure::of)?;
         let mut files = InputFiles::of_kernel(&build).map_err(Failure::of)?;
         let runs = |pass: Pass| passes.contains(&pass) && pass.knows(build.machine);
         if let Some(params) = plan.params.as_ref().filter(|_| runs(Pass::Params)) {
@@ -55,7 +50,7 @@ impl RewriteInput {
         let mut freezing = None;
         if runs(Pass::Freeze) {
             let mechanism = plan.frozen.as_ref().map_or(Mechanism::Page, |frozen| frozen.mechanism);
-            freeze::supported::check(&build, mechanism)?;
+            supported::check(&build, mechanism)?;
             let runtime = Runtime::compile(&build, mechanism)?;
             freezing = Some(Freezing { mechanism, range: runtime.range.clone() });
             files = runtime.join(files);

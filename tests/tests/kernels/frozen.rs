@@ -367,11 +367,18 @@ fn kernels_that_move_are_not_frozen() {
     KernelTest::check("kernels_that_move_are_not_frozen", |test| {
         let kernel = test.kernel("websmp-i386");
         let plan = r#"{"schema": "kshrink/1", "frozen": {"mechanism": "page", "code": [{"name": "panic"}], "data": []}}"#;
-        let run = Run::kshrink("kshrink-spec").arg(&kernel.vmlinux).args(PASSES).args(["-o", "out"]);
-        let outcome = test.chain.attempt(run.stdin(plan));
-        assert_eq!(outcome.status, Some(2), "{outcome}");
-        let refusal = "cannot freeze a kernel with CONFIG_RANDOMIZE_BASE";
-        assert!(outcome.stderr.contains(refusal) && outcome.stderr.contains("build it without"), "{outcome}");
+        let spec = Run::kshrink("kshrink-spec").arg(&kernel.vmlinux).args(PASSES).args(["-o", "out"]);
+        let pack =
+            Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux).args(["--everything", "-o", "out"]);
+        for run in [spec, pack] {
+            let outcome = test.chain.attempt(run.stdin(plan));
+            assert_eq!(outcome.status, Some(2), "{outcome}");
+            let refusal = "cannot freeze a kernel with CONFIG_RANDOMIZE_BASE";
+            assert!(
+                outcome.stderr.contains(refusal) && outcome.stderr.contains("build it without"),
+                "{outcome}"
+            );
+        }
         assert!(!test.chain.dir().join("out").exists());
     });
 }

@@ -9,6 +9,7 @@ pub mod kernel;
 mod names;
 mod places;
 pub mod reads;
+pub mod supported;
 pub mod table;
 pub mod why;
 

@@ -5,7 +5,6 @@ copy elsewhere of the region of code behind it.
 
 The pass `freeze` has moved them to sections of their own. From there:
 
-- [`supported`]: kernels in which this is not safe are refused;
 - [`runtime`]: the fault handler and the decoder are compiled with the flags of the kernel's build, and linked like any
   other object, so that passes see what they call;
 - [`layout`]: the frozen sections get their addresses, which depend on nothing but their sizes;
@@ -26,7 +25,6 @@ mod layout;
 pub mod runtime;
 mod split;
 mod stubs;
-pub mod supported;
 mod system_map;
 mod unwind;
 

@@ -100,7 +100,7 @@ const ARM_BY_STUB: Own = Own {
 /// What Kbuild passes for assembly.
 const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];
 
-/// What a mechanism has besides on a machine; `supported` has checked that there is such a thing.
+/// What a mechanism has besides on a machine; `frozen_pack::plan::supported` has checked that there is such a thing.
 fn own(machine: Machine, mechanism: Mechanism) -> &'static [Own] {
     match (machine, mechanism) {
         (Machine::Arm, Mechanism::Page) => &[BY_PAGE, ARM, ARM_BY_PAGE],

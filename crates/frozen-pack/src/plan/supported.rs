@@ -1,4 +1,4 @@
-//! Which kernels can be frozen.
+//! Which kernels can be frozen, asked before any work is done: of a plan, and again when it is carried out.
 
 use kcli::Failure;
 use kelf::{KernelBuild, Machine};
@@ -74,7 +74,7 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
     if !matches!(build.machine, Machine::I386 | Machine::Arm) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for {}, only for i386 and arm; leave out --passes freeze",
+            "{file}: cannot freeze a kernel for {}, only for i386 and arm",
             build.machine
         )));
     }
@@ -82,7 +82,7 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     if let Some(option) = ["CONFIG_MMU", "CONFIG_CPU_V7"].iter().find(is_missing) {
         return Err(Failure::bad_input(format!(
             "{file}: cannot freeze a kernel for arm without {option}: aborts, page tables and caches of ARMv7-A alone are \
-             known; leave out --passes freeze"
+             known"
         )));
     }
     let is_one = |obstacle: &&Obstacle| {
@@ -91,7 +91,7 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     match OBSTACLES.iter().find(is_one) {
         None => Ok(()),
         Some(Obstacle { option, why, .. }) => Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel with {option}: {why}; build it without, or leave out --passes freeze"
+            "{file}: cannot freeze a kernel with {option}: {why}; build it without"
         ))),
     }
 }
