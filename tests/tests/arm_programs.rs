@@ -16,6 +16,8 @@ use kshrink_tests::{
 
 const LINK: &[&str] = &["-static", "-no-pie"];
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
+/// In ARM code, every second program has frames that are linked to one another, as kernels with frame pointers have.
+const LINKED_FRAMES: &str = "-mapcs-frame";
 const PASSES: [&str; 8] =
     ["none", "reach", DEDUPLICATED, SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED, FROZEN];
 
@@ -99,20 +101,24 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 
 fn survive(programs: &[Vec<PathBuf>]) {
     let all = order::all_passes();
-    let ways: Vec<(&[PathBuf], Machine, &str)> = programs
+    let ways: Vec<(&[PathBuf], Machine, Vec<&str>)> = programs
         .iter()
-        .flat_map(|program| Machine::ARM.map(|machine| (program.as_slice(), machine)))
-        .filter(|(program, machine)| *machine != Machine::Thumb || !is_one_of(&program[0], NOT_FOR_THUMB))
-        .flat_map(|(program, machine)| LEVELS.map(|level| (program, machine, level)))
+        .enumerate()
+        .flat_map(|(number, program)| Machine::ARM.map(|machine| (number, program.as_slice(), machine)))
+        .filter(|(_, program, machine)| *machine != Machine::Thumb || !is_one_of(&program[0], NOT_FOR_THUMB))
+        .flat_map(|(number, program, machine)| {
+            let frames = (machine == Machine::Arm && number % 2 == 1).then_some(LINKED_FRAMES);
+            LEVELS.map(|level| (program, machine, [level].into_iter().chain(frames).collect()))
+        })
         .collect();
     let failures: Vec<String> = parallel(ways.len(), |i| {
-        let (program, machine, level) = ways[i];
+        let (program, machine, ref flags) = ways[i];
         let name = program[0].parent()?.file_name()?.to_string_lossy().into_owned();
         let stem = program[0].file_stem()?.to_string_lossy();
-        let what = format!("{name} {stem} for {} {level}", machine.name());
+        let what = format!("{name} {stem} for {} {}", machine.name(), flags.join(" "));
         let mut chain = Chain::new(&what).on(machine);
         let in_random_order = order::shuffled(&mut Random::new(i as u64), &all);
-        let why = check(&mut chain, program, machine, level, &in_random_order).err()?;
+        let why = check(&mut chain, program, machine, flags, &in_random_order).err()?;
         Some(chain.failed(&what, &why))
     })
     .into_iter()
@@ -125,14 +131,14 @@ fn check(
     chain: &mut Chain,
     program: &[PathBuf],
     machine: Machine,
-    level: &str,
+    flags: &[&str],
     in_random_order: &str,
 ) -> Result<(), String> {
     let mut objects = Vec::new();
     for (i, source) in program.iter().enumerate() {
         let object = format!("{i}.o");
-        let flags = ["-w", "-fcommon", "-fno-pie", "-I/usr/include/csmith", level];
-        chain.compile(source, &object, &flags)?;
+        let all = ["-w", "-fcommon", "-fno-pie", "-I/usr/include/csmith"];
+        chain.compile(source, &object, &[&all, flags].concat())?;
         objects.push(object);
     }
     let objects: Vec<&str> = objects.iter().map(String::as_str).collect();

@@ -23,6 +23,15 @@ fn the_arm_kernel_stays_the_same_or_shrinks_and_serves() {
     });
 }
 
+/// Frames that are linked to one another instead of unwind tables.
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_kernel_with_frame_pointers_stays_the_same_or_shrinks_and_serves() {
+    KernelTest::check("the_kernel_with_frame_pointers_stays_the_same_or_shrinks_and_serves", |test| {
+        stays_the_same_or_shrinks(test, "arm-virt-frames", 16.0);
+    });
+}
+
 /// `cut` is by how many per cent the footprint has to fall at least.
 fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, cut: f64) {
     let kernel = test.kernel(name);

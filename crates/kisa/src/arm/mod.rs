@@ -150,6 +150,26 @@ mod tests {
         assert_eq!(decode(Encoding::Thumb, &[0xde, 0xf3, 0x04, 0x8f]), Some(Flow::Return));
     }
 
+    /// The address that is stored where a frame is linked to its caller's is for backtraces alone; elsewhere it is not.
+    #[test]
+    fn frames_that_hold_their_address() {
+        // push {fp, ip, lr, pc}; push {r4, pc}; stmdb sp, {fp, ip, lr, pc}
+        let (frame, other, kept): (&[u8], &[u8], &[u8]) =
+            (&[0x00, 0xd8, 0x2d, 0xe9], &[0x10, 0x80, 0x2d, 0xe9], &[0x00, 0xd8, 0x0d, 0xe9]);
+        assert!(Arm.can_move(frame, 0) && !Arm.can_move(other, 0) && !Arm.can_move(kept, 0));
+        let last_stored = |bytes: &[u8]| {
+            let mut effects = Vec::new();
+            Arm.effects(bytes, 0x100, &mut effects);
+            let stored = effects.iter().filter_map(|effect| match effect {
+                Effect::Store { value, .. } => Some(*value),
+                _ => None,
+            });
+            stored.last()
+        };
+        assert_eq!(last_stored(frame), Some(crate::Value::Unknown));
+        assert_eq!(last_stored(other), Some(crate::Value::Const(0x108)));
+    }
+
     /// Nobody may take an exclusive load away, an instruction behind an `it`, or one that waits.
     #[test]
     fn what_does_more_than_compute() {

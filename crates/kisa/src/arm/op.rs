@@ -3,6 +3,9 @@
 /// The number of a general register; 15 is the program counter.
 pub(super) type R = u8;
 
+/// The frame pointer of code compiled with `-mapcs-frame`.
+const FP: R = 11;
+const IP: R = 12;
 pub(super) const SP: R = 13;
 pub(super) const LR: R = 14;
 pub(super) const PC: R = 15;
@@ -60,6 +63,21 @@ pub(super) enum Op {
     Foreign { first: R, second: R },
     /// Registers, as a set of bits, are read, and others written with results that the model does not know.
     Other { writes: u16, reads: u16, flags: bool },
+}
+
+impl Op {
+    /// Whether this begins a frame that is linked to its caller's: `push {fp, ip, lr, pc}`, with other registers. Only who
+    /// prints a backtrace looks at the address that is stored (`arch/arm/lib/backtrace.S`), for the `push` in front of it,
+    /// and finds it wherever the instruction lies.
+    pub(super) fn begins_linked_frame(&self) -> bool {
+        const LINK: u16 = 1 << FP | 1 << IP | 1 << LR | 1 << PC;
+        match *self {
+            Op::Multiple { loads: false, base: SP, list, start, moves } => {
+                list & LINK == LINK && start < 0 && moves == Some(start)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Operations of [`Op::Data`].

@@ -379,7 +379,7 @@ fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
         Op::Data { left, right, .. } => reads(left) || reads(right),
         Op::Load { from, .. } => near(from),
         Op::Store { src, to, .. } => near(to) || src.contains(&Some(PC)),
-        Op::Multiple { loads: false, list, .. } => list >> PC & 1 != 0,
+        Op::Multiple { loads: false, list, .. } => list >> PC & 1 != 0 && !decoded.op.begins_linked_frame(),
         Op::StoreExclusive { to, .. } => near(to),
         Op::Vector { place, .. } => near(place),
         Op::BranchTo { src: PC, .. } => true,

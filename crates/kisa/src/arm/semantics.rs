@@ -456,7 +456,8 @@ impl Model<'_> {
         };
         if !loads {
             for (number, place) in places {
-                let value = self.source(number);
+                let is_own_address = number == PC && self.decoded.op.begins_linked_frame();
+                let value = if is_own_address { Value::Unknown } else { self.source(number) };
                 self.out.push(Effect::Store { to: at(place), value, width: 4 });
             }
             if let Some(bytes) = moves {
