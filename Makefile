@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze study-frozen pages pages-arm64 clean
+.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze study-frozen pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -13,11 +13,15 @@ COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder sysc
 CHECKED_PACKAGES = kcfg kcli kelf kopt kshrink-tests
 CHECKED = assumptions build_dir cli command edit filetests guards lift lower replace_uses scan_index size sound usage verify
 
+# The kernels of the tests that make test runs, each of which builds one that is missing.
+TEST_KERNELS = web-i386 arm-virt websmp-i386 web-x86_64-objects
+
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
 	@echo 'make demo ARCH=arm   the same for 32-bit ARM (out/demo-arm/)'
 	@echo 'make check   format, lints, documentation, tests that need no kernel and no foreign tool, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
+	@echo 'make test-rest   the tests that make test leaves out: more kernels, more programs; three hours or more'
 	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
 	@echo 'make build   the commands, in target/release/'
 	@echo 'make lint    rustfmt, clippy and rustdoc, without a warning'
@@ -50,9 +54,21 @@ check: lint
 	cargo test --workspace --doc
 	cargo test $(CHECKED_PACKAGES:%=--package %) $(CHECKED:%=--test %)
 
-test: lint build
-	fixtures/install.sh kernel boot browser programs cross scan arm
+# Compilers of Rust leave one core alone much of the time, so that kernels are built beside them.
+test:
+	fixtures/install.sh rust kernel boot browser programs cross scan arm
+	$(MAKE) -j 2 test-kernels test-binaries
 	cargo test --release --workspace
+
+test-kernels:
+	for kernel in $(TEST_KERNELS); do fixtures/kernels/build.sh $$kernel >/dev/null || exit 1; done
+
+test-binaries: lint build
+	cargo test --release --workspace --no-run --quiet
+
+test-rest: build
+	fixtures/install.sh kernel boot programs cross arm torture
+	cargo test --release --workspace --no-fail-fast -- --ignored
 
 fresh:
 	fixtures/fresh.sh
