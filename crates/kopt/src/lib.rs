@@ -1,7 +1,7 @@
 /*!
 The passes of kshrink.
 
-A pass is one file and one function, from a graph and a plan to a changed graph and a report of what it did.
+A pass is a module and one function of it, from a graph and a plan to a changed graph and a report of what it did.
 Passes are free functions called in the order that the user gives ([`Pass::ALL`] lists them) and know nothing of ELF.
 What they cannot prove to be removable they keep, and list in [`PassReport::kept`].
 */

@@ -156,7 +156,7 @@ impl<'g> Uses<'g> {
         let instructions = graph.instructions(id).unwrap_or_default();
         let printed_from = self.printed_from(id, &instructions);
         for (number, instruction) in instructions.iter().enumerate() {
-            let operand = graph.isa().memory_operand(instruction.bytes, 0);
+            let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
             let operand = operand.filter(|operand| operand.width > 0);
             let displacement = operand.and_then(|operand| operand.displacement_offset);
             for field in &instruction.fields {

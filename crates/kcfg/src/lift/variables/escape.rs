@@ -90,13 +90,13 @@ impl Search<'_> {
     }
 
     fn instruction(&mut self, node: NodeId, instruction: &Instruction, held: u64) -> Option<u64> {
-        let Instruction { bytes, effects, fields, .. } = instruction;
+        let Instruction { bytes, address, effects, fields, .. } = instruction;
         // A string instruction reaches memory there, unless it is told to do so no times.
         if self.isa.string_registers(bytes) & held != 0 {
             return Some(0);
         }
-        let read = self.isa.registers_read(bytes, 0) & held;
-        if let Some(operand) = self.isa.memory_operand(bytes, 0)
+        let read = self.isa.registers_read(bytes, *address) & held;
+        if let Some(operand) = self.isa.memory_operand(bytes, *address)
             && operand.address.base.is_some_and(|base| held >> base.0 & 1 != 0)
         {
             let is_relocated = fields.iter().any(|field| Some(field.offset) == operand.displacement_offset);
