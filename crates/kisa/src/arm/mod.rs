@@ -160,11 +160,10 @@ mod tests {
         let last_stored = |bytes: &[u8]| {
             let mut effects = Vec::new();
             Arm.effects(bytes, 0x100, &mut effects);
-            let stored = effects.iter().filter_map(|effect| match effect {
+            effects.iter().rev().find_map(|effect| match effect {
                 Effect::Store { value, .. } => Some(*value),
                 _ => None,
-            });
-            stored.last()
+            })
         };
         assert_eq!(last_stored(frame), Some(crate::Value::Unknown));
         assert_eq!(last_stored(other), Some(crate::Value::Const(0x108)));
