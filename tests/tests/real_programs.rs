@@ -26,9 +26,6 @@ const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
 /// As the objects are compiled.
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
-/// Programs that the rewriter refuses: the C library refers to `.tbss` by a distance from the place that loads it
-/// (`R_ARM_TLS_IE32`), which is taken for an offset in `.tbss`.
-const NOT_FOR_ARM: &[&str] = &["lua-whole"];
 /// A directory for each: what the linker is given, and what `--passes` is given.
 const VARIANTS: [&str; 8] =
     [ORIGINAL, "none", "reach", DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN];
@@ -122,7 +119,6 @@ fn link_all(chain: &mut Chain, what: &str, machine: Machine, build: &Path) -> Re
         .map_err(|error| format!("{}: {error}", build.display()))?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".objects").map(str::to_owned))
         .collect();
-    programs.retain(|program| machine == Machine::I386 || !NOT_FOR_ARM.contains(&&**program));
     programs.sort_unstable();
     assert!(!programs.is_empty(), "{} holds no list of objects", build.display());
     for program in programs {

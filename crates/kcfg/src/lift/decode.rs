@@ -7,7 +7,7 @@ mod whole;
 
 use std::ops::Range;
 
-use kelf::{Object, Reloc, RelocClass, SectionIndex};
+use kelf::{Machine, Object, Reloc, RelocClass, SectionIndex};
 use kisa::{BranchKind, Encoding, Flow, Insn, Rewritable};
 
 pub(super) use self::spans::Span;
@@ -151,7 +151,7 @@ impl CodeSection {
                 Decoded::Not => code.opaque = Some("bytes that are no instructions"),
             }
         }
-        code.check_fields(isa, section);
+        code.check_fields(isa, object.machine, section);
         code.collect_literals(isa, section);
         code.collect_branches(&section.relocs);
         code.collect_computed_jumps(isa, object, section);
@@ -250,8 +250,8 @@ impl CodeSection {
     }
 
     /// Makes a function opaque if the field of a relocation is not an immediate or a displacement of one instruction:
-    /// the linker then changes the instructions that are decoded here.
-    fn check_fields(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+    /// the linker then changes the instructions that are decoded here. Nor may one move that is part of an addend.
+    fn check_fields(&mut self, isa: &dyn Rewritable, machine: Machine, section: &kelf::Section<'_>) {
         for reloc in section.relocs.iter().filter(|reloc| reloc.width > 0) {
             let offset = reloc.offset as u32;
             let Some(span) = self.span_containing(offset) else { continue };
@@ -265,6 +265,8 @@ impl CodeSection {
             });
             if !constant && !literal {
                 self.make_opaque(span, "a relocation that is no operand of an instruction");
+            } else if kelf::reloc::counts_from_place(machine, reloc.r_type) {
+                self.make_opaque(span, "a distance from an instruction to a literal");
             }
         }
     }

@@ -356,18 +356,22 @@ fn reference(
     let replacement = world.rule(section.name, section.kind, section.flags) == Rule::Replacement;
     let in_code = replacement || is_code(section);
     let bias = if relative { bias(program.machine, reloc, code, in_code) } else { 0 };
-    // What an instruction of ARM makes of the addend depends on the relocation: the place is that of the symbol.
-    let addend = if reloc.class == RelocClass::Instruction { 0 } else { reloc.addend + i64::from(bias) };
     let resolved = program.resolve(object, reloc.symbol);
-    let (object, symbol) = match resolved {
-        Resolved::Local(object, symbol) => (object, symbol),
-        // The symbol itself begins a block already.
-        Resolved::Global(_) if addend == 0 => return None,
+    let target = match resolved {
+        Resolved::Local(object, symbol) => Some((object, symbol)),
         Resolved::Global(global) => match program.global(global).definition {
-            Definition::In(object, symbol) => (object, symbol),
-            _ => return None,
+            Definition::In(object, symbol) => Some((object, symbol)),
+            _ => None,
         },
     };
+    let of_function = target.is_some_and(|(object, symbol)| {
+        program.objects[object.get()].object.symbols[symbol.get()].kind == STT_FUNC
+    });
+    let by_symbol = kelf::reloc::stays_by_symbol(program.machine, reloc.r_type, reloc.class)
+        || of_function && is_code(section) && kelf::reloc::is_added_to_pc(program.machine, reloc.r_type);
+    let addend = if by_symbol { 0 } else { reloc.addend + i64::from(bias) };
+    // A global symbol itself begins a block already.
+    let (object, symbol) = target.filter(|_| addend != 0 || matches!(resolved, Resolved::Local(..)))?;
     let symbol = &program.objects[object.get()].object.symbols[symbol.get()];
     let user = match code.and_then(|code| code.branch_at(from)) {
         Some((caller, BranchKind::Call)) => User::Call(Some(caller)),

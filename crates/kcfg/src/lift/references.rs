@@ -236,12 +236,14 @@ impl<'p> Connector<'_, 'p> {
         let (object_index, symbol) = match self.program.resolve(object_index, reloc.symbol) {
             Resolved::Global(global) => {
                 let symbol = self.global(global);
-                return Ok(self.block_at(symbol, addend).unwrap_or((Target::Symbol(symbol), addend)));
+                let block = self.block_at(symbol, addend).filter(|_| !self.stays_by_symbol(id, reloc));
+                return Ok(block.unwrap_or((Target::Symbol(symbol), addend)));
             }
             Resolved::Local(object_index, symbol) => (object_index, symbol),
         };
         if let Some(&symbol) = self.by_symbol.get(&(object_index, symbol)) {
-            let block = self.block_at(symbol, addend).filter(|_| self.program.machine == Machine::Arm);
+            let may_move = self.program.machine == Machine::Arm && !self.stays_by_symbol(id, reloc);
+            let block = self.block_at(symbol, addend).filter(|_| may_move);
             return Ok(block.unwrap_or((Target::Symbol(symbol), addend)));
         }
         let object = &self.program.objects[object_index.get()].object;
@@ -252,8 +254,7 @@ impl<'p> Connector<'_, 'p> {
         let Some(section_id) = self.lifted.section(object_index, section) else {
             return Err(self.discarded(id, reloc, object, section));
         };
-        if reloc.class == RelocClass::Instruction {
-            // What the linker makes of the addend depends on the relocation, and the field may hold 16 bits of it only.
+        if kelf::reloc::stays_by_symbol(self.program.machine, reloc.r_type, reloc.class) {
             let Some((node, offset)) = self.lifted.locate(section_id, symbol.value as i64) else {
                 return Err(self.discarded(id, reloc, object, section));
             };
@@ -280,6 +281,13 @@ impl<'p> Connector<'_, 'p> {
             return Err(self.outside(id, reloc, object, section));
         }
         Ok((Target::Node(node), offset))
+    }
+
+    /// Whether the addend of a relocation of the section is no offset from the function that it names.
+    fn stays_by_symbol(&self, id: SectionId, reloc: &Reloc) -> bool {
+        let (machine, flags) = (self.program.machine, self.lifted.graph.sections[id.get()].flags);
+        kelf::reloc::stays_by_symbol(machine, reloc.r_type, reloc.class)
+            || flags & u64::from(SHF_EXECINSTR) != 0 && kelf::reloc::is_added_to_pc(machine, reloc.r_type)
     }
 
     /// The block that begins at an offset from a global symbol, within the same function.

@@ -88,9 +88,10 @@ impl<'g> Emitter<'g> {
             emitter.find_parts(&placed.nodes);
             emitter.section_symbols.push(emitter.symbols.add_section(index));
         }
-        emitter.placed = placed;
         let (places, symbols) = emitter.places();
-        symbols.add_defined(&places);
+        let live = placed.iter().flat_map(|placed| &placed.nodes).map(|placed| placed.node);
+        symbols.add_defined(&places, live);
+        emitter.placed = placed;
         emitter.name_parts();
         emitter.map_contents();
         let (_, symbols) = emitter.places();

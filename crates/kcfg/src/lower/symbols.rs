@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::graph::{Graph, NodeKind, SymbolPlace};
+use crate::graph::{Graph, NodeKind, SymbolPlace, Target};
 use crate::index::{NodeId, SymbolId};
 use crate::lift::mapping::{Content, symbol_in_front};
 use kisa::Encoding;
@@ -57,13 +57,14 @@ impl<'g> SymbolTable<'g> {
     }
 
     /// Adds every symbol of a live node, except overridden ones: the local ones of each object behind the symbol of its
-    /// source file, then all others.
-    pub fn add_defined(&mut self, places: &Places<'_>) {
+    /// source file, then all others. Those that lifting made for references follow in the order of the `live` nodes that
+    /// refer to them.
+    pub fn add_defined(&mut self, places: &Places<'_>, live: impl Iterator<Item = NodeId>) {
         let mut files: IndexMap<*const u8, Vec<usize>> = IndexMap::new();
         let mut others = Vec::new();
         for (i, symbol) in self.graph.symbols.iter().enumerate().filter(|(_, symbol)| !symbol.overridden) {
             let SymbolPlace::Node(node, _) = symbol.place else { continue };
-            if places.sections[node.get()].is_none() {
+            if places.sections[node.get()].is_none() || symbol.name == OWN {
                 continue;
             }
             match &symbol.file {
@@ -77,6 +78,15 @@ impl<'g> SymbolTable<'g> {
             symbols.into_iter().for_each(|i| self.add_placed(i, places));
         }
         others.into_iter().for_each(|i| self.add_placed(i, places));
+        let graph = self.graph;
+        for reference in live.flat_map(|node| graph.refs_of(node)) {
+            if let Target::Symbol(symbol) = reference.target
+                && graph.symbols[symbol.get()].name == OWN
+                && !self.indices.contains_key(&symbol)
+            {
+                self.add_placed(symbol.get(), places);
+            }
+        }
     }
 
     /// Adds the symbol of a source file.

@@ -1,0 +1,151 @@
+//! Code of 32-bit ARM in which a distance is a part of an addend or of the layout: literals to which an instruction adds the
+//! program counter, and variables of threads.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::{Dir, fixture, lift, lift_reachable};
+use goblin::elf::reloc::{R_ARM_REL32, R_ARM_TLS_IE32, R_ARM_TLS_LDM32, R_ARM_TLS_LDO32, R_ARM_TLS_LE32};
+use goblin::elf::sym::STT_TLS;
+use kcfg::graph::{Graph, Target};
+use kcfg::lower::{Relax, lower};
+use kelf::{Object, RelocClass};
+use kshrink_tests::process::run;
+
+/// Assembles a text in Thumb code.
+fn assemble(dir: &Dir, text: &str) -> PathBuf {
+    let (source, object) = (dir.path("distances.s"), dir.path("distances.o"));
+    let head = ".syntax unified\n.arch armv7-a\n.file \"distances.c\"\n.text\n.thumb\n";
+    std::fs::write(&source, format!("{head}{text}")).unwrap();
+    run(Command::new("arm-linux-gnueabihf-as").arg("-o").arg(&object).arg(&source));
+    object
+}
+
+fn opaque(graph: &Graph) -> Vec<(&str, &str)> {
+    graph.opaque.iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
+}
+
+/// The relocations for variables of threads: where they are, of which type, against which offset in the section, and with
+/// which addend.
+fn of_threads(object: &Object<'_>) -> Vec<(u64, u32, u64, i64)> {
+    let text = object.sections.iter().find(|section| section.name == ".text").unwrap();
+    let relocs = text.relocs.iter().filter(|reloc| reloc.class == RelocClass::Tls);
+    let all = relocs.map(|reloc| {
+        let symbol = object.symbol(reloc.symbol);
+        // The linker refuses such a relocation against any other symbol.
+        assert_eq!(symbol.kind, STT_TLS);
+        (reloc.offset, reloc.r_type, symbol.value, reloc.addend)
+    });
+    all.collect()
+}
+
+#[test]
+fn variables_of_threads_keep_symbol_and_addend() {
+    let dir = Dir::new();
+    for encoding in ["-marm", "-mthumb"] {
+        for (options, types, moves) in [
+            (&["-fPIC", "-ftls-model=initial-exec"][..], &[R_ARM_TLS_IE32][..], false),
+            (&["-fPIC"], &[R_ARM_TLS_LDM32, R_ARM_TLS_LDO32], false),
+            (&["-fno-pic"], &[R_ARM_TLS_LE32], true),
+        ] {
+            let object = dir.path("tls.o");
+            let mut gcc = Command::new("arm-linux-gnueabihf-gcc");
+            gcc.args(["-Os", "-march=armv7-a+fp", "-mtls-dialect=gnu", encoding]).args(options);
+            run(gcc.arg("-c").arg(fixture("tls.c")).arg("-o").arg(&object));
+            let bytes = std::fs::read(&object).unwrap();
+            let before = of_threads(&Object::read("tls.o", &bytes).unwrap());
+            assert!(types.iter().all(|r_type| before.iter().any(|reloc| reloc.1 == *r_type)), "{before:?}");
+            let graph = lift(&[object]);
+            assert_eq!(of_threads(&lower(&graph, Relax::AsAssembled).unwrap().object), before);
+            // The distance from the literal to the instruction that adds the program counter is part of the addend.
+            assert_eq!(graph.opaque.len(), if moves { 0 } else { 3 }, "{:?}", opaque(&graph));
+        }
+    }
+}
+
+/// Who adds the program counter to a literal may be hard to see; the function stays whole.
+#[test]
+fn a_distance_to_an_entry_keeps_its_function_whole() {
+    let text = "
+    .global f
+    .type f, %function
+f:  ldr r0, .L1
+    bx lr
+    .align 2
+.L1: .word x(gottpoff) + 6
+    .size f, . - f
+    .section .tbss, \"awT\", %nobits
+x:  .space 4
+";
+    let dir = Dir::new();
+    let graph = lift(&[assemble(&dir, text)]);
+    assert_eq!(opaque(&graph), [("f", "a distance from an instruction to a literal")]);
+}
+
+/// The addend is the distance from the `add` to the literal, here 2 bytes, and no offset in the function, where another
+/// block would have to begin.
+#[test]
+fn the_address_of_a_function_that_is_added_to_pc_is_that_of_its_symbol() {
+    for global in ["", ".global g"] {
+        let text = format!(
+            "
+    .global f
+    .type f, %function
+f:  ldr r0, .L1
+.Lpc: add r0, pc
+    bx lr
+    .align 2
+.L1: .word g - (.Lpc + 4)
+    .size f, . - f
+    .section .text.g, \"ax\"
+    {global}
+    .type g, %function
+g:  nop
+    nop
+    bx lr
+    .size g, . - g
+"
+        );
+        let dir = Dir::new();
+        let graph = lift(&[assemble(&dir, &text)]);
+        assert_eq!(opaque(&graph).iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["f"]);
+        let g = graph.functions.iter().find(|function| function.name == "g").unwrap();
+        assert_eq!(g.blocks.len(), 1);
+        let reference =
+            graph.refs_of(graph.opaque[0].node).iter().find(|to| to.r_type == R_ARM_REL32).unwrap();
+        assert!(matches!(reference.target, Target::Symbol(_)), "{:?}", reference.target);
+        assert_eq!((reference.addend, graph.resolve_node(reference.target)), (2, Some(g.blocks[0])));
+    }
+}
+
+/// A symbol that is made for such a reference is there as long as the reference is.
+#[test]
+fn symbols_of_places_go_with_what_refers_to_them() {
+    let text = "
+    .global keep
+    .type keep, %function
+keep: ldr r0, .L1
+    bx lr
+    .align 2
+.L1: .word x(tpoff)
+    .size keep, . - keep
+    .section .text.gone, \"ax\"
+    .type gone, %function
+gone: ldr r0, .L2
+    bx lr
+    .align 2
+.L2: .word y(tpoff)
+    .size gone, . - gone
+    .section .tbss, \"awT\", %nobits
+x:  .space 4
+y:  .space 4
+";
+    let dir = Dir::new();
+    let graph = lift_reachable(&[assemble(&dir, text)], "keep");
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap().object;
+    let values =
+        lowered.symbols.iter().filter(|symbol| symbol.kind == STT_TLS && symbol.name.starts_with(".L"));
+    assert_eq!(values.map(|symbol| symbol.value).collect::<Vec<_>>(), [0]);
+}
