@@ -6,8 +6,7 @@ and given less to do.
 
 The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked six times:
 from its objects, from what `--passes none`, `--passes reach` and `icf` behind that make of them, and with all of its code
-shuffled and instrumented, and edited in every way. What the first three make of the objects has to stay as it is if it is rewritten again,
-but for Thumb code.
+shuffled and instrumented, and edited in every way. What the first three make of the objects has to stay as it is if it is rewritten again.
 */
 
 use std::fs;
@@ -122,7 +121,7 @@ fn link_all(chain: &mut Chain, what: &str, machine: Machine, build: &Path) -> Re
     programs.sort_unstable();
     assert!(!programs.is_empty(), "{} holds no list of objects", build.display());
     for program in programs {
-        let figures = link(chain, machine, build, &program).map_err(|why| format!("{program}: {why}"))?;
+        let figures = link(chain, build, &program).map_err(|why| format!("{program}: {why}"))?;
         for variant in VARIANTS {
             machine.make_runnable(&chain.dir().join(variant).join("bin").join(&program));
         }
@@ -133,7 +132,7 @@ fn link_all(chain: &mut Chain, what: &str, machine: Machine, build: &Path) -> Re
 }
 
 /// Links a program in every variant, and returns what became of its code.
-fn link(chain: &mut Chain, machine: Machine, build: &Path, program: &str) -> Result<String, String> {
+fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String> {
     let list = |suffix: &str| {
         let path = build.join(format!("{program}.{suffix}"));
         fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
@@ -163,10 +162,7 @@ fn link(chain: &mut Chain, machine: Machine, build: &Path, program: &str) -> Res
     rewrite(PROPAGATED)?;
     rewrite(FROZEN)?;
     for (passes, once) in [("none", &rewritten), ("reach", &reached), (DEDUPLICATED, &once)] {
-        // Of Thumb code that was emitted, a table of distances is not always understood: a function is carried whole then.
-        if machine != Machine::Thumb {
-            chain.rewrites_to_itself(&format!("{program}-{passes}.o"), entry.trim(), passes, once)?;
-        }
+        chain.rewrites_to_itself(&format!("{program}-{passes}.o"), entry.trim(), passes, once)?;
     }
     if after.code_bytes > before.code_bytes {
         return Err(format!(

@@ -1,5 +1,5 @@
 //! Code of 32-bit ARM in which a distance is a part of an addend or of the layout: literals to which an instruction adds the
-//! program counter, and variables of threads.
+//! program counter, variables of threads, and the padding behind tables of distances.
 
 mod common;
 
@@ -118,6 +118,37 @@ g:  nop
         assert!(matches!(reference.target, Target::Symbol(_)), "{:?}", reference.target);
         assert_eq!((reference.addend, graph.resolve_node(reference.target)), (2, Some(g.blocks[0])));
     }
+}
+
+/// Between a table and literals, GNU as writes `nop`s. Read as slots, they would lead out of the function.
+#[test]
+fn padding_behind_a_table_stays_code() {
+    let text = "
+    .global f
+    .type f, %function
+f:  cmp r0, #2
+    bhi 9f
+    tbh [pc, r0, lsl #1]
+.Lt: .short (1f - .Lt) / 2, (2f - .Lt) / 2, (9f - .Lt) / 2
+    .thumb
+    nop
+    .align 2
+.L1: .word one
+1:  ldr r0, .L1
+    bx lr
+2:  movs r0, #2
+9:  bx lr
+    .size f, . - f
+";
+    let dir = Dir::new();
+    let graph = lift(&[assemble(&dir, text)]);
+    assert_eq!(opaque(&graph), []);
+    let once = lower(&graph, Relax::AsAssembled).unwrap().object.write().unwrap();
+    let emitted = dir.path("emitted.o");
+    std::fs::write(&emitted, &once).unwrap();
+    let again = lift(&[emitted]);
+    assert_eq!(opaque(&again), []);
+    assert!(lower(&again, Relax::AsAssembled).unwrap().object.write().unwrap() == once);
 }
 
 /// A symbol that is made for such a reference is there as long as the reference is.

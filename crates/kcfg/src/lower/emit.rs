@@ -140,16 +140,26 @@ impl<'g> Emitter<'g> {
             if graph.sections[placed.section.get()].flags & u64::from(SHF_EXECINSTR) == 0 {
                 continue;
             }
-            let mut before = None;
+            let (mut before, mut end, mut code) = (None, 0, None);
             for &PlacedNode { node, offset, .. } in &placed.nodes {
+                let section = SectionIndex::from(i + 1);
                 let content = match &graph.node(node).kind {
                     NodeKind::Block(_) => Some(Content::Code(graph.encoding(node))),
                     NodeKind::Chunk(chunk) => (!chunk.code).then_some(Content::Data),
                 };
-                if let Some(content) = content.filter(|&content| before != Some(content)) {
-                    self.symbols.add_mapping(SectionIndex::from(i + 1), offset, content);
+                // Slots would be read in the `nop`s between a table and literals.
+                if before == Some(Content::Data)
+                    && content == before
+                    && let Some(code) = code.filter(|_| self.keeps_nops(node, offset - end))
+                {
+                    self.symbols.add_mapping(section, end, code);
+                    before = Some(code);
                 }
-                before = content;
+                if let Some(content) = content.filter(|&content| before != Some(content)) {
+                    self.symbols.add_mapping(section, offset, content);
+                }
+                code = content.filter(|&content| content != Content::Data).or(code);
+                (before, end) = (content, self.ends[node.get()]);
             }
         }
     }
@@ -304,12 +314,23 @@ impl<'g> Emitter<'g> {
         }
     }
 
+    /// The padding of the input in front of a node, if it has this length in bytes.
+    fn padding_of(&self, node: NodeId, len: usize) -> Option<&'g [u8]> {
+        let padding = &self.graph.node(node).padding;
+        let graph = self.graph;
+        (padding.len() == len).then(|| &graph.bytes[padding.start as usize..padding.end as usize])
+    }
+
+    /// Whether the padding of this length in bytes in front of a node stays that of the input, and is no zeros.
+    fn keeps_nops(&self, node: NodeId, len: u32) -> bool {
+        self.padding_of(node, len as usize).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
+    }
+
     /// Writes the padding in front of a node: that of the input, if it has the right length.
     fn pad(&self, flags: u64, placed: &PlacedNode, data: &mut Vec<u8>) {
         let to = placed.offset as usize;
-        let padding = &self.graph.node(placed.node).padding;
-        if padding.len() == to - data.len() {
-            data.extend_from_slice(&self.graph.bytes[padding.start as usize..padding.end as usize]);
+        if let Some(padding) = self.padding_of(placed.node, to - data.len()) {
+            data.extend_from_slice(padding);
         } else if flags & u64::from(SHF_EXECINSTR) != 0 {
             self.isa.encode_nops(self.graph.encoding(placed.node), to - data.len(), data);
         } else {
