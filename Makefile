@@ -21,7 +21,7 @@ help:
 	@echo 'make demo ARCH=arm   the same for 32-bit ARM (out/demo-arm/)'
 	@echo 'make check   format, lints, documentation, tests that need no kernel and no foreign tool, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
-	@echo 'make test-rest   the tests that make test leaves out: more kernels, more programs; three hours or more'
+	@echo 'make test-rest   tests of more kernels and programs than those of make test, an hour or two'
 	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
 	@echo 'make build   the commands, in target/release/'
 	@echo 'make lint    rustfmt, clippy and rustdoc, without a warning'
@@ -67,8 +67,9 @@ test-binaries: lint build
 	cargo test --release --workspace --no-run --quiet
 
 test-rest: build
-	fixtures/install.sh kernel boot programs cross arm torture
-	cargo test --release --workspace --no-fail-fast -- --ignored
+	fixtures/install.sh kernel boot programs cross arm
+	cargo test --release --package kopt --test data_cuts -- --ignored
+	cargo test --release --package kshrink-tests --test kernels --test real_programs --no-fail-fast -- --ignored --skip everything_frozen
 
 fresh:
 	fixtures/fresh.sh

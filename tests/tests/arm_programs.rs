@@ -16,8 +16,8 @@ use kshrink_tests::{
 
 const LINK: &[&str] = &["-static", "-no-pie"];
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
-/// In ARM code, every second program has frames that are linked to one another, as kernels with frame pointers have.
-const LINKED_FRAMES: &str = "-mapcs-frame";
+/// In ARM code, every second program has APCS frames, as kernels with frame pointers have.
+const APCS_FRAMES: &str = "-mapcs-frame";
 const PASSES: [&str; 8] =
     ["none", "reach", DEDUPLICATED, SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED, FROZEN];
 
@@ -107,7 +107,7 @@ fn survive(programs: &[Vec<PathBuf>]) {
         .flat_map(|(number, program)| Machine::ARM.map(|machine| (number, program.as_slice(), machine)))
         .filter(|(_, program, machine)| *machine != Machine::Thumb || !is_one_of(&program[0], NOT_FOR_THUMB))
         .flat_map(|(number, program, machine)| {
-            let frames = (machine == Machine::Arm && number % 2 == 1).then_some(LINKED_FRAMES);
+            let frames = (machine == Machine::Arm && number % 2 == 1).then_some(APCS_FRAMES);
             LEVELS.map(|level| (program, machine, [level].into_iter().chain(frames).collect()))
         })
         .collect();

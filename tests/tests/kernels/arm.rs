@@ -23,7 +23,7 @@ fn the_arm_kernel_stays_the_same_or_shrinks_and_serves() {
     });
 }
 
-/// Frames that are linked to one another instead of unwind tables.
+/// Frame pointers instead of unwind tables.
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_kernel_with_frame_pointers_stays_the_same_or_shrinks_and_serves() {

@@ -63,6 +63,17 @@ const OBSTACLES: &[Obstacle] = &[
     },
 ];
 
+/// What freezing takes on 32-bit ARM, and the one mechanism that does, or `None` for both.
+const NEEDED_ON_ARM: [(&str, Option<Mechanism>, &str); 3] = [
+    ("CONFIG_MMU", None, "aborts, page tables and caches of ARMv7-A alone are known"),
+    ("CONFIG_CPU_V7", None, "aborts, page tables and caches of ARMv7-A alone are known"),
+    (
+        "CONFIG_ARM_UNWIND",
+        Some(Mechanism::Stub),
+        "backtraces by frame pointers do not find their way through copies",
+    ),
+];
+
 /// Refuses kernels that cannot be frozen, before any work is done.
 ///
 /// Kprobes are no obstacle: `register_kprobe` refuses addresses that `core_kernel_text` does not know, and it does not
@@ -74,20 +85,18 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
     if !matches!(build.machine, Machine::I386 | Machine::Arm) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for {}, only for i386 and arm",
+            "{file}: cannot freeze a kernel for {}, only for i386 and arm; rewrite it without",
             build.machine
         )));
     }
-    let is_missing = |option: &&&str| build.machine == Machine::Arm && !build.is_enabled(option);
-    if let Some(option) = ["CONFIG_MMU", "CONFIG_CPU_V7"].iter().find(is_missing) {
+    let applies = |of: Option<Mechanism>| of.is_none_or(|of| of == mechanism);
+    let mut needed = NEEDED_ON_ARM.iter().filter(|(_, of, _)| build.machine == Machine::Arm && applies(*of));
+    if let Some((option, _, why)) = needed.find(|(option, ..)| !build.is_enabled(option)) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for arm without {option}: aborts, page tables and caches of ARMv7-A alone are \
-             known"
+            "{file}: cannot freeze a kernel for arm without {option}: {why}; build it with that, or rewrite it without"
         )));
     }
-    let is_one = |obstacle: &&Obstacle| {
-        obstacle.of.is_none_or(|of| of == mechanism) && build.is_enabled(obstacle.option)
-    };
+    let is_one = |obstacle: &&Obstacle| applies(obstacle.of) && build.is_enabled(obstacle.option);
     match OBSTACLES.iter().find(is_one) {
         None => Ok(()),
         Some(Obstacle { option, why, .. }) => Err(Failure::bad_input(format!(

@@ -150,9 +150,10 @@ mod tests {
         assert_eq!(decode(Encoding::Thumb, &[0xde, 0xf3, 0x04, 0x8f]), Some(Flow::Return));
     }
 
-    /// The address that is stored where a frame is linked to its caller's is for backtraces alone; elsewhere it is not.
+    /// The address that is stored where an APCS frame begins is for backtraces alone; elsewhere it is not. The frame pointer
+    /// stays for these: nobody takes away `sub fp, ip, #4`, or uses the register before `ldm sp, {fp, sp, pc}`.
     #[test]
-    fn frames_that_hold_their_address() {
+    fn apcs_frames() {
         // push {fp, ip, lr, pc}; push {r4, pc}; stmdb sp, {fp, ip, lr, pc}
         let (frame, other, kept): (&[u8], &[u8], &[u8]) =
             (&[0x00, 0xd8, 0x2d, 0xe9], &[0x10, 0x80, 0x2d, 0xe9], &[0x00, 0xd8, 0x0d, 0xe9]);
@@ -167,6 +168,10 @@ mod tests {
         };
         assert_eq!(last_stored(frame), Some(crate::Value::Unknown));
         assert_eq!(last_stored(other), Some(crate::Value::Const(0x108)));
+        let (sets, other, leaves): (&[u8], &[u8], &[u8]) =
+            (&[0x04, 0xb0, 0x4c, 0xe2], &[0x08, 0xb0, 0x4c, 0xe2], &[0x00, 0xa8, 0x9d, 0xe8]);
+        assert!(!Arm.only_computes(sets, 0) && Arm.only_computes(other, 0));
+        assert_eq!(Arm.reads(leaves, 0).registers, 1 << 13 | 1 << 11);
     }
 
     /// Nobody may take an exclusive load away, an instruction behind an `it`, or one that waits.

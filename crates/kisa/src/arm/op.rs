@@ -3,8 +3,8 @@
 /// The number of a general register; 15 is the program counter.
 pub(super) type R = u8;
 
-/// The frame pointer of code compiled with `-mapcs-frame`.
-const FP: R = 11;
+/// The frame pointer of ARM code that is compiled with `-mapcs-frame`.
+pub(super) const FP: R = 11;
 const IP: R = 12;
 pub(super) const SP: R = 13;
 pub(super) const LR: R = 14;
@@ -66,10 +66,10 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Whether this begins a frame that is linked to its caller's: `push {fp, ip, lr, pc}`, with other registers. Only who
-    /// prints a backtrace looks at the address that is stored (`arch/arm/lib/backtrace.S`), for the `push` in front of it,
-    /// and finds it wherever the instruction lies.
-    pub(super) fn begins_linked_frame(&self) -> bool {
+    /// Whether this stores what an APCS frame begins with (GCC's `-mapcs-frame`): `push {fp, ip, lr, pc}`, or more registers.
+    /// The address that is stored for `pc` is used by backtraces alone, to read the instruction in front of it
+    /// (`arch/arm/lib/backtrace.S`), which is this one wherever it lies.
+    pub(super) fn begins_apcs_frame(&self) -> bool {
         const LINK: u16 = 1 << FP | 1 << IP | 1 << LR | 1 << PC;
         match *self {
             Op::Multiple { loads: false, base: SP, list, start, moves } => {
@@ -77,6 +77,18 @@ impl Op {
             }
             _ => false,
         }
+    }
+
+    /// Whether this makes the frame pointer that of an APCS frame: `sub fp, ip, #4`.
+    pub(super) fn sets_apcs_frame(&self) -> bool {
+        let (left, right) = (Source::Reg(IP), Source::Number(4));
+        matches!(*self, Op::Data { data: Data::Sub, dst: Some(FP), left: l, right: r, .. } if l == left && r == right)
+    }
+
+    /// Whether this leaves an APCS frame: `ldm sp, {fp, sp, pc}`, or with other registers, base, or `lr`.
+    pub(super) fn leaves_apcs_frame(&self) -> bool {
+        const BOTH: u16 = 1 << FP | 1 << SP;
+        matches!(*self, Op::Multiple { loads: true, list, .. } if list & BOTH == BOTH)
     }
 }
 

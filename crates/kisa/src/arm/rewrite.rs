@@ -2,7 +2,7 @@
 
 use kelf::RelocClass;
 
-use super::op::{ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, Source};
+use super::op::{ALWAYS, Data, Decoded, FP, Mode, Offset, Op, PC, Place, Source};
 use super::{
     Arm, branch, compare, decode, encoding, literal, number, predicate, print, registers, semantics, store,
 };
@@ -172,6 +172,8 @@ impl Rewritable for Arm {
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool {
         let computes = decode(bytes, address).is_some_and(|decoded| match decoded.op {
             Op::MoveTop { .. } | Op::Field { .. } => true,
+            // Who follows the frames needs it, even if the function does not.
+            ref op if op.sets_apcs_frame() => false,
             // `mov r1, r1` waits until a coprocessor has been read (`cpwait` of XScale; section 5.4 of the paper).
             Op::Data { data: Data::Move, dst: Some(dst), right: Source::Reg(src), .. } if dst == src => false,
             Op::Data { dst, right, .. } => dst != Some(PC) && !matches!(right, Source::Unknown { .. }),
@@ -201,8 +203,10 @@ impl Rewritable for Arm {
             return Reads { registers: u64::MAX, flags: true, memory: true };
         };
         let operand = semantics::memory_operand(&decoded, address as u32);
+        // Up to there, who follows the frames needs the frame pointer.
+        let frame = if decoded.op.leaves_apcs_frame() { 1 << FP } else { 0 };
         Reads {
-            registers: semantics::registers_read(&decoded),
+            registers: semantics::registers_read(&decoded) | frame,
             flags: reads_flags(&decoded),
             memory: operand.is_some_and(|operand| operand.width > 0),
         }
@@ -379,7 +383,7 @@ fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
         Op::Data { left, right, .. } => reads(left) || reads(right),
         Op::Load { from, .. } => near(from),
         Op::Store { src, to, .. } => near(to) || src.contains(&Some(PC)),
-        Op::Multiple { loads: false, list, .. } => list >> PC & 1 != 0 && !decoded.op.begins_linked_frame(),
+        Op::Multiple { loads: false, list, .. } => list >> PC & 1 != 0 && !decoded.op.begins_apcs_frame(),
         Op::StoreExclusive { to, .. } => near(to),
         Op::Vector { place, .. } => near(place),
         Op::BranchTo { src: PC, .. } => true,

@@ -99,7 +99,7 @@ impl Model<'_> {
         };
         if !loads {
             for (number, place) in places {
-                let is_own_address = number == PC && self.decoded.op.begins_linked_frame();
+                let is_own_address = number == PC && self.decoded.op.begins_apcs_frame();
                 let value = if is_own_address { Value::Unknown } else { self.source(number) };
                 self.out.push(Effect::Store { to: at(place), value, width: 4 });
             }
