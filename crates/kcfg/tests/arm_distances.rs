@@ -180,3 +180,52 @@ y:  .space 4
         lowered.symbols.iter().filter(|symbol| symbol.kind == STT_TLS && symbol.name.starts_with(".L"));
     assert_eq!(values.map(|symbol| symbol.value).collect::<Vec<_>>(), [0]);
 }
+
+/// Where a branch of Thumb code crosses a page behind an instruction of four bytes, GNU ld leads it around an erratum of
+/// Cortex-A8. It looks for the destination at the symbol, and leaves out the addend in the instruction.
+#[test]
+fn branches_across_pages_arrive() {
+    let dir = Dir::new();
+    let object = assemble(
+        &dir,
+        "
+    .p2align 12
+    .type first, %function
+    .global first
+first:
+    bx lr
+    .size first, .-first
+    .type second, %function
+second:
+    movs r0, #2
+    bx lr
+    .size second, .-second
+    .type filling, %function
+    .global filling
+filling:
+    .rept 0x7f9
+    movs r1, #1
+    .endr
+    bx lr
+    .size filling, .-filling
+    .type caller, %function
+    .global caller
+caller:
+    push.w {r4, lr}
+    bl second
+    pop {r4, pc}
+    .size caller, .-caller
+",
+    );
+    let graph = lift(&[object]);
+    let lowered = lower(&graph, Relax::AsAssembled).unwrap().object;
+    let (object, program) = (dir.path("lowered.o"), dir.path("program"));
+    std::fs::write(&object, lowered.write().unwrap()).unwrap();
+    let mut ld = Command::new("arm-linux-gnueabihf-ld");
+    run(ld.args(["--fix-cortex-a8", "-e", "caller", "-Ttext=0x10000", "-o"]).arg(&program).arg(&object));
+    let code = Command::new("arm-linux-gnueabihf-objdump").arg("-d").arg(&program).output().unwrap().stdout;
+    let code = String::from_utf8(code).unwrap();
+    let detour: Vec<&str> = code.lines().filter(|line| line.contains("\tb.w\t")).collect();
+    assert_eq!(detour.len(), 1, "{code}");
+    assert!(detour[0].ends_with("<second>"), "{code}");
+}

@@ -356,7 +356,8 @@ impl<'g> Emitter<'g> {
                 let field = at - u32::from(branch.form.len) + u32::from(branch.form.field_offset);
                 let BranchRelocation { r_type, bias } =
                     self.isa.branch_relocation(branch.branch, branch.form.len);
-                let (symbol, addend) = self.named(placed.node, branch.dest.target, branch.dest.offset)?;
+                let (symbol, addend) =
+                    self.branch_target(placed.node, branch.dest.target, branch.dest.offset)?;
                 relocs.push(Reloc {
                     offset: u64::from(field),
                     r_type,

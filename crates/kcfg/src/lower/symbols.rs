@@ -25,6 +25,8 @@ pub(super) struct SymbolTable<'g> {
     pub symbols: Vec<Symbol<'g>>,
     /// For symbols of the graph, their indices in the table.
     indices: FxHashMap<SymbolId, SymbolIndex>,
+    /// The first symbol of a function at an offset in bytes of a section.
+    function_at: FxHashMap<(SectionIndex, u32), SymbolIndex>,
     /// Symbols that were added for places in nodes.
     own: FxHashMap<(NodeId, i64), SymbolIndex>,
 }
@@ -47,6 +49,7 @@ impl<'g> SymbolTable<'g> {
             graph,
             symbols: vec![Symbol::null()],
             indices: FxHashMap::default(),
+            function_at: FxHashMap::default(),
             own: FxHashMap::default(),
         }
     }
@@ -118,6 +121,9 @@ impl<'g> SymbolTable<'g> {
             place: Place::Section(section),
         });
         self.indices.insert(SymbolId::from(i), index);
+        if symbol.kind == STT_FUNC {
+            self.function_at.entry((section, value)).or_insert(index);
+        }
     }
 
     /// Where functions begin that have a symbol, by section and offset in bytes.
@@ -140,7 +146,8 @@ impl<'g> SymbolTable<'g> {
         encoding: Encoding,
     ) {
         let (value, thumb, place) = (offset.into(), encoding == Encoding::Thumb, Place::Section(section));
-        self.push(Symbol { name, value, thumb, size, kind: STT_FUNC, place, ..Symbol::null() });
+        let index = self.push(Symbol { name, value, thumb, size, kind: STT_FUNC, place, ..Symbol::null() });
+        self.function_at.entry((section, offset)).or_insert(index);
     }
 
     /// Adds a mapping symbol: such content begins there.
@@ -190,6 +197,15 @@ impl<'g> SymbolTable<'g> {
         });
         self.indices.insert(id, index);
         Some(index)
+    }
+
+    /// The symbol for branches to an offset in bytes from the start of a node, where they must not be against a section
+    /// symbol: that of the function there, or one of its own.
+    pub fn branch_target(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
+        let place = u32::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?;
+        let section = places.sections[node.get()]?;
+        let function = self.function_at.get(&(section, place)).copied();
+        function.or_else(|| self.own(node, offset, places))
     }
 
     /// A local symbol at an offset in bytes from the start of a node, for references that must not be against a section

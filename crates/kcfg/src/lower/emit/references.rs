@@ -1,7 +1,7 @@
 //! What references become: relocations, or numbers where the distance is known.
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
-use kelf::{Reloc, RelocClass, SymbolIndex, reloc};
+use kelf::{Machine, Reloc, RelocClass, SymbolIndex, reloc};
 
 use super::Emitter;
 use crate::graph::{Ref, Role, Target};
@@ -53,9 +53,12 @@ impl Emitter<'_> {
             data[field].copy_from_slice(&value.to_le_bytes()[..usize::from(reference.width)]);
             return Ok(());
         }
-        let (symbol, addend) = match self.own_symbol(reference) {
-            Some(found) => found,
-            None => self.named(placed.node, reference.target, reference.addend)?,
+        let (symbol, addend) = match (reference.class, self.own_symbol(reference)) {
+            (_, Some(found)) => found,
+            (RelocClass::Branch, None) => {
+                self.branch_target(placed.node, reference.target, reference.addend)?
+            }
+            (_, None) => self.named(placed.node, reference.target, reference.addend)?,
         };
         relocs.push(Reloc {
             offset: place as u64,
@@ -119,6 +122,30 @@ impl Emitter<'_> {
         } else {
             None
         }
+    }
+
+    /// The symbol and addend by which a branch refers to its destination. On 32-bit ARM, that is no section symbol: where GNU
+    /// ld (2.40) leads a branch of Thumb code around an erratum of Cortex-A8 (`--fix-cortex-a8`, on by default for ARMv7-A),
+    /// it leaves the addend out that lies in the instruction, and GNU as never makes such a relocation.
+    ///
+    /// # Errors
+    /// If the destination is not in the output.
+    pub(super) fn branch_target(
+        &mut self,
+        from: NodeId,
+        target: Target,
+        offset: i64,
+    ) -> Result<(SymbolIndex, i64), Error> {
+        let is_arm = self.graph.machine == Machine::Arm;
+        if let Target::Node(to) = target
+            && is_arm
+        {
+            let (places, symbols) = self.places();
+            if let Some(symbol) = symbols.branch_target(to, offset, &places) {
+                return Ok((symbol, 0));
+            }
+        }
+        self.named(from, target, offset)
     }
 
     /// The symbol and addend by which the output refers to a target.
