@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{Dir, fixture, lift, lift_reachable};
+use common::{Dir, assemble, fixture, lift, lift_reachable};
 use goblin::elf::reloc::{R_ARM_REL32, R_ARM_TLS_IE32, R_ARM_TLS_LDM32, R_ARM_TLS_LDO32, R_ARM_TLS_LE32};
 use goblin::elf::sym::STT_TLS;
 use kcfg::graph::{Graph, Target};
@@ -15,12 +15,8 @@ use kelf::{Object, RelocClass};
 use kshrink_tests::process::run;
 
 /// Assembles a text in Thumb code.
-fn assemble(dir: &Dir, text: &str) -> PathBuf {
-    let (source, object) = (dir.path("distances.s"), dir.path("distances.o"));
-    let head = ".syntax unified\n.arch armv7-a\n.file \"distances.c\"\n.text\n.thumb\n";
-    std::fs::write(&source, format!("{head}{text}")).unwrap();
-    run(Command::new("arm-linux-gnueabihf-as").arg("-o").arg(&object).arg(&source));
-    object
+fn thumb(dir: &Dir, text: &str) -> PathBuf {
+    assemble(dir, "distances", &format!(".text\n.thumb\n{text}"))
 }
 
 fn opaque(graph: &Graph) -> Vec<(&str, &str)> {
@@ -80,7 +76,7 @@ f:  ldr r0, .L1
 x:  .space 4
 ";
     let dir = Dir::new();
-    let graph = lift(&[assemble(&dir, text)]);
+    let graph = lift(&[thumb(&dir, text)]);
     assert_eq!(opaque(&graph), [("f", "a distance from an instruction to a literal")]);
 }
 
@@ -109,7 +105,7 @@ g:  nop
 "
         );
         let dir = Dir::new();
-        let graph = lift(&[assemble(&dir, &text)]);
+        let graph = lift(&[thumb(&dir, &text)]);
         assert_eq!(opaque(&graph).iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["f"]);
         let g = graph.functions.iter().find(|function| function.name == "g").unwrap();
         assert_eq!(g.blocks.len(), 1);
@@ -141,7 +137,7 @@ f:  cmp r0, #2
     .size f, . - f
 ";
     let dir = Dir::new();
-    let graph = lift(&[assemble(&dir, text)]);
+    let graph = lift(&[thumb(&dir, text)]);
     assert_eq!(opaque(&graph), []);
     let once = lower(&graph, Relax::AsAssembled).unwrap().object.write().unwrap();
     let emitted = dir.path("emitted.o");
@@ -174,7 +170,7 @@ x:  .space 4
 y:  .space 4
 ";
     let dir = Dir::new();
-    let graph = lift_reachable(&[assemble(&dir, text)], "keep");
+    let graph = lift_reachable(&[thumb(&dir, text)], "keep");
     let lowered = lower(&graph, Relax::AsAssembled).unwrap().object;
     let values =
         lowered.symbols.iter().filter(|symbol| symbol.kind == STT_TLS && symbol.name.starts_with(".L"));
@@ -186,7 +182,7 @@ y:  .space 4
 #[test]
 fn branches_across_pages_arrive() {
     let dir = Dir::new();
-    let object = assemble(
+    let object = thumb(
         &dir,
         "
     .p2align 12
@@ -228,4 +224,40 @@ caller:
     let detour: Vec<&str> = code.lines().filter(|line| line.contains("\tb.w\t")).collect();
     assert_eq!(detour.len(), 1, "{code}");
     assert!(detour[0].ends_with("<second>"), "{code}");
+}
+
+/// A branch to the place of a weak function, which names it otherwise, stays one to that place, whoever defines the function
+/// in the link.
+#[test]
+fn branches_stay_in_their_object() {
+    let dir = Dir::new();
+    let text = "
+    .weak f
+    .type f, %function
+f:
+.Lf:
+    movs r0, #1
+    bx lr
+    .size f, .-f
+    .section .text.caller, \"ax\", %progbits
+    .thumb
+    .global caller
+    .type caller, %function
+caller:
+    push {r4, lr}
+    bl .Lf
+    pop {r4, pc}
+    .size caller, .-caller
+";
+    let graph = lift(&[thumb(&dir, text)]);
+    let (object, program) = (dir.path("lowered.o"), dir.path("program"));
+    std::fs::write(&object, lower(&graph, Relax::AsAssembled).unwrap().object.write().unwrap()).unwrap();
+    let strong = ".text\n.thumb\n.global f\n.type f, %function\nf:\nmovs r0, #2\nbx lr\n.size f, .-f\n";
+    let strong = assemble(&dir, "strong", strong);
+    let mut ld = Command::new("arm-linux-gnueabihf-ld");
+    run(ld.args(["-e", "caller", "-Ttext=0x10000", "-o"]).arg(&program).args([&object, &strong]));
+    let code = Command::new("arm-linux-gnueabihf-objdump").arg("-d").arg(&program).output().unwrap().stdout;
+    let code = String::from_utf8(code).unwrap();
+    let call = code.lines().find(|line| line.contains("\tbl\t")).unwrap();
+    assert!(call.contains("\t10000 <"), "{code}");
 }

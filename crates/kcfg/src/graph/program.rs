@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE};
-use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_TLS, SHF_WRITE};
+use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_TLS};
 use kelf::ObjectIndex;
 use kisa::Encoding;
 
@@ -64,6 +64,11 @@ impl Section {
             order: None,
             nodes: Vec::new(),
         }
+    }
+
+    /// The `st_type` of a symbol for a place in it: GNU ld takes no other for variables of threads.
+    pub(crate) fn kind_of_place(&self) -> u8 {
+        if self.flags & u64::from(SHF_TLS) != 0 { STT_TLS } else { STT_NOTYPE }
     }
 }
 

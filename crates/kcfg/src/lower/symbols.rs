@@ -1,7 +1,6 @@
 //! The symbol table of the lowered object.
 
-use goblin::elf::section_header::SHF_TLS;
-use goblin::elf::sym::{STB_GLOBAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, STT_TLS};
+use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STT_FILE, STT_FUNC, STT_SECTION};
 use indexmap::IndexMap;
 use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,7 +24,7 @@ pub(super) struct SymbolTable<'g> {
     pub symbols: Vec<Symbol<'g>>,
     /// For symbols of the graph, their indices in the table.
     indices: FxHashMap<SymbolId, SymbolIndex>,
-    /// The first symbol of a function at an offset in bytes of a section.
+    /// The first local symbol of a function at an offset in bytes of a section.
     function_at: FxHashMap<(SectionIndex, u32), SymbolIndex>,
     /// Symbols that were added for places in nodes.
     own: FxHashMap<(NodeId, i64), SymbolIndex>,
@@ -121,7 +120,7 @@ impl<'g> SymbolTable<'g> {
             place: Place::Section(section),
         });
         self.indices.insert(SymbolId::from(i), index);
-        if symbol.kind == STT_FUNC {
+        if symbol.kind == STT_FUNC && symbol.binding == STB_LOCAL {
             self.function_at.entry((section, value)).or_insert(index);
         }
     }
@@ -200,7 +199,7 @@ impl<'g> SymbolTable<'g> {
     }
 
     /// The symbol for branches to an offset in bytes from the start of a node, where they must not be against a section
-    /// symbol: that of the function there, or one of its own.
+    /// symbol: that of the function there, or one of its own. A global one may be that of another object in the link.
     pub fn branch_target(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
         let place = u32::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?;
         let section = places.sections[node.get()]?;
@@ -215,11 +214,10 @@ impl<'g> SymbolTable<'g> {
             return Some(index);
         }
         let section = places.sections[node.get()]?;
-        let tls = self.graph.section_of(node).flags & u64::from(SHF_TLS) != 0;
         let index = self.push(Symbol {
             name: OWN,
             value: u64::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?,
-            kind: if tls { STT_TLS } else { STT_NOTYPE },
+            kind: self.graph.section_of(node).kind_of_place(),
             place: Place::Section(section),
             ..Symbol::null()
         });

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use goblin::elf::section_header::SHF_TLS;
 use goblin::elf::sym::{
     STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
-    STT_TLS,
 };
 use kelf::{Definition, GlobalIndex, Machine, ObjectIndex, Place, Resolved, SymbolIndex};
 use rustc_hash::FxHashSet;
@@ -206,8 +204,7 @@ impl<'p> Connector<'_, 'p> {
             return id;
         }
         let place = SymbolPlace::Node(node, offset);
-        let tls = self.lifted.graph.section_of(node).flags & u64::from(SHF_TLS) != 0;
-        let kind = if tls { STT_TLS } else { STT_NOTYPE };
+        let kind = self.lifted.graph.section_of(node).kind_of_place();
         let id = self.add_symbol(Symbol { name: OWN.to_owned(), kind, place, ..Symbol::unnamed() });
         self.places.insert((node, offset), id);
         id
