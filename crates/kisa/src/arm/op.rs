@@ -81,8 +81,10 @@ impl Op {
 
     /// Whether this makes the frame pointer that of an APCS frame: `sub fp, ip, #4`.
     pub(super) fn sets_apcs_frame(&self) -> bool {
-        let (left, right) = (Source::Reg(IP), Source::Number(4));
-        matches!(*self, Op::Data { data: Data::Sub, dst: Some(FP), left: l, right: r, .. } if l == left && r == right)
+        matches!(
+            *self,
+            Op::Data { data: Data::Sub, dst: Some(FP), left: Source::Reg(IP), right: Source::Number(4), .. }
+        )
     }
 
     /// Whether this leaves an APCS frame: `ldm sp, {fp, sp, pc}`, or with other registers, base, or `lr`.
