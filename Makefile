@@ -14,7 +14,7 @@ CHECKED_PACKAGES = kcfg kcli kelf kopt kshrink-tests
 CHECKED = assumptions build_dir cli command edit filetests guards lift lower replace_uses scan_index size sound usage verify
 
 # The kernels of the tests that make test runs, each of which builds one that is missing.
-TEST_KERNELS = web-i386 arm-virt websmp-i386 web-x86_64-objects web-i386-data-objects
+TEST_KERNELS = web-i386 arm-virt-smp web-x86_64-objects web-i386-data-objects
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
@@ -67,9 +67,9 @@ test-binaries: lint build
 	cargo test --release --workspace --no-run --quiet
 
 test-rest: build
-	fixtures/install.sh kernel boot programs cross arm
+	fixtures/install.sh kernel boot programs cross scan arm
 	cargo test --release --package kopt --test data_cuts -- --ignored
-	cargo test --release --package kshrink-tests --test kernels --test real_programs --no-fail-fast -- --ignored --skip everything_frozen
+	cargo test --release --package kshrink-tests --test kernels --test real_programs --test scan_programs --no-fail-fast -- --ignored --skip everything_frozen
 
 fresh:
 	fixtures/fresh.sh

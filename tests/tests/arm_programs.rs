@@ -43,7 +43,7 @@ const NOT_FOR_ARM: &[&str] = &[
 const NOT_FOR_THUMB: &[&str] = &["indirect_functions", "tagged_function_pointer"];
 
 /// How many random programs. Program N has the seed N, or if that does not end, N + this number, and so on.
-const PROGRAMS: usize = 10;
+const PROGRAMS: usize = 6;
 /// How many seeds are tried for one program.
 const TRIES: usize = 8;
 /// On this machine, where all but those that never end take less than 0.01 s.

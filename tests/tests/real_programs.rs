@@ -1,8 +1,8 @@
 /*!
 Real programs, compiled from Debian's sources for i386, and for 32-bit ARM in ARM code and in Thumb code, go through the rewriter as lists of objects and must
 do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each exercised by a script of
-`fixtures/programs/workloads/`, which runs the project's own test suite where there is one. Programs for ARM are emulated,
-and given less to do.
+`fixtures/programs/workloads/`, which runs the project's own test suite where there is one. Programs for ARM, which are
+emulated, are given less to do, and so are those that would take minutes.
 
 The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked six times:
 from its objects, from what `--passes none`, `--passes reach` and `icf` behind that make of them, and with all of its code
@@ -22,6 +22,9 @@ use kshrink_tests::{
 
 /// BusyBox's test suite takes 40 s on a quiet machine, the others less.
 const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
+/// What workloads do: all, or a part that takes seconds.
+const AT_LENGTH: &[&str] = &[];
+const BRIEFLY: &[&str] = &["brief"];
 /// As the objects are compiled.
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
@@ -31,75 +34,87 @@ const VARIANTS: [&str; 8] =
 
 #[test]
 fn zlib() {
-    does_what_it_did_before("zlib", Machine::I386, 20);
+    does_what_it_did_before("zlib", Machine::I386, AT_LENGTH, 20);
 }
 
 #[test]
 fn zlib_for_arm() {
     for machine in Machine::ARM {
-        does_what_it_did_before("zlib", machine, 20);
+        does_what_it_did_before("zlib", machine, BRIEFLY, 20);
     }
 }
 
 #[test]
 fn bzip2() {
-    does_what_it_did_before("bzip2", Machine::I386, 100);
+    does_what_it_did_before("bzip2", Machine::I386, AT_LENGTH, 100);
 }
 
 #[test]
 fn bzip2_for_arm() {
     for machine in Machine::ARM {
-        does_what_it_did_before("bzip2", machine, 100);
+        does_what_it_did_before("bzip2", machine, BRIEFLY, 100);
     }
 }
 
 #[test]
 fn lua() {
-    does_what_it_did_before("lua", Machine::I386, 2000);
+    does_what_it_did_before("lua", Machine::I386, AT_LENGTH, 2000);
 }
 
 #[test]
 fn lua_for_arm() {
     for machine in Machine::ARM {
-        does_what_it_did_before("lua", machine, 2000);
+        does_what_it_did_before("lua", machine, BRIEFLY, 2000);
     }
 }
 
 #[test]
 fn sqlite() {
-    does_what_it_did_before("sqlite", Machine::I386, 400);
+    does_what_it_did_before("sqlite", Machine::I386, BRIEFLY, 380);
 }
 
 #[test]
-#[ignore = "minutes: make study-random"]
+#[ignore = "minutes: make test-rest"]
+fn sqlite_at_length() {
+    does_what_it_did_before("sqlite", Machine::I386, AT_LENGTH, 400);
+}
+
+#[test]
+#[ignore = "minutes: make test-rest"]
 fn sqlite_for_arm() {
     for machine in Machine::ARM {
-        does_what_it_did_before("sqlite", machine, 380);
+        does_what_it_did_before("sqlite", machine, BRIEFLY, 380);
     }
 }
 
 #[test]
 fn busybox() {
-    does_what_it_did_before("busybox", Machine::I386, 700);
+    does_what_it_did_before("busybox", Machine::I386, BRIEFLY, 150);
 }
 
 #[test]
-#[ignore = "minutes: make study-random"]
+#[ignore = "minutes: make test-rest"]
+fn busybox_at_length() {
+    does_what_it_did_before("busybox", Machine::I386, AT_LENGTH, 700);
+}
+
+#[test]
+#[ignore = "minutes: make test-rest"]
 fn busybox_for_arm() {
     for machine in Machine::ARM {
-        does_what_it_did_before("busybox", machine, 150);
+        does_what_it_did_before("busybox", machine, BRIEFLY, 150);
     }
 }
 
-/// Links and runs all variants of the programs of a build, and compares. The workload has to print some
-/// lines, or it tests nothing.
-fn does_what_it_did_before(name: &str, machine: Machine, least_lines: usize) {
+/// Links and runs all variants of the programs of a build, and compares. `length` is for the workload, which has to
+/// print some lines, or it tests nothing.
+fn does_what_it_did_before(name: &str, machine: Machine, length: &[&str], least_lines: usize) {
     let build = recipe("programs/build.sh", &[name, machine.name()]);
     let what = format!("{name} for {}", machine.name());
     let mut chain = Chain::new(&what).on(machine);
     let result = link_all(&mut chain, &what, machine, &build).and_then(|()| {
         let outcomes =
-            parallel(VARIANTS.len(), |i| (i, work(chain.dir(), VARIANTS[i], name, machine, &build)));
+            parallel(VARIANTS.len(), |i| (i, work(chain.dir(), VARIANTS[i], name, length, &build)));
         compare(outcomes, least_lines)
     });
     if let Err(why) = result {
@@ -193,9 +208,9 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
 }
 
 /// Runs the workload with the programs of one variant, under paths that are the same for every variant.
-fn work(dir: &Path, variant: &str, name: &str, machine: Machine, build: &Path) -> Outcome {
+fn work(dir: &Path, variant: &str, name: &str, length: &[&str], build: &Path) -> Outcome {
     let script = fixture(&format!("programs/workloads/{name}.sh"));
-    let run = Run::new("sh").arg(script).arg("../bin").arg(build).args(machine.emulator().map(|_| "brief"));
+    let run = Run::new("sh").arg(script).arg("../bin").arg(build).args(length);
     run.dir(&dir.join(variant).join("work")).limit(WORKLOAD_LIMIT).outcome()
 }
 

@@ -19,7 +19,7 @@ const MEMORY_SIZE: u64 = 0x4000;
 /// Where it has the instruction.
 const CODE: u64 = 0x3000_0000;
 
-const CASES: usize = 30_000;
+const CASES: usize = 12_000;
 /// How many are executed by one process.
 const CHUNK: usize = 250;
 

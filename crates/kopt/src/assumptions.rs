@@ -261,7 +261,11 @@ pub const ALL: &[Assumption] = &[
         name: "plan-is-complete",
         says: "Programs make no system call that the plan does not list; it says so itself, or --assume-complete does.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
-        guards: &["tests/tests/scan_programs/main.rs: x86_64_programs", WEB_KERNEL],
+        guards: &[
+            "crates/syscall-scan/tests/strace.rs: nothing_that_i386_applets_do_is_missing",
+            "crates/syscall-scan/tests/emulated.rs: nothing_that_arm_applets_do_is_missing",
+            WEB_KERNEL,
+        ],
         applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
@@ -369,7 +373,7 @@ pub const ALL: &[Assumption] = &[
         name: "switches-have-addresses",
         says: "Whoever switches a static key, or changes the trampoline of a static call, has its address as a relocation.",
         applied_in: "crates/kopt/src/keys.rs",
-        guards: &[PATCHED_KERNEL],
+        guards: &[KEYS],
         applies: |_, reports| reports.iter().any(|report| report.pass == "keys" && report.changed()),
     },
     Assumption {
@@ -413,8 +417,7 @@ const REFUSED_OPERATIONS: &str =
     "tests/tests/kernels/operations.rs: a_kernel_refuses_what_no_program_asks_for";
 const REFUSED_ON_ARM: &str = "tests/tests/kernels/arm.rs: a_thumb_kernel_refuses_what_no_program_asks_for";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
-const PATCHED_KERNEL: &str =
-    "tests/tests/kernels/parameters.rs: a_kernel_that_patches_itself_for_one_command_line";
+const KEYS: &str = "crates/kopt/tests/filetests/main.rs: keys";
 const OTHER_COMMAND_LINE: &str =
     "tests/tests/kernels/parameters.rs: a_kernel_for_one_command_line_says_what_another_asks_for";
 

@@ -27,6 +27,7 @@ const COPIES: &[&str] = &[
     "no-script",
     "no-record",
     "boot-config",
+    "modular",
 ];
 
 const PLANS: &[(&str, &str)] = &[
@@ -138,7 +139,9 @@ pub fn kernels(dir: &Path) {
     let config = [read(&build, "include/config/auto.conf"), b"CONFIG_BOOT_CONFIG=y\n".to_vec()].concat();
     replace("boot-config/include/config/auto.conf", &config);
 
-    symlink(recipe("kernels/build.sh", &["websmp-i386"]), dir.join("modular")).expect("a link");
+    let config = [read(&build, "include/config/auto.conf"), b"CONFIG_MODULES=y\n".to_vec()].concat();
+    replace("modular/include/config/auto.conf", &config);
+    fs::copy(build.join("kernel/ksysfs.o"), dir.join("modular/.vmlinux.export.o")).expect("an object");
     modules(dir);
 }
 

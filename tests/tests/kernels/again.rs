@@ -12,18 +12,25 @@ const WITH_MODULES: &str = "exports,syscalls,reach";
 #[test]
 fn a_rewritten_kernel_rewrites_to_itself() {
     KernelTest::check("a_rewritten_kernel_rewrites_to_itself", |test| {
-        let plan = super::busybox_plan();
-        test.chain.write("plan.json", plan);
-        for name in ["web-i386", "websmp-i386"] {
-            let kernel = test.kernel(name);
-            for passes in ["none", "syscalls,reach", "syscalls,reach,icf"] {
-                rewrite_twice(test.chain, &kernel.build, name, passes);
-            }
-            if name == "websmp-i386" {
-                rewrite_twice(test.chain, &kernel.build, name, WITH_MODULES);
-            }
-        }
+        rewrites_to_itself(test, "web-i386", &["none", "syscalls,reach", "syscalls,reach,icf"]);
     });
+}
+
+#[test]
+#[ignore = "builds one more kernel"]
+fn a_rewritten_kernel_with_modules_rewrites_to_itself() {
+    KernelTest::check("a_rewritten_kernel_with_modules_rewrites_to_itself", |test| {
+        let passes = ["none", "syscalls,reach", "syscalls,reach,icf", WITH_MODULES];
+        rewrites_to_itself(test, "websmp-i386", &passes);
+    });
+}
+
+fn rewrites_to_itself(test: &mut KernelTest<'_>, name: &str, passes: &[&str]) {
+    test.chain.write("plan.json", super::busybox_plan());
+    let kernel = test.kernel(name);
+    for passes in passes {
+        rewrite_twice(test.chain, &kernel.build, name, passes);
+    }
 }
 
 #[test]
@@ -31,9 +38,9 @@ fn a_rewritten_kernel_for_arm_rewrites_to_itself() {
     KernelTest::check("a_rewritten_kernel_for_arm_rewrites_to_itself", |test| {
         let plan = super::arm::busybox_plan();
         test.chain.write("plan.json", plan);
-        let kernel = test.kernel("arm-virt");
+        let kernel = test.kernel("arm-virt-smp");
         // With `reach`, three entries of tables name their places by another symbol.
-        rewrite_twice(test.chain, &kernel.build, "arm-virt", "none");
+        rewrite_twice(test.chain, &kernel.build, "arm-virt-smp", "none");
     });
 }
 

@@ -45,7 +45,7 @@ fn counters_and_qemu_agree_block_by_block() {
 #[test]
 fn counters_and_qemu_agree_block_by_block_on_arm() {
     KernelTest::check("counters_and_qemu_agree_block_by_block_on_arm", |test| {
-        let kernel = test.kernel("arm-virt");
+        let kernel = test.kernel("arm-virt-smp");
         let scenario = test.web_on_arm();
         agree(test, &kernel, &scenario, &super::arm::MAKE, &["--load-address", "0x40008000"]);
     });

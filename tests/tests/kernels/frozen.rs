@@ -365,11 +365,18 @@ fn is_refused(name: &str, mechanism: &str, complaint: &str) {
 #[test]
 fn kernels_that_move_are_not_frozen() {
     KernelTest::check("kernels_that_move_are_not_frozen", |test| {
-        let kernel = test.kernel("websmp-i386");
+        let kernel = test.kernel("web-i386");
+        test.chain.succeed(Run::new("cp").arg("-as").arg(&kernel.build).arg("moving"));
+        let config = test.chain.dir().join("moving/include/config/auto.conf");
+        let options = fs::read_to_string(&config).expect("a configuration");
+        fs::remove_file(&config).expect("a link");
+        fs::write(config, options + "CONFIG_RANDOMIZE_BASE=y\n").expect("another configuration");
+        let moving = test.chain.dir().join("moving/vmlinux");
+        fs::remove_file(&moving).expect("a link");
+        fs::copy(&kernel.vmlinux, &moving).expect("a kernel");
         let plan = r#"{"schema": "kshrink/1", "frozen": {"mechanism": "page", "code": [{"name": "panic"}], "data": []}}"#;
-        let spec = Run::kshrink("kshrink-spec").arg(&kernel.vmlinux).args(PASSES).args(["-o", "out"]);
-        let pack =
-            Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux).args(["--everything", "-o", "out"]);
+        let spec = Run::kshrink("kshrink-spec").arg(&moving).args(PASSES).args(["-o", "out"]);
+        let pack = Run::kshrink("frozen-pack").arg("plan").arg(&moving).args(["--everything", "-o", "out"]);
         for run in [spec, pack] {
             let outcome = test.chain.attempt(run.stdin(plan));
             assert_eq!(outcome.status, Some(2), "{outcome}");

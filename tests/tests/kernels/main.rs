@@ -126,6 +126,7 @@ fn the_web_kernel_of_linux_6_1_shrinks_and_still_serves() {
 }
 
 #[test]
+#[ignore = "builds one more kernel"]
 fn smp_kernel_with_modules_and_run_time_patching() {
     let name = "smp_kernel_with_modules_and_run_time_patching";
     KernelTest::check(name, |test| modules_and_run_time_patching(test, "websmp-i386"));
@@ -154,6 +155,7 @@ fn modules_and_run_time_patching(test: &mut KernelTest<'_>, kernel: &str) {
 }
 
 #[test]
+#[ignore = "builds one more kernel"]
 fn smp_kernel_that_exports_what_its_modules_use() {
     let name = "smp_kernel_that_exports_what_its_modules_use";
     KernelTest::check(name, |test| exports_what_modules_use(test, "websmp-i386"));

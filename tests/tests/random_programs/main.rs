@@ -28,7 +28,7 @@ use serde_json::Value;
 
 /// How many programs, numbered from 0, unless `KSHRINK_PROGRAMS` says otherwise. Program N has the seed N, or if that does
 /// not end, N + this number, and so on.
-const PROGRAMS: usize = 40;
+const PROGRAMS: usize = 25;
 /// How many seeds are tried for one program.
 const TRIES: usize = 8;
 /// Nearly all programs take less than 0.01 s; of the others, most never end.

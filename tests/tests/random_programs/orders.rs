@@ -12,7 +12,7 @@ use kshrink_tests::{Chain, Random, parallel, random_programs, recipe};
 use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, assert_none_failed, objects, originals, run};
 
 /// How many programs, unless `KSHRINK_PROGRAMS` says otherwise.
-const PROGRAMS: usize = 30;
+const PROGRAMS: usize = 15;
 /// The seeds of their programs begin here, so that they are others than those that go through given passes.
 const FIRST_SEED: usize = 100_000;
 

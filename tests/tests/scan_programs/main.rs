@@ -114,6 +114,7 @@ const PLUGINS: &[(&str, &[&str])] = &[
 ];
 
 #[test]
+#[ignore = "downloads packages, minutes: make test-rest"]
 fn x86_64_programs() {
     check("amd64", "x86_64", &scripts());
 }

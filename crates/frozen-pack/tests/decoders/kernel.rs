@@ -35,5 +35,5 @@ fn the_web_kernel() {
 
 #[test]
 fn the_web_kernel_in_thumb_code() {
-    kernel("arm-virt", [0.64, 0.40]);
+    kernel("arm-virt-smp", [0.64, 0.40]);
 }
