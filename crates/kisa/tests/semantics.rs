@@ -161,8 +161,9 @@ fn execute(encoding: Encoding, (program, emulator): (&Path, &str), cases: &[Case
         code.resize(16, 0);
         input.extend(code);
     }
+    // Some instructions run for ever; all others take milliseconds together.
     let mut child = Command::new("timeout")
-        .args(["-s", "KILL", "30", emulator])
+        .args(["-s", "KILL", "5", emulator])
         .arg(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

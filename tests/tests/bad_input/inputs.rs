@@ -141,7 +141,7 @@ pub fn kernels(dir: &Path) {
 
     let config = [read(&build, "include/config/auto.conf"), b"CONFIG_MODULES=y\n".to_vec()].concat();
     replace("modular/include/config/auto.conf", &config);
-    fs::copy(build.join("kernel/ksysfs.o"), dir.join("modular/.vmlinux.export.o")).expect("an object");
+    fs::copy(dir.join("helper.o"), dir.join("modular/.vmlinux.export.o")).expect("an object");
     modules(dir);
 }
 
