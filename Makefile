@@ -14,7 +14,7 @@ CHECKED_PACKAGES = kcfg kcli kelf kopt kshrink-tests
 CHECKED = assumptions build_dir cli command edit filetests guards lift lower replace_uses scan_index size sound usage verify
 
 # The kernels of the tests that make test runs, each of which builds one that is missing.
-TEST_KERNELS = web-i386 arm-virt-smp web-x86_64-objects web-i386-data-objects
+TEST_KERNELS = web-i386 arm-virt-smp web-i386-data-objects
 
 help:
 	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'

@@ -229,6 +229,7 @@ fn what_ran_lies_together_and_serves() {
 }
 
 #[test]
+#[ignore = "builds objects of one more kernel"]
 fn x86_64_objects_lift() {
     KernelTest::check("x86_64_objects_lift", |test| {
         let build = test.recipe("web-x86_64-objects");
