@@ -145,7 +145,6 @@ study-torture: build
 study-random: build
 	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs random_programs_do
 	KSHRINK_PROGRAMS=100 cargo test --release --package kshrink-tests --test arm_programs random
-	cargo test --release --package kshrink-tests --test real_programs -- --ignored
 
 study-freeze: build
 	fixtures/install.sh kernel boot

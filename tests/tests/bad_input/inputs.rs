@@ -136,11 +136,12 @@ pub fn kernels(dir: &Path) {
     replace("foreign-object/kernel/fork.o", &read(dir, "x86_64.o"));
     remove("no-script/arch/x86/kernel/vmlinux.lds");
     remove("no-record/init/.main.o.cmd");
-    let config = [read(&build, "include/config/auto.conf"), b"CONFIG_BOOT_CONFIG=y\n".to_vec()].concat();
-    replace("boot-config/include/config/auto.conf", &config);
-
-    let config = [read(&build, "include/config/auto.conf"), b"CONFIG_MODULES=y\n".to_vec()].concat();
-    replace("modular/include/config/auto.conf", &config);
+    let config = read(&build, "include/config/auto.conf");
+    for (name, option) in [("boot-config", "CONFIG_BOOT_CONFIG=y\n"), ("modular", "CONFIG_MODULES=y\n")] {
+        let config = [&config, option.as_bytes()].concat();
+        replace(&format!("{name}/include/config/auto.conf"), &config);
+    }
+    // What the export table of modules is in; it exports nothing.
     fs::copy(dir.join("helper.o"), dir.join("modular/.vmlinux.export.o")).expect("an object");
     modules(dir);
 }

@@ -71,9 +71,8 @@ fn emit(chain: &mut Chain, vmlinux: &Path, passes: &str, modules: Option<&Path>,
 
 /// Makes a build directory of links into another one, with an archive of nothing but the object, as the relink makes it.
 fn copy_with(chain: &mut Chain, build: &Path, copy: &str, object: &str) {
-    chain.succeed(Run::new("cp").arg("-as").arg(build).arg(copy));
-    let inside = |name: &str| format!("{copy}/{name}");
-    chain.succeed(Run::new("rm").arg(inside("vmlinux")).arg(inside("vmlinux.a")));
-    chain.succeed(Run::new("cp").arg(build.join("vmlinux")).arg(inside("vmlinux")));
-    chain.succeed(Run::new("ar").arg("cDrS").arg(inside("vmlinux.a")).arg(object));
+    super::link_build(chain, build, copy);
+    let archive = format!("{copy}/vmlinux.a");
+    chain.succeed(Run::new("rm").arg(&archive));
+    chain.succeed(Run::new("ar").arg("cDrS").arg(&archive).arg(object));
 }

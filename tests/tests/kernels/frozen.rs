@@ -7,7 +7,7 @@ use kshrink_tests::elf::globals;
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario};
 use serde_json::{Value, json};
 
-use super::busybox_plan;
+use super::{busybox_plan, link_build};
 
 const PASSES: [&str; 2] = ["--passes", "syscalls,reach,freeze"];
 
@@ -367,17 +367,15 @@ fn is_refused(name: &str, mechanism: &str, complaint: &str) {
 fn kernels_that_move_are_not_frozen() {
     KernelTest::check("kernels_that_move_are_not_frozen", |test| {
         let kernel = test.kernel("web-i386");
-        test.chain.succeed(Run::new("cp").arg("-as").arg(&kernel.build).arg("moving"));
+        link_build(test.chain, &kernel.build, "moving");
         let config = test.chain.dir().join("moving/include/config/auto.conf");
         let options = fs::read_to_string(&config).expect("a configuration");
         fs::remove_file(&config).expect("a link");
         fs::write(config, options + "CONFIG_RANDOMIZE_BASE=y\n").expect("another configuration");
-        let moving = test.chain.dir().join("moving/vmlinux");
-        fs::remove_file(&moving).expect("a link");
-        fs::copy(&kernel.vmlinux, &moving).expect("a kernel");
+        let moving = "moving/vmlinux";
         let plan = r#"{"schema": "kshrink/1", "frozen": {"mechanism": "page", "code": [{"name": "panic"}], "data": []}}"#;
-        let spec = Run::kshrink("kshrink-spec").arg(&moving).args(PASSES).args(["-o", "out"]);
-        let pack = Run::kshrink("frozen-pack").arg("plan").arg(&moving).args(["--everything", "-o", "out"]);
+        let spec = Run::kshrink("kshrink-spec").arg(moving).args(PASSES).args(["-o", "out"]);
+        let pack = Run::kshrink("frozen-pack").arg("plan").arg(moving).args(["--everything", "-o", "out"]);
         for run in [spec, pack] {
             let outcome = test.chain.attempt(run.stdin(plan));
             assert_eq!(outcome.status, Some(2), "{outcome}");

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use kshrink_tests::{Kernel, KernelTest, Run, Scenario, elf, recipe};
+use kshrink_tests::{Chain, Kernel, KernelTest, Run, Scenario, elf, recipe};
 use serde_json::Value;
 
 /// The plan that `syscall-scan` makes for BusyBox.
@@ -41,6 +41,15 @@ fn listing(dir: &Path) -> BTreeMap<PathBuf, (u64, SystemTime)> {
         }
     }
     files
+}
+
+/// Makes a build directory of links into another one, with a `vmlinux` of its own: the rewriter follows links, and takes
+/// the directory of that file for the build.
+fn link_build(chain: &mut Chain, build: &Path, copy: &str) {
+    let vmlinux = format!("{copy}/vmlinux");
+    chain.succeed(Run::new("cp").arg("-as").arg(build).arg(copy));
+    chain.succeed(Run::new("rm").arg(&vmlinux));
+    chain.succeed(Run::new("cp").arg(build.join("vmlinux")).arg(&vmlinux));
 }
 
 /// How many functions of a kernel have the address of another one.
