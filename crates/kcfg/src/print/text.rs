@@ -189,7 +189,8 @@ impl Printer<'_> {
         let name = self.name_of_target(dest.target, dest.offset);
         let mut bytes = Vec::new();
         if let Some(form) = isa.branch_forms(branch).first() {
-            isa.encode_branch(branch, *form, 0, &mut bytes);
+            let (least, greatest) = form.reach;
+            isa.encode_branch(branch, *form, 0.clamp(least, greatest), &mut bytes);
         }
         format!("{} {name}", before_place(&isa.format(&bytes, encoding.address(0))))
     }
