@@ -29,6 +29,7 @@ const NOT_FOR_ARM: &[&str] = &[
     "comdat",
     "distance_beside_entry",
     "distance_from_entry",
+    "global_register",
     "inline_retpolines",
     "list_entry_of_large_head",
     "patchable_entries",

@@ -348,6 +348,9 @@ pub trait Rewritable: Isa {
     /// The registers that a function's result is in, the low half first if it takes two.
     fn results(&self) -> [Reg; 2];
 
+    /// All registers that a function's result may be in, as a set of bits.
+    fn returned(&self) -> u64;
+
     /// The register that carries a function's argument of this number, from 0, in the kernel's calling
     /// convention (`-mregparm=3` on i386).
     fn argument(&self, number: usize) -> Option<Reg>;

@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use kisa::{Effect, Value};
-
-use super::{Machine, Results, Summaries, Summary};
+use super::uses::Uses;
+use super::{Machine, Results, Summaries, Summary, Touched};
 use crate::constants::Asked;
 use crate::facts::Facts;
 use crate::program::{EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, bit};
@@ -19,7 +18,8 @@ pub(super) fn summarise(
     function: FunctionIndex,
     cfg: &FunctionCfg,
 ) -> (Found, Asked) {
-    let lost = Found { summary: summaries.conventional(), results: Some(Results::default()), facts: None };
+    let lost =
+        Found { summary: summaries.conventional(), results: Some(Results::default()), takes: 0, facts: None };
     if !summaries.can_follow(program, function, cfg) {
         return (lost, Asked::default());
     }
@@ -34,6 +34,8 @@ pub(crate) struct Found {
     pub(super) summary: Summary,
     /// `None` if it does not return.
     pub(super) results: Option<Results>,
+    /// The registers that it gives to its caller changed, though the convention says otherwise: global register variables.
+    pub(super) takes: u64,
     /// What is known of it whoever calls it; `None` if it could not be followed.
     pub(super) facts: Option<Facts>,
 }
@@ -51,58 +53,79 @@ impl<P: Program> Summariser<'_, P> {
     fn summarise(&mut self) -> Option<Found> {
         let begin = self.walk.enter();
         let states = self.walk.solve(begin)?;
-        let mut does = Does { used: 0, changes: FLAGS, writes_frame: false, results: None };
+        let mut does = Does {
+            uses: Uses::default(),
+            changes: FLAGS,
+            writes_frame: false,
+            results: None,
+            touched: vec![Touched::UNREACHED; self.cfg.blocks.len()],
+        };
         for (index, state) in states.into_iter().enumerate() {
             let Some(state) = state else { continue };
             self.block_does(index.into(), Rc::unwrap_or_clone(state), &mut does)?;
         }
-        let Does { used, changes, writes_frame, results } = does;
-        let (reads, overwrites) = self.read_and_overwritten();
+        let Does { uses, changes, writes_frame, results, touched } = does;
+        let all = &self.walk.summaries.touched;
+        let (read, overwrites) = self.read_and_overwritten(|index| &all[self.cfg.blocks[index].get()]);
+        let (certain, _) = self.read_and_overwritten(|index| &touched[index]);
         // Everybody makes use of the stack pointer.
-        let used = used | bit(self.machine.stack_pointer);
+        let used = uses.used(&self.walk.names) | bit(self.machine.stack_pointer);
         let summary = Summary {
-            reads: reads & (changes | used),
+            reads: read & used | certain,
             changes,
             overwrites: overwrites & changes,
             writes_frame,
+            reads_stack: uses.reads_stack,
         };
-        Some(Found { summary, results, facts: Some(std::mem::take(&mut self.facts)) })
+        let takes = match (self.machine.convention, &results) {
+            (Some(convention), Some(_)) => uses.changed_for_good(changes) & !(convention.changed | FLAGS),
+            _ => 0,
+        };
+        let facts = Some(std::mem::take(&mut self.facts));
+        if results.is_some() && uses.gives_away_return {
+            // It may return again: with other results, and registers that somebody else has left.
+            let summary = summary.join(self.walk.summaries.conventional());
+            return Some(Found { summary, results: Some(Results::default()), takes, facts });
+        }
+        Some(Found { summary, results, takes, facts })
     }
 
     /// Finds what a block does, given the state in front of it. `None` if it returns to somewhere else than to the
     /// caller.
     fn block_does(&mut self, block: BlockIndex, state: State, found: &mut Does) -> Option<()> {
-        let word = self.machine.word;
+        let machine = self.machine;
+        let mut touched = Touched::NOTHING;
         let state = self.walk.record(block, state, &mut self.facts, |instruction, state, names| {
-            found.see(instruction, state, names, word);
+            let saved = found.see(instruction, state, names, &machine);
+            touched.add(instruction.reads & !saved, instruction.overwrites());
         });
         let summaries = self.walk.summaries;
         let read_by_exit = self.walk.program.read_by_exit(self.cfg.blocks[block.get()]);
-        found.used |= state.entries_in(read_by_exit, &self.walk.names);
+        touched.add(read_by_exit, 0);
+        found.touched[block.get()] = touched;
+        found.uses.used_by_exit(read_by_exit, &state, &self.walk.names);
         let cfg = self.cfg;
         for (place, way) in cfg.ways[block.get()].iter().enumerate() {
-            let reads = way.callee.map_or(0, |callee| summaries.get(callee).reads);
-            found.used |= state.entries_in(reads, &self.walk.names);
             let does_more = !self.walk.exit_effects(block, place).is_empty();
             // Where nothing is called, nothing becomes known to others.
-            if !does_more
-                && way.then != Then::Caller
-                && (way.callee.is_none() || state.is_frame_known_to_others())
-            {
+            if !does_more && way.then != Then::Caller && way.callee.is_none() {
                 if state.is_frame_known_to_others() {
-                    self.frame_is_known(found);
+                    found.frame_is_known(&machine);
                 }
                 continue;
             }
             let left = self.walk.leave(block, place, state.clone(), |instruction, state, names| {
-                found.see(instruction, state, names, word);
+                found.see(instruction, state, names, &machine);
             });
             let Some(left) = left else { continue };
+            if let Some(callee) = way.callee {
+                found.uses.call(&summaries.get(callee), &left, &self.walk.names, &machine);
+            }
             let goes_back =
                 way.then != Then::Caller || left.goes_back(way.callee.is_some(), &mut self.walk.names);
             let Some(state) = self.walk.call(way, left) else { continue };
             if state.is_frame_known_to_others() {
-                self.frame_is_known(found);
+                found.frame_is_known(&machine);
             }
             found.writes_frame |= way
                 .callee
@@ -122,18 +145,10 @@ impl<P: Program> Summariser<'_, P> {
         Some(())
     }
 
-    /// What is stored in the frame may be read or written by others. Where a convention rules, they do not read what is saved
-    /// there of registers that a function gives back; the others have arguments.
-    fn frame_is_known(&self, found: &mut Does) {
-        let link = self.machine.link.map_or(0, bit);
-        found.used |= self.machine.convention.map_or(EVERYTHING, |convention| convention.changed & !link);
-        found.writes_frame = true;
-    }
-
-    /// The registers that the function may read as they are on entry, and those that it overwrites before it returns.
-    fn read_and_overwritten(&self) -> (u64, u64) {
+    /// The registers that the function may read as they are on entry, and those that it overwrites before it returns, given
+    /// those of each block.
+    fn read_and_overwritten<'t>(&self, touched: impl Fn(usize) -> &'t Touched) -> (u64, u64) {
         let cfg = self.cfg;
-        let touched = |index: usize| &self.walk.summaries.touched[cfg.blocks[index].get()];
         let mut read = vec![0u64; cfg.blocks.len()];
         let mut overwritten = vec![EVERYTHING; cfg.blocks.len()];
         let mut changed = true;
@@ -167,53 +182,32 @@ impl<P: Program> Summariser<'_, P> {
 
 /// What the blocks of a function have been found to do.
 struct Does {
-    /// The registers whose contents on entry are used for more than to be saved and restored.
-    used: u64,
+    uses: Uses,
     changes: u64,
     writes_frame: bool,
     results: Option<Results>,
+    /// By block, the registers that it reads and overwrites, those aside that it reads only to save them.
+    touched: Vec<Touched>,
 }
 
 impl Does {
-    /// Takes note of an instruction, given the state in front of it.
-    fn see(&mut self, instruction: &Instruction<'_>, state: &mut State, names: &mut Names, word: u8) {
-        self.used |= used(instruction, state, names, word);
+    /// Takes note of an instruction, given the state in front of it. Returns the registers that it reads only to save them.
+    fn see(
+        &mut self,
+        instruction: &Instruction<'_>,
+        state: &mut State,
+        names: &mut Names,
+        machine: &Machine,
+    ) -> u64 {
         for effect in instruction.effects {
             self.writes_frame |= state.may_write_above(effect, names);
         }
+        self.uses.see(instruction, state, names, machine)
     }
-}
 
-/// The registers whose contents on entry an instruction uses for more than to save or restore them.
-fn used(instruction: &Instruction, state: &mut State, names: &mut Names, word: u8) -> u64 {
-    // Nothing in the frame is read through what has nothing to do with it.
-    if instruction.reads_unseen && state.may_reach_frame(instruction.reads, names) {
-        return EVERYTHING;
+    /// Others may know where the frame is, and read or write what is stored there.
+    fn frame_is_known(&mut self, machine: &Machine) {
+        self.uses.frame_is_known(machine);
+        self.writes_frame = true;
     }
-    let mut used = 0;
-    let mut saved = 0;
-    for effect in instruction.effects {
-        match *effect {
-            // The one operand of the instruction that is this register, and nothing else reads it.
-            Effect::Store { to, value: Value::Reg { reg, width }, .. } if width == word => {
-                let elsewhere = instruction.effects.iter().filter(|other| *other != effect);
-                let others =
-                    elsewhere.flat_map(Effect::operands).fold(0, |set, value| set | value.registers());
-                if (others | to.registers()) & bit(reg) == 0 && state.is_in_frame(&to, names) {
-                    saved |= bit(reg);
-                }
-            }
-            _ => {}
-        }
-        for operand in effect.operands() {
-            let Value::Load { from, width } = operand else { continue };
-            let loaded = state.entries_at(&from, width, names);
-            let restored = match *effect {
-                Effect::Set { dst, width, .. } if width == word => bit(dst),
-                _ => 0,
-            };
-            used |= loaded & !restored;
-        }
-    }
-    used | state.entries_in(instruction.reads & !saved, names)
 }

@@ -15,11 +15,12 @@ to it. Compiled callers do not work otherwise.
 mod function;
 mod levels;
 mod touched;
+mod uses;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kisa::Reg;
+use kisa::{Address, Reg};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
@@ -45,12 +46,22 @@ pub struct Summary {
     pub overwrites: u64,
     /// Whether it may write to the frame of its caller: to the arguments on the stack, or the return address.
     pub writes_frame: bool,
+    /// How many bytes it may read of what it is passed on the stack; [`Summary::WHOLE_STACK`] if that is not known.
+    pub reads_stack: u32,
 }
 
 impl Summary {
+    /// See [`Summary::reads_stack`].
+    pub const WHOLE_STACK: u32 = u32::MAX;
+
     /// That of a function of which nothing is known.
-    pub const UNKNOWN: Summary =
-        Summary { reads: EVERYTHING, changes: EVERYTHING, overwrites: 0, writes_frame: true };
+    pub const UNKNOWN: Summary = Summary {
+        reads: EVERYTHING,
+        changes: EVERYTHING,
+        overwrites: 0,
+        writes_frame: true,
+        reads_stack: Summary::WHOLE_STACK,
+    };
 
     /// That of a function of which it is known only that it keeps to a convention, and makes use of these registers.
     fn by(convention: Convention, reads: u64) -> Summary {
@@ -58,7 +69,8 @@ impl Summary {
     }
 
     /// What is assumed first.
-    const NOTHING: Summary = Summary { reads: 0, changes: 0, overwrites: EVERYTHING, writes_frame: false };
+    const NOTHING: Summary =
+        Summary { reads: 0, changes: 0, overwrites: EVERYTHING, writes_frame: false, reads_stack: 0 };
 
     fn join(self, other: Summary) -> Summary {
         Summary {
@@ -66,6 +78,7 @@ impl Summary {
             changes: self.changes | other.changes,
             overwrites: self.overwrites & other.overwrites,
             writes_frame: self.writes_frame || other.writes_frame,
+            reads_stack: self.reads_stack.max(other.reads_stack),
         }
     }
 }
@@ -91,8 +104,10 @@ pub struct Convention {
     /// The registers that a function may change, as bits; those that arguments are in are among them. It gives the others
     /// back as they were, and does not write to where its callers have saved theirs.
     pub changed: u64,
-    /// The registers that a result is in.
+    /// The registers that a result is in that takes up to two, the low half first.
     pub results: [Reg; 2],
+    /// All registers that a result may be in, as bits.
+    pub returned: u64,
 }
 
 impl Machine {
@@ -163,10 +178,36 @@ impl Summaries {
 
     /// The same of what a program has become of which something was found out before. What is found out now is remembered
     /// in its place.
+    ///
+    /// A function that changes a register of its caller, against the convention, without saving it anywhere has it for a
+    /// global variable (`register unsigned counter asm("ebx")`). No function is believed to preserve it then.
     pub fn of_changed(
         program: &impl Program,
         machine: Machine,
         memory: ConstantMemory,
+        remembered: &mut Remembered,
+    ) -> Summaries {
+        let summaries = Summaries::by_convention(program, machine, Arc::new(memory), remembered);
+        let found = summaries.found.iter().flatten();
+        match (machine.convention, found.fold(0, |all, found| all | found.takes)) {
+            (None, _) | (_, 0) => summaries,
+            (Some(convention), taken) => {
+                let convention = Convention {
+                    changed: convention.changed | taken,
+                    returned: convention.returned | taken,
+                    ..convention
+                };
+                let machine = Machine { convention: Some(convention), ..machine };
+                Summaries::by_convention(program, machine, summaries.memory, remembered)
+            }
+        }
+    }
+
+    /// Finds the same for a machine whose convention is believed.
+    fn by_convention(
+        program: &impl Program,
+        machine: Machine,
+        memory: Arc<ConstantMemory>,
         remembered: &mut Remembered,
     ) -> Summaries {
         let count = program.functions();
@@ -177,7 +218,7 @@ impl Summaries {
             results: vec![None; count],
             found: vec![None; count],
             machine,
-            memory: Arc::new(memory),
+            memory,
             always_live: bit(machine.stack_pointer),
             touched: blocks().map(|block| Touched::by(program, block)).collect(),
         };
@@ -283,6 +324,12 @@ impl Summaries {
         summary != Summary::UNKNOWN && summary != self.conventional()
     }
 
+    /// Whether nobody writes to these bytes of memory, as their address alone tells.
+    pub fn is_constant(&self, address: &Address, width: u8) -> bool {
+        let symbol = address.symbol.filter(|_| address.registers() == 0 && address.segment.is_none());
+        symbol.is_some_and(|symbol| self.memory.read(symbol, address.displacement, width).is_some())
+    }
+
     /// Whether a function may come back to its caller.
     pub fn returns(&self, callee: Callee) -> bool {
         match callee {
@@ -325,9 +372,7 @@ impl Summaries {
     /// beginning only.
     pub(crate) fn live_at_return(&self) -> u64 {
         match self.machine.convention {
-            Some(Convention { changed, results }) => {
-                !(changed | FLAGS) | results.into_iter().fold(0, |set, reg| set | bit(reg))
-            }
+            Some(Convention { changed, returned, .. }) => !(changed | FLAGS) | returned,
             None => EVERYTHING,
         }
     }

@@ -4,23 +4,35 @@ use crate::BlockIndex;
 use crate::program::{EVERYTHING, Program};
 
 /// The registers that a block reads before it writes them, and those that it overwrites.
+#[derive(Clone)]
 pub(crate) struct Touched {
     pub(crate) reads: u64,
     pub(crate) overwrites: u64,
 }
 
 impl Touched {
+    /// Those of a block without instructions.
+    pub(crate) const NOTHING: Touched = Touched { reads: 0, overwrites: 0 };
+
+    /// Those of a block that control does not get to.
+    pub(crate) const UNREACHED: Touched = Touched { reads: 0, overwrites: EVERYTHING };
+
     pub(crate) fn by(program: &impl Program, block: BlockIndex) -> Touched {
         if program.may_leave_early(block) {
             return Touched { reads: EVERYTHING, overwrites: 0 };
         }
-        let mut touched = Touched { reads: 0, overwrites: 0 };
+        let mut touched = Touched::NOTHING;
         program.for_each_instruction(block, &mut |instruction| {
-            touched.reads |= instruction.reads & !touched.overwrites;
-            touched.overwrites |= instruction.overwrites();
+            touched.add(instruction.reads, instruction.overwrites());
         });
         touched.reads |= program.read_by_exit(block) & !touched.overwrites;
         touched
+    }
+
+    /// Adds those of the next instruction.
+    pub(crate) fn add(&mut self, reads: u64, overwrites: u64) {
+        self.reads |= reads & !self.overwrites;
+        self.overwrites |= overwrites;
     }
 
     /// What is live in front of the block, given what is at its end.

@@ -200,7 +200,10 @@ fn faults_need_everything() {
 /// The convention of i386: %eax, %ecx and %edx may change, and results are in %eax and %edx.
 fn with_convention() -> Machine {
     let changed = set(&[EAX, ECX, EDX]);
-    Machine { convention: Some(Convention { changed, results: [EAX, EDX] }), ..MACHINE }
+    Machine {
+        convention: Some(Convention { changed, results: [EAX, EDX], returned: set(&[EAX, EDX]) }),
+        ..MACHINE
+    }
 }
 
 /// An argument that is stored in the frame, whose address others get, is read, also if the function never returns.

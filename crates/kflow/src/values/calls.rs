@@ -133,24 +133,43 @@ impl State {
         held.fold(0, |set, reg| set | entries(self.register(reg), names))
     }
 
-    /// The registers whose contents on entry may be there in memory, as far as is known.
-    pub fn entries_at(&mut self, from: &Address, width: u8, names: &mut Names) -> u64 {
-        let place = Step::new(self, names, Site::default()).place(from);
-        place.map_or(u64::MAX, |place| {
-            self.memory.overlapping(&place, width, names).fold(0, |set, value| set | entries(value, names))
-        })
+    /// Whether an operand may be the return address, as far as is known.
+    pub fn may_be_return_address(&mut self, operand: Value, names: &mut Names) -> bool {
+        match operand {
+            Value::Reg { reg, .. } => holds_return_address(self.register(reg), names),
+            Value::Load { from, width } => {
+                let place = Step::new(self, names, Site::default()).place(&from);
+                let value =
+                    place.and_then(|place| self.memory.load(&place, width, names).map(|(value, _)| value));
+                value.is_some_and(|value| holds_return_address(value, names))
+            }
+            Value::Const(_) | Value::Symbol { .. } | Value::Address(_) | Value::Unknown => false,
+        }
     }
 
-    /// Whether an address counts from a symbol, by what the registers hold that it is computed from.
-    pub fn is_at_symbol(&self, address: &Address, names: &Names) -> bool {
-        let base = address.base.and_then(|base| self.register(base).single());
-        address.segment.is_none() && base.is_some_and(|base| names.as_symbol(base).is_some())
+    /// Whether one of these registers may hold the return address.
+    pub fn hold_return_address(&self, registers: u64, names: &Names) -> bool {
+        let mut held = bits(registers).filter(|reg| usize::from(reg.0) < names.registers);
+        held.any(|reg| holds_return_address(self.register(reg), names))
     }
 
-    /// Whether an address is one in the frame.
-    pub fn is_in_frame(&mut self, address: &Address, names: &mut Names) -> bool {
-        let place = Step::new(self, names, Site::default()).place(address);
-        place.is_some_and(|place| place.is_framed(names))
+    /// The registers whose contents on entry may be in these bytes of memory; `None` if it is not known what is there.
+    pub fn entries_at(&mut self, from: &Address, width: u8, names: &mut Names) -> Option<u64> {
+        let place = Step::new(self, names, Site::default()).place(from)?;
+        self.memory.load(&place, width, names).map(|(value, _)| entries(value, names))
+    }
+
+    /// The same of the word so many bytes behind where the stack pointer points.
+    pub fn entries_at_top(&self, offset: u64, names: &Names) -> Option<u64> {
+        let value = self.stack_word(offset, names);
+        (!value.is_any()).then(|| entries(&value, names))
+    }
+
+    /// Whether these bytes are in the frame, or in memory that nobody writes.
+    pub fn is_unwritten(&mut self, from: &Address, width: u8, names: &mut Names) -> bool {
+        let mut step = Step::new(self, names, Site::default());
+        let Some(place) = step.place(from) else { return false };
+        place.segment.is_none() && (place.is_framed(names) || names.constant_at(&place, width).is_some())
     }
 
     /// Whether an effect may write to the frame of the caller, or to the return address.
@@ -169,6 +188,14 @@ impl State {
         let start = names.signed(place.displacement);
         width.is_none_or(|width| start + i64::from(width) > 0)
     }
+}
+
+fn holds_return_address(value: &TermSet, names: &Names) -> bool {
+    let is_it = |term: &Term| match names.get(names.root(term.name)) {
+        Name::Entry(reg) => names.link == Some(reg),
+        name => name == RETURN_ADDRESS,
+    };
+    value.elements().iter().any(is_it)
 }
 
 fn entries(value: &TermSet, names: &Names) -> u64 {

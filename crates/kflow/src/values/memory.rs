@@ -5,7 +5,8 @@ use std::rc::Rc;
 use kisa::Segment;
 use smallvec::SmallVec;
 
-use super::{Name, NameId, Names, Term, TermSet};
+use super::{NameId, Names, Term, TermSet};
+use crate::constants::Constant;
 
 /// How many cells are kept; the oldest are forgotten first, those in the frame last.
 const MAX_CELLS: usize = 32;
@@ -35,9 +36,7 @@ impl Place {
     /// Whether comparisons settle what is there: private memory, or what the function is passed on the stack
     /// ([`Names::settle_passed`]).
     fn settles(&self, names: &Names) -> bool {
-        let is_passed = |&(name, times): &(NameId, u8)| {
-            times == 1 && matches!(names.get(name), Name::Entry(reg) if reg == names.stack_pointer)
-        };
+        let is_passed = |&(name, times): &(NameId, u8)| times == 1 && names.is_top(name);
         let is_above = self.displacement <= names.mask / 2;
         self.is_private(names)
             || names.settles_passed && is_above && self.parts.len() == 1 && self.parts.iter().all(is_passed)
@@ -45,6 +44,18 @@ impl Place {
 
     fn is_fixed(&self, names: &Names) -> bool {
         self.segment.is_none() && self.parts.iter().all(|&(name, _)| names.is_fixed(name))
+    }
+}
+
+impl Names {
+    /// What memory that nothing writes holds there.
+    pub(super) fn constant_at(&mut self, place: &Place, width: u8) -> Option<Constant> {
+        let memory = self.shared.as_ref()?;
+        let ([(name, 1)], None) = (&place.parts[..], place.segment) else { return None };
+        let (symbol, offset) = self.as_symbol(Term { name: *name, offset: place.displacement })?;
+        let constant = memory.read(symbol, offset, width);
+        self.asked.insert((symbol, offset, width), constant);
+        constant
     }
 }
 
@@ -137,20 +148,6 @@ impl Memory {
             let cells = Rc::make_mut(&mut self.cells).iter_mut();
             cells.filter(|cell| holds(cell)).for_each(|cell| cell.value = TermSet::number(number));
         }
-    }
-
-    /// What is known of the bytes that may be among these.
-    pub(super) fn overlapping<'m>(
-        &'m self,
-        place: &'m Place,
-        width: u8,
-        names: &'m Names,
-    ) -> impl Iterator<Item = &'m TermSet> {
-        let touched = move |cell: &&Cell| {
-            !are_apart(&cell.place, cell.width, place, Some(width), self.is_exposed, names)
-                && (cell.place.parts == place.parts || !names.is_saved(&cell.value))
-        };
-        self.cells.iter().filter(touched).map(|cell| &cell.value)
     }
 
     /// Makes it hold for `other` too; where `widens`, what changes is forgotten.

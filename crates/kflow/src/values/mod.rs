@@ -8,12 +8,14 @@ under its old names; whatever still has the old ones is forgotten before ([`Stat
 */
 
 mod calls;
+mod frame;
 mod memory;
 mod ranges;
 mod set;
 mod state;
 mod step;
 
+pub use frame::FrameRange;
 pub use ranges::{Comparison, Ranges, Span, Unknowns};
 pub use set::{Element, ValueSet};
 pub use state::State;
@@ -262,6 +264,16 @@ impl Names {
 
     fn signed(&self, offset: u64) -> i64 {
         kisa::sign_extend(offset, self.word) as i64
+    }
+
+    /// Whether a name stands for what the stack pointer holds on entry.
+    fn is_top(&self, id: NameId) -> bool {
+        matches!(self.get(id), Name::Entry(reg) if reg == self.stack_pointer)
+    }
+
+    /// Whether the function gives a register back to its caller from where it has saved it.
+    pub(crate) fn is_kept(&self, reg: Reg) -> bool {
+        self.saved >> reg.0 & 1 != 0
     }
 
     /// Whether a name stands for a place in the frame.

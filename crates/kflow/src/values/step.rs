@@ -174,12 +174,7 @@ impl<'s> Step<'s> {
 
     /// What is there in memory that nothing writes.
     fn constant(&mut self, place: &Place, width: u8) -> Option<TermSet> {
-        let memory = self.names.shared.clone()?;
-        let ([(name, 1)], None) = (&place.parts[..], place.segment) else { return None };
-        let (symbol, offset) = self.names.as_symbol(Term { name: *name, offset: place.displacement })?;
-        let constant = memory.read(symbol, offset, width);
-        self.names.asked.insert((symbol, offset, width), constant);
-        let constant = constant?;
+        let constant = self.names.constant_at(place, width)?;
         Some(match constant.symbol {
             Some(symbol) => TermSet::One(self.names.symbol(symbol, constant.number as i64)),
             None => TermSet::number(constant.number),

@@ -226,6 +226,11 @@ impl Rewritable for Arm {
         [Reg(0), Reg(1)]
     }
 
+    fn returned(&self) -> u64 {
+        // IHI 0042, 6.4: a vector of 16 bytes comes back in r0 to r3.
+        0b1111
+    }
+
     fn argument(&self, number: usize) -> Option<Reg> {
         (number < 4).then_some(Reg(number as u8))
     }

@@ -233,6 +233,10 @@ impl Rewritable for X86 {
         [registers::EAX, registers::EDX]
     }
 
+    fn returned(&self) -> u64 {
+        bits(&self.results())
+    }
+
     fn argument(&self, number: usize) -> Option<Reg> {
         use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9};
         let registers: &[Reg] =
