@@ -19,8 +19,8 @@ pub struct Reached {
     pub block: BlockIndex,
     /// The instructions that write one register and leave a known number in it: by their places in the block, in order.
     pub numbers: Vec<(u32, Reg, u64)>,
-    /// The instructions whose loads are all known to be from what the program itself has, because of what the registers hold
-    /// that point there: by their places, in order.
+    /// The instructions that load only from the frame and from memory that nobody writes: by their places, in order. Any other
+    /// load may be volatile, and somebody may wait for it.
     pub own_loads: Vec<u32>,
     /// Where its computed call goes.
     pub target: Option<Constant>,
@@ -35,7 +35,7 @@ impl Reached {
         found.ok().map(|at| (self.numbers[at].1, self.numbers[at].2))
     }
 
-    /// Whether an instruction is known to load only from what the program itself has.
+    /// Whether an instruction is known to load only from the frame and from memory that nobody writes.
     pub fn loads_own(&self, place: usize) -> bool {
         self.own_loads.binary_search(&(place as u32)).is_ok()
     }
@@ -116,7 +116,7 @@ impl Recorder {
         self.note_number(state, names);
         let mut loads = instruction.effects.iter().flat_map(Effect::memory_read).peekable();
         let are_seen = loads.peek().is_some() && !instruction.reads_unseen;
-        if are_seen && loads.all(|(from, _)| state.is_at_symbol(&from, names)) {
+        if are_seen && loads.all(|(from, width)| state.is_unwritten(&from, width, names)) {
             self.own_loads.push(self.count);
         }
         self.count += 1;

@@ -31,7 +31,7 @@ struct Use {
     overwrites: u64,
     /// Whether it loads from memory.
     loads: bool,
-    /// Whether it loads from memory, but for the frame and from what the program itself has.
+    /// Whether it loads from memory, but for what the stack pointer points to and what nobody writes.
     loads_elsewhere: bool,
     /// Whether it writes to a variable that nobody reads.
     stores_in_vain: bool,
@@ -158,12 +158,12 @@ impl Folder<'_> {
         let graph = self.graph;
         let mut uses = Vec::new();
         self.program.for_each_instruction(block, &mut |instruction| {
-            let own = |address: &kisa::Address| {
-                let stack = graph.isa().stack_pointer();
-                address.symbol.is_some() || address.base == Some(stack) && address.segment.is_none()
+            let own = |from: &kisa::Address, width: u8| {
+                let is_in_frame = from.base == Some(graph.isa().stack_pointer()) && from.segment.is_none();
+                is_in_frame || self.summaries.is_constant(from, width)
             };
             let reads = || instruction.effects.iter().flat_map(kisa::Effect::memory_read);
-            let loads_elsewhere = instruction.reads_unseen || reads().any(|(from, _)| !own(&from));
+            let loads_elsewhere = instruction.reads_unseen || reads().any(|(from, width)| !own(&from, width));
             uses.push(Use {
                 reads: instruction.reads,
                 writes: instruction.writes(),
@@ -199,7 +199,7 @@ impl Folder<'_> {
             let dead = one.writes != 0 && one.writes & live == 0;
             let mut reads = one.reads;
             let in_vain = one.stores_in_vain && one.writes & live == 0;
-            if (dead || number.is_some() || in_vain) && !loads_elsewhere {
+            if in_vain || (dead || number.is_some()) && !loads_elsewhere {
                 let all = match &mut instructions {
                     Some(all) => all,
                     none => none.insert(graph.decode(node).collect::<Option<_>>()?),
@@ -211,7 +211,7 @@ impl Folder<'_> {
                     report.count("stores removed", 1);
                     continue;
                 }
-                if graph.isa().only_computes(bytes, address) {
+                if !loads_elsewhere && graph.isa().only_computes(bytes, address) {
                     if dead {
                         fates[at] = Fate::Goes;
                         report.count("instructions removed", 1);

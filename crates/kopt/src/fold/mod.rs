@@ -15,8 +15,9 @@ thus constant as soon as nothing alive writes it or takes its address, whoever h
   does, and a branch that goes to the same place whether it is taken or not falls through.
 
 Blocks are left alone that are patched, that may fault or trap and are found by their addresses, that know their own
-address, or that lie glued to others. Nothing but the instructions that are known to do nothing else is removed, and no
-load through a pointer: that may be from a device.
+address, or that lie glued to others. Nothing but the instructions that are known to do nothing else is removed. Of loads,
+only those from the frame and from memory that nobody writes are: any other may be volatile, as one from a device is or one
+by which a program polls a page that it has protected.
 
 Stores to words of the frame that nothing reads stay, and so does what saves and restores registers that a function no longer
 changes. Of the footprint of `web-i386`, 2.6 MB when it is folded, the former are 37 bytes and what computes them 17, as far as
