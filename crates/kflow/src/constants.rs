@@ -1,6 +1,8 @@
 //! Numbers that are the same throughout a program: what is known of values across functions, and memory that nothing
 //! writes.
 
+use std::ops::Range;
+
 use kisa::{Symbol, low_bytes};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -88,6 +90,15 @@ pub struct Piece {
     pub bytes: Vec<u8>,
     /// Fields that the linker fills in, with offset and width in bytes, in order. `None` where it is not known with what.
     pub fields: Vec<(u32, u8, Option<Constant>)>,
+}
+
+impl Piece {
+    /// Makes the bytes of a range unknown.
+    pub fn hide(&mut self, range: Range<u32>) {
+        self.fields.retain(|&(at, width, _)| at + u32::from(width) <= range.start || at >= range.end);
+        let first = self.fields.partition_point(|&(at, ..)| at < range.start);
+        self.fields.splice(first..first, range.map(|at| (at, 1, None)));
+    }
 }
 
 /// What memory was asked for, and what it answered: by symbol, the distance from there, and how many bytes.

@@ -4,14 +4,20 @@ Memory that holds throughout what it holds in the beginning, and memory that nob
 The first is read-only data, the literals of 32-bit ARM among it; and of other data, the variables to which nothing alive refers but instructions that load from
 them. A variable whose address something has (another variable, an instruction that computes it, hand-written code, the
 linker script) may be written by anybody.
+
+A compiler replaces loads of a constant by its value in the object that defines it. A load that is there all the same is of
+a variable that is `const volatile`, which a tool may write in the linked program: what it loads is not known.
 */
+
+use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE};
-use goblin::elf::sym::{STB_LOCAL, STB_WEAK};
+use goblin::elf::sym::{STB_LOCAL, STB_WEAK, STT_OBJECT};
 use kelf::RelocClass;
 use kflow::constants::{Constant, ConstantMemory, Piece};
 use kisa::{Address, Effect, Memory, Value};
+use rustc_hash::FxHashMap;
 
 use crate::graph::{Graph, Life, Ref, Role, Section, SymbolPlace};
 use crate::index::NodeId;
@@ -28,7 +34,12 @@ pub struct DataUses {
     /// just store there.
     not_only_loaded: FixedBitSet,
     not_only_stored: FixedBitSet,
+    /// The constants that code of their own object loads, as ranges of bytes by node.
+    volatile: FxHashMap<NodeId, Vec<Range<u32>>>,
 }
+
+/// A larger constant is a table, which compilers read too. In bytes.
+const MAX_SCALAR: u32 = 8;
 
 impl DataUses {
     /// Looks at all that is alive.
@@ -39,13 +50,26 @@ impl DataUses {
             pinned: pinned(graph),
             not_only_loaded: none.clone(),
             not_only_stored: none,
+            volatile: FxHashMap::default(),
         };
+        let constants = named_constants(graph);
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
             let mut data = referred_data(graph, node).peekable();
             if data.peek().is_some() {
                 match graph.block(node).and_then(|_| graph.instructions(node)) {
-                    Some(instructions) => instructions.iter().for_each(|one| uses.note(graph, node, one)),
+                    Some(instructions) => {
+                        for instruction in &instructions {
+                            uses.note(graph, node, instruction);
+                            uses.note_constants(graph, node, instruction, &constants);
+                        }
+                    }
                     None => data.for_each(|to| uses.add(to, false, false)),
+                }
+                // Literals.
+                if graph.is_among_code(node) {
+                    for reference in graph.refs_of(node) {
+                        uses.note_constant(graph, node, reference, &constants);
+                    }
                 }
             }
         }
@@ -58,7 +82,10 @@ impl DataUses {
         let mut memory = ConstantMemory::default();
         for node in self.plain.ones().filter(|&node| !self.pinned.contains(node)).map(NodeId::from) {
             if !is_writable(graph, node) || !self.not_only_loaded.contains(node.get()) {
-                memory.add(symbol_of_node(node), piece(graph, node));
+                let mut piece = piece(graph, node);
+                let volatile = self.volatile.get(&node).into_iter().flatten();
+                volatile.for_each(|range| piece.hide(range.clone()));
+                memory.add(symbol_of_node(node), piece);
             }
         }
         memory
@@ -89,6 +116,53 @@ impl DataUses {
         }
     }
 
+    /// Notes the constants of its own object that an instruction loads, or has the address of.
+    fn note_constants(
+        &mut self,
+        graph: &Graph,
+        node: NodeId,
+        instruction: &Instruction,
+        constants: &Constants,
+    ) {
+        let end = instruction.offset + instruction.bytes.len() as u32;
+        let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
+        for reference in graph.refs_of(node).iter().filter(|r| (instruction.offset..end).contains(&r.offset))
+        {
+            let field = (reference.offset - instruction.offset) as u8;
+            let loaded = operand.filter(|operand| {
+                operand.displacement_offset == Some(field)
+                    && operand.address.registers() == 0
+                    && only_loads(graph, instruction, field)
+            });
+            match (loaded, self.constant_at_home(graph, node, reference)) {
+                (Some(operand), Some((to, offset))) => {
+                    let range = offset..offset.saturating_add(operand.width.into());
+                    self.volatile.entry(to).or_default().push(range);
+                }
+                (None, Some(_)) => self.note_constant(graph, node, reference, constants),
+                (_, None) => {}
+            }
+        }
+    }
+
+    /// Notes the constant of its own object whose address code has, unless that is large.
+    fn note_constant(&mut self, graph: &Graph, node: NodeId, reference: &Ref, constants: &Constants) {
+        let Some((to, offset)) = self.constant_at_home(graph, node, reference) else { return };
+        let named = constants.get(&to).into_iter().flatten();
+        let scalar = named.filter(|range| range.contains(&offset) && range.len() <= MAX_SCALAR as usize);
+        self.volatile.entry(to).or_default().extend(scalar.cloned());
+    }
+
+    /// The read-only data of the same object that a reference of code names, and the offset there.
+    fn constant_at_home(&self, graph: &Graph, node: NodeId, reference: &Ref) -> Option<(NodeId, u32)> {
+        let (to, inside) = graph.resolve(reference.target)?;
+        let home = |node| Some(graph.input_of(node)?.object_index);
+        let offset = u32::try_from(i64::from(inside) + reference.addend).ok()?;
+        let is_constant =
+            self.plain.contains(to.get()) && !is_writable(graph, to) && !graph.is_among_code(to);
+        (is_constant && home(node).is_some() && home(node) == home(to)).then_some((to, offset))
+    }
+
     /// A node is referred to, by an instruction that loads from it or stores there and does nothing else, or otherwise.
     fn add(&mut self, to: NodeId, loads: bool, stores: bool) {
         if !loads {
@@ -98,6 +172,21 @@ impl DataUses {
             self.not_only_stored.insert(to.get());
         }
     }
+}
+
+/// The read-only variables that have a symbol with a size, as ranges of bytes by node.
+type Constants = FxHashMap<NodeId, Vec<Range<u32>>>;
+
+fn named_constants(graph: &Graph) -> Constants {
+    let mut constants = Constants::default();
+    for symbol in graph.symbols.iter().filter(|symbol| symbol.kind == STT_OBJECT && symbol.size > 0) {
+        let SymbolPlace::Node(node, start) = symbol.place else { continue };
+        let end = u64::from(start) + symbol.size;
+        if let (false, Ok(end)) = (is_writable(graph, node), u32::try_from(end)) {
+            constants.entry(node).or_default().push(start..end);
+        }
+    }
+    constants
 }
 
 /// What others than the program may have to do with, by its name.
