@@ -380,7 +380,9 @@ pub const ALL: &[Assumption] = &[
         name: "callees-keep-the-convention",
         says: "What compiled code calls by its address gives back the stack pointer and the registers that the ABI has \
                callees save, and so does a compiled function that is not understood; neither writes to where its \
-               callers have saved theirs. (A program in which a function pops its arguments is not taken to do so.)",
+               callers have saved theirs, nor reads more of the stack than its caller passes it. (A program in which a \
+               function pops its arguments is not taken to do so, nor are registers that a function changes without \
+               saving them: global register variables.)",
         applied_in: "crates/kcfg/src/flow/mod.rs",
         guards: &["crates/kflow/src/tests/calls.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
         applies: |_, reports| folds(reports),
@@ -394,9 +396,18 @@ pub const ALL: &[Assumption] = &[
         applies: |graph, reports| is_kernel(graph) && folds(reports),
     },
     Assumption {
+        name: "functions-return-once",
+        says: "A function returns once for each call, unless it stores its return address or passes it on, as `setjmp()` does.",
+        applied_in: "crates/kflow/src/summary/uses.rs",
+        guards: &[FOLD, FEATURES],
+        applies: |_, reports| folds(reports),
+    },
+    Assumption {
         name: "variables-change-by-reference",
         says: "A variable to which nothing alive refers but instructions that load from it holds what it held in the \
-               beginning: what changes it from outside, by its name, is listed.",
+               beginning: what changes it from outside, by its name, is listed. Read-only data is not \
+               `const volatile` that no code of its own object loads, or that is larger than 8 bytes and loaded through \
+               a register.",
         applied_in: "crates/kcfg/src/flow/memory.rs",
         guards: &[FOLD, WEB_KERNEL],
         applies: |_, reports| folds(reports),

@@ -26,7 +26,7 @@ use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
 use crate::edges::{SiteIndex, for_each_successor};
-use crate::graph::{Block, Dest, Graph, Life, Ref, Role, SymbolPlace, Target, Terminator};
+use crate::graph::{Block, Dest, Graph, InputSection, Life, Ref, Role, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId};
 use crate::special::TableKind;
 
@@ -102,9 +102,11 @@ impl<'g> GraphProgram<'g> {
             registers: isa.registers(),
             stack_pointer: isa.stack_pointer(),
             link: isa.link_register(),
-            convention: self
-                .callers_clean_up()
-                .then(|| Convention { changed: isa.call_clobbered(), results: isa.results() }),
+            convention: self.callers_clean_up().then(|| Convention {
+                changed: isa.call_clobbered(),
+                results: isa.results(),
+                returned: isa.returned(),
+            }),
         }
     }
 
@@ -193,6 +195,8 @@ impl<'g> GraphProgram<'g> {
     /// Finds the functions that control may come to by addresses and names.
     fn find_entries(&mut self) {
         let graph = self.graph;
+        let object = |section: &InputSection| section.object_index;
+        let is_code = |node| graph.block(node).is_some() || graph.is_among_code(node);
         let mut named = FixedBitSet::with_capacity(self.nodes.len());
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
             let site = graph.site(node).and_then(|site| graph.resolve_node(site.target));
@@ -212,6 +216,11 @@ impl<'g> GraphProgram<'g> {
                         named.insert(block.get());
                         if i64::from(inside) + reference.addend != 0 {
                             self.other_entries.insert(self.function_of(block).get());
+                        }
+                        // A compiler that knows the function calls it so with -mlong-calls.
+                        if is_code(node) && graph.input_of(node).map(object) == graph.input_of(to).map(object)
+                        {
+                            self.opaque_callers.insert(self.function_of(block).get());
                         }
                     }
                 }
@@ -293,7 +302,7 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Finds the blocks that are patched, or go to a handler if they fault.
+    /// Finds the blocks that are patched, or go to a handler if they fault, and the functions that may return at once.
     fn find_early_exits(&mut self, sites: &SiteIndex) {
         for (index, &node) in self.nodes.iter().enumerate() {
             let Some(block) = self.graph.block(node) else { continue };
@@ -309,6 +318,15 @@ impl<'g> GraphProgram<'g> {
                 )) => false,
                 _ => true,
             };
+            // It may be made to return at once, with any result (kernel/fail_function.c).
+            let may_fail = |&entry: &NodeId| {
+                self.graph
+                    .chunk(entry)
+                    .is_some_and(|chunk| chunk.life == Life::Site(TableKind::ErrorInjection))
+            };
+            if entries.iter().any(may_fail) {
+                self.other_entries.insert(self.function_of[index].get());
+            }
             let is_fixed = block.is_fixed() && entries.is_empty();
             let is_unknown = self.decoded.is_unknown(index);
             self.leaves_early.set(index, is_fixed || is_unknown || entries.iter().any(leaves));
