@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Dir, assemble, fixture, lift, lift_reachable};
-use goblin::elf::reloc::{R_ARM_REL32, R_ARM_TLS_IE32, R_ARM_TLS_LDM32, R_ARM_TLS_LDO32, R_ARM_TLS_LE32};
+use goblin::elf::reloc::{
+    R_ARM_REL32, R_ARM_THM_JUMP19, R_ARM_THM_JUMP24, R_ARM_TLS_IE32, R_ARM_TLS_LDM32, R_ARM_TLS_LDO32,
+    R_ARM_TLS_LE32,
+};
 use goblin::elf::sym::STT_TLS;
 use kcfg::graph::{Graph, Target};
 use kcfg::lower::{Relax, lower};
@@ -260,4 +263,28 @@ caller:
     let code = String::from_utf8(code).unwrap();
     let call = code.lines().find(|line| line.contains("\tbl\t")).unwrap();
     assert!(call.contains("\t10000 <"), "{code}");
+}
+
+/// Under an `it`, `b.w` is encoded as one without a condition (DDI 0406C, A8.8.18, T4), which the linker has to know.
+#[test]
+fn jumps_under_it_have_the_relocation_of_jumps() {
+    let text = "
+    .global f
+    .type f, %function
+f:  cmp r0, #3
+    it eq
+    beq.w g
+    bne.w g
+    .size f, . - f
+    .global g
+    .type g, %function
+g:  bx lr
+    .size g, . - g
+";
+    let dir = Dir::new();
+    let graph = lift(&[thumb(&dir, text)]);
+    assert_eq!(opaque(&graph), [("f", "a jump on the condition of another instruction")]);
+    let whole = graph.node_ids().find(|&node| graph.chunk(node).is_some_and(|chunk| chunk.code)).unwrap();
+    let types: Vec<u32> = graph.refs_of(whole).iter().map(|reference| reference.r_type).collect();
+    assert_eq!(types, [R_ARM_THM_JUMP24, R_ARM_THM_JUMP19]);
 }

@@ -128,7 +128,10 @@ impl<'p, P: Program> Solver<'p, P> {
         let mut from = vec![Vec::new(); program.blocks()];
         let mut at_return = vec![0; program.functions()];
         for function in (0..program.functions()).map(FunctionIndex::from) {
-            if program.has_opaque_callers(function) || program.has_other_entries(function) {
+            if program.has_opaque_callers(function)
+                || program.has_other_entries(function)
+                || summaries.returns_elsewhere(function)
+            {
                 at_return[function.get()] = EVERYTHING;
             } else if program.has_unknown_callers(function) {
                 at_return[function.get()] = summaries.live_at_return();

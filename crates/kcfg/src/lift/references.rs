@@ -145,7 +145,12 @@ impl<'p> Connector<'_, 'p> {
             }
             let Some((target, addend)) = self.lifted.locate(id, i64::from(target)) else { continue };
             let (r_type, class, bias) = if self.program.machine == Machine::Arm {
-                let BranchRelocation { r_type, bias } = self.isa.branch_relocation(branch, placed.insn.len);
+                // Under an `it`, a jump is encoded as one without a condition.
+                let encoded = match placed.is_predicated() && !calls {
+                    true => self.isa.jump(placed.encoding),
+                    false => branch,
+                };
+                let BranchRelocation { r_type, bias } = self.isa.branch_relocation(encoded, placed.insn.len);
                 (r_type, RelocClass::Branch, bias)
             } else {
                 let r_type = kelf::reloc::relative_32(self.program.machine);

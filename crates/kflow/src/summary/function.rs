@@ -18,14 +18,26 @@ pub(super) fn summarise(
     function: FunctionIndex,
     cfg: &FunctionCfg,
 ) -> (Found, Asked) {
-    let lost =
-        Found { summary: summaries.conventional(), results: Some(Results::default()), takes: 0, facts: None };
+    let lost = Found {
+        summary: summaries.conventional(),
+        results: Some(Results::default()),
+        takes: 0,
+        returns_elsewhere: false,
+        facts: None,
+    };
     if !summaries.can_follow(program, function, cfg) {
         return (lost, Asked::default());
     }
     let walk = Walk::new(program, summaries, cfg);
-    let mut summariser = Summariser { walk, machine: summaries.machine, cfg, facts: Facts::default() };
+    let mut summariser = Summariser {
+        walk,
+        machine: summaries.machine,
+        cfg,
+        facts: Facts::default(),
+        returns_elsewhere: false,
+    };
     let found = summariser.summarise();
+    let lost = Found { returns_elsewhere: summariser.returns_elsewhere, ..lost };
     (found.unwrap_or(lost), summariser.walk.names.into_asked())
 }
 
@@ -36,6 +48,8 @@ pub(crate) struct Found {
     pub(super) results: Option<Results>,
     /// The registers that it gives to its caller changed, though the convention says otherwise: global register variables.
     pub(super) takes: u64,
+    /// Whether a return of it may go to somewhere else than to its caller, as that of `longjmp()` does.
+    pub(super) returns_elsewhere: bool,
     /// What is known of it whoever calls it; `None` if it could not be followed.
     pub(super) facts: Option<Facts>,
 }
@@ -46,6 +60,7 @@ struct Summariser<'p, P> {
     machine: Machine,
     cfg: &'p FunctionCfg<'p>,
     facts: Facts,
+    returns_elsewhere: bool,
 }
 
 impl<P: Program> Summariser<'_, P> {
@@ -85,9 +100,15 @@ impl<P: Program> Summariser<'_, P> {
         if results.is_some() && uses.gives_away_return {
             // It may return again: with other results, and registers that somebody else has left.
             let summary = summary.join(self.walk.summaries.conventional());
-            return Some(Found { summary, results: Some(Results::default()), takes, facts });
+            return Some(Found {
+                summary,
+                results: Some(Results::default()),
+                takes,
+                returns_elsewhere: false,
+                facts,
+            });
         }
-        Some(Found { summary, results, takes, facts })
+        Some(Found { summary, results, takes, returns_elsewhere: false, facts })
     }
 
     /// Finds what a block does, given the state in front of it. `None` if it returns to somewhere else than to the
@@ -132,6 +153,7 @@ impl<P: Program> Summariser<'_, P> {
                 .is_some_and(|callee| way.then == Then::Caller && summaries.get(callee).writes_frame);
             if way.then == Then::Caller {
                 if !goes_back || !state.is_back_at_caller(&mut self.walk.names) {
+                    self.returns_elsewhere = true;
                     return None;
                 }
                 found.changes |= state.changed(&mut self.walk.names);

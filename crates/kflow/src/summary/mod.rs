@@ -162,6 +162,8 @@ pub struct Summaries {
     results: Vec<Option<Results>>,
     /// What was found of a function last.
     found: Vec<Option<Arc<Found>>>,
+    /// Whether a return of it may go to somewhere else than to its caller.
+    elsewhere: Vec<bool>,
     pub(crate) machine: Machine,
     pub(crate) memory: Arc<ConstantMemory>,
     /// What matters everywhere: interrupts and signals use the stack.
@@ -217,6 +219,7 @@ impl Summaries {
             functions: vec![Summary::NOTHING; count],
             results: vec![None; count],
             found: vec![None; count],
+            elsewhere: vec![false; count],
             machine,
             memory,
             always_live: bit(machine.stack_pointer),
@@ -276,6 +279,7 @@ impl Summaries {
         remembered.keep(fingerprint, asked, &found);
         let known = self.functions[function.get()];
         let (summary, results) = (known.join(found.summary), self.joined_results(function, &found.results));
+        self.elsewhere[function.get()] |= found.returns_elsewhere;
         self.found[function.get()] = Some(found);
         let changes = summary != known || results != self.results[function.get()];
         self.functions[function.get()] = summary;
@@ -336,6 +340,11 @@ impl Summaries {
             Callee::Function(function) => self.results[function.get()].is_some(),
             Callee::Conventional | Callee::HandWritten | Callee::Unknown => true,
         }
+    }
+
+    /// Whether a return of a function may go to somewhere else than to its caller.
+    pub(crate) fn returns_elsewhere(&self, function: FunctionIndex) -> bool {
+        self.elsewhere[function.get()]
     }
 
     /// What is known of a function whoever calls it.
