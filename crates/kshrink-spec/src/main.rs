@@ -13,6 +13,7 @@ mod relink;
 mod report;
 mod retained;
 mod rewrite;
+mod scratch;
 mod write;
 
 use std::path::Path;

@@ -26,6 +26,7 @@ use kplan::Plan;
 use crate::phases::Phases;
 use crate::relink::last_lines;
 use crate::rewrite::{self, RewriteInput};
+use crate::scratch::ScratchDir;
 use crate::write::Writer;
 use candidates::Candidates;
 use search::Verdict;
@@ -138,7 +139,7 @@ impl Bisection<'_> {
         reports: Vec<PassReport>,
         phases: Phases,
     ) -> Result<(Verdict, String), Failure> {
-        let dir = tempfile::Builder::new().prefix("kshrink-bisect-").tempdir()?;
+        let dir = ScratchDir::new_in(&std::env::temp_dir(), "kshrink-bisect-")?;
         let written = match self.writer.input {
             RewriteInput::Kernel { .. } => {
                 let out = dir.path().join("out");

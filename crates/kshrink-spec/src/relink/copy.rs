@@ -1,0 +1,107 @@
+//! The copy of a build directory.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kcli::Failure;
+
+use super::run;
+use crate::scratch::ScratchDir;
+
+/// The history of a source tree that is built in place. It is large, and serves only to name the release of the kernel,
+/// which make is given.
+const HISTORY: &str = ".git";
+
+/// A copy of a build directory.
+pub struct BuildCopy {
+    /// Removes the copy at the end.
+    _scratch: ScratchDir,
+    /// The copy, an absolute path without links.
+    pub dir: PathBuf,
+    /// Whether the build directory lies directly in the source tree, which Kbuild then calls `..` in every command. In
+    /// that case, the directory of the copy has links to all of the source tree.
+    pub is_below_source: bool,
+}
+
+impl BuildCopy {
+    /// Copies a build directory into a new directory in `parent`.
+    ///
+    /// # Errors
+    /// A failed job if something cannot be written; bad input if a link leads from the build to a directory elsewhere.
+    pub fn make(build: &Path, parent: &Path) -> Result<BuildCopy, Failure> {
+        let scratch = ScratchDir::new_in(parent, ".kshrink-relink-").map_err(|error| {
+            Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind()))
+        })?;
+        // One directory further down: a copy directly in the source tree would be called a build below it.
+        let name = build.file_name().unwrap_or(OsStr::new("build"));
+        let dir = scratch.path().join(name);
+        fs::create_dir(&dir)?;
+        copy(build, &dir)?;
+        let is_below_source =
+            fs::read_link(build.join("source")).is_ok_and(|source| source == Path::new(".."));
+        if let (true, Some(source)) = (is_below_source, build.parent()) {
+            link_entries(source, scratch.path(), name)?;
+        }
+        Ok(BuildCopy { _scratch: scratch, dir, is_below_source })
+    }
+}
+
+/// `cp -a`: times of modification have to stay, or make would build everything anew. Links that lead
+/// out of the copy are replaced by what they lead to, so that nothing is written through them.
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    let mut command = Command::new("cp");
+    command.args(["-a", "--reflink=auto", "-t"]).arg(to).arg("--");
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_name() != HISTORY {
+            command.arg(entry.path());
+        }
+    }
+    run(&mut command, "copying the build directory")?;
+    replace_links(to, to)
+}
+
+fn replace_links(root: &Path, dir: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            replace_links(root, &path)?;
+        }
+        // `source` leads to the kernel's source, which no build writes to.
+        if !kind.is_symlink() || path == root.join("source") {
+            continue;
+        }
+        let Ok(target) = fs::canonicalize(&path) else { continue };
+        if target.starts_with(root) {
+            continue;
+        }
+        if target.is_dir() {
+            return Err(Failure::bad_input(format!(
+                "{} is a link to the directory {}, into which the relink would write; build without such links",
+                path.strip_prefix(root).unwrap_or(&path).display(),
+                target.display()
+            )));
+        }
+        let modified = fs::metadata(&target)?.modified()?;
+        fs::remove_file(&path)?;
+        fs::copy(&target, &path)?;
+        fs::File::options().write(true).open(&path)?.set_modified(modified)?;
+    }
+    Ok(())
+}
+
+/// Makes a link in `to` to each entry of `from`, except one and the history.
+fn link_entries(from: &Path, to: &Path, except: &OsStr) -> Result<(), Failure> {
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if name != except && name != HISTORY {
+            symlink(from.join(&name), to.join(&name))?;
+        }
+    }
+    Ok(())
+}

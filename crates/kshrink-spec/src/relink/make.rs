@@ -1,0 +1,217 @@
+//! The kernel's own make in the copy of its build directory.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kcli::Failure;
+use kelf::archive::{Archive, MemberContent};
+use kelf::{KernelBuild, Machine};
+use rustc_hash::FxHashSet;
+
+use super::copy::BuildCopy;
+use super::{failed, last_lines};
+use crate::scratch;
+
+/// Variables of the environment that would have make work elsewhere, or say something else. A build of which this
+/// command is a part exports some of them.
+const UNWANTED: [&str; 9] = [
+    "MAKEFLAGS",
+    "MFLAGS",
+    "GNUMAKEFLAGS",
+    "MAKELEVEL",
+    "sub_make_done",
+    "O",
+    "KBUILD_OUTPUT",
+    "KBUILD_EXTMOD",
+    "KBUILD_EXTMOD_OUTPUT",
+];
+
+/// The beginning of the line in which each make says where it works.
+const WORKS_IN: &str = "kshrink: make works in ";
+
+/// Calls of make in a copy of a build directory.
+pub struct Make<'b> {
+    build: &'b KernelBuild,
+    variables: &'b [String],
+    copy: BuildCopy,
+    /// What the link takes as it is, relative to the build directory: the objects of the kernel and their archive.
+    inputs: FxHashSet<PathBuf>,
+}
+
+impl<'b> Make<'b> {
+    /// Prepares calls of make with `variables` of the user.
+    ///
+    /// # Errors
+    /// If an archive of the build cannot be read.
+    pub fn new(
+        build: &'b KernelBuild,
+        variables: &'b [String],
+        copy: BuildCopy,
+    ) -> Result<Make<'b>, Failure> {
+        Ok(Make { build, variables, copy, inputs: inputs(build)? })
+    }
+
+    /// The copy.
+    pub fn dir(&self) -> &Path {
+        &self.copy.dir
+    }
+
+    /// The place of the boot image, relative to the build directory. This call of make writes nothing, and shows where
+    /// all others would write.
+    ///
+    /// # Errors
+    /// Bad input if make would work outside of the copy; a failed job if it names no image.
+    pub fn boot_image(&self) -> Result<PathBuf, Failure> {
+        // Every make that is started by make does the same.
+        let say = format!("--eval=$(info {WORKS_IN}$(CURDIR))");
+        let mut command = self.command(&["-s", &say, "image_name"]);
+        let output = scratch::run(&mut command, |_| ControlFlow::Continue(()));
+        let output = output.map_err(|error| failed(&command, "asking make for the boot image", &error))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (places, names): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with(WORKS_IN));
+        let places: Vec<&Path> = places.iter().map(|line| Path::new(&line[WORKS_IN.len()..])).collect();
+        // A make on the way may be elsewhere, as `make -C SOURCE O=COPY` is, but not the last one.
+        let elsewhere = places
+            .iter()
+            .find(|place| **place == self.build.dir)
+            .or(places.last().filter(|place| **place != self.copy.dir));
+        if let Some(elsewhere) = elsewhere {
+            return Err(Failure::bad_input(format!(
+                "{}: in a copy of this directory, make works in {} instead, so that the relink would write there; \
+                 nothing was done; expected a Makefile that obeys KBUILD_OUTPUT=DIR on the command line of make",
+                self.build.dir.display(),
+                elsewhere.display()
+            )));
+        }
+        match names.last().map(|name| name.trim()) {
+            Some(name) if output.status.success() && !name.is_empty() => Ok(PathBuf::from(name)),
+            _ => Err(Failure::job(format!(
+                "`make image_name` does not name a boot image ({}):{}",
+                output.status,
+                last_lines(&output)
+            ))),
+        }
+    }
+
+    /// Makes targets. Stops as soon as make begins to make an input of the link, instead of linking what is there.
+    ///
+    /// # Errors
+    /// Bad input if an input is not up to date; a failed job if make fails.
+    pub fn make(&self, targets: &[&str]) -> Result<(), Failure> {
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut command = self.command(targets);
+        command.arg(format!("-j{jobs}"));
+        let mut stale = None;
+        let output = scratch::run(&mut command, |line| match self.remade_input(line) {
+            Some(input) => {
+                stale = Some(input.to_owned());
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Continue(()),
+        });
+        let what = "relinking the kernel";
+        let output = output.map_err(|error| failed(&command, what, &error))?;
+        if let Some(input) = stale {
+            return Err(self.stale(&input));
+        }
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output)))),
+        }
+    }
+
+    /// The error of a build in which this input of the link is not up to date.
+    pub fn stale(&self, input: &str) -> Failure {
+        Failure::bad_input(format!(
+            "{}: the kernel's build makes {input} anew instead of linking what is there; run `make` there until it has \
+             nothing to do, and pass the variables that you give to make with --make",
+            self.build.dir.display()
+        ))
+    }
+
+    /// The input of the link that make begins to make, as a line of its output says (`  CC      kernel/fork.o`).
+    fn remade_input<'l>(&self, line: &'l str) -> Option<&'l str> {
+        let (_command, target) = line.strip_prefix("  ")?.trim_end().split_once(' ')?;
+        let target = target.trim_start();
+        self.inputs.contains(Path::new(target)).then_some(target)
+    }
+
+    /// `make` with the variables that the build was made with, as far as it recorded them, and those that the user gives.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("make");
+        command.arg("-C").arg(&self.copy.dir);
+        if self.copy.is_below_source {
+            command.args(["-f", "../Makefile"]);
+        }
+        command.arg(format!("ARCH={}", architecture(self.build)));
+        for (name, value) in recorded_identity(&self.build.dir) {
+            command.arg(format!("{name}={value}"));
+        }
+        command.args(self.variables);
+        // The Makefile of a build directory sets this one to its own path since Linux 6.13; the command line goes first.
+        command.arg(format!("KBUILD_OUTPUT={}", self.copy.dir.display()));
+        // One line for each command, which `remade_input` reads.
+        command.arg("V=0");
+        command.args(arguments);
+        for variable in UNWANTED {
+            command.env_remove(variable);
+        }
+        command
+    }
+}
+
+/// The objects of a kernel and the archive of those that are linked whole, relative to the build directory.
+fn inputs(build: &KernelBuild) -> Result<FxHashSet<PathBuf>, Failure> {
+    let relative = |path: &Path| path.strip_prefix(&build.dir).unwrap_or(path).to_path_buf();
+    let mut inputs = FxHashSet::from_iter([relative(&build.archive)]);
+    for path in std::iter::once(&build.archive).chain(&build.libraries) {
+        let bytes = fs::read(path).map_err(|error| Failure::job(format!("{}: {error}", path.display())))?;
+        let archive = Archive::read(path, &bytes).map_err(Failure::of)?;
+        // Kbuild makes thin archives alone: each member is a file.
+        inputs.extend(archive.members.iter().filter_map(|member| match &member.content {
+            MemberContent::File(path) => Some(relative(path)),
+            MemberContent::Inside(_) => None,
+        }));
+    }
+    Ok(inputs)
+}
+
+fn architecture(build: &KernelBuild) -> &'static str {
+    match build.machine {
+        Machine::I386 => "i386",
+        Machine::X86_64 => "x86_64",
+        Machine::Arm => "arm",
+        Machine::Aarch64 => "arm64",
+    }
+}
+
+/// The kernel's release, and who built it, when and where, as far as it was set by variables: part of its banner, which
+/// is compiled in anew if it changes.
+fn recorded_identity(dir: &Path) -> Vec<(&'static str, String)> {
+    let quoted = |header: &str, macro_name: &str| {
+        let text = fs::read_to_string(dir.join(header)).ok()?;
+        let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(macro_name))?;
+        line.split('"').nth(1).map(str::to_owned)
+    };
+    let compile = "include/generated/compile.h";
+    let mut identity = Vec::new();
+    identity.extend(
+        quoted("include/generated/utsrelease.h", "UTS_RELEASE").map(|release| ("KERNELRELEASE", release)),
+    );
+    identity.extend(quoted(compile, "LINUX_COMPILE_BY").map(|by| ("KBUILD_BUILD_USER", by)));
+    identity.extend(quoted(compile, "LINUX_COMPILE_HOST").map(|host| ("KBUILD_BUILD_HOST", host)));
+    // Only what variables set is in this one: "#3 SMP PREEMPT Thu Jan  1 00:00:00 UTC 1970", or "# ".
+    if let Some(version) = quoted("init/utsversion-tmp.h", "UTS_VERSION") {
+        let mut words = version.split(' ').peekable();
+        let number = words.next().and_then(|word| word.strip_prefix('#')).unwrap_or_default();
+        while words.next_if(|word| word.starts_with("SMP") || word.starts_with("PREEMPT")).is_some() {}
+        let timestamp = words.collect::<Vec<_>>().join(" ");
+        identity.push(("KBUILD_BUILD_VERSION", number.to_owned()));
+        identity.push(("KBUILD_BUILD_TIMESTAMP", timestamp));
+    }
+    identity.retain(|(_, value)| !value.is_empty());
+    identity
+}

@@ -1,0 +1,177 @@
+/*!
+The relink: the kernel's own build, in a copy of its build directory, with one object in place of all.
+
+`vmlinux.a` of the copy becomes an archive of the rewritten object alone. The command that Kbuild recorded for
+it has not changed, nor has anything that it depends on, so that `make vmlinux` goes on from there: linker
+script, kallsyms, table sorting, boot image. The user's directory is only read.
+*/
+
+mod copy;
+mod make;
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kcli::{Failure, Output};
+use kelf::KernelBuild;
+use kplan::BlockMap;
+use tempfile::TempDir;
+
+use crate::scratch;
+use copy::BuildCopy;
+use make::Make;
+
+/// The end of make's output that an error message quotes.
+const QUOTED_LINES: usize = 15;
+
+/// A copy of a build directory in which the kernel is linked anew; it is removed when this is dropped.
+pub struct Staged<'b> {
+    build: &'b KernelBuild,
+    make: Make<'b>,
+    boot_image: PathBuf,
+}
+
+/// How far a link goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// `vmlinux` and `System.map`.
+    Vmlinux,
+    /// These and the boot image.
+    BootImage,
+}
+
+/// Checks that what is to be written is not part of the build directory.
+pub fn check_apart(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
+    if out != Path::new("-") && existing_ancestor(out)?.starts_with(&build.dir) {
+        return Err(Failure::bad_input(format!(
+            "{}: lies in the build directory {}, which is never written to; name a place elsewhere",
+            out.display(),
+            build.dir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that the output directory can be written and is not part of the build directory.
+pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
+    check_apart(build, out)?;
+    let parent = existing_ancestor(out)?;
+    if !parent.is_dir() {
+        return Err(Failure::job(format!("{}: is not a directory", parent.display())));
+    }
+    TempDir::new_in(&parent)
+        .map(drop)
+        .map_err(|error| Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind())))
+}
+
+impl<'b> Staged<'b> {
+    /// Copies the build directory to where `out` will be. `variables` are for make.
+    pub fn copy(build: &'b KernelBuild, variables: &'b [String], out: &Path) -> Result<Staged<'b>, Failure> {
+        let copy = BuildCopy::make(&build.dir, &existing_ancestor(out)?)?;
+        let make = Make::new(build, variables, copy)?;
+        let boot_image = make.boot_image()?;
+        Ok(Staged { build, make, boot_image })
+    }
+
+    /// Puts an object in the place of all others, and runs make. It can be done again with another object.
+    pub fn link(&self, object: &[u8], goal: Goal) -> Result<(), Failure> {
+        let archive = replace_archive(self.build, self.dir(), object)?;
+        let before = fs::read(&archive)?;
+        let targets = match goal {
+            Goal::Vmlinux => vec!["vmlinux"],
+            Goal::BootImage => vec!["vmlinux", image_target(&self.boot_image)],
+        };
+        self.make.make(&targets)?;
+        if fs::read(&archive)? != before {
+            return Err(self.make.stale("vmlinux.a"));
+        }
+        Ok(())
+    }
+
+    /// The copy.
+    pub fn dir(&self) -> &Path {
+        self.make.dir()
+    }
+
+    /// The relinked kernel; its boot image lies where the build puts it.
+    pub fn vmlinux(&self) -> PathBuf {
+        self.dir().join("vmlinux")
+    }
+
+    /// Its symbols by address, as `nm -n` prints them.
+    pub fn system_map(&self) -> PathBuf {
+        self.dir().join("System.map")
+    }
+
+    /// Moves the results to the output directory, each one complete or not at all.
+    pub fn publish(self, out: &Path, report: &[u8], blocks: &BlockMap) -> Result<(), Failure> {
+        fs::create_dir_all(out).map_err(|error| Failure::job(format!("{}: {error}", out.display())))?;
+        let image = self.boot_image.file_name().expect("make named a file");
+        let results = [
+            (self.vmlinux(), "vmlinux".into()),
+            (self.system_map(), "System.map".into()),
+            (self.dir().join(&self.boot_image), PathBuf::from(image)),
+        ];
+        for (from, name) in results {
+            let to = out.join(name);
+            fs::rename(&from, &to).map_err(|error| {
+                Failure::job(format!("{}: cannot move it to {}: {error}", from.display(), to.display()))
+            })?;
+        }
+        let mut output = Output::create(&out.join("blocks.json"))?;
+        blocks.write(&mut output)?;
+        output.commit()?;
+        let mut output = Output::create(&out.join("report.json"))?;
+        std::io::Write::write_all(&mut output, report)?;
+        Ok(output.commit()?)
+    }
+}
+
+/// The nearest directory on the way to `out` that exists, as an absolute path.
+fn existing_ancestor(out: &Path) -> Result<PathBuf, Failure> {
+    let absolute = std::path::absolute(out)?;
+    let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    Ok(fs::canonicalize(existing)?)
+}
+
+/// Makes `vmlinux.a` of the copy an archive with nothing but the object in it.
+fn replace_archive(build: &KernelBuild, dir: &Path, object: &[u8]) -> Result<PathBuf, Failure> {
+    let archive = dir.join(build.archive.file_name().expect("an archive has a name"));
+    let member = dir.join("kshrink.o");
+    fs::write(&member, object)?;
+    fs::remove_file(&archive)?;
+    let mut command = Command::new("ar");
+    command.current_dir(dir).arg("cDPrS").arg(&archive).arg("kshrink.o");
+    run(&mut command, "making an archive of the rewritten object")?;
+    Ok(archive)
+}
+
+fn image_target(image: &Path) -> &str {
+    image.file_name().and_then(|name| name.to_str()).unwrap_or("vmlinux")
+}
+
+/// Runs a command that has to succeed. `what` says what it does.
+fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
+    let output = scratch::run(command, |_| ControlFlow::Continue(()));
+    let output = output.map_err(|error| failed(command, what, &error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output))))
+}
+
+/// The error of a command that cannot be run.
+fn failed(command: &Command, what: &str, error: &io::Error) -> Failure {
+    Failure::job(format!("{what}: cannot run {}: {error}", command.get_program().to_string_lossy()))
+}
+
+/// The last lines of a command's output, to be quoted in a message.
+pub fn last_lines(output: &std::process::Output) -> String {
+    let text = [&output.stdout[..], &output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].iter().map(|line| format!("\n  {line}")).collect()
+}
