@@ -24,6 +24,14 @@ fn the_arm_kernel_stays_the_same_or_shrinks_and_serves() {
     });
 }
 
+#[test]
+#[ignore = "builds one more kernel"]
+fn arm_kernel_of_linux_7_2_shrinks_and_serves() {
+    KernelTest::check("arm_kernel_of_linux_7_2_shrinks_and_serves", |test| {
+        stays_the_same_or_shrinks(test, "arm-virt-7.2", 15.0);
+    });
+}
+
 /// Frame pointers instead of unwind tables.
 #[test]
 #[ignore = "builds one more kernel"]
