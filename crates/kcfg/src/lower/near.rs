@@ -4,7 +4,8 @@ What instructions reach only near by: literals and tables of distances of ARM co
 A load reaches a literal up to 1020 or 4095 bytes away, and the slots of a table of distances span 510 or 131070 bytes.
 Passes move code apart, share it, and put more of it in between. Before such a program is lowered, [`bring_near`] gives each
 load that does not reach its literal a copy that it reaches, behind a block of the same part of the function: one that
-control does not run on from, or else one that then jumps over the copy. Tables get slots of two bytes where one is not
+control does not run on from, or else one that then jumps over the copy. A block is split for that if its end is too far
+away. Tables get slots of two bytes where one is not
 enough. That is repeated until all reach, because every copy moves what lies behind it. Literals that nothing reads any more
 are removed.
 */
@@ -86,6 +87,8 @@ struct Found {
     loads: Vec<(NodeId, usize, Literal)>,
     /// Jumps by tables whose slots are too narrow.
     tables: Vec<(NodeId, TableId)>,
+    /// Blocks to split, and where, so that a copy can be put in between.
+    splits: Vec<(NodeId, u32)>,
 }
 
 /// A literal to read instead.
@@ -98,7 +101,7 @@ enum Literal {
 
 impl Found {
     fn is_empty(&self) -> bool {
-        self.loads.is_empty() && self.tables.is_empty()
+        self.loads.is_empty() && self.tables.is_empty() && self.splits.is_empty()
     }
 
     /// Adds what does not reach in a section of code; none if its branches do not reach either.
@@ -123,6 +126,12 @@ impl Found {
 
     fn apply(self, graph: &mut Graph) {
         let mut editor = Editor::new(graph, STEP);
+        if !self.splits.is_empty() {
+            // References then have other numbers. The copies are for the next round.
+            self.splits.iter().for_each(|&(block, at)| _ = editor.split_block(block, at));
+            editor.finish();
+            return;
+        }
         let copies: Vec<NodeId> =
             self.copies.iter().map(|&(literal, behind)| editor.copy_behind(literal, behind)).collect();
         for (jump, table) in self.tables {
@@ -181,6 +190,10 @@ impl Part<'_> {
                         let index = self.nodes.iter().position(|placed| placed.node == behind);
                         planned.push((index.unwrap_or(i), copy));
                     }
+                } else if let Some(at) = self.place_to_split(i, &load, literal)
+                    && found.splits.last().is_none_or(|&(split, _)| split != placed.node)
+                {
+                    found.splits.push((placed.node, at));
                 }
             }
         }
@@ -201,10 +214,15 @@ impl Part<'_> {
 
     /// Whether a load reaches a literal that begins at an offset of the section.
     fn reaches(&self, load: &Load, literal: u32) -> bool {
+        self.reaches_if_moved(load, 0, literal)
+    }
+
+    /// The same, if the load is so many bytes further behind.
+    fn reaches_if_moved(&self, load: &Load, by: u32, literal: u32) -> bool {
         let graph = self.graph;
         let start = load.offset as usize;
         let mut bytes = graph.bytes_of(load.node)[start..start + usize::from(load.width)].to_vec();
-        let place = u64::from(self.offsets[load.node.get()] + load.offset);
+        let place = u64::from(self.offsets[load.node.get()] + load.offset + by);
         let target = i64::from(literal) + load.inside;
         target >= 0
             && self.isa.set_literal(&mut bytes, graph.encoding(load.node).address(place), target as u64)
@@ -232,9 +250,14 @@ impl Part<'_> {
         if let Some(there) = there {
             return Some(Literal::There(there));
         }
+        let align = graph.node(literal).align.max(1);
         let reaches_with = |margin: u32, index: usize| {
-            let align = graph.node(literal).align.max(1);
             let at = self.end(index).next_multiple_of(align);
+            if index < i {
+                // The copy moves the load.
+                let moved = (graph.node(literal).size + margin).next_multiple_of(align);
+                return self.reaches_if_moved(load, moved, at);
+            }
             self.reaches(load, at) && self.reaches(load, (at + margin).next_multiple_of(align))
         };
         let reaches = |index: usize| reaches_with(MARGIN, index);
@@ -247,11 +270,36 @@ impl Part<'_> {
         let free =
             |&&index: &&usize| self.runs_out(index) || planned.iter().any(|&(planned, _)| planned == index);
         let index = reachable.iter().filter(|index| gaps(index)).find(free).copied();
+        let before = || (0..i).rev().take_while(|&index| reaches(index)).filter(gaps);
+        let index = index.or_else(|| before().find(|index| free(&index)));
         let index = index.or_else(|| reachable.iter().rev().copied().find(gaps));
+        let index = index.or_else(|| before().next());
         // What is just near enough is better than nothing.
         let index = index.or_else(|| (i..self.nodes.len()).find(|at| gaps(at) && reaches_with(0, *at)))?;
         found.copies.push((literal, self.nodes[index].node));
         Some(Literal::Copy(found.copies.len() - 1))
+    }
+
+    /// The last place behind a load where its block can be split, in bytes from the start of the block, so that the load
+    /// reaches a copy of a literal there.
+    fn place_to_split(&self, i: usize, load: &Load, literal: NodeId) -> Option<u32> {
+        let graph = self.graph;
+        let node = self.nodes[i].node;
+        graph.block(node).filter(|block| !block.is_fixed())?;
+        let align = graph.node(literal).align.max(1);
+        let isa = graph.isa();
+        let jump = u32::from(isa.longest_form(isa.jump(graph.encoding(node))).len);
+        let instructions: Vec<_> = graph.decode(node).flatten().collect();
+        let places = instructions
+            .windows(2)
+            .filter(|pair| pair[1].1 == graph.encoding(node).address(pair[1].0.into()));
+        let mut places = places.map(|pair| pair[1].0).filter(|&at| at > load.offset);
+        let reaches = |&at: &u32| {
+            let copy = self.nodes[i].offset + at + jump + MARGIN;
+            self.reaches(load, copy.next_multiple_of(align))
+        };
+        let first = places.next().filter(reaches)?;
+        Some(places.take_while(reaches).last().unwrap_or(first))
     }
 
     /// Where a node ends, with its branches.

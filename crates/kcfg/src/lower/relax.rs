@@ -103,11 +103,13 @@ pub(super) fn place_apart(
 
 /// The alignment in bytes that nodes need: the largest of their own, and that of instructions.
 pub(super) fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
-    let own = |&node: &NodeId| {
-        let unit = graph.block(node).map_or(1, |_| graph.isa().unit(graph.encoding(node)));
-        graph.node(node).align.max(unit as u32)
-    };
-    nodes.iter().map(own).max().unwrap_or(1).max(1)
+    nodes.iter().map(|&node| alignment(graph, node)).max().unwrap_or(1)
+}
+
+/// The alignment in bytes that a node needs: its own, and that of instructions.
+fn alignment(graph: &Graph, node: NodeId) -> u32 {
+    let unit = graph.block(node).map_or(1, |_| graph.isa().unit(graph.encoding(node)));
+    graph.node(node).align.max(unit as u32)
 }
 
 /// Assigns an offset to each node; returns the size of the section. As assembled, the padding between two nodes is that of
@@ -122,7 +124,9 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
         if i == 0 || !is_glued(graph, &nodes[i - 1], &nodes[i]) {
             // The nodes that are glued to it move with it, by a multiple of the largest alignment.
             let behind = nodes[i..].windows(2).take_while(|pair| is_glued(graph, &pair[0], &pair[1]));
-            let align = behind.map(|pair| graph.node(pair[1].node).align).fold(node.align, u32::max).max(1);
+            let align = behind
+                .map(|pair| alignment(graph, pair[1].node))
+                .fold(alignment(graph, nodes[i].node), u32::max);
             let residue = node.origin().map_or(0, |origin| origin.offset % align);
             at = (at + align - 1 - residue) / align * align + residue;
         }
