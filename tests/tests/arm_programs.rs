@@ -1,6 +1,6 @@
 /*!
 32-bit ARM programs, in Thumb code and in ARM code: those small ones of `fixtures/programs/features/` that are not about
-x86 instructions, and random ones. Each has to do the same after `--passes none`, after `--passes reach`, with one made of
+x86 instructions, those of `fixtures/programs/arm/`, which are about what only ARM has, and random ones. Each has to do the same after `--passes none`, after `--passes reach`, with one made of
 identical functions, with all of its code shuffled, instrumented and edited, with constants propagated, with random parts
 frozen, and after all passes that there are in a random order; `none` keeps the size of its code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs program N alone.
 */
@@ -26,6 +26,7 @@ const NOT_FOR_ARM: &[&str] = &[
     "assembler_distance",
     "call_at_end",
     "call_pop",
+    "data_in_front",
     "comdat",
     "distance_beside_entry",
     "distance_from_entry",
@@ -63,6 +64,25 @@ fn features_survive() {
     survive(&programs.iter().map(|program| sources(program)).collect::<Vec<_>>());
 }
 
+/// Each line of a program's file `flags` has those for the compiler.
+#[test]
+fn programs_for_arm_survive() {
+    recipe("install.sh", &["cross"]);
+    let dir = fixture("programs/arm");
+    let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut ways = Vec::new();
+    for program in entries.map(|entry| entry.expect("an entry").path()) {
+        let path = program.join("flags");
+        let flags = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        ways.extend(flags.lines().map(|line| (sources(&program), line.to_owned())));
+    }
+    assert!(ways.len() > 5, "{} ways", ways.len());
+    run_all(ways.len(), |i| {
+        let (program, flags) = &ways[i];
+        (program.as_slice(), Machine::Thumb, flags.split_whitespace().collect())
+    });
+}
+
 #[test]
 fn random_programs_survive() {
     recipe("install.sh", &["cross", "programs"]);
@@ -90,18 +110,17 @@ fn is_one_of(path: &Path, programs: &[&str]) -> bool {
     path.iter().any(|part| programs.iter().any(|name| part == *name))
 }
 
-/// The C files in a directory.
+/// The sources in a directory.
 fn sources(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let files = entries.map(|entry| entry.expect("an entry").path());
     let mut sources: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "c")).collect();
+        files.filter(|path| path.extension().is_some_and(|end| end == "c" || end == "s")).collect();
     sources.sort_unstable();
     sources
 }
 
 fn survive(programs: &[Vec<PathBuf>]) {
-    let all = order::all_passes();
     let ways: Vec<(&[PathBuf], Machine, Vec<&str>)> = programs
         .iter()
         .enumerate()
@@ -112,8 +131,14 @@ fn survive(programs: &[Vec<PathBuf>]) {
             LEVELS.map(|level| (program, machine, [level].into_iter().chain(frames).collect()))
         })
         .collect();
-    let failures: Vec<String> = parallel(ways.len(), |i| {
-        let (program, machine, ref flags) = ways[i];
+    run_all(ways.len(), |i| ways[i].clone());
+}
+
+/// Rewrites so many programs, each with its sources, the machine and the flags.
+fn run_all<'w>(ways: usize, way: impl Fn(usize) -> (&'w [PathBuf], Machine, Vec<&'w str>) + Sync) {
+    let all = order::all_passes();
+    let failures: Vec<String> = parallel(ways, |i| {
+        let (program, machine, ref flags) = way(i);
         let name = program[0].parent()?.file_name()?.to_string_lossy().into_owned();
         let stem = program[0].file_stem()?.to_string_lossy();
         let what = format!("{name} {stem} for {} {}", machine.name(), flags.join(" "));
@@ -125,7 +150,7 @@ fn survive(programs: &[Vec<PathBuf>]) {
     .into_iter()
     .flatten()
     .collect();
-    assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), ways.len(), failures.join("\n\n"));
+    assert!(failures.is_empty(), "{} of {ways} failed\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
 fn check(

@@ -240,6 +240,20 @@ pub trait Rewritable: Isa {
         None
     }
 
+    /// The program counter that the instruction at the start of `bytes` computes an address from, together with a register
+    /// (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code); `None` if it does not.
+    fn computes_from_pc(&self, bytes: &[u8], address: u64) -> Option<u64> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// The register, the number, and whether it is the upper half, if the instruction at the start of `bytes` puts a number of two
+    /// bytes into half of a register (`movw` and `movt` of ARM). `movt` does not change the lower half.
+    fn half_of_number(&self, bytes: &[u8], address: u64) -> Option<(Reg, u16, bool)> {
+        let _ = (bytes, address);
+        None
+    }
+
     /// The length of the instruction at the start of `bytes`, also of one that [`Isa::decode`] does not know; `None` if the
     /// machine does not tell. On such machines, every branch is known.
     fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {

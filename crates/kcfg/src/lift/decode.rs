@@ -2,6 +2,7 @@
 //! where blocks have to begin.
 
 mod addresses;
+mod distances;
 mod spans;
 mod whole;
 
@@ -38,7 +39,9 @@ pub(super) struct CodeSection {
     pub lists_carried: bool,
     /// Instructions that refer to a place near by, and these places, by offset.
     literals: Vec<(u32, u32)>,
-    /// Those of these places whose content is only passed on to other functions, in order.
+    /// Functions, by offset, and places outside of each that it may compute by a distance from itself.
+    distances: Vec<(u32, u32)>,
+    /// Those of the places near by whose content is only passed on to other functions, in order.
     passed_on: Vec<u32>,
     /// Offsets of jumps by a table of addresses among the instructions.
     table_jumps: Vec<u32>,
@@ -62,6 +65,8 @@ pub(super) struct PlacedInsn {
     pub encoding: Encoding,
     /// The condition that another instruction puts on it (`it` of Thumb code), by the machine's own number.
     pub predicate: Option<u8>,
+    /// The encoding of the code that a direct branch goes to.
+    pub target_encoding: Encoding,
 }
 
 impl PlacedInsn {
@@ -90,8 +95,10 @@ impl PlacedInsn {
     /// Where a direct branch goes, as an offset in the section.
     pub fn target(&self) -> Option<u32> {
         match self.insn.flow {
-            // In Thumb code, the bit says how the code there is encoded.
-            Flow::Direct { target, .. } => Some(target as u32 & !u32::from(self.encoding == Encoding::Thumb)),
+            Flow::Direct { target, .. } => {
+                // The bit says how the code there is encoded.
+                Some(target as u32 & !u32::from(self.target_encoding == Encoding::Thumb))
+            }
             _ => None,
         }
     }
@@ -131,6 +138,7 @@ impl CodeSection {
             referred_by_offset: Vec::new(),
             lists_carried: carried.is_some(),
             literals: Vec::new(),
+            distances: Vec::new(),
             passed_on: Vec::new(),
             table_jumps: Vec::new(),
             fixed_tables: Vec::new(),
@@ -153,6 +161,7 @@ impl CodeSection {
         }
         code.check_fields(isa, object.machine, section);
         code.collect_literals(isa, section);
+        code.collect_distances(isa, section, &mapping);
         code.collect_branches(&section.relocs);
         code.collect_computed_jumps(isa, object, section);
         for symbol in names.symbols(index).filter(|symbol| !symbol.name.is_empty()) {
@@ -230,15 +239,18 @@ impl CodeSection {
             if let Flow::Direct { branch, .. } = placed.insn.flow
                 && let Some(target) = placed.encoded_target(relocs)
             {
-                branches.push((placed.offset, branch.kind, target));
+                branches.push((placed.offset, branch.kind, target, placed.target_encoding));
             }
         }
-        for (offset, kind, target) in branches {
+        for (offset, kind, target, encoding) in branches {
             if self.span_containing(target).is_none() {
                 self.opaque = Some("a branch out of the section without a relocation");
                 continue;
             }
             self.branch_targets.push(target);
+            if self.changes_encoding_within(offset, target, encoding) {
+                self.opaque = Some("a branch to code in another encoding than it says");
+            }
             match kind {
                 BranchKind::Call => self.add_call(Some(offset), target),
                 // What is left behind a trap.
@@ -247,6 +259,15 @@ impl CodeSection {
             }
         }
         self.branch_targets.sort_unstable();
+    }
+
+    /// Whether a branch that expects an encoding at its target finds the other one there, or changes the encoding and does not
+    /// go to the entry of a function. (The linker encodes a branch for the encoding that the symbol of the function has.)
+    fn changes_encoding_within(&self, from: u32, target: u32, encoding: Encoding) -> bool {
+        let Some(to) = self.insn_containing(target) else { return false };
+        let own = self.insn_containing(from).map(|placed| placed.encoding);
+        let is_entry = self.span_containing(target).is_some_and(|span| self.spans[span].entry == target);
+        to.encoding != encoding || own != Some(encoding) && !is_entry
     }
 
     /// Makes a function opaque if the field of a relocation is not an immediate or a displacement of one instruction:

@@ -10,7 +10,7 @@ front of it, by a branch, or because a table about code is about it.
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use kelf::Reloc;
+use kelf::{Machine, Reloc};
 
 use super::decode::{PlacedInsn, Span};
 use super::mapping::{Content, Mapping};
@@ -75,6 +75,8 @@ impl Reader<'_> {
                         odd => decoded = odd,
                     }
                 }
+                // In front of the function.
+                Content::Data if piece.end <= span.entry => {}
                 Content::Data => pieces_of_data.push(piece),
             }
         }
@@ -180,7 +182,15 @@ impl Reader<'_> {
             } else if predicate.is_some() && (jumps || insn.flow != Flow::Next && !conditions.is_empty()) {
                 decoded = Decoded::Odd("a jump on the condition of another instruction");
             }
-            insns.push(PlacedInsn { offset: at, insn, encoding, predicate });
+            let target_encoding = match insn.flow {
+                // Instructions of that machine begin at even addresses.
+                Flow::Direct { target, .. } if self.isa.machine() == Machine::Arm && target % 2 == 0 => {
+                    Encoding::Main
+                }
+                Flow::Direct { .. } if self.isa.machine() == Machine::Arm => Encoding::Thumb,
+                _ => encoding,
+            };
+            insns.push(PlacedInsn { offset: at, insn, encoding, predicate, target_encoding });
             at += u32::from(insn.len);
         }
         if !conditions.is_empty() {

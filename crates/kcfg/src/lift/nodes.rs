@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 
 use super::decode::{CodeSection, PlacedInsn, Span, may_fall_through};
 use super::instructions::{DataKind, DataPart};
+use super::mapping::Content;
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
 use crate::carried::NO_FUNCTION;
@@ -19,7 +20,7 @@ use crate::graph::{
 };
 use crate::index::{FunctionId, InputId, NodeId, SectionId};
 use crate::special::World;
-use kisa::{BranchKind, Encoding, Flow};
+use kisa::{BranchKind, Flow};
 
 /// Alignment in bytes of literals.
 const LITERAL_ALIGN: u32 = 4;
@@ -40,8 +41,8 @@ pub(super) struct Lifted<'p> {
     /// The tables of distances by which blocks jump: the block, the table behind it, and how many slots of how many bytes
     /// that has.
     pub distances: Vec<Distances>,
-    /// Functions that are carried whole, and the encoding of their first instructions.
-    pub encodings: Vec<(NodeId, Encoding)>,
+    /// Functions that are carried whole, and what they begin with.
+    pub contents: Vec<(NodeId, Content)>,
 }
 
 /// A table of distances behind a block that jumps by it.
@@ -117,7 +118,7 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
         ends: Vec::new(),
         static_jumps: FxHashSet::default(),
         distances: Vec::new(),
-        encodings: Vec::new(),
+        contents: Vec::new(),
     };
     for (i, (input, object_plans)) in program.objects.iter().zip(plans).enumerate() {
         let object = &input.object;
@@ -262,7 +263,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             let literals = self.lifted.graph.machine == Machine::Arm;
             let align = if literals { span.align.max(LITERAL_ALIGN) } else { span.align };
             let node = self.chunk(span.start..span.end, align, chunk);
-            self.lifted.encodings.push((node, span.encoding));
+            let content = if span.data { Content::Data } else { Content::Code(span.encoding) };
+            self.lifted.contents.push((node, content));
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
             // Of outlined code it is not known that it keeps to a convention.
             let reason = if span.outlined { NO_FUNCTION } else { reason };

@@ -59,6 +59,25 @@ impl Rewritable for Arm {
         literal_of(decode(bytes, address).as_ref(), bytes, address)
     }
 
+    fn computes_from_pc(&self, bytes: &[u8], address: u64) -> Option<u64> {
+        let decoded = decode(bytes, address)?;
+        let computes = matches!(decoded.op, Op::Data { .. } | Op::Load { .. } | Op::Store { .. })
+            && literal_of(Some(&decoded), bytes, address).is_none()
+            && uses_own_address(&decoded, address);
+        let ahead = if encoding(address) == Encoding::Thumb { 4 } else { 8 };
+        computes.then_some((address & 0xffff_fffe) + ahead)
+    }
+
+    fn half_of_number(&self, bytes: &[u8], address: u64) -> Option<(Reg, u16, bool)> {
+        match decode(bytes, address)?.op {
+            Op::MoveTop { dst, number } => Some((Reg(dst), number, true)),
+            Op::Data { data: Data::Move, dst: Some(dst), right: Source::Number(number), .. } => {
+                Some((Reg(dst), u16::try_from(number).ok()?, false))
+            }
+            _ => None,
+        }
+    }
+
     fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
         let len = match encoding(address) {
             Encoding::Thumb if *bytes.get(1)? < 0xe8 => 2,

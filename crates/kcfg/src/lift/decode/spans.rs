@@ -1,6 +1,7 @@
 //! Cuts a section of code into functions and what lies between them.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC};
 use kelf::Symbol;
@@ -8,16 +9,21 @@ use kisa::{Encoding, Rewritable};
 
 use crate::carried::{Carried, NO_FUNCTION};
 use crate::lift::alignment;
-use crate::lift::mapping::Mapping;
+use crate::lift::mapping::{Content, Mapping};
 use crate::lower::OUTLINED;
 
 /// A range of code that is lifted as one function: that of a function symbol, or code between functions.
 pub(in crate::lift) struct Span {
     pub start: u32,
     pub end: u32,
+    /// Where the function begins, behind data that belongs to it.
+    pub entry: u32,
     /// Alignment in bytes.
     pub align: u32,
+    /// The encoding of the function.
     pub encoding: Encoding,
+    /// Whether it begins with data.
+    pub data: bool,
     /// Why it has to stay whole, if it has to.
     pub opaque: Option<&'static str>,
     /// The object lists it as carried whole. It is then not decoded, and has a relocation for every reference that leaves
@@ -57,44 +63,75 @@ pub(super) fn spans<'o>(
             }
             continue;
         }
-        push_gap(isa, section, mapping, at, start, &mut spans);
+        let before = gap(isa, section, mapping, at..start, true);
         let align = alignment(section.align, start);
         let encoding = mapping.encoding(start);
-        spans.push(Span { start, end, align, encoding, opaque: reason, carried: reason.is_some(), outlined });
+        let function = Span {
+            start,
+            end,
+            entry: start,
+            align,
+            encoding,
+            opaque: reason,
+            carried: reason.is_some(),
+            outlined,
+            data: false,
+        };
+        match before {
+            Some(data) if reason.is_none() => {
+                let align = align.max(data.align);
+                spans.push(Span {
+                    start: data.start,
+                    align,
+                    opaque: Some(PREFIX),
+                    data: data.data,
+                    ..function
+                });
+            }
+            before => {
+                spans.extend(before);
+                spans.push(function);
+            }
+        }
         at = end;
     }
-    push_gap(isa, section, mapping, at, size, &mut spans);
+    spans.extend(gap(isa, section, mapping, at..size, false));
     spans
 }
 
-/// Adds what lies between two functions, unless it is padding.
-fn push_gap(
+/// Reason: data lies directly before the function, and may be read by its distance from the function. LLVM's prefix data
+/// identifies the type of a function to its callers (`-fsanitize=kcfi`); GCC puts the name there (`-mpoke-function-name`).
+const PREFIX: &str = "data or code without a name in front of the function";
+
+/// The least size in bytes of data in front of a function that no alignment explains.
+const PREFIX_SIZE: u32 = 4;
+
+/// Returns the code or data between two functions, or after the last one; `None` for padding.
+fn gap(
     isa: &dyn Rewritable,
     section: &kelf::Section<'_>,
     mapping: &Mapping,
-    start: u32,
-    end: u32,
-    spans: &mut Vec<Span>,
-) {
+    range: Range<u32>,
+    before_function: bool,
+) -> Option<Span> {
+    let Range { start, end } = range;
     let bytes = &section.data[start as usize..end as usize];
     let first = section.relocs.partition_point(|reloc| reloc.offset < u64::from(start));
     let relocated = section.relocs.get(first).is_some_and(|reloc| reloc.offset < u64::from(end));
     let encoding = mapping.encoding(start);
-    if bytes.is_empty() || !relocated && is_padding(isa, encoding, bytes) {
-        return;
+    let is_data = |piece: Option<(Range<u32>, Content)>, least: u32| {
+        piece.is_some_and(|(piece, content)| content == Content::Data && piece.len() as u32 >= least)
+    };
+    let is_prefix = before_function && is_data(mapping.pieces(start..end).last(), PREFIX_SIZE);
+    if bytes.is_empty() || !relocated && !is_prefix && is_padding(isa, encoding, bytes) {
+        return None;
     }
     // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
     // ordinary code.
     let opaque = (section.name != ".altinstr_aux").then_some(NO_FUNCTION);
-    spans.push(Span {
-        start,
-        end,
-        align: alignment(section.align, start),
-        encoding,
-        opaque,
-        carried: false,
-        outlined: false,
-    });
+    let align = alignment(section.align, start);
+    let data = is_data(mapping.pieces(start..end).next(), 0);
+    Some(Span { start, end, entry: start, align, encoding, opaque, carried: false, outlined: false, data })
 }
 
 fn is_padding(isa: &dyn Rewritable, encoding: Encoding, mut bytes: &[u8]) -> bool {

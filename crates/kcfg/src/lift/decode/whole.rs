@@ -67,7 +67,7 @@ impl CodeSection {
     pub fn add_call(&mut self, caller: Option<u32>, offset: u32) {
         self.add_reference(offset);
         // Functions that were carried together are one span. The object lists which of their callers were carried, too.
-        let into_middle = |span: &Span| span.start != offset && !span.carried;
+        let into_middle = |span: &Span| ![span.start, span.entry].contains(&offset) && !span.carried;
         let Some(callee) = self.span_containing(offset).filter(|&span| into_middle(&self.spans[span])) else {
             return;
         };
@@ -133,6 +133,7 @@ impl CodeSection {
     fn inseparable_from(&self, index: usize) -> Option<RangeInclusive<usize>> {
         let span = self.spans.get(index).filter(|span| span.opaque.is_some())?;
         let exits = self.short_exits(span.start, span.end).chain(self.far_literals(span.start, span.end));
+        let exits = exits.chain(self.distances_in(span.start, span.end));
         let exits = exits.filter_map(|target| self.span_containing(target));
         let (mut first, mut last) =
             exits.fold((index, index), |(first, last), to| (first.min(to), last.max(to)));

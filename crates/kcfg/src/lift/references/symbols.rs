@@ -12,7 +12,7 @@ use super::Connector;
 use crate::carried::HAND_WRITTEN;
 use crate::graph::{NodeKind, Symbol, SymbolPlace};
 use crate::index::{NodeId, SymbolId};
-use crate::lift::mapping::{Content, content_behind, symbol_in_front};
+use crate::lift::mapping::{content_behind, symbol_in_front};
 use crate::lower::OWN;
 
 impl<'p> Connector<'_, 'p> {
@@ -148,14 +148,14 @@ impl<'p> Connector<'_, 'p> {
         if self.program.machine != Machine::Arm {
             return;
         }
-        let encodings = std::mem::take(&mut self.lifted.encodings);
+        let contents = std::mem::take(&mut self.lifted.contents);
         let marks = self.lifted.graph.symbols.iter().filter_map(|symbol| match symbol.place {
             SymbolPlace::Node(node, 0) => content_behind(Machine::Arm, &symbol.name).map(|_| node),
             _ => None,
         });
         let marked: FxHashSet<NodeId> = marks.collect();
-        for (node, encoding) in encodings.into_iter().filter(|(node, _)| !marked.contains(node)) {
-            let name = symbol_in_front(Content::Code(encoding)).to_owned();
+        for (node, content) in contents.into_iter().filter(|(node, _)| !marked.contains(node)) {
+            let name = symbol_in_front(content).to_owned();
             let input = &self.lifted.graph.inputs[self.lifted.origin(node).section.get()];
             let file = Some(Arc::clone(&input.object));
             let place = SymbolPlace::Node(node, 0);

@@ -1,0 +1,90 @@
+//! Addresses of functions that code of 32-bit ARM computes by a distance from itself.
+//!
+//! Position-independent code adds the program counter to a literal, or to a number that `movw` and `movt` make. For a function of
+//! the same section, the assembler settles that number, and no relocation names the function. The functions in between then
+//! have to stay where they are, and together. Which number an instruction adds is not followed: each number of the function
+//! that has no relocation is a candidate.
+
+use kisa::{Reg, Rewritable};
+use rustc_hash::FxHashMap;
+
+use super::{CodeSection, Span, reloc_at};
+use crate::lift::mapping::{Content, Mapping};
+
+/// Bytes of a literal that holds a distance.
+const WORD: u32 = 4;
+
+impl CodeSection {
+    /// Collects the places outside of a function that its instructions may compute by a distance.
+    pub(super) fn collect_distances(
+        &mut self,
+        isa: &dyn Rewritable,
+        section: &kelf::Section<'_>,
+        mapping: &Mapping,
+    ) {
+        let mut distances = Vec::new();
+        for span in self.spans.iter().filter(|span| !span.carried) {
+            let counters = self.insns_of(span).iter().filter_map(|placed| {
+                let bytes = &section.data[placed.offset as usize..placed.end() as usize];
+                isa.computes_from_pc(bytes, placed.address())
+            });
+            let counters: Vec<u32> = counters.map(|counter| counter as u32).collect();
+            if counters.is_empty() {
+                continue;
+            }
+            for number in self.numbers(isa, section, mapping, span) {
+                let targets = counters.iter().map(|counter| counter.wrapping_add(number) & !1);
+                let outside = |target: &u32| !(span.start..span.end).contains(target);
+                distances.extend(targets.filter(outside).map(|target| (span.start, target)));
+            }
+        }
+        distances.retain(|&(_, target)| target as usize <= section.data.len());
+        if distances.iter().any(|&(_, target)| self.span_containing(target).is_none()) {
+            self.opaque = Some("a distance to a place outside of all functions");
+        }
+        self.distances = distances;
+    }
+
+    /// The numbers without a relocation among the data of a span and in its instructions.
+    fn numbers(
+        &self,
+        isa: &dyn Rewritable,
+        section: &kelf::Section<'_>,
+        mapping: &Mapping,
+        span: &Span,
+    ) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        for (piece, content) in mapping.pieces(span.start..span.end) {
+            let words = (piece.start.next_multiple_of(WORD)..piece.end).step_by(WORD as usize);
+            for at in words.filter(|_| content == Content::Data) {
+                let word = section.data[at as usize..].first_chunk();
+                numbers.extend(
+                    word.filter(|_| reloc_at(&section.relocs, at).is_none()).map(|w| u32::from_le_bytes(*w)),
+                );
+            }
+        }
+        let mut lower: FxHashMap<Reg, u16> = FxHashMap::default();
+        for placed in self.insns_of(span) {
+            let bytes = &section.data[placed.offset as usize..placed.end() as usize];
+            let half = isa.half_of_number(bytes, placed.address());
+            match half.filter(|_| reloc_at(&section.relocs, placed.offset).is_none()) {
+                Some((reg, half, false)) => {
+                    lower.insert(reg, half);
+                }
+                Some((reg, half, true)) => {
+                    let low = lower.get(&reg).copied().unwrap_or_default();
+                    numbers.push(u32::from(half) << 16 | u32::from(low));
+                }
+                None => {}
+            }
+        }
+        numbers
+    }
+
+    /// The places outside of functions in a range of offsets that their instructions may compute by a distance.
+    pub(super) fn distances_in(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
+        let from = self.distances.partition_point(|&(at, _)| at < start);
+        let inside = self.distances[from..].iter().take_while(move |&&(at, _)| at < end);
+        inside.map(|&(_, target)| target).filter(move |target| !(start..end).contains(target))
+    }
+}
