@@ -112,6 +112,24 @@ pub fn branch_bias(machine: Machine, r_type: u32) -> Option<u8> {
     }
 }
 
+/// Whether a relocation can name any place of a program: other than a branch on a condition of Thumb code that has a relocation
+/// (1 MiB), a branch in one or two bytes, and a load or an address by a short distance (AAELF32, relocation codes).
+pub fn reaches_everywhere(machine: Machine, r_type: u32) -> bool {
+    match machine {
+        Machine::I386 => !matches!(r_type, R_386_PC8 | R_386_PC16),
+        Machine::X86_64 => !matches!(r_type, R_X86_64_PC8 | R_X86_64_PC16),
+        Machine::Arm => {
+            let branch =
+                matches!(r_type, R_ARM_THM_JUMP19 | R_ARM_THM_PC11 | R_ARM_THM_PC9 | R_ARM_THM_JUMP6);
+            let load =
+                matches!(r_type, R_ARM_THM_ALU_PREL_11_0 | R_ARM_THM_PC12 | R_ARM_THM_PC8 | R_ARM_PC13);
+            let group = (R_ARM_ALU_PC_G0_NC..=R_ARM_LDC_PC_G2).contains(&r_type);
+            !(branch || load || group)
+        }
+        Machine::Aarch64 => !matches!(r_type, R_AARCH64_TSTBR14 | R_AARCH64_CONDBR19),
+    }
+}
+
 /// The ABI's name of a relocation, `R_386_PC32`; `R_I386_200 (unknown)` where it has none.
 pub fn name(machine: Machine, r_type: u32) -> String {
     // goblin's tables lack R_*_NONE, and call some of ARM's by the older names of the same numbers.
@@ -296,6 +314,26 @@ mod tests {
             assert_eq!(width, 4);
             assert_eq!(describe(machine, 0), Some((RelocClass::None, 0)));
         }
+    }
+
+    #[test]
+    fn short_branches_do_not_reach_everywhere() {
+        for (r_type, reaches) in [
+            (R_ARM_THM_JUMP19, false),
+            (R_ARM_THM_PC11, false),
+            (R_ARM_PC13, false),
+            (R_ARM_ALU_PC_G0_NC, false),
+            (R_ARM_THM_JUMP24, true),
+            (R_ARM_CALL, true),
+            (R_ARM_ABS32, true),
+            (R_ARM_PREL31, true),
+            (R_ARM_THM_MOVW_ABS_NC, true),
+        ] {
+            assert_eq!(reaches_everywhere(Machine::Arm, r_type), reaches, "{}", name(Machine::Arm, r_type));
+        }
+        assert!(
+            !reaches_everywhere(Machine::I386, R_386_PC8) && reaches_everywhere(Machine::I386, R_386_PC32)
+        );
     }
 
     #[test]

@@ -18,9 +18,10 @@ mod overwrite;
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::SHT_PROGBITS;
 use kcfg::graph::{Contents, Editor, Graph, Section, Target, Terminator};
-use kcfg::index::FunctionId;
+use kcfg::index::{FunctionId, NodeId};
 
 use crate::instrument;
+use crate::near;
 use crate::report::PassReport;
 
 /// Every how many functions one is moved.
@@ -41,6 +42,9 @@ pub fn run(graph: &mut Graph) -> PassReport {
         .collect();
     let mut excluded = early;
     excluded.union_with(&glued_functions(graph));
+    let bound = near::bound(graph);
+    excluded
+        .extend(bound.ones().filter_map(|node| graph.function_of(NodeId::from(node))).map(FunctionId::get));
     let (moving, staying): (Vec<_>, Vec<_>) = functions
         .into_iter()
         .partition(|&id| id.get() % EVERY == 0 && !excluded.contains(id.get()) && can_move(graph, id));

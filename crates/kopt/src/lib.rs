@@ -20,6 +20,7 @@ pub mod keys;
 pub mod layout;
 pub mod merge;
 pub mod names;
+mod near;
 pub mod params;
 mod ran;
 pub mod reach;

@@ -14,6 +14,8 @@ use kcfg::graph::{Editor, Graph, Section};
 use kcfg::index::{FunctionId, NodeId};
 use kcfg::special::Rule;
 
+use crate::near;
+
 /// The class of code that is put in order: the kernel asks of no address in it what lies there.
 const CLASS: &str = ".text";
 /// Where in an entry the word is, in bytes, unless the address of a table is there.
@@ -71,9 +73,9 @@ fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
         .collect()
 }
 
-/// The nodes that are glued to a node of another function, and those.
+/// The nodes that are glued to a node of another function, those, and what has to stay near other code.
 fn fixed_in_place(graph: &Graph) -> FixedBitSet {
-    let mut fixed = FixedBitSet::with_capacity(graph.nodes.len());
+    let mut fixed = near::bound(graph);
     for node in graph.node_ids() {
         if let Some(before) = graph.node(node).glued_to
             && graph.owner(before) != graph.owner(node)

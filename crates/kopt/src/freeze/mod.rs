@@ -33,6 +33,7 @@ use crate::layout::hot_cold::move_together;
 use crate::layout::invert::invert_branches;
 use crate::layout::name_parts;
 use crate::layout::split::ColdPart;
+use crate::near;
 use crate::report::PassReport;
 use closure::Closure;
 use select::{Selection, size};
@@ -64,7 +65,15 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
             return report;
         }
     };
-    let wanted = Wanted::find(graph, frozen);
+    let mut wanted = Wanted::find(graph, frozen);
+    let bound = near::bound(graph);
+    for node in bound.intersection(&wanted.nodes).map(NodeId::from) {
+        report.keep(
+            graph.name_of(node),
+            "a branch between it and other code reaches only a part of the program",
+        );
+    }
+    wanted.nodes.difference_with(&bound);
     for name in &wanted.unknown {
         report.keep(name, "the plan wants it frozen, but this program has no such code or data");
     }

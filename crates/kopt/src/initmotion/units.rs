@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 
 use super::is_zero_initialized;
 use crate::layout;
+use crate::near;
 
 /// Where a piece of the program goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,9 +109,9 @@ fn data(section: &Section, name: &str) -> Option<Place> {
     }
 }
 
-/// The nodes that are glued to others, and those.
+/// The nodes that are glued to others, those, and what has to stay near other code.
 fn glued(graph: &Graph) -> FixedBitSet {
-    let mut glued = FixedBitSet::with_capacity(graph.nodes.len());
+    let mut glued = near::bound(graph);
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
         if let Some(before) = graph.node(id).glued_to {
             glued.extend([id.get(), before.get()]);

@@ -3,6 +3,8 @@
 use kcfg::graph::Graph;
 use kcfg::index::{NodeId, SectionId};
 
+use crate::near::{self, Side};
+
 use super::hot::Hot;
 use super::split::{ColdPart, Splitter};
 
@@ -13,6 +15,10 @@ pub struct HotCold {
     pub hot: Vec<HotPart>,
     /// All other code.
     cold: Vec<NodeId>,
+    /// Code that has to stay near other code ([`near`]): in front of everything else, or behind it, whichever is nearer to where
+    /// it was.
+    front: Vec<NodeId>,
+    back: Vec<NodeId>,
     /// The cold parts of hot functions, which are moved out of line.
     pub cold_parts: Vec<ColdPart>,
     /// Size in bytes of the cold blocks that stay in line, because longer branches would take more.
@@ -39,9 +45,18 @@ impl HotCold {
     /// Divides the nodes of some sections.
     pub fn divide(graph: &Graph, sections: &[SectionId], hot: &Hot<'_>, splitter: &Splitter) -> HotCold {
         let mut code = HotCold::default();
+        let near = near::sides(graph, sections);
         for section in sections {
             let nodes = &graph.sections[section.get()].nodes;
             for function in nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
+                if let Some(side) = function.iter().find_map(|node| near.get(node)) {
+                    match side {
+                        Side::Front => &mut code.front,
+                        Side::Back => &mut code.back,
+                    }
+                    .extend(function);
+                    continue;
+                }
                 let Some(rank) = function.iter().filter_map(|&node| hot.rank(node)).min() else {
                     code.cold.extend(function);
                     continue;
@@ -69,7 +84,7 @@ impl HotCold {
     pub fn order(&self, hot_last: bool) -> Vec<NodeId> {
         let hot: Vec<NodeId> = self.hot.iter().flat_map(|part| &part.nodes).copied().collect();
         let (first, last) = if hot_last { (&self.cold, &hot) } else { (&hot, &self.cold) };
-        [first.as_slice(), last].concat()
+        [&self.front, first, last, &self.back].map(Vec::as_slice).concat()
     }
 
     /// The first hot node.

@@ -9,7 +9,8 @@ the name that compilers give to such a part (`name.cold`). The hot blocks are or
 conditional branches are inverted where the hot path then falls through (`invert`).
 
 What cannot be split is moved whole: hand-written sections, opaque functions, and functions with a branch or a patch
-site that reaches only a few bytes. Nothing is removed and only branches are added, so that a wrong order costs speed
+site that reaches only a few bytes. Opaque code with a branch that does not reach all of a large program, and what that goes to,
+stay at the end of the class that they were nearer to (`near`). Nothing is removed and only branches are added, so that a wrong order costs speed
 and never correctness.
 */
 

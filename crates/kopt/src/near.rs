@@ -1,0 +1,71 @@
+//! Code that has to stay near other code.
+//!
+//! A branch in opaque code keeps its encoding. A conditional branch in Thumb code reaches 1 MiB, less than a large kernel. So neither
+//! the code with such a branch nor the target may move further away.
+
+use fixedbitset::FixedBitSet;
+use kcfg::graph::Graph;
+use kcfg::index::{NodeId, SectionId};
+use kelf::RelocClass;
+use kelf::reloc::reaches_everywhere;
+use rustc_hash::FxHashMap;
+
+/// An end of some sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Before all other code.
+    Front,
+    /// After all other code.
+    Back,
+}
+
+/// Pairs of opaque code that refers to a place near by, in another node, and that other node.
+fn pairs(graph: &Graph) -> impl Iterator<Item = (NodeId, NodeId)> + use<'_> {
+    let opaque = graph.node_ids().filter(|&id| graph.node(id).live && graph.block(id).is_none());
+    opaque.flat_map(move |id| {
+        let is_short = |class: RelocClass, r_type: u32| {
+            class != RelocClass::Literal && !reaches_everywhere(graph.machine, r_type)
+        };
+        let short =
+            graph.refs_of(id).iter().filter(move |reference| is_short(reference.class, reference.r_type));
+        let targets = short.filter_map(|reference| graph.resolve_node(reference.target));
+        targets.filter(move |&to| to != id).map(move |to| (id, to))
+    })
+}
+
+/// The nodes that refer to a place near by or that such a reference names, as a set of bits.
+pub(crate) fn bound(graph: &Graph) -> FixedBitSet {
+    let mut bound = FixedBitSet::with_capacity(graph.nodes.len());
+    bound.extend(pairs(graph).flat_map(|(from, to)| [from.get(), to.get()]));
+    bound
+}
+
+/// Returns, for each node of some sections with a bond to other code, the end of the sections that the node was nearer to. Nodes
+/// with a bond to one another get the same end.
+pub(crate) fn sides(graph: &Graph, sections: &[SectionId]) -> FxHashMap<NodeId, Side> {
+    let nodes = || sections.iter().flat_map(|section| &graph.sections[section.get()].nodes).copied();
+    let mut places: FxHashMap<NodeId, u64> = FxHashMap::default();
+    let mut at = 0;
+    for node in nodes() {
+        places.insert(node, at);
+        at += u64::from(graph.input_size(node));
+    }
+    // By node, the first place of all that it is bound to.
+    let mut first: FxHashMap<NodeId, u64> = FxHashMap::default();
+    let pairs: Vec<(NodeId, NodeId)> = pairs(graph).collect();
+    for node in pairs.iter().flat_map(|&(from, to)| [from, to]) {
+        first.extend(places.get(&node).map(|&place| (node, place)));
+    }
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (one, other) in &pairs {
+            let (Some(&before), Some(&after)) = (first.get(one), first.get(other)) else { continue };
+            let both = before.min(after);
+            changed |= before != after;
+            first.extend([(*one, both), (*other, both)]);
+        }
+    }
+    let side = |place: u64| if place < at / 2 { Side::Front } else { Side::Back };
+    first.into_iter().map(|(node, place)| (node, side(place))).collect()
+}
