@@ -18,7 +18,8 @@ of the plan's section `coverage`, unless [`Scope::All`] is asked for. A compress
 (section 6.3.1).
 
 Merged are blocks of `.text` without table entries: what may fault, is patched, or has a `BUG()` in it stays, and so do
-the first blocks of functions, which are for pass `icf`; but others may go on in these.
+the first blocks of functions, which are for pass `icf`; but others may go on in these. Functions that a list of the kernel
+names (`_kprobe_blacklist`) stay whole, because the list is about all of their code.
 */
 
 mod choice;
@@ -28,8 +29,9 @@ mod sequences;
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
-use kcfg::graph::{Editor, Graph, Ref, Role, SymbolPlace, Terminator};
-use kcfg::index::NodeId;
+use kcfg::graph::{Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator};
+use kcfg::index::{FunctionId, NodeId};
+use kcfg::special::TableKind;
 use kelf::RelocClass;
 use kplan::Plan;
 use rustc_hash::FxHashMap;
@@ -134,6 +136,7 @@ fn cut(graph: &mut Graph, mut places: Vec<End>) -> FxHashMap<End, NodeId> {
 /// The blocks that may lie somewhere else, as far as what they hold goes, in their order.
 fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     let relative = instrument::position_independent(graph);
+    let listed = listed(graph);
     // The index of unwind tables is made anew for the code as it lies.
     let is_remade = |&entry: &NodeId| graph.is_unwind_entry(entry);
     let may_move = |&id: &NodeId| {
@@ -144,9 +147,23 @@ fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
             && !block.is_fixed()
             && !graph.is_outlined(id)
             && !relative.contains(block.function.get())
+            && !listed.contains(block.function.get())
             && entries(edges, id).iter().all(is_remade)
     };
     graph.node_ids().filter(may_move).collect()
+}
+
+/// The functions in a list of functions (`_kprobe_blacklist`), as a set of bits. For the kernel, such an entry is about the code
+/// from the entry of the function to the next symbol. A block of the function that moves elsewhere would no longer be listed.
+fn listed(graph: &Graph) -> FixedBitSet {
+    let mut listed = FixedBitSet::with_capacity(graph.functions.len());
+    for entry in graph.node_ids().filter(|&id| graph.node(id).live) {
+        if graph.chunk(entry).is_some_and(|chunk| chunk.life == Life::Site(TableKind::FunctionList)) {
+            let site = graph.site(entry).and_then(|site| graph.resolve_node(site.target));
+            listed.extend(site.and_then(|site| graph.function_of(site)).map(FunctionId::get));
+        }
+    }
+    listed
 }
 
 /// How blocks are used by others, as sets of bits.
