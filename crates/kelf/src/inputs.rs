@@ -35,6 +35,8 @@ pub(crate) struct Wrap {
     pub real: String,
     /// Whether references count of the object that defines `NAME`.
     pub everywhere: bool,
+    /// Whether weak definitions count as references.
+    pub weak: bool,
 }
 
 /// One object file.
@@ -164,20 +166,26 @@ impl InputFiles {
     /// define it, `__wrap_NAME` is meant, and `__real_NAME` means `NAME`. So it is, other than with ld, where an object has a
     /// weak definition of `NAME`, for which another one has to have a strong one.
     pub fn wrapping(self, names: &[&str]) -> InputFiles {
-        self.wrap(names, false)
+        self.wrap(names, false, true)
     }
 
     /// The same, also where the object refers to `NAME` that defines it.
     pub fn wrapping_everywhere(self, names: &[&str]) -> InputFiles {
-        self.wrap(names, true)
+        self.wrap(names, true, true)
     }
 
-    fn wrap(mut self, names: &[&str], everywhere: bool) -> InputFiles {
+    /// The same, with these symbols wrapped exactly as `ld --wrap=NAME` wraps them.
+    pub fn wrapping_as_ld(self, names: &[&str]) -> InputFiles {
+        self.wrap(names, false, false)
+    }
+
+    fn wrap(mut self, names: &[&str], everywhere: bool, weak: bool) -> InputFiles {
         self.wraps.extend(names.iter().map(|&name| Wrap {
             name: name.to_owned(),
             wrapper: format!("__wrap_{name}"),
             real: format!("__real_{name}"),
             everywhere,
+            weak,
         }));
         self
     }

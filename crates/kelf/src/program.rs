@@ -234,7 +234,8 @@ fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
         (symbol.is_undefined() || symbol.binding == STB_WEAK) && !symbol.name.is_empty()
     };
     for symbol in object.symbols.iter_mut().filter(is_open) {
-        for wrap in wraps {
+        let is_reference = symbol.is_undefined();
+        for wrap in wraps.iter().filter(|wrap| is_reference || wrap.weak) {
             if symbol.name == wrap.name {
                 symbol.name = &wrap.wrapper;
                 break;

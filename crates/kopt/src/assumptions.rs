@@ -214,13 +214,34 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "nothing-unwinds",
-        says: "Nothing walks the stack by `.eh_frame`, `.gcc_except_table` or `.orc_unwind`, which are left out.",
+        says: "Nothing walks the stack by `.eh_frame`, `.gcc_except_table` or `.orc_unwind`, which are left out. (A program \
+               with exception handlers or cleanups is refused unless `--drop-handlers` says that none has to run.)",
         applied_in: "crates/kcfg/src/special.rs",
         guards: &[
+            "tests/tests/user_links.rs: handlers_are_refused_or_reported",
             "crates/kcfg/src/special/tests.rs: rules_of_a_kernel",
             "crates/kcfg/src/special/tests.rs: rules_of_a_user_program",
         ],
         applies: |_, _| true,
+    },
+    Assumption {
+        name: "links-wrap-what-is-said",
+        says: "The link of a user program wraps no symbol that the objects define (`ld --wrap`), unless `--wrap` says so: \
+               references within the rewritten object are settled.",
+        applied_in: "crates/kshrink-spec/src/user_program.rs",
+        guards: &["tests/tests/user_links.rs: wrapped_symbols_are_refused_or_wrapped"],
+        applies: |graph, _| !is_kernel(graph),
+    },
+    Assumption {
+        name: "return-addresses-identify-nothing",
+        says: "No function does one thing for one call and another thing for another call because of the address that it \
+               returns to (`__builtin_return_address(0)`): identical code with calls becomes one, so that these return to one \
+               address. In a kernel, it is printed, and recorded for traces.",
+        applied_in: "crates/kopt/src/merge/mod.rs",
+        guards: &["tests/tests/user_links.rs: calls_in_identical_code_return_to_one_place"],
+        applies: |_, reports| {
+            reports.iter().any(|report| matches!(report.pass, "merge" | "icf") && report.changed())
+        },
     },
     Assumption {
         name: "exports-serve-modules",

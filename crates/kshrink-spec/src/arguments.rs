@@ -120,6 +120,18 @@ pub struct Arguments {
     /// A function that enters the user program; repeatable
     #[arg(long, value_name = "SYMBOL", requires = "objects")]
     pub entry: Vec<String>,
+
+    /// A symbol that the link of the user program wraps (--wrap=SYMBOL of ld): references to it mean __wrap_SYMBOL, and
+    /// __real_SYMBOL means it; repeatable
+    #[arg(long, value_name = "SYMBOL", requires = "objects")]
+    pub wrap: Vec<String>,
+
+    /// Rewrite user programs with exception handlers or cleanups, which then never run
+    ///
+    /// The tables by which C++ exceptions and the cancellation of threads find handlers and cleanups (.gcc_except_table) are left
+    /// out. A program that depends on them is terminated, or goes on without its cleanups.
+    #[arg(long, requires = "objects")]
+    pub drop_handlers: bool,
 }
 
 /// A list of passes; a type of its own, so that clap takes it for one value.

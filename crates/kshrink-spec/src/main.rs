@@ -14,6 +14,7 @@ mod report;
 mod retained;
 mod rewrite;
 mod scratch;
+mod user_program;
 mod write;
 
 use std::path::Path;
@@ -46,7 +47,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
         Some(vmlinux) => RewriteInput::kernel(vmlinux, &plan, &selected)?,
-        None => RewriteInput::objects(&arguments.objects, &arguments.entry)?,
+        None => RewriteInput::objects(&arguments.objects, &arguments.entry, &arguments.wrap)?,
     };
     if let RewriteInput::Kernel { build, .. } = &input {
         match &task {
@@ -60,6 +61,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         _ => None,
     };
     let program = input.link()?;
+    let left_out = match &input {
+        RewriteInput::Kernel { .. } => Vec::new(),
+        RewriteInput::Objects { .. } => user_program::check(&program, arguments)?,
+    };
     if arguments.names_passes() {
         rewrite::check_passes(program.machine, &selected)?;
     } else {
@@ -92,7 +97,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
     match &task {
         Task::EmitObject(path) => {
-            let report = writer.object(&graph, passes, phases, path)?;
+            let mut report = writer.object(&graph, passes, phases, path)?;
+            report.handlers_left_out = left_out;
             eprint!("{report}");
             Ok(())
         }

@@ -36,6 +36,9 @@ pub struct Report {
     assumptions: Vec<&'static Assumption>,
     /// Code that was carried whole.
     opaque: Vec<Kept>,
+    /// Objects whose exception handlers and cleanups were left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub handlers_left_out: Vec<String>,
     /// Times and peak memory.
     phases: Vec<Phase>,
 }
@@ -82,6 +85,7 @@ impl Report {
             assumptions: assumptions::of(graph, &passes),
             passes,
             opaque: opaque.into_iter().map(|o| Kept { what: o.name, why: o.reason.to_owned() }).collect(),
+            handlers_left_out: Vec::new(),
             phases,
         }
     }
@@ -146,6 +150,10 @@ impl fmt::Display for Report {
         }
         for (why, count) in reasons {
             writeln!(f, "carried whole: {count} × {why}")?;
+        }
+        if !self.handlers_left_out.is_empty() {
+            let objects = self.handlers_left_out.join(", ");
+            writeln!(f, "left out: exception handlers and cleanups, which will not run, of {objects}")?;
         }
         for pass in self.passes.iter().filter(|pass| pass.pass != "reach") {
             for kept in pass.kept.iter().take(SHOWN) {

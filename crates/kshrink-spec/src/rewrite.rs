@@ -66,10 +66,15 @@ impl RewriteInput {
         }
     }
 
-    /// Reads the objects of a program.
-    pub fn objects(paths: &[PathBuf], entries: &[String]) -> Result<RewriteInput, Failure> {
+    /// Reads the objects of a program, whose link wraps these symbols (`ld --wrap`).
+    pub fn objects(
+        paths: &[PathBuf],
+        entries: &[String],
+        wrapped: &[String],
+    ) -> Result<RewriteInput, Failure> {
         let files = InputFiles::of_objects(paths).map_err(Failure::of)?.entered_by(entries);
-        Ok(RewriteInput::Objects { files, entries: entries.to_vec() })
+        let names: Vec<&str> = wrapped.iter().map(String::as_str).collect();
+        Ok(RewriteInput::Objects { files: files.wrapping_as_ld(&names), entries: entries.to_vec() })
     }
 
     fn files(&self) -> &InputFiles {
