@@ -12,7 +12,7 @@ use goblin::elf::reloc::{
     R_ARM_TLS_LE32,
 };
 use goblin::elf::sym::STT_TLS;
-use kcfg::graph::{Graph, Target};
+use kcfg::graph::{Editor, Graph, Target, Terminator};
 use kcfg::lower::{Relax, lower};
 use kelf::{Object, RelocClass};
 use kshrink_tests::process::run;
@@ -287,4 +287,41 @@ g:  bx lr
     let whole = graph.node_ids().find(|&node| graph.chunk(node).is_some_and(|chunk| chunk.code)).unwrap();
     let types: Vec<u32> = graph.refs_of(whole).iter().map(|reference| reference.r_type).collect();
     assert_eq!(types, [R_ARM_THM_JUMP24, R_ARM_THM_JUMP19]);
+}
+
+/// Code may run on through the padding before a function that has followed code of the other encoding.
+#[test]
+fn padding_is_of_the_encoding_that_runs_on() {
+    let text = "
+    .arm
+    .type a, %function
+a:  bx lr
+    .size a, . - a
+    .balign 8
+    .thumb
+    .thumb_func
+    .type g, %function
+g:  bx lr
+    .size g, . - g
+    .section .text.f, \"ax\"
+    .balign 2
+    .thumb_func
+    .type f, %function
+f:  movs r0, #1
+    movs r1, #1
+    b.w g
+    .size f, . - f
+";
+    let dir = Dir::new();
+    let mut graph = lift(&[thumb(&dir, text)]);
+    let entry = |name: &str| graph.functions.iter().find(|function| function.name == name).unwrap().entry();
+    let (f, g) = (entry("f"), entry("g"));
+    let section = graph.node(f).section;
+    let mut editor = Editor::new(&mut graph, "test");
+    editor.place(&[f, g], section);
+    editor.end_block(f, Terminator::FallThrough(g));
+    editor.finish();
+    let object = lower(&graph, Relax::Shortest).unwrap().object;
+    let placed = object.sections.iter().find(|section| section.data.len() > 8).expect("f and g");
+    assert_eq!(placed.data[4..8], [0x00, 0xbf, 0x00, 0xbf]);
 }

@@ -1,5 +1,6 @@
 //! Writing out the placed nodes: bytes, relocations, sections.
 
+mod padding;
 mod references;
 
 use fixedbitset::FixedBitSet;
@@ -276,7 +277,8 @@ impl<'g> Emitter<'g> {
         if input.kind != SHT_NOBITS {
             data.reserve_exact(placed.size as usize);
             for (i, node) in placed.nodes.iter().enumerate() {
-                self.pad(input.flags, node, &mut data);
+                let before = i.checked_sub(1).map(|before| placed.nodes[before].node);
+                self.pad(input.flags, node, before, &mut data);
                 let first = relocs.len();
                 self.node(input.flags, node, &mut data, &mut relocs)?;
                 if let Some(&(section, offset)) = placed.about.get(i) {
@@ -310,30 +312,6 @@ impl<'g> Emitter<'g> {
         {
             reloc.symbol = self.section_symbols[section.get()];
             reloc.addend = i64::from(offset);
-        }
-    }
-
-    /// The padding of the input in front of a node, if it has this length in bytes.
-    fn padding_of(&self, node: NodeId, len: usize) -> Option<&'g [u8]> {
-        let padding = &self.graph.node(node).padding;
-        let graph = self.graph;
-        (padding.len() == len).then(|| &graph.bytes[padding.start as usize..padding.end as usize])
-    }
-
-    /// Whether the padding of this length in bytes in front of a node stays that of the input, and is no zeros.
-    fn keeps_nops(&self, node: NodeId, len: u32) -> bool {
-        self.padding_of(node, len as usize).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
-    }
-
-    /// Writes the padding in front of a node: that of the input, if it has the right length.
-    fn pad(&self, flags: u64, placed: &PlacedNode, data: &mut Vec<u8>) {
-        let to = placed.offset as usize;
-        if let Some(padding) = self.padding_of(placed.node, to - data.len()) {
-            data.extend_from_slice(padding);
-        } else if flags & u64::from(SHF_EXECINSTR) != 0 {
-            self.isa.encode_nops(self.graph.encoding(placed.node), to - data.len(), data);
-        } else {
-            data.resize(to, 0);
         }
     }
 

@@ -1,0 +1,55 @@
+//! The padding between nodes.
+
+use goblin::elf::section_header::SHF_EXECINSTR;
+use kisa::Encoding;
+
+use super::{Emitter, PlacedNode};
+use crate::index::NodeId;
+
+impl<'g> Emitter<'g> {
+    /// The padding of the input before a node, if it has this length in bytes.
+    fn padding_of(&self, node: NodeId, len: usize) -> Option<&'g [u8]> {
+        let padding = &self.graph.node(node).padding;
+        let graph = self.graph;
+        (padding.len() == len).then(|| &graph.bytes[padding.start as usize..padding.end as usize])
+    }
+
+    /// Whether the padding of this length in bytes before a node stays that of the input, and is no zeros.
+    pub(super) fn keeps_nops(&self, node: NodeId, len: u32) -> bool {
+        self.padding_of(node, len as usize).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
+    }
+
+    /// Writes the padding before a node, and after another one, which may run on through it: the padding of the input, if
+    /// it has the right length and is of the right encoding.
+    pub(super) fn pad(&self, flags: u64, placed: &PlacedNode, before: Option<NodeId>, data: &mut Vec<u8>) {
+        let to = placed.offset as usize;
+        let runs_on = before.filter(|&before| self.graph.block(before).is_some());
+        let encoding = self.graph.encoding(runs_on.unwrap_or(placed.node));
+        let padding = self.padding_of(placed.node, to - data.len());
+        if let Some(padding) = padding.filter(|padding| runs_on.is_none() || self.suits(encoding, padding)) {
+            data.extend_from_slice(padding);
+        } else if flags & u64::from(SHF_EXECINSTR) != 0 {
+            self.isa.encode_nops(encoding, to - data.len(), data);
+        } else {
+            data.resize(to, 0);
+        }
+    }
+
+    /// Whether code of an encoding may run on through padding: it is not that of the other encoding.
+    fn suits(&self, encoding: Encoding, padding: &[u8]) -> bool {
+        let other = match encoding {
+            Encoding::Main => Encoding::Thumb,
+            Encoding::Thumb => Encoding::Main,
+        };
+        self.is_padding(encoding, padding) || !self.is_padding(other, padding)
+    }
+
+    fn is_padding(&self, encoding: Encoding, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let len = self.isa.padding_len(bytes, encoding.address(0));
+            let Some(rest) = len.and_then(|len| bytes.get(len..)) else { return false };
+            bytes = rest;
+        }
+        true
+    }
+}
