@@ -20,6 +20,33 @@ const ABSURD: [u64; 10] = [
     u64::MAX,
 ];
 
+/// What a text is not likely to hold, or as often.
+const ODD: &[&[u8]] = &[
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\"",
+    b",",
+    b":",
+    b"=",
+    b"\n",
+    b"\0",
+    b"\xff",
+    b" ",
+    b"-",
+    b"0",
+    b"[[",
+    b"{\"a\":",
+    b"a {",
+    b"null",
+    b"\\",
+    b"\xc3\xa4",
+    b"#",
+    b".",
+    b"0x",
+];
+
 /// The fields of an entry of a table (System V ABI, chapter 4): where each begins and how many bytes it has.
 type Fields = &'static [(usize, usize)];
 
@@ -65,6 +92,73 @@ impl Damage {
             1 => self.flip_in_front(bytes, 0x30),
             _ => self.tables(bytes),
         }
+    }
+
+    /// A text, damaged: in what it says, in how its parts lie in one another, or as bytes.
+    pub fn to_text(mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+        for _ in 0..=self.below(3) {
+            match self.below(8) {
+                kind @ (0 | 2 | 5) => bytes = self.anywhere(kind, bytes),
+                1 => self.number(&mut bytes),
+                3 => {
+                    // A word becomes another one of the text.
+                    let (from, to) = (self.word(&bytes), self.word(&bytes));
+                    let word = bytes[from].to_vec();
+                    bytes.splice(to, word);
+                }
+                4 => {
+                    let (range, at) = (self.piece(&bytes), self.below(bytes.len() + 1));
+                    let piece = bytes[range].to_vec();
+                    bytes.splice(at..at, piece);
+                }
+                6 => drop(bytes.drain(self.piece(&bytes))),
+                _ => {
+                    let odd = *self.0.pick(ODD);
+                    let count = [1, 1, 1, 200, 100_000][self.below(5)];
+                    let at = self.below(bytes.len() + 1);
+                    bytes.splice(at..at, odd.repeat(count));
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Puts another number in place of one.
+    fn number(&mut self, bytes: &mut Vec<u8>) {
+        let digits: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at].is_ascii_digit()).collect();
+        if digits.is_empty() {
+            return;
+        }
+        let mut at = digits[self.below(digits.len())];
+        while at > 0 && bytes[at - 1].is_ascii_digit() {
+            at -= 1;
+        }
+        let end = (at..bytes.len()).find(|&end| !bytes[end].is_ascii_digit()).unwrap_or(bytes.len());
+        let value = ABSURD[self.below(ABSURD.len())];
+        let number = match self.below(5) {
+            0 => format!("-{value}"),
+            1 => format!("{value}.5"),
+            2 => format!("{value}000000000000"),
+            3 => self.below(5000).to_string(),
+            _ => value.to_string(),
+        };
+        bytes.splice(at..end, number.into_bytes());
+    }
+
+    /// A word of letters and digits.
+    fn word(&mut self, bytes: &[u8]) -> std::ops::Range<usize> {
+        let start = self.below(bytes.len());
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let rest = &bytes[start.min(bytes.len())..];
+        let from = start + rest.iter().position(is_word).unwrap_or(0);
+        let length = bytes[from.min(bytes.len())..].iter().take_while(|byte| is_word(byte)).count();
+        from..from + length
+    }
+
+    /// A piece of at most 64 bytes.
+    fn piece(&mut self, bytes: &[u8]) -> std::ops::Range<usize> {
+        let start = self.below(bytes.len() + 1);
+        start..start + self.below(64).min(bytes.len() - start)
     }
 
     /// Damage anywhere in a file.

@@ -8,7 +8,7 @@ what is inside them.
 - [`Machine`]: which machine those are for, i386 unless it is said, and how they run here;
 - [`KernelTest`]: builds, rewrites and boots kernels;
 - [`DEDUPLICATED`], [`PROPAGATED`], [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`], [`FROZEN`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
-  numbers; [`random_programs`]: how many random programs are tried;
+  numbers; [`random_programs`]: how many random programs are tried; [`minutes`]: how long readers of bad input are;
 - [`Damage`]: damages a file, as a seed says;
 - [`elf`]: what is in an object, read without the tools under test;
 - [`process`]: runs tools, and commands that are expected to fail;
@@ -41,5 +41,5 @@ pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};
 pub use machine::Machine;
 pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
-pub use random::{Random, random_programs};
+pub use random::{Random, minutes, random_programs};
 pub use run::{Outcome, Run, shell_quoted};

@@ -1,5 +1,7 @@
 //! Random numbers, the same everywhere and for ever, and how many random programs are tried.
 
+use std::time::Duration;
+
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 pub struct Random(u64);
 
@@ -41,6 +43,11 @@ pub fn random_programs(programs: usize) -> (usize, Vec<usize>) {
     let programs = number("KSHRINK_PROGRAMS").unwrap_or(programs);
     let numbers = number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
     (programs, numbers)
+}
+
+/// How long each reader of bad input is tried, if `KSHRINK_MINUTES` says that.
+pub fn minutes() -> Option<Duration> {
+    number("KSHRINK_MINUTES").map(|minutes| Duration::from_secs(60 * minutes as u64))
 }
 
 /// The number that an environment variable holds, if it is set.

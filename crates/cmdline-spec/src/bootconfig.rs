@@ -8,6 +8,11 @@ strings, and a list of them has commas. What the kernel would refuse is an error
 
 use crate::line::Word;
 
+/// The size in bytes above which the kernel reads no boot configuration (`XBC_DATA_MAX`).
+const MAX_SIZE: usize = 32 * 1024 - 1;
+/// The most braces that may be open at the same time (`XBC_DEPTH_MAX` is one more).
+const MAX_BRACES: usize = 15;
+
 /// A key and its values.
 type Entry = (String, Vec<String>);
 
@@ -16,8 +21,14 @@ type Entry = (String, Vec<String>);
 /// # Errors
 /// The line, counted from 1, and what was expected there.
 pub fn words(text: &str) -> Result<Vec<Word>, String> {
+    if text.len() > MAX_SIZE {
+        return Err(format!(
+            "{} bytes; expected at most {MAX_SIZE}, which is all that a kernel reads",
+            text.len()
+        ));
+    }
     let mut parser = Parser { rest: text, line: 1, entries: Vec::new() };
-    parser.block("", true)?;
+    parser.block("", 0)?;
     let mut words = Vec::new();
     for (key, values) in parser.entries {
         let Some(name) = key.strip_prefix("kernel.") else { continue };
@@ -37,24 +48,24 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Statements up to the end of the text, or to a closing brace.
-    fn block(&mut self, prefix: &str, is_outermost: bool) -> Result<(), String> {
+    /// Statements up to the closing brace of so many open ones, or to the end of the text if there are none.
+    fn block(&mut self, prefix: &str, braces: usize) -> Result<(), String> {
         loop {
             self.skip(true);
             match self.rest.chars().next() {
-                None if is_outermost => return Ok(()),
+                None if braces == 0 => return Ok(()),
                 None => return Err(self.problem("`}`")),
-                Some('}') if !is_outermost => {
+                Some('}') if braces > 0 => {
                     self.advance(1);
                     return Ok(());
                 }
                 Some(';') => self.advance(1),
-                Some(_) => self.statement(prefix)?,
+                Some(_) => self.statement(prefix, braces)?,
             }
         }
     }
 
-    fn statement(&mut self, prefix: &str) -> Result<(), String> {
+    fn statement(&mut self, prefix: &str, braces: usize) -> Result<(), String> {
         let key = self.key()?;
         let key = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
         self.skip(false);
@@ -66,8 +77,11 @@ impl<'t> Parser<'t> {
             }
         }
         if self.rest.starts_with('{') {
+            if braces == MAX_BRACES {
+                return Err(self.problem("at most 15 open braces, which is all that a kernel allows"));
+            }
             self.advance(1);
-            return self.block(&key, false);
+            return self.block(&key, braces + 1);
         }
         self.end()?;
         self.assign(key, Vec::new(), true, true)
@@ -203,6 +217,10 @@ mod tests {
             ("\n= 1", "line 2: expected a key"),
             ("kernel..a = 1", "line 1: expected a key"),
             ("kernel.a b", "line 1: expected the end of the line"),
+            (&"a {\n".repeat(16), "line 16: expected at most 15 open braces"),
+            // A kernel reads no more, and a stack would not hold as many.
+            (&"a {\n".repeat(8_191), "line 16: expected at most 15 open braces"),
+            (&"a {\n".repeat(1_000_000), "4000000 bytes; expected at most 32767"),
         ];
         for (text, expected) in cases {
             let error = words(text).unwrap_err();
