@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-freeze study-frozen pages pages-arm64 clean
+.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -40,6 +40,8 @@ help:
 	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
 	@echo 'make study-random     500 random programs for i386 and 100 for ARM, rewritten and run (docs/torture.md)'
+	@echo 'make study-rewrites   20,000 rewrites of generated programs and 4,000 of csmith, by many compilers and options (docs/torture.md)'
+	@echo 'make study-damage     damaged kernels, traces and plans, two minutes for each reader, half an hour (docs/torture.md)'
 	@echo 'make study-freeze     kernels of which all is frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
 	@echo 'make study-frozen     kernels frozen by page and by stub, for i386 and ARM: what they take (docs/frozen-kernels.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
@@ -145,6 +147,13 @@ study-torture: build
 study-random: build
 	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs random_programs_do
 	KSHRINK_PROGRAMS=100 cargo test --release --package kshrink-tests --test arm_programs random
+
+study-rewrites: build
+	KSHRINK_PROGRAMS=4000 cargo test --release --package kshrink-tests --test rewrites rewritten_programs
+	KSHRINK_PROGRAMS=1000 cargo test --release --package kshrink-tests --test rewrites csmith
+
+study-damage: build
+	KSHRINK_MINUTES=2 cargo test --release --package kshrink-tests --test damaged_documents
 
 study-freeze: build
 	fixtures/install.sh kernel boot

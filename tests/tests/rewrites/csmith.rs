@@ -20,7 +20,7 @@ const ORIGINAL_LIMIT: Duration = Duration::from_secs(2);
 /// Other seeds than those of the other random tests.
 const FIRST_SEED: u64 = 1_000_000;
 
-/// What csmith is told, one of each line.
+/// Options for csmith, one of each line.
 const OPTIONS: &[&[&str]] = &[
     &["--no-packed-struct --max-struct-fields 4", "--packed-struct --max-struct-fields 20"],
     &["--bitfields --max-union-fields 12", "--no-bitfields", "--no-unions", "--no-structs --no-unions"],
@@ -33,7 +33,7 @@ const OPTIONS: &[&[&str]] = &[
     &["--inline-function --inline-function-prob 90", "--no-inline-function"],
 ];
 
-/// What the compiler is told, one of each line.
+/// Options for the compiler, one of each line.
 const FLAGS: &[&[&str]] = &[
     &["-O1", "-O2", "-O3", "-Os"],
     &["-fno-pie", "-fPIC", "-fPIE"],

@@ -5,6 +5,7 @@ use frozen_pack::format::Packed;
 use frozen_pack::pack::{Piece, pack_regions};
 
 use crate::both::{decode_in_c, decode_in_c_at, decode_in_rust, decoder, piece};
+use crate::round_trip::damage_file;
 
 const PAGE: u32 = 4096;
 const FIRST: u32 = 0xFE00_0000;
@@ -131,6 +132,15 @@ fn copies_of_thumb_code_lead_where_regions_do() {
             assert_eq!(copy, thumb_region(number, runs_at + number * PAGE));
         }
     }
+}
+
+#[test]
+fn both_decoders_say_the_same_of_damaged_regions() {
+    damage_file(&pack_regions(&regions()[..40], PAGE, KERNEL).unwrap().write().unwrap(), 100);
+    let thumb: Vec<Piece> = (0..40)
+        .map(|number| piece(FIRST, &thumb_region(number, FIRST), Some(InstructionSet::Thumb)))
+        .collect();
+    damage_file(&pack_regions(&thumb, PAGE, KERNEL).unwrap().write().unwrap(), 100);
 }
 
 #[test]

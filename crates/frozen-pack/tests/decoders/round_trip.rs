@@ -149,18 +149,22 @@ fn damaged(file: &[u8], random: &mut Random) -> Vec<u8> {
 
 /// What both decoders make of so many hundred damaged files of a program; they have to agree.
 fn damage(program: &std::path::Path, set: InstructionSet, hundreds: usize) {
-    let dir = tempfile::tempdir().unwrap();
-    let decoder = decoder(dir.path());
     let file = std::fs::read(program).unwrap();
     let mut pieces = sections(&file, &[".text", ".rodata"]).unwrap();
     assert_eq!(pieces[0].code, Some(set));
     pieces[0].bytes.truncate(5000);
     pieces[1].bytes.truncate(2500);
-    let file = pack(&pieces, 512).unwrap().write().unwrap();
+    damage_file(&pack(&pieces, 512).unwrap().write().unwrap(), hundreds);
+}
+
+/// What both decoders make of so many hundred damaged variants of a packed file; they have to agree.
+pub fn damage_file(file: &[u8], hundreds: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let decoder = decoder(dir.path());
     let mut random = Random(3);
     let (mut refused, mut pages, mut broken) = (0, 0, 0);
     for _ in 0..hundreds {
-        let variants: Vec<Vec<u8>> = (0..100).map(|_| damaged(&file, &mut random)).collect();
+        let variants: Vec<Vec<u8>> = (0..100).map(|_| damaged(file, &mut random)).collect();
         for (variant, in_c) in variants.iter().zip(decode_in_c(&decoder, &variants)) {
             let in_rust = decode_in_rust(variant);
             assert!(in_c == in_rust, "they differ: {:?}", first_difference(&in_c, &in_rust));

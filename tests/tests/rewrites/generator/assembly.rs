@@ -78,6 +78,30 @@ const ARM_FLOAT: &[&str] = &[
     "float f = (float)(int)REAL(t); __asm__(\"vmul.f32 %0, %0, %1\" : \"+t\"(f) : \"t\"(f)); t += (u)(int)(f / 1024);",
 ];
 
+/// `setjmp` and `longjmp` of the program's own for i386.
+pub const JUMPS_I386: &str = "\
+static __attribute__((naked, noinline, used, returns_twice, regparm(0))) int save_own(void **buffer)
+{
+__asm__(\"movl 4(%esp), %ecx\\n\\tmovl (%esp), %edx\\n\\tmovl %edx, 20(%ecx)\\n\\tleal 4(%esp), %edx\\n\\tmovl %edx, (%ecx)\\n\\tmovl %ebp, 4(%ecx)\\n\\tmovl %ebx, 8(%ecx)\\n\\tmovl %esi, 12(%ecx)\\n\\tmovl %edi, 16(%ecx)\\n\\txorl %eax, %eax\\n\\tret\");
+}
+static __attribute__((naked, noinline, used, noreturn, regparm(0))) void restore_own(void **buffer, int result)
+{
+__asm__(\"movl 4(%esp), %ecx\\n\\tmovl 8(%esp), %eax\\n\\tmovl 4(%ecx), %ebp\\n\\tmovl 8(%ecx), %ebx\\n\\tmovl 12(%ecx), %esi\\n\\tmovl 16(%ecx), %edi\\n\\tmovl (%ecx), %esp\\n\\tjmp *20(%ecx)\");
+}
+";
+
+/// The same for 32-bit ARM.
+pub const JUMPS_ARM: &str = "\
+static __attribute__((naked, noinline, used, returns_twice)) int save_own(void **buffer)
+{
+__asm__(\"mov ip, sp\\n\\tstmia r0, {r4-r12, lr}\\n\\tmov r0, #0\\n\\tbx lr\");
+}
+static __attribute__((naked, noinline, used, noreturn)) void restore_own(void **buffer, int result)
+{
+__asm__(\"ldmia r0, {r4-r12, lr}\\n\\tmov sp, ip\\n\\tmov r0, r1\\n\\tbx lr\");
+}
+";
+
 /// Bodies of a function of two words and nothing but assembly; a backquote is an earlier one of the same convention.
 const NAKED_STACK: &[&str] = &[
     "movl 4(%esp), %eax\\n\\taddl 8(%esp), %eax\\n\\tret",

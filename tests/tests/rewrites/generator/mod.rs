@@ -145,10 +145,11 @@ pub fn program(seed: u64, dialect: Dialect) -> String {
 
 impl Writer {
     fn new(seed: u64, dialect: Dialect) -> Writer {
+        let jumps = if dialect.arm { assembly::JUMPS_ARM } else { assembly::JUMPS_I386 };
         Writer {
             random: Random::new(seed),
             dialect,
-            text: format!("{}{HEAD}", kinds::DEFINITIONS),
+            text: format!("{}{HEAD}{jumps}", kinds::DEFINITIONS),
             functions: Vec::new(),
             members: vec!["twin_0".to_owned(), "twin_1".to_owned()],
             naked: Vec::new(),

@@ -148,7 +148,7 @@ impl Writer {
         });
     }
 
-    /// Words that nothing but another function's call reads: what lies in a register here may lie on the stack there.
+    /// Passes its words on to another function, and does nothing else with them: from registers to the stack, or back.
     fn handed_on(&mut self) {
         let convention = convention(self, false);
         let arguments = vec![Kind::Word; self.random.range(1, 4) as usize];
@@ -317,10 +317,11 @@ impl Writer {
     /// A function that is entered again by `longjmp`.
     fn restarted(&mut self) {
         let number = self.unique();
+        let (save, back) = *self.random.pick(&[("setjmp", "longjmp"), ("save_own", "restore_own")]);
         let _ = writeln!(
             self.text,
             "static void *buffer_{number}[12];\nAPART void leave_{number}(u x)\n{{\n\
-             if (x & 1) longjmp(buffer_{number}, (int)(x & 6) + 1);\nout(x);\n}}"
+             if (x & 1) {back}(buffer_{number}, (int)(x & 6) + 1);\nout(x);\n}}"
         );
         let mut signature = self.signature(1..=3);
         signature.result = Kind::Word;
@@ -329,7 +330,7 @@ impl Writer {
             writer.locals.iter_mut().for_each(|local| local.writable = false);
             let (value, statement, after) = (writer.word(2), writer.statement(1), writer.word(2));
             format!(
-                "volatile u again = 0;\nint result = setjmp(buffer_{number});\n\
+                "volatile u again = 0;\nint result = {save}(buffer_{number});\n\
                  if (again++ < 2) leave_{number}({value});\n{statement}return again * 8 + (u)result + {after};\n"
             )
         });

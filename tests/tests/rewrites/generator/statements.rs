@@ -15,7 +15,7 @@ impl Writer {
         (0..count).map(|_| self.statement(depth)).collect()
     }
 
-    /// A statement, of which others lie at most so deep in it.
+    /// A statement. Others are nested in it, to this depth.
     pub(super) fn statement(&mut self, depth: u32) -> String {
         if depth == 0 {
             return self.simple();
