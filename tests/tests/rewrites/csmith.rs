@@ -1,11 +1,11 @@
 //! Programs of csmith, with options that the other random tests do not give it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kshrink_tests::order::all_passes;
 use kshrink_tests::{Chain, Machine, Random, Run, parallel, random_programs, recipe};
 
-use crate::{Figures, compare, passes};
+use crate::{AllPrograms, Figures, compare, passes};
 
 /// Programs, unless `KSHRINK_PROGRAMS` says otherwise. Program N has the seed N, or if that does not end, the next of
 /// [`TRIES`].
@@ -62,8 +62,8 @@ fn rewritten_csmith_programs_print_the_same() {
     recipe("install.sh", &["programs", "cross", "torture"]);
     let (_, numbers) = random_programs(PROGRAMS);
     let all = all_passes();
-    let start = Instant::now();
-    let results = parallel(numbers.len(), |i| {
+    let all_programs = AllPrograms::new("programs of csmith");
+    parallel(numbers.len(), |i| {
         let machine = *Random::new(numbers[i] as u64).pick(&[
             Machine::I386,
             Machine::I386,
@@ -77,10 +77,9 @@ fn rewritten_csmith_programs_print_the_same() {
             let what = format!("csmith's program {} for {}", numbers[i], machine.name());
             figures.failures.push(chain.failed(&what, &why));
         }
-        figures
+        all_programs.add(figures);
     });
-    let figures = results.into_iter().fold(Figures::default(), Figures::with);
-    figures.judge("programs of csmith", start.elapsed());
+    all_programs.judge();
 }
 
 /// Makes a program that ends, and takes it through all of its rewrites.

@@ -18,6 +18,7 @@ mod ways;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kshrink_tests::order::{all_passes, shuffled};
@@ -50,6 +51,16 @@ const RUN_LIMIT: Duration = Duration::from_secs(20);
 /// Exit status of a command whose input is wrong.
 const BAD_INPUT: i32 = 2;
 
+/// After how many programs the figures so far are printed.
+const REPORTED: usize = 250;
+
+/// The figures of many programs, which are printed now and then.
+struct AllPrograms {
+    what: &'static str,
+    start: Instant,
+    figures: Mutex<Figures>,
+}
+
 /// Results by what became of rewrites.
 #[derive(Default)]
 struct Figures {
@@ -68,21 +79,19 @@ fn rewritten_programs_print_the_same() {
     let runtimes = [false, true].map(|arm| Runtime::new(arm, dir.path()));
     let (_, numbers) = random_programs(PROGRAMS);
     let all = all_passes();
-    let start = Instant::now();
-    let results = parallel(numbers.len(), |i| {
+    let all_programs = AllPrograms::new("programs of the generator");
+    parallel(numbers.len(), |i| {
         let way = Way::new(numbers[i] as u64);
         let mut chain = Chain::new(&format!("rewrites-{}", numbers[i]));
         let mut figures = Figures { programs: 1, ..Figures::default() };
         let what = format!("program {}, {}", numbers[i], way.name());
-        if let Err(why) =
-            program(&mut chain, numbers[i], &way, &runtimes[usize::from(way.arm)], &all, &mut figures)
-        {
+        let runtime = &runtimes[usize::from(way.arm)];
+        if let Err(why) = program(&mut chain, numbers[i], &way, runtime, &all, &mut figures) {
             figures.failures.push(chain.failed(&what, &why));
         }
-        figures
+        all_programs.add(figures);
     });
-    let figures = results.into_iter().fold(Figures::default(), Figures::with);
-    figures.judge("programs of the generator", start.elapsed());
+    all_programs.judge();
 }
 
 /// Takes a program of the generator through all of its rewrites.
@@ -172,9 +181,45 @@ fn refusal(rewritten: &Outcome) -> Result<Option<String>, String> {
     }
 }
 
+impl AllPrograms {
+    fn new(what: &'static str) -> AllPrograms {
+        AllPrograms { what, start: Instant::now(), figures: Mutex::default() }
+    }
+
+    /// Adds a program's figures.
+    fn add(&self, program: Figures) {
+        let mut figures = self.figures.lock().expect("no thread panics with the figures");
+        for failure in &program.failures {
+            self.print(failure);
+        }
+        figures.add(program);
+        if figures.programs % REPORTED == 0 {
+            self.print(&*figures);
+        }
+    }
+
+    /// Prints the figures, and panics if a program does something else, or if too few could be compared.
+    fn judge(self) {
+        let figures = self.figures.lock().expect("no thread panics with the figures");
+        self.print(&*figures);
+        let failed = figures.failures.len();
+        assert_eq!(failed, 0, "{failed} of {} failed\n\n{}", figures.programs, figures.failures.join("\n\n"));
+        let refused: usize = figures.refused.values().sum();
+        assert!(refused * 20 <= figures.same, "{refused} are refused, and only {} compared", figures.same);
+        let skipped: usize = figures.not_compiled.values().sum();
+        assert!(skipped * 10 <= figures.programs, "the compiler refuses {skipped} of {}", figures.programs);
+    }
+
+    /// Prints directly, because the test harness shows what a test prints only if it fails.
+    fn print(&self, text: &dyn fmt::Display) {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let _ = writeln!(std::io::stderr(), "{}, after {seconds:.0} s: {text}", self.what);
+    }
+}
+
 impl Figures {
-    /// These and others together.
-    fn with(mut self, other: Figures) -> Figures {
+    /// Adds others.
+    fn add(&mut self, other: Figures) {
         self.programs += other.programs;
         self.same += other.same;
         self.failures.extend(other.failures);
@@ -185,25 +230,6 @@ impl Figures {
                 *mine.entry(reason).or_default() += count;
             }
         }
-        self
-    }
-
-    /// Prints the figures, and panics if a program does something else, or if too few could be compared.
-    fn judge(&self, what: &str, time: Duration) {
-        // Directly, because the test harness shows what a test prints only if it fails.
-        let _ = writeln!(std::io::stderr(), "{what}, in {:.0} s: {self}", time.as_secs_f64());
-        let failures = &self.failures;
-        assert!(
-            failures.is_empty(),
-            "{} of {} failed\n\n{}",
-            failures.len(),
-            self.programs,
-            failures.join("\n\n")
-        );
-        let refused: usize = self.refused.values().sum();
-        assert!(refused * 20 <= self.same, "{refused} are refused, and only {} compared", self.same);
-        let skipped: usize = self.not_compiled.values().sum();
-        assert!(skipped * 10 <= self.programs, "the compiler refuses {skipped} of {}", self.programs);
     }
 }
 

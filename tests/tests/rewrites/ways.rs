@@ -119,15 +119,8 @@ impl Way {
             (true, false) => ARM_GCC,
             (true, true) => ARM_CLANG,
         };
-        let mut options: Vec<&str> =
+        let options: Vec<&str> =
             groups.iter().flat_map(|group| random.pick(group).split_whitespace()).collect();
-        if std::env::var("OPEN").is_err() {
-            // TEMPORARY
-            options.retain(|o| *o != "-mflip-thumb" && !(arm && o.starts_with("-fPI")));
-            if arm && !options.contains(&"-fno-pie") {
-                options.push("-fno-pie");
-            }
-        }
         Way { arm, clang, options }
     }
 
