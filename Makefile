@@ -58,7 +58,7 @@ check: lint
 
 # Compilers of Rust leave one core alone much of the time, so that kernels are built beside them.
 test:
-	fixtures/install.sh rust kernel boot browser programs cross scan arm
+	fixtures/install.sh rust kernel boot browser programs cross clang scan arm
 	$(MAKE) -j 2 test-kernels test-binaries
 	cargo test --release --workspace
 

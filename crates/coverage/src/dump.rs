@@ -71,27 +71,35 @@ pub fn read(
         expected: expected.into(),
     };
     let map = kernel.block_map();
+    let map_path = kernel.block_map_path().unwrap_or(&kernel.path);
     let Some((map, counters)) = map.and_then(|map| Some((map, map.counters.as_ref()?))) else {
-        let problem = "its map of blocks has no counters".into();
-        return Err(refuse(&kernel.path, problem, "a kernel that was rewritten with the pass instrument"));
+        let problem = "a map of blocks without counters".into();
+        return Err(refuse(
+            map_path,
+            problem,
+            "the map of a kernel that was rewritten with the pass instrument",
+        ));
     };
     let Counters { symbol, blocks } = counters;
     let Some(address) = kernel.linked.address_of(symbol) else {
         let problem = format!("it has no symbol {symbol}");
-        return Err(refuse(&kernel.path, problem, "the vmlinux that the map of blocks was written for"));
+        return Err(refuse(&kernel.path, problem, &format!("the vmlinux that {map_path} was written for")));
     };
     let mut memory = Memory::open(path, &name, base)?;
     memory.check_code(kernel)?;
     let mut bytes = vec![0; blocks.len()];
     if !memory.read(address, kernel.physical_address(address), &mut bytes)? {
-        let problem = format!("it does not hold the {} counters at {address:#x} ({symbol})", blocks.len());
+        let problem = format!(
+            "it does not hold the {} counters at {address:#x} ({symbol} in {map_path})",
+            blocks.len()
+        );
         let expected =
             "the whole memory of the machine, and --load-address if it is one with an ARM processor";
         return Err(refuse(&name, problem, expected));
     }
     let mut dump = DumpCounts { counters: blocks.len() as u64, ..DumpCounts::default() };
     if let Some((number, value)) = bytes.iter().enumerate().find(|(_, value)| **value > 1) {
-        let problem = format!("counter {number} is {value}; expected 0 or 1");
+        let problem = format!("counter {number} of {map_path} is {value}; expected 0 or 1");
         return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
     }
     let mut is_counted = vec![false; map.blocks.len()];
@@ -103,7 +111,7 @@ pub fn read(
     }
     dump.uncounted = is_counted.iter().filter(|counted| !**counted).count() as u64;
     if dump.set == 0 {
-        let problem = format!("none of its {} counters is set", dump.counters);
+        let problem = format!("none of the {} counters of {map_path} is set", dump.counters);
         return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
     }
     dump.assumed = uncounted::add(kernel, map, &is_counted, &mut has_run);

@@ -78,17 +78,17 @@ fn counters_that_are_none_are_refused() {
     // Something else of the kernel.
     refuse(
         BLOCKS.replace(r#""counters", "#, r#""start_kernel", "#),
-        "of another kernel than vmlinux: counter 0 is",
+        "of another kernel than vmlinux: counter 0 of blocks.json is",
     );
     refuse(
         BLOCKS.replace(r#""counters", "#, r#""missing", "#),
-        "vmlinux: it has no symbol missing; expected the vmlinux",
+        "vmlinux: it has no symbol missing; expected the vmlinux that blocks.json was written for",
     );
-    refuse(BLOCKS.replace("[1, 4, 2]", "[]"), "none of its 0 counters is set");
+    refuse(BLOCKS.replace("[1, 4, 2]", "[]"), "none of the 0 counters of blocks.json is set");
     let (without, _) = BLOCKS.split_once(",\n    \"counters\"").unwrap();
     refuse(
         format!("{without}}}"),
-        "vmlinux: its map of blocks has no counters; expected a kernel that was rewritten",
+        "blocks.json: a map of blocks without counters; expected the map of a kernel that was rewritten",
     );
 }
 

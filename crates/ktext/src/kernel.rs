@@ -31,6 +31,8 @@ pub struct KernelText {
 /// Where the blocks of a rewritten kernel come from.
 #[derive(Debug)]
 struct Blocks {
+    /// The path of the map, for messages.
+    path: String,
     map: BlockMap,
     /// The index of each original function in the map.
     indices: FxHashMap<FunctionName, usize>,
@@ -39,14 +41,14 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(map: BlockMap) -> Blocks {
+    fn new(path: &Path, map: BlockMap) -> Blocks {
         let names = map.functions.iter().enumerate();
         let indices = names.map(|(index, function)| (function.function.clone(), index)).collect();
         let mut of_function = vec![Vec::new(); map.functions.len()];
         for (index, block) in map.blocks.iter().enumerate() {
             of_function[block.function].push(index);
         }
-        Blocks { map, indices, of_function }
+        Blocks { path: path.display().to_string(), map, indices, of_function }
     }
 }
 
@@ -82,7 +84,10 @@ impl KernelText {
     /// If one of the files cannot be read, or is not what it should be.
     pub fn read(vmlinux: &Path, blocks: Option<&Path>) -> Result<KernelText> {
         let linked = Functions::read(vmlinux)?;
-        let blocks = blocks.map(BlockMap::open).transpose()?.map(Blocks::new);
+        let blocks = match blocks {
+            Some(path) => Some(Blocks::new(path, BlockMap::open(path)?)),
+            None => None,
+        };
         Ok(KernelText { path: vmlinux.display().to_string(), linked, load_offset: 0, blocks })
     }
 
@@ -101,6 +106,11 @@ impl KernelText {
     /// The map of the blocks, for a rewritten kernel.
     pub fn block_map(&self) -> Option<&BlockMap> {
         self.blocks.as_ref().map(|blocks| &blocks.map)
+    }
+
+    /// The path of that map, for messages.
+    pub fn block_map_path(&self) -> Option<&str> {
+        self.blocks.as_ref().map(|blocks| blocks.path.as_str())
     }
 
     /// How many functions there are; they are numbered from 0. Of a rewritten kernel, those of the original.
