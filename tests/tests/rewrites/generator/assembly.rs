@@ -159,7 +159,7 @@ impl Writer {
             return None;
         }
         let named = |name: &&String| name.starts_with("naked_registers_");
-        let function = self.naked.iter().filter(named).last()?;
+        let function = self.naked.iter().rfind(named)?;
         Some(if self.dialect.arm {
             format!(
                 "register u a __asm__(\"r0\") = t; register u b __asm__(\"r1\") = x;\n\

@@ -28,7 +28,7 @@ pub fn convention(writer: &mut Writer, variadic: bool) -> &'static str {
             "regparm(3), stdcall" if clang => "regparm(3)",
             attribute => attribute,
         },
-        (true, true) => *writer.random.pick::<&str>(&["", "pcs(\"aapcs\")", "pcs(\"aapcs-vfp\")"]),
+        (true, true) => writer.random.pick::<&str>(&["", "pcs(\"aapcs\")", "pcs(\"aapcs-vfp\")"]),
         (true, false) => "",
     }
 }

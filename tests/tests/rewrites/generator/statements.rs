@@ -66,7 +66,7 @@ impl Writer {
     }
 
     fn operator(&mut self) -> &'static str {
-        *self.random.pick::<&str>(&["=", "+=", "-=", "^=", "|=", "&="])
+        self.random.pick::<&str>(&["=", "+=", "-=", "^=", "|=", "&="])
     }
 
     /// Something that lies in memory gets another value.
@@ -89,7 +89,7 @@ impl Writer {
                 }
                 None => format!("other_five.a[2] {operator} {word};\n"),
             },
-            _ => match self.globals.iter().filter(|global| global.writable).last() {
+            _ => match self.globals.iter().rfind(|global| global.writable) {
                 Some(global) => format!("{} {operator} {word};\n", global.name),
                 None => format!("shared_pair.b {operator} {word};\n"),
             },
