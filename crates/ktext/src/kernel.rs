@@ -235,7 +235,7 @@ impl KernelText {
             Some(ran) => ran.iter().map(kplan::RanRange::offsets).collect(),
             None => vec![everything],
         };
-        let Some(Blocks { map, indices, of_function }) = &self.blocks else {
+        let Some(Blocks { map, indices, of_function, .. }) = &self.blocks else {
             let (index, start) = self.find(&covered.function)?;
             let function = self.linked.function(index);
             let end = function.addresses().end;
