@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use goblin::elf::Elf;
-use goblin::elf::header::{EM_386, EM_ARM, ET_REL};
+use goblin::elf::header::{EI_CLASS, ELFCLASS32, ELFMAG, EM_386, EM_ARM, ET_DYN, ET_EXEC, ET_REL};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SectionHeader};
 use thiserror::Error;
 
@@ -40,21 +40,32 @@ pub enum Error {
     },
 }
 
+/// Checks that a file which begins with `head` is an ELF file that has been linked for 32 bits.
+///
+/// # Errors
+/// If it is another kind of file, or ends within its header.
+pub fn check_header(head: &[u8]) -> Result<(), Error> {
+    if !head.starts_with(ELFMAG) {
+        return Err(Error::Kind("no ELF file"));
+    }
+    let header = Elf::parse_header(head).map_err(|error| Error::Damaged(error.to_string()))?;
+    if header.e_ident[EI_CLASS] != ELFCLASS32 {
+        return Err(Error::Kind("an ELF file of 64 bits"));
+    }
+    match header.e_type {
+        ET_EXEC | ET_DYN => Ok(()),
+        ET_REL => Err(Error::Kind("an object that is not linked")),
+        _ => Err(Error::Kind("an ELF file that is not linked")),
+    }
+}
+
 /// The sections of these names, in the order of the names.
 ///
 /// # Errors
 /// If it is no such file, or has no such section.
 pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, Error> {
-    if !file.starts_with(b"\x7fELF") {
-        return Err(Error::Kind("no ELF file"));
-    }
+    check_header(file)?;
     let elf = Elf::parse(file).map_err(|error| Error::Damaged(error.to_string()))?;
-    if elf.is_64 {
-        return Err(Error::Kind("an ELF file of 64 bits"));
-    }
-    if elf.header.e_type == ET_REL {
-        return Err(Error::Kind("an object that is not linked"));
-    }
     let loaded: Vec<(&str, &SectionHeader)> = elf
         .section_headers
         .iter()

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use fixedbitset::FixedBitSet;
 use frozen_pack::bench;
-use frozen_pack::format::Packed;
+use frozen_pack::format::{MAGIC, Packed};
 use frozen_pack::input;
 use frozen_pack::pack::{Piece, pack};
 use frozen_pack::plan::cold::Cold;
@@ -17,7 +17,9 @@ use frozen_pack::plan::table::Summary;
 use frozen_pack::plan::{self, Plan, kernel, why};
 use frozen_pack::show::{self, Shown};
 use kcfg::graph::Graph;
-use kcli::{Failure, Output, Progress, human, is_piped_stdin, read_input, read_piped_plan, read_plan};
+use kcli::{
+    Failure, Output, Progress, human, is_piped_stdin, read_input, read_input_if, read_piped_plan, read_plan,
+};
 use kelf::Program;
 use kopt::freeze::closure::Closure;
 use kplan::{Coverage, Mechanism};
@@ -199,7 +201,14 @@ fn no_symbol(vmlinux: &Path, symbol: &str) -> Failure {
 }
 
 fn sections(path: &Path, names: &[String]) -> Result<Vec<Piece>, Failure> {
-    input::sections(&read_input(path)?, names).map_err(|error| bad_file(path, &error))
+    input::sections(&read_linked(path)?, names).map_err(|error| bad_file(path, &error))
+}
+
+/// Reads a linked ELF file for 32 bits.
+fn read_linked(path: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes = read_input_if(path, |head| input::check_header(head).is_ok())?;
+    input::check_header(&bytes).map_err(|error| bad_file(path, &error))?;
+    Ok(bytes)
 }
 
 fn print_bench(pieces: &[Piece], page_size: u32, format: Format) -> Result<(), Failure> {
@@ -210,7 +219,7 @@ fn print_bench(pieces: &[Piece], page_size: u32, format: Format) -> Result<(), F
 }
 
 fn print_shown(vmlinux: &Path, format: Format) -> Result<(), Failure> {
-    let shown = show::show(&read_input(vmlinux)?).map_err(|error| bad_file(vmlinux, &error))?;
+    let shown = show::show(&read_linked(vmlinux)?).map_err(|error| bad_file(vmlinux, &error))?;
     print(&shown, Shown::to_string, format)
 }
 
@@ -247,7 +256,8 @@ fn write_packed(pieces: &[Piece], page_size: u32, path: &Path) -> Result<(), Fai
 }
 
 fn unpack(path: &Path, page: Option<u32>, output: &Path) -> Result<(), Failure> {
-    let packed = Packed::read(&read_input(path)?).map_err(|damaged| bad_file(path, &damaged))?;
+    let packed = Packed::read(&read_input_if(path, |head| head.starts_with(&MAGIC))?)
+        .map_err(|damaged| bad_file(path, &damaged))?;
     let bytes = match page {
         Some(page) => packed.page(page).map_err(|damaged| (page, damaged)),
         None => packed

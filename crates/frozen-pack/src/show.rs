@@ -15,8 +15,8 @@ use crate::format::{Layout, Packed};
 /// Why nothing can be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is no ELF file.
-    #[error("is no ELF file, or a damaged one: {0}")]
+    /// It is a damaged ELF file.
+    #[error("is a damaged ELF file: {0}")]
     Elf(String),
     /// Nothing of it is frozen.
     #[error(

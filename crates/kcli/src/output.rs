@@ -1,13 +1,12 @@
-//! Input and output named on a command line, `-` being the standard streams.
+//! Output named on a command line, `-` being standard output.
 //!
 //! An output file is written under a temporary name in its own directory and renamed when it is
 //! complete. A rename within a directory is atomic, so that a reader (or the next `make`) sees the
 //! old file or the new one and never half of one, and a failed job leaves nothing behind.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, Read, Stdout, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::io::{self, BufWriter, Stdout, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -141,54 +140,14 @@ fn note_closed<T>(result: io::Result<T>) -> io::Result<T> {
     result
 }
 
-fn named(verb: &str, name: &str, error: &io::Error) -> io::Error {
+pub(crate) fn named(verb: &str, name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {verb} {name}: {error}"))
-}
-
-/// How many bytes are read of a device at most: more than somebody types at a terminal.
-const MAX_FROM_DEVICE: u64 = 1 << 20;
-
-/// The whole content of `path`, or of standard input for `-`.
-///
-/// # Errors
-/// If it cannot be read, or is a device without end. The error names the path.
-pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
-    if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        io::stdin()
-            .lock()
-            .read_to_end(&mut bytes)
-            .map_err(|error| named("read", "standard input", &error))?;
-        return Ok(bytes);
-    }
-    read_file(path).map_err(|error| named("read", &path.display().to_string(), &error))
-}
-
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let mut bytes = Vec::new();
-    if !file.metadata()?.file_type().is_char_device() {
-        file.read_to_end(&mut bytes)?;
-    } else if file.take(MAX_FROM_DEVICE).read_to_end(&mut bytes)? as u64 == MAX_FROM_DEVICE {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device without end; expected a file"));
-    }
-    Ok(bytes)
-}
-
-/// Whether standard input is a pipe, a socket or a regular file: something that was put there to be
-/// read. A terminal is not, nor is `/dev/null`, which services and test runners leave there.
-pub fn is_piped_stdin() -> bool {
-    let Ok(handle) = io::stdin().as_fd().try_clone_to_owned() else {
-        return false;
-    };
-    File::from(handle)
-        .metadata()
-        .map(|metadata| metadata.file_type())
-        .is_ok_and(|kind| kind.is_fifo() || kind.is_socket() || kind.is_file())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileTypeExt;
+
     use super::*;
 
     #[test]
@@ -237,13 +196,6 @@ mod tests {
         output.write_all(b"gone").unwrap();
         output.commit().unwrap();
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
-    }
-
-    #[test]
-    fn devices_are_not_read_for_ever() {
-        assert_eq!(read_input(Path::new("/dev/null")).unwrap(), b"");
-        let error = read_input(Path::new("/dev/zero")).unwrap_err();
-        assert!(error.to_string().contains("/dev/zero"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kplan::Plan;
 
-use crate::output::{is_piped_stdin, read_input};
+use crate::input::{is_piped_stdin, read_input};
 use crate::run::Failure;
 
 /// What messages call the input at `path`: `standard input` for `-`.

@@ -27,7 +27,7 @@ pub struct Archive<'a> {
     /// defines.
     ///
     /// `Program` does not use it but reads the symbols of the members, which cannot be out of date.
-    pub symbol_map: Option<Vec<(usize, &'a str)>>,
+    pub symbol_map: Option<Vec<(usize, &'a [u8])>>,
 }
 
 /// A member of an archive.
@@ -69,19 +69,15 @@ impl<'a> Archive<'a> {
             });
         }
         let directory = path.parent().unwrap_or(Path::new(""));
-        let mut reader = Reader { path, bytes, at: MAGIC.len(), long_names: "" };
+        let mut reader = Reader { path, bytes, at: MAGIC.len(), long_names: &[] };
         let mut members = Vec::new();
         // Offset of the header of each member, by which the symbol map names it.
         let mut headers = Vec::new();
         let mut map = None;
         while let Some(header) = reader.header()? {
             match header.name {
-                "/" | "/SYM64/" => map = Some((header.name == "/SYM64/", reader.content(&header)?)),
-                "//" => {
-                    let content = reader.content(&header)?;
-                    reader.long_names = std::str::from_utf8(&bytes[content])
-                        .map_err(|_| reader.damaged(header.at, "long names are not UTF-8"))?;
-                }
+                b"/" | b"/SYM64/" => map = Some((header.name == b"/SYM64/", reader.content(&header)?)),
+                b"//" => reader.long_names = &bytes[reader.content(&header)?],
                 _ => {
                     let name = reader.name(&header)?;
                     let content = if is_thin {
@@ -110,7 +106,7 @@ struct Header<'a> {
     /// Offset in bytes of the header in the archive.
     at: usize,
     /// Name field without the blanks that fill it.
-    name: &'a str,
+    name: &'a [u8],
     /// Size in bytes of the member.
     size: usize,
 }
@@ -119,7 +115,7 @@ struct Reader<'a, 'p> {
     path: &'p Path,
     bytes: &'a [u8],
     at: usize,
-    long_names: &'a str,
+    long_names: &'a [u8],
 }
 
 impl<'a> Reader<'a, '_> {
@@ -141,11 +137,11 @@ impl<'a> Reader<'a, '_> {
         }
         let field = self.bytes.get(at..at + HEADER_SIZE);
         let field = field.ok_or_else(|| self.damaged(at, "ends within a header"))?;
-        let text = |range: Range<usize>| std::str::from_utf8(&field[range]).map(str::trim_end);
-        let (Ok(name), Ok(size), b"`\n") = (text(0..16), text(48..58), &field[58..]) else {
+        let (name, b"`\n") = (field[..16].trim_ascii_end(), &field[58..]) else {
             return Err(self.damaged(at, "expected a member header"));
         };
-        let size = size.parse().map_err(|_| self.damaged(at, "its size is not a number"))?;
+        let size = std::str::from_utf8(&field[48..58]).ok().and_then(|size| size.trim_end().parse().ok());
+        let size = size.ok_or_else(|| self.damaged(at, "its size is not a number"))?;
         self.at += HEADER_SIZE;
         Ok(Some(Header { at, name, size }))
     }
@@ -163,7 +159,13 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn name(&self, header: &Header<'a>) -> Result<&'a str> {
-        if header.name.starts_with("#1/") {
+        let name = self.name_bytes(header)?;
+        let place = || format!("archive member at offset {}", header.at);
+        std::str::from_utf8(name).map_err(|_| Error::not_utf8(self.path.display(), place(), name))
+    }
+
+    fn name_bytes(&self, header: &Header<'a>) -> Result<&'a [u8]> {
+        if header.name.starts_with(b"#1/") {
             return Err(Error::Unsupported {
                 file: self.path.display().to_string(),
                 place: format!("archive member at offset {}", header.at),
@@ -172,23 +174,24 @@ impl<'a> Reader<'a, '_> {
                     .into(),
             });
         }
-        let Some(offset) = header.name.strip_prefix('/') else {
-            return Ok(header.name.strip_suffix('/').unwrap_or(header.name));
+        let Some(offset) = header.name.strip_prefix(b"/") else {
+            return Ok(header.name.strip_suffix(b"/").unwrap_or(header.name));
         };
         // After `ar m`, which orders vmlinux.a, GNU ar leaves a slash at the end of the field:
         // "/4146   /".
-        let offset = offset.trim_end_matches(['/', ' ']);
-        let rest = offset.parse().ok().and_then(|offset: usize| self.long_names.get(offset..));
-        let name = rest.and_then(|rest| rest.split_once("/\n").map(|(name, _)| name));
-        name.ok_or_else(|| {
-            let problem = format!("its name {} is not in the table of long names", header.name);
+        let offset = std::str::from_utf8(offset).ok().map(|offset| offset.trim_end_matches(['/', ' ']));
+        let rest = offset.and_then(|offset| self.long_names.get(offset.parse::<usize>().ok()?..));
+        let end = rest.and_then(|rest| rest.windows(2).position(|end| end == b"/\n"));
+        rest.zip(end).map(|(rest, end)| &rest[..end]).ok_or_else(|| {
+            let name = header.name.escape_ascii();
+            let problem = format!("its name {name} is not in the table of long names");
             self.damaged(header.at, &problem)
         })
     }
 }
 
 /// The symbol map: a count, an offset for each symbol, then the names. Big-endian on every machine.
-fn symbol_map<'a>(bytes: &'a [u8], wide: bool, headers: &[usize]) -> Option<Vec<(usize, &'a str)>> {
+fn symbol_map<'a>(bytes: &'a [u8], wide: bool, headers: &[usize]) -> Option<Vec<(usize, &'a [u8])>> {
     let size = if wide { 8 } else { 4 };
     let number = |field: &[u8]| field.iter().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
     let (count, rest) = bytes.split_at_checked(size)?;
@@ -200,7 +203,7 @@ fn symbol_map<'a>(bytes: &'a [u8], wide: bool, headers: &[usize]) -> Option<Vec<
         .map(|offset| {
             let offset = usize::try_from(number(offset)).ok()?;
             let member = headers.binary_search(&offset).ok()?;
-            Some((member, std::str::from_utf8(names.next()?).ok()?))
+            Some((member, names.next()?))
         })
         .collect()
 }
@@ -242,7 +245,24 @@ mod tests {
         let archive = Archive::read(Path::new("x/lib.a"), &bytes).unwrap();
         assert!(archive.is_thin);
         assert_eq!(archive.members[0].content, MemberContent::File("x/a.o".into()));
-        assert_eq!(archive.symbol_map, Some(vec![(0, "f")]));
+        assert_eq!(archive.symbol_map, Some(vec![(0, &b"f"[..])]));
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_are_quoted() {
+        let header = |name: &[u8], size: usize| {
+            let mut header = name.to_vec();
+            header.resize(48, b' ');
+            header.extend(format!("{size:<10}`\n").bytes());
+            header
+        };
+        let short = [MAGIC, &header(b"\xe4.o/", 0)].concat();
+        let long = [MAGIC, &header(b"//", 5), b"\xe4.o/\n\n", &header(b"/0", 0)].concat();
+        for bytes in [short, long] {
+            let error = Archive::read(Path::new("lib.a"), &bytes).unwrap_err().to_string();
+            assert!(error.starts_with("lib.a: archive member at offset "), "{error}");
+            assert!(error.contains("its name \"\\xe4.o\" is not UTF-8"), "{error}");
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! object's local symbols. It moves a section as a whole, so that one symbol gives its address; all others of the
 //! section have to agree, or the file is not linked from this object.
 
-use std::fs;
 use std::hash::Hash;
 use std::path::Path;
 
@@ -15,7 +14,7 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 
 use crate::error::{Error, Result};
-use crate::headers::ElfFile;
+use crate::headers::{ElfFile, read_linked};
 use crate::index::SectionIndex;
 use crate::object::{Object, Place};
 
@@ -23,11 +22,11 @@ use crate::object::{Object, Place};
 /// symbol tells, and for one whose pieces the linker merges with others (`SHF_MERGE`).
 ///
 /// # Errors
-/// [`Error::Read`] if the linked file cannot be read, [`Error::Damaged`] if it is not whole, [`Error::Build`] if
+/// [`Error::Read`] if the linked file cannot be read, [`Error::WrongKind`] if it is no linked file, [`Error::Damaged`] if it is not whole, [`Error::Build`] if
 /// two symbols of one section are not as far apart as in the object.
 pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u64>>> {
-    let bytes = fs::read(linked).map_err(|source| Error::Read { path: linked.into(), source })?;
-    let file = ElfFile::parse(&linked.display().to_string(), &bytes, "a linked kernel (vmlinux)")?;
+    let bytes = read_linked(linked)?;
+    let file = ElfFile::parse_linked(&linked.display().to_string(), &bytes, "a linked kernel (vmlinux)")?;
     let symbols = match file.symbol_table()? {
         Some(table) => file.symbols(table)?,
         None => Vec::new(),

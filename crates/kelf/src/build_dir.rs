@@ -12,7 +12,7 @@ use std::{fmt, fs};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::headers::ElfFile;
+use crate::headers::{ElfFile, read_linked};
 use crate::machine::Machine;
 
 /// A kernel build directory after `make vmlinux`.
@@ -135,7 +135,7 @@ impl KernelBuild {
 
 /// Checks that `path` is a linked kernel with symbols, and returns its machine.
 fn check_vmlinux(path: &Path) -> Result<Machine> {
-    let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+    let bytes = read_linked(path)?;
     let expected = "vmlinux, the linked kernel as an ELF file (not bzImage or Image)";
     let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
     for section in 0..file.sections.len() {

@@ -109,6 +109,17 @@ pub enum Error {
     NoInputs,
 }
 
+impl Error {
+    /// An [`Error::Unsupported`] about a name that is not UTF-8.
+    pub(crate) fn not_utf8(file: impl ToString, place: impl Into<String>, name: &[u8]) -> Error {
+        let problem = format!(
+            "its name \"{}\" is not UTF-8; kshrink supports no other names, rename it",
+            name.escape_ascii()
+        );
+        Error::Unsupported { file: file.to_string(), place: place.into(), problem }
+    }
+}
+
 impl kcli::Fault for Error {
     fn is_bad_input(&self) -> bool {
         !matches!(self, Error::Read { .. })

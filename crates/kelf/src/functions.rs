@@ -14,7 +14,6 @@
 //! - what then is left, the padding behind a function and what precedes the first symbol of a section,
 //!   belongs to none.
 
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
@@ -23,7 +22,7 @@ use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_FUNC, STT_SECTION, Sym};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::headers::ElfFile;
+use crate::headers::{ElfFile, read_linked};
 use crate::index::FunctionIndex;
 use crate::machine::Machine;
 use crate::segments::Segments;
@@ -114,7 +113,7 @@ impl Functions {
     /// [`Error::Read`] if it cannot be read, [`Error::WrongKind`] if it is not a linked ELF file,
     /// [`Error::Damaged`] if it is not whole, [`Error::Build`] if its symbols were stripped.
     pub fn read(path: &Path) -> Result<Functions> {
-        let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let bytes = read_linked(path)?;
         let expected = "a linked kernel (vmlinux) or program";
         let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
         let (numbers, sections) = code_sections(&file)?;

@@ -5,20 +5,27 @@
 //! can get of a damaged file, while a rewriter must refuse one, and say where it is broken. Every
 //! offset is compared with the file's length before anything is allocated for it.
 
+use std::path::Path;
+
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{
     EI_CLASS, EI_DATA, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFDATA2MSB, ELFMAG, ET_CORE, ET_DYN, ET_EXEC,
-    ET_REL, Header,
+    ET_REL, Header, SIZEOF_IDENT,
 };
 use goblin::elf::section_header::{SHN_XINDEX, SHT_NOBITS, SHT_NOTE, SHT_NULL, SHT_SYMTAB, SectionHeader};
 use goblin::elf::sym::Sym;
 use scroll::Pread;
 
+use crate::archive::is_archive;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 
-/// Size in bytes of `e_ident`.
-const IDENT_SIZE: usize = 16;
+/// The types (`e_type`) of relocatable objects.
+const OBJECT: &[u16] = &[ET_REL];
+/// The types of linked files.
+const LINKED: &[u16] = &[ET_EXEC, ET_DYN];
+/// How LLVM bitcode begins: by itself, and with the wrapper of other systems around it (LLVM's `Magic.cpp`).
+const BITCODE: [&[u8]; 2] = [b"BC\xc0\xde", b"\xde\xc0\x17\x0b"];
 
 /// An ELF file whose header and section headers are in order.
 pub(crate) struct ElfFile<'a> {
@@ -32,42 +39,29 @@ pub(crate) struct ElfFile<'a> {
 }
 
 impl<'a> ElfFile<'a> {
-    /// Reads the headers of `bytes`. `expected` says what kind of file is wanted, for messages.
-    pub fn parse(name: &str, bytes: &'a [u8], expected: &str) -> Result<Self> {
-        let (container, machine_free) = identify(name, bytes, expected)?;
-        let damaged =
-            |place: &str, problem: String| Error::Damaged { file: name.into(), place: place.into(), problem };
-        let header: Header = bytes
-            .pread(0)
-            .map_err(|_| damaged("ELF header", format!("the file ends after {} bytes", bytes.len())))?;
-        let machine = Machine::from_elf(header.e_machine)
-            .filter(|machine| machine.is_64() == machine_free)
-            .ok_or_else(|| Error::WrongKind {
+    /// Reads the headers of `bytes`, a relocatable object.
+    pub fn parse_object(name: &str, bytes: &'a [u8]) -> Result<Self> {
+        let expected = "a little-endian relocatable object (.o), as the compiler makes it before linking";
+        ElfFile::parse(name, bytes, expected, OBJECT)
+    }
+
+    /// Reads the headers of `bytes`, a file that has been linked. `expected` says what kind of file is wanted, for
+    /// messages.
+    pub fn parse_linked(name: &str, bytes: &'a [u8], expected: &str) -> Result<Self> {
+        ElfFile::parse(name, bytes, expected, LINKED)
+    }
+
+    fn parse(name: &str, bytes: &'a [u8], expected: &str, types: &[u16]) -> Result<Self> {
+        let (header, ctx, machine) = identify(name, bytes, expected, types)?;
+        let sections = section_headers(bytes, &header, ctx).map_err(|problem| Error::Damaged {
             file: name.into(),
-            found: format!(
-                "for machine number {} of class {}",
-                header.e_machine,
-                if machine_free { 64 } else { 32 }
-            ),
-            expected: format!("{expected} for i386, x86_64, arm or aarch64"),
+            place: "section headers".into(),
+            problem,
         })?;
-        let ctx = Ctx::new(container, Endian::Little);
-        let sections =
-            section_headers(bytes, &header, ctx).map_err(|problem| damaged("section headers", problem))?;
         let name = name.to_string();
         let mut file = ElfFile { name, bytes, ctx, machine, header, sections, names: &[] };
         if let Some(names) = file.name_table() {
             file.names = file.content(names)?;
-        }
-        Ok(file)
-    }
-
-    /// Reads the headers of `bytes`, a file that has been linked.
-    pub fn parse_linked(name: &str, bytes: &'a [u8], expected: &str) -> Result<Self> {
-        let file = ElfFile::parse(name, bytes, expected)?;
-        if !matches!(file.header.e_type, ET_EXEC | ET_DYN) {
-            let found = type_name(file.header.e_type);
-            return Err(Error::WrongKind { file: file.name, found, expected: expected.into() });
         }
         Ok(file)
     }
@@ -101,13 +95,7 @@ impl<'a> ElfFile<'a> {
         if self.names.is_empty() && offset == 0 {
             return Ok("");
         }
-        string(self.names, offset).ok_or_else(|| {
-            let size = self.names.len();
-            self.damaged(
-                format!("section {section}"),
-                format!("its name is at {offset} of a table of {size} bytes, or not UTF-8"),
-            )
-        })
+        self.name_at(self.names, offset, || format!("section {section}"))
     }
 
     /// Bytes of a section; none for `SHT_NOBITS`.
@@ -167,15 +155,21 @@ impl<'a> ElfFile<'a> {
                 .map_err(|_| self.damaged(self.describe(table), "ends within a symbol"))?;
             let name = match symbol.st_name {
                 0 => "",
-                at => string(strings, at).ok_or_else(|| {
-                    let size = strings.len();
-                    let problem = format!("its name is at {at} of a table of {size} bytes, or not UTF-8");
-                    self.damaged(format!("symbol {index}"), problem)
-                })?,
+                at => self.name_at(strings, at, || format!("symbol {index}"))?,
             };
             symbols.push((symbol, name));
         }
         Ok(symbols)
+    }
+
+    /// The name at `offset` of a string table, that of `place`.
+    fn name_at(&self, table: &'a [u8], offset: usize, place: impl FnOnce() -> String) -> Result<&'a str> {
+        let rest = table.get(offset..).unwrap_or_default();
+        let Some(end) = rest.iter().position(|&byte| byte == 0) else {
+            let problem = format!("its name is at {offset} of a table of {} bytes", table.len());
+            return Err(self.damaged(place(), problem));
+        };
+        std::str::from_utf8(&rest[..end]).map_err(|_| Error::not_utf8(&self.name, place(), &rest[..end]))
     }
 
     /// The build ID in hexadecimal digits, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
@@ -212,50 +206,86 @@ pub(crate) fn range(bytes: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
     bytes.get(start..end)
 }
 
-/// The string at `offset` of a string table.
-fn string(table: &[u8], offset: usize) -> Option<&str> {
-    let rest = table.get(offset..)?;
-    let end = rest.iter().position(|&byte| byte == 0)?;
-    std::str::from_utf8(&rest[..end]).ok()
+/// Whether a file that begins with `head` is LLVM bitcode.
+pub fn is_bitcode(head: &[u8]) -> bool {
+    BITCODE.iter().any(|magic| head.starts_with(magic))
 }
 
-/// Class of an ELF file, as goblin's container and as whether it is of class 64.
-fn identify(name: &str, bytes: &[u8], expected: &str) -> Result<(Container, bool)> {
-    let wrong =
-        |found: &str| Error::WrongKind { file: name.into(), found: found.into(), expected: expected.into() };
-    if bytes.is_empty() {
-        return Err(wrong("an empty file"));
+/// Whether a file that begins with `head` is a relocatable object, as far as its header tells.
+pub fn is_object(head: &[u8]) -> bool {
+    identify("", head, "", OBJECT).is_ok()
+}
+
+/// The content of the relocatable object at `path`; only the head of any other file, which [`crate::Object::read`] refuses.
+pub(crate) fn read_object(path: &Path) -> Result<Vec<u8>> {
+    read_if(path, is_object)
+}
+
+/// The content of the linked file at `path`; only the head of any other file, which whatever reads linked files refuses.
+///
+/// # Errors
+/// [`Error::Read`] if it cannot be read.
+pub fn read_linked(path: &Path) -> Result<Vec<u8>> {
+    read_if(path, |head| identify("", head, "", LINKED).is_ok())
+}
+
+/// The content of the file at `path` if `is_wanted` accepts its head, else the head.
+pub(crate) fn read_if(path: &Path, is_wanted: impl FnOnce(&[u8]) -> bool) -> Result<Vec<u8>> {
+    kcli::read_file_if(path, is_wanted).map_err(|source| Error::Read { path: path.into(), source })
+}
+
+/// Reads the ELF header of a file of one of these types (`e_type`). Looks at nothing behind the header.
+fn identify(name: &str, bytes: &[u8], expected: &str, types: &[u16]) -> Result<(Header, Ctx, Machine)> {
+    let wrong = |found: String, expected: String| Error::WrongKind { file: name.into(), found, expected };
+    let too_short = || Error::Damaged {
+        file: name.into(),
+        place: "ELF header".into(),
+        problem: format!("the file ends after {} bytes", bytes.len()),
+    };
+    if is_bitcode(bytes) {
+        let found = "LLVM bitcode, which clang -flto makes in place of machine code";
+        return Err(wrong(found.into(), format!("{expected}; compile it without -flto")));
     }
-    if bytes.starts_with(b"!<arch>\n") || bytes.starts_with(b"!<thin>\n") {
-        return Err(wrong("an archive"));
+    let (container, is_64) = match bytes.first_chunk() {
+        Some(ident) if ident.starts_with(ELFMAG) => {
+            class(ident).map_err(|found| wrong(found.into(), expected.into()))?
+        }
+        None if bytes.starts_with(ELFMAG) => return Err(too_short()),
+        _ if bytes.is_empty() => return Err(wrong("an empty file".into(), expected.into())),
+        _ if is_archive(bytes) => return Err(wrong("an archive".into(), expected.into())),
+        _ => return Err(wrong("not an ELF file".into(), expected.into())),
+    };
+    let header: Header = bytes.pread(0).map_err(|_| too_short())?;
+    let machine = Machine::from_elf(header.e_machine).filter(|machine| machine.is_64() == is_64);
+    let machine = machine.ok_or_else(|| {
+        let class = if is_64 { 64 } else { 32 };
+        wrong(
+            format!("for machine number {} of class {class}", header.e_machine),
+            format!("{expected} for i386, x86_64, arm or aarch64"),
+        )
+    })?;
+    if !types.contains(&header.e_type) {
+        return Err(wrong(type_name(header.e_type), expected.into()));
     }
-    if bytes.starts_with(b"BC\xc0\xde") {
-        return Err(wrong("LLVM bitcode (a build with LTO)"));
-    }
-    if !bytes.starts_with(ELFMAG) {
-        return Err(wrong("not an ELF file"));
-    }
-    if bytes.len() < IDENT_SIZE {
-        return Err(Error::Damaged {
-            file: name.into(),
-            place: "ELF header".into(),
-            problem: format!("the file ends after {} bytes", bytes.len()),
-        });
-    }
-    match bytes[EI_DATA] {
+    Ok((header, Ctx::new(container, Endian::Little), machine))
+}
+
+/// Class of an ELF file, as goblin's container and as whether it is of class 64; or what is wrong with its `e_ident`.
+fn class(ident: &[u8; SIZEOF_IDENT]) -> Result<(Container, bool), &'static str> {
+    match ident[EI_DATA] {
         ELFDATA2LSB => {}
-        ELFDATA2MSB => return Err(wrong("big-endian")),
-        _ => return Err(wrong("an ELF file of unknown byte order")),
+        ELFDATA2MSB => return Err("big-endian"),
+        _ => return Err("an ELF file of unknown byte order"),
     }
-    match bytes[EI_CLASS] {
+    match ident[EI_CLASS] {
         ELFCLASS32 => Ok((Container::Little, false)),
         ELFCLASS64 => Ok((Container::Big, true)),
-        _ => Err(wrong("an ELF file of unknown class")),
+        _ => Err("an ELF file of unknown class"),
     }
 }
 
 /// What `e_type` means, for messages.
-pub(crate) fn type_name(e_type: u16) -> String {
+fn type_name(e_type: u16) -> String {
     match e_type {
         ET_REL => "a relocatable object".into(),
         ET_EXEC => "a linked executable".into(),

@@ -5,15 +5,16 @@
 //! from the page cache, so they are read in parallel into memory; mapping them would cost a system
 //! call and a page fault for each, and `unsafe`.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
 use crate::archive::{Archive, MemberContent, is_archive};
 use crate::build_dir::KernelBuild;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::headers::{read_if, read_object};
 
 /// The files of one link.
 #[derive(Debug)]
@@ -206,26 +207,19 @@ impl Job {
     fn run(self) -> Result<InputFile> {
         let Job { name, role, origin } = self;
         let (bytes, source) = match origin {
-            Origin::File(path) => (read(&path)?, recorded_source(&path)),
+            Origin::File(path) => (read_object(&path)?, recorded_source(&path)),
             Origin::Member(bytes) => (bytes, None),
         };
         Ok(InputFile { name, role, source, bytes })
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|source| Error::Read { path: path.into(), source })
-}
-
 fn starts_as_archive(path: &Path) -> Result<bool> {
-    let error = |source| Error::Read { path: path.into(), source };
-    let mut magic = Vec::new();
-    File::open(path).map_err(error)?.take(8).read_to_end(&mut magic).map_err(error)?;
-    Ok(is_archive(&magic))
+    Ok(is_archive(&read_if(path, |_| false)?))
 }
 
 fn archive_jobs(path: &Path, role: Role, jobs: &mut Vec<Job>) -> Result<()> {
-    let bytes = read(path)?;
+    let bytes = read_if(path, is_archive)?;
     for member in Archive::read(path, &bytes)?.members {
         jobs.push(match member.content {
             MemberContent::File(file) => Job::whole(&file, role),

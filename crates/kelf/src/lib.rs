@@ -47,6 +47,7 @@ pub use build_dir::{KernelBuild, KernelVersion};
 pub use error::{Error, Result};
 pub use frozen::{FROZEN_SYMBOLS, FrozenSizes};
 pub use functions::{Function, Functions};
+pub use headers::{is_bitcode, is_object, read_linked};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
 pub use machine::Machine;

@@ -10,7 +10,6 @@ use std::borrow::Cow;
 use std::io::Read;
 
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB};
-use goblin::elf::header::ET_REL;
 use goblin::elf::section_header::{
     SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_LINK_ORDER, SHN_ABS, SHN_COMMON, SHN_HIRESERVE,
     SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_GROUP, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_STRTAB,
@@ -20,7 +19,7 @@ use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym};
 use scroll::{LE, Pread};
 
 use crate::error::{Error, Result};
-use crate::headers::{ElfFile, range, type_name};
+use crate::headers::{ElfFile, range};
 use crate::index::{SectionIndex, SymbolIndex};
 use crate::machine::Machine;
 use crate::object::{Group, Object, Place, SHT_LLVM_ADDRSIG, Section, Symbol};
@@ -38,6 +37,9 @@ const ANCHOR_REACH: u64 = 4 << 10;
 /// The largest addend: with any offset in a section, it adds up in 64 bits.
 const MAX_ADDEND: u64 = 1 << 62;
 
+/// The symbol by which GCC's linker plugin recognizes an object without machine code (GCC's `toplev.cc`).
+const SLIM_LTO: &str = "__gnu_lto_slim";
+
 impl<'a> Object<'a> {
     /// Reads the relocatable object `bytes`; `name` is for messages.
     ///
@@ -49,18 +51,19 @@ impl<'a> Object<'a> {
     /// [`Error::Damaged`] if it contradicts itself, [`Error::Unsupported`] for relocations or
     /// compression that kshrink does not know.
     pub fn read(name: &str, bytes: &'a [u8]) -> Result<Object<'a>> {
-        let file = ElfFile::parse(name, bytes, "a little-endian relocatable ELF object (.o)")?;
-        if file.header.e_type != ET_REL {
-            return Err(Error::WrongKind {
-                file: name.into(),
-                found: type_name(file.header.e_type),
-                expected: "a relocatable object (.o), as the compiler makes it before linking".into(),
-            });
-        }
+        let file = ElfFile::parse_object(name, bytes)?;
         check_total_size(&file)?;
         let table = file.symbol_table()?;
         let sections = sections(&file, table)?;
         let symbols = symbols(&file, table, &sections)?;
+        if symbols.iter().any(|symbol| symbol.name == SLIM_LTO) {
+            return Err(Error::WrongKind {
+                file: name.into(),
+                found: "a slim LTO object, in which gcc -flto puts its bytecode in place of machine code"
+                    .into(),
+                expected: "machine code; compile it without -flto, or with -ffat-lto-objects".into(),
+            });
+        }
         let mut object = Object {
             name: name.to_string(),
             machine: file.machine,

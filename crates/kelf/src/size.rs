@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::frozen::FrozenSizes;
-use crate::headers::ElfFile;
+use crate::headers::{ElfFile, read_linked};
 use crate::machine::Machine;
 use crate::segments::Segments;
 
@@ -63,7 +63,7 @@ impl SizeTable {
     /// [`Error::Damaged`] if it is not whole, [`Error::Build`] for a kernel whose symbols were
     /// stripped.
     pub fn of(path: &Path) -> Result<SizeTable> {
-        let bytes = fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let bytes = read_linked(path)?;
         let expected = "a linked kernel (vmlinux) or program";
         let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
         let mut table = SizeTable {

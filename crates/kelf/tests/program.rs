@@ -104,13 +104,13 @@ fn symbol_maps_agree_with_the_members() {
         let mut map = archive.symbol_map.unwrap();
         map.sort_unstable();
         let expected = [
-            (0, "common_word"),
-            (0, "main"),
-            (0, "overridden"),
-            (1, "overridden"),
-            (1, "strong"),
-            (2, "common_word"),
-            (2, "with_common"),
+            (0, &b"common_word"[..]),
+            (0, b"main"),
+            (0, b"overridden"),
+            (1, b"overridden"),
+            (1, b"strong"),
+            (2, b"common_word"),
+            (2, b"with_common"),
         ];
         assert_eq!(map, expected, "{options}");
         std::fs::remove_file(dir.path("lib.a")).unwrap();

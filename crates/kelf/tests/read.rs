@@ -219,7 +219,13 @@ fn other_files_are_refused_by_name() {
     assert!(message(b"").contains("an empty file"));
     assert!(message(b"hello").contains("not an ELF file"));
     assert!(message(b"!<arch>\n").contains("an archive"));
-    assert!(message(b"BC\xc0\xde").contains("LLVM bitcode"));
+    for bitcode in [&b"BC\xc0\xde"[..], b"\xde\xc0\x17\x0b\0\0\0\0"] {
+        let message = message(bitcode);
+        assert!(
+            message.contains("LLVM bitcode") && message.ends_with("; compile it without -flto"),
+            "{message}"
+        );
+    }
     let mut changed = bytes.clone();
     changed[5] = 2;
     assert!(message(&changed).contains("big-endian; expected a little-endian"));
@@ -228,7 +234,41 @@ fn other_files_are_refused_by_name() {
     assert!(message(&changed).contains("machine number 8 of class 64"));
     changed = bytes.clone();
     changed[16] = 2;
-    assert!(message(&changed).contains("a linked executable; expected a relocatable object"));
+    assert!(message(&changed).contains("a linked executable; expected a little-endian relocatable object"));
+}
+
+#[test]
+fn slim_lto_object_is_refused_and_fat_one_read() {
+    let dir = Dir::new();
+    let compile = |machine, option: &str| {
+        fs::read(dir.compile_with(machine, "features.c", "a.o", &["-flto", option])).unwrap()
+    };
+    for machine in MACHINES {
+        let slim = compile(machine, "-fno-fat-lto-objects");
+        let message = Object::read("slim.o", &slim).unwrap_err().to_string();
+        assert!(message.starts_with("slim.o: this is a slim LTO object"), "{message}");
+        assert!(message.ends_with("compile it without -flto, or with -ffat-lto-objects"), "{message}");
+        let fat = compile(machine, "-ffat-lto-objects");
+        assert!(Object::read("fat.o", &fat).is_ok());
+    }
+}
+
+#[test]
+fn names_that_are_not_utf8_are_quoted() {
+    let dir = Dir::new();
+    let bytes = fs::read(dir.compile(Machine::I386, "features.c", "a.o")).unwrap();
+    for (name, place) in [("\0.comment\0", "section "), ("\0features.c\0", "symbol 1: ")] {
+        let mut latin = bytes.clone();
+        let at = latin.windows(name.len()).position(|part| part == name.as_bytes()).expect("the name");
+        // An ä in Latin-1.
+        latin[at + 3] = 0xe4;
+        let error = Object::read("a.o", &latin).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+        let quoted =
+            format!("its name \"{}\" is not UTF-8", latin[at + 1..at + name.len() - 1].escape_ascii());
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("a.o: {place}")) && message.contains(&quoted), "{message}");
+    }
 }
 
 #[test]

@@ -151,7 +151,8 @@ fn is_module_name(name: &str) -> bool {
     })
 }
 
-/// The bytes of a module, which may be compressed: the kernel's build and kmod tell that by the name.
+/// The bytes of a module, which may be compressed: the kernel's build and kmod tell that by the name. Of a file that is
+/// no object, only the head.
 fn decompressed(path: &Path) -> Result<Vec<u8>, Failure> {
     let file = BufReader::new(File::open(path).map_err(|error| cannot_read(path, &error))?);
     let bytes = match path.extension().and_then(|extension| extension.to_str()) {
@@ -169,8 +170,7 @@ fn decompressed(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    let bytes = kcli::read_if(from.take(LARGEST + 1), kelf::is_object)?;
     if bytes.len() as u64 > LARGEST {
         return Err(io::Error::other("it has more than 1 GiB"));
     }

@@ -142,7 +142,7 @@ impl Loader {
             return known.clone();
         }
         let read = || {
-            let mut object = Object::read(&self.root.read(path).ok()?).ok()?;
+            let mut object = Object::read(&self.root.read_object(path).ok()?).ok()?;
             self.read_debugging_file(&mut object);
             Some(Arc::new(object))
         };
@@ -154,8 +154,8 @@ impl Loader {
     /// here for the very same object is as good as one in the root file system.
     fn read_debugging_file(&self, object: &mut Object) {
         let Some(path) = object.debugging_file() else { return };
-        let here = || std::fs::read(&path).ok();
-        if let Some(bytes) = self.root.read(&path).ok().or_else(here) {
+        let here = || kcli::read_file_if(&path, Object::is_object).ok();
+        if let Some(bytes) = self.root.read_object(&path).ok().or_else(here) {
             object.add_debugging_file(&bytes);
         }
     }

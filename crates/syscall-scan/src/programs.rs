@@ -35,7 +35,7 @@ pub fn processes(loader: &Loader, bytes: &[u8], path: &Path, file: &str) -> Resu
         for name in pending {
             let missing = || Error::Missing { name: name.display().to_string(), by: "the script".to_owned() };
             let path = find_program(loader.root(), &name).ok_or_else(missing)?;
-            let bytes = loader.root().read(&path).map_err(|_| missing())?;
+            let bytes = loader.root().read_object(&path).map_err(|_| missing())?;
             match interpreters(&bytes) {
                 Some(more) => next.extend(more),
                 None => {
@@ -130,12 +130,12 @@ pub fn walk(root: &Sysroot) -> RootContents {
 
 impl RootContents {
     fn add(&mut self, root: &Sysroot, path: PathBuf, executable: bool) {
-        let Ok(start) = first_bytes(&root.outside(&path)) else {
+        let Ok(bytes) = root.read_object(&path) else {
             self.unreadable += 1;
             return;
         };
-        if executable && start.starts_with(b"#!") {
-            let interpreters = interpreters(&start).unwrap_or_default();
+        if executable && bytes.starts_with(b"#!") {
+            let interpreters = interpreters(&bytes).unwrap_or_default();
             if interpreters.iter().all(|name| find_program(root, name).is_some()) {
                 self.scripts += 1;
             } else {
@@ -143,31 +143,15 @@ impl RootContents {
             }
             return;
         }
-        if !start.starts_with(b"\x7fELF") {
-            self.others += 1;
-            return;
-        }
-        let Ok(bytes) = root.read(&path) else {
-            self.unreadable += 1;
-            return;
-        };
         match Object::read(&bytes) {
             Ok(object) if object.is_library() || !executable => self.libraries += 1,
             Ok(_) => self.programs.push(path),
             // Objects and kernel modules are no programs, nor are those of other machines.
-            Err(Error::NotExecutable { .. } | Error::OtherMachine { .. }) => self.others += 1,
+            Err(Error::NotElf | Error::NotExecutable { .. } | Error::OtherMachine { .. }) => self.others += 1,
             Err(error) if executable => self.damaged.push((path, error)),
             Err(_) => self.others += 1,
         }
     }
-}
-
-/// As many bytes as tell what a file is.
-fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(256).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

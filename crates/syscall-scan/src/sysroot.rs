@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use crate::image::Object;
+
 /// How many symbolic links a path may lead through, as in Linux.
 const MAX_LINKS: usize = 40;
 
@@ -59,23 +61,28 @@ impl Sysroot {
         self.resolve(inside).is_some_and(|path| self.outside(&path).is_file())
     }
 
-    /// The content of a file.
+    /// The content of a program or a library; of any other file, only the head, which tells what it is.
     ///
     /// # Errors
     /// If there is none, it is no regular file, or it cannot be read.
-    pub fn read(&self, inside: &Path) -> io::Result<Vec<u8>> {
+    pub fn read_object(&self, inside: &Path) -> io::Result<Vec<u8>> {
+        self.read(inside, Object::is_object)
+    }
+
+    /// The content of a file if `is_wanted` accepts its head, else the head.
+    fn read(&self, inside: &Path, is_wanted: impl FnOnce(&[u8]) -> bool) -> io::Result<Vec<u8>> {
         let path = self.resolve(inside).ok_or(io::ErrorKind::NotFound)?;
         let outside = self.outside(&path);
         // Reading a device or a pipe may never end.
         if !outside.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        std::fs::read(outside)
+        kcli::read_file_if(&outside, is_wanted)
     }
 
     /// The content of a text file; empty if there is none.
     pub fn text(&self, inside: &str) -> String {
-        let bytes = self.read(Path::new(inside)).unwrap_or_default();
+        let bytes = self.read(Path::new(inside), |_| true).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -122,8 +129,8 @@ mod tests {
         assert_eq!(resolved("lib/up"), Some("/usr/lib/libc.so".into()));
         assert_eq!(resolved("/round"), None);
         assert_eq!(resolved("/lib/nothing"), None);
-        assert_eq!(root.read(Path::new("/lib/up")).unwrap(), b"c");
-        assert!(root.read(Path::new("/lib")).is_err());
+        assert_eq!(root.read_object(Path::new("/lib/up")).unwrap(), b"c");
+        assert!(root.read_object(Path::new("/lib")).is_err());
         assert!(root.is_file(Path::new("/lib/libc.so")) && !root.is_file(Path::new("/lib")));
         assert_eq!(root.names(Path::new("/lib")), ["libc.so", "up"]);
     }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kcli::{Failure, OrBadInput, Progress, read_input};
+use kcli::{Failure, OrBadInput, Progress, read_input_if};
 use kplan::{Syscalls, Unresolved, UnresolvedKind};
+use syscall_scan::image::Object;
 use syscall_scan::loader::{Extra, Loader};
 use syscall_scan::programs::{RootContents, processes, walk};
 use syscall_scan::sysroot::Sysroot;
@@ -101,12 +102,12 @@ fn read(options: &Options, loader: &Loader, path: &Path) -> Result<(Vec<u8>, Pat
         let inside = inside.ok_or_else(|| {
             Failure::bad_input(format!("{}: no such file in {}", path.display(), directory.display()))
         })?;
-        let bytes = root.read(&inside).map_err(|error| {
+        let bytes = root.read_object(&inside).map_err(|error| {
             Failure::job(format!("cannot read {}: {error}", root.outside(&inside).display()))
         })?;
         return Ok((bytes, inside));
     }
-    let bytes = read_input(path)?;
+    let bytes = read_input_if(path, Object::is_object)?;
     let absolute = std::path::absolute(path).or_bad_input()?;
     let inside = root.resolve(&absolute).unwrap_or(absolute);
     Ok((bytes, inside))
@@ -140,7 +141,7 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     let absent = Absent::default();
     let results = each(&files.programs, |path| {
         let file = path.display().to_string();
-        let bytes = loader.root().read(path).map_err(|error| error.to_string());
+        let bytes = loader.root().read_object(path).map_err(|error| error.to_string());
         let result = bytes.and_then(|bytes| {
             scan_program(options, loader, &bytes, path, &file, &absent).map_err(|error| error.to_string())
         });

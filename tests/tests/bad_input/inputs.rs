@@ -15,6 +15,7 @@ const WORD_FIELDS: [usize; 5] = [20, 24, 28, 32, 36];
 /// SPARC, which is big-endian, and MIPS, which can be either.
 const EM_SPARC: u8 = 2;
 const EM_MIPS: u8 = 8;
+const ET_CORE: u8 = 4;
 
 /// Copies of a build, for what is wrong with them; `victim` is whole.
 const COPIES: &[&str] = &[
@@ -93,6 +94,21 @@ pub fn objects(dir: &Path) {
     fs::copy(dir.join("helper.o"), dir.join("absent.o")).expect("a copy");
     archive("rcsT", "thin.a", "absent.o");
     fs::remove_file(dir.join("absent.o")).expect("the copy");
+
+    let lto = ["-m32", "-Os", "-flto", "-fno-fat-lto-objects", "-xc", "-", "-c", "-o", "slim.o"];
+    Run::new("i686-linux-gnu-gcc").dir(dir).args(lto).stdin("int main(void) { return 0; }").succeed();
+    archive("rcs", "slim.a", "slim.o");
+    write(dir, "bitcode.o", b"BC\xc0\xde5\x14\0\0");
+    let mut latin_1 = good.clone();
+    let name = latin_1.windows(6).position(|bytes| bytes == b"\0main\0").expect("the symbol");
+    latin_1[name + 2] = 0xe4;
+    write(dir, "latin-1.o", &latin_1);
+
+    // Files with holes, which take no room: the image of a disk, and a core dump.
+    sparse(dir, "disk.img", b"\xeb\x63\x90");
+    let mut core = read(dir, "program");
+    core[E_TYPE] = ET_CORE;
+    sparse(dir, "core.img", &core);
 
     write(dir, "text", b"not an ELF file\n");
     write(dir, "empty", b"");
@@ -199,4 +215,11 @@ fn read(dir: &Path, name: &str) -> Vec<u8> {
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) {
     fs::write(dir.join(name), bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
+/// Writes a file of 1 TiB that begins with `head`.
+fn sparse(dir: &Path, name: &str, head: &[u8]) {
+    write(dir, name, head);
+    let file = fs::File::options().write(true).open(dir.join(name)).expect("the file");
+    file.set_len(1 << 40).expect("room for a hole");
 }

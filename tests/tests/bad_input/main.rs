@@ -22,6 +22,9 @@ const FAILED: i32 = 1;
 /// The arguments or the input are wrong.
 const BAD: i32 = 2;
 
+/// The address space that a command may use, in KiB: less than the size of the image of a disk.
+const MEMORY_LIMIT_KIB: u32 = 4 << 20;
+
 /// A command line, in words separated by spaces; its exit status; what its error has to contain.
 type Row = (&'static str, i32, &'static [&'static str]);
 
@@ -51,6 +54,31 @@ const OBJECTS: &[Row] = &[
         "kshrink-spec --objects text --entry main --emit-object out.o",
         BAD,
         &["text:", "not an ELF file", "(.o)"],
+    ),
+    (
+        "kshrink-spec --objects disk.img --entry main --emit-object out.o",
+        BAD,
+        &["disk.img:", "not an ELF file"],
+    ),
+    (
+        "kshrink-spec --objects slim.o --entry main --emit-object out.o",
+        BAD,
+        &["slim.o:", "slim LTO", "without -flto"],
+    ),
+    (
+        "kshrink-spec --objects slim.a --entry main --emit-object out.o",
+        BAD,
+        &["slim.a(slim.o):", "slim LTO", "without -flto"],
+    ),
+    (
+        "kshrink-spec --objects bitcode.o --entry main --emit-object out.o",
+        BAD,
+        &["bitcode.o:", "LLVM bitcode", "without -flto"],
+    ),
+    (
+        "kshrink-spec --objects latin-1.o --entry main --emit-object out.o",
+        BAD,
+        &["latin-1.o:", "\"m\\xe4in\"", "not UTF-8", "rename"],
     ),
     ("kshrink-spec --objects empty --entry main --emit-object out.o", BAD, &["empty:", "empty file"]),
     ("kshrink-spec --objects program --entry main --emit-object out.o", BAD, &["program:", "before linking"]),
@@ -87,6 +115,10 @@ const OBJECTS: &[Row] = &[
     ("kcfg --objects truncated.o", BAD, &["truncated.o:", "damaged"]),
     ("kcfg --objects mips.o", BAD, &["mips.o:", "machine", "i386"]),
     ("kcfg --objects big-endian.o", BAD, &["big-endian.o:", "big-endian;"]),
+    ("kcfg --objects slim.o", BAD, &["slim.o:", "slim LTO", "without -flto"]),
+    ("kcfg --objects bitcode.o", BAD, &["bitcode.o:", "LLVM bitcode", "without -flto"]),
+    ("kcfg --objects latin-1.o", BAD, &["latin-1.o:", "\"m\\xe4in\"", "not UTF-8", "rename"]),
+    ("kcfg --objects disk.img", BAD, &["disk.img:", "not an ELF file"]),
     ("kcfg --objects good.o damaged.a", BAD, &["damaged.a:", "offset"]),
     ("kcfg --objects good.o again.o", BAD, &["main", "good.o", "again.o"]),
     ("kcfg --objects absent.o", FAILED, &["absent.o", "No such file"]),
@@ -103,17 +135,30 @@ const PROGRAMS: &[Row] = &[
     ),
     ("kshrink-spec good.o -o out", BAD, &["good.o:", "relocatable", "vmlinux"]),
     ("kshrink-spec text -o out", BAD, &["text:", "not an ELF file", "vmlinux"]),
-    ("kshrink-spec truncated.o -o out", BAD, &["truncated.o:", "damaged"]),
+    ("kshrink-spec truncated.o -o out", BAD, &["truncated.o:", "relocatable", "vmlinux"]),
+    ("kshrink-spec disk.img -o out", BAD, &["disk.img:", "not an ELF file", "vmlinux"]),
+    ("kshrink-spec core.img -o out", BAD, &["core.img:", "core dump", "vmlinux"]),
     ("kshrink-spec absent -o out", FAILED, &["absent", "No such file"]),
     ("kshrink-spec directory -o out", FAILED, &["directory", "Is a directory"]),
     ("kcfg program", BAD, &["not a kernel build directory", "include/config/auto.conf"]),
     ("cmdline-spec program", BAD, &["not a kernel build directory", "include/config/auto.conf", "vmlinux"]),
     ("cmdline-spec text", BAD, &["text:", "not an ELF file", "vmlinux"]),
+    ("cmdline-spec disk.img", BAD, &["disk.img:", "not an ELF file", "vmlinux"]),
     ("cmdline-spec absent", FAILED, &["absent", "No such file"]),
     ("cmdline-spec directory", FAILED, &["directory", "Is a directory"]),
     ("kcfg text", BAD, &["text:", "not an ELF file", "vmlinux"]),
+    ("kcfg disk.img", BAD, &["disk.img:", "not an ELF file", "vmlinux"]),
     ("kcfg absent", FAILED, &["absent", "No such file"]),
-    ("kelf size truncated.o", BAD, &["truncated.o:", "damaged"]),
+    ("kelf size truncated.o", BAD, &["truncated.o:", "relocatable"]),
+    ("kelf size disk.img", BAD, &["disk.img:", "not an ELF file"]),
+    ("kelf size core.img", BAD, &["core.img:", "core dump"]),
+    ("kelf size bitcode.o", BAD, &["bitcode.o:", "LLVM bitcode"]),
+    ("coverage qemu disk.img text", BAD, &["disk.img:", "not an ELF file"]),
+    ("reorder params.json --vmlinux disk.img", BAD, &["disk.img:", "not an ELF file"]),
+    ("frozen-pack plan disk.img", BAD, &["disk.img:", "not an ELF file"]),
+    ("frozen-pack pack disk.img -o out", BAD, &["disk.img:", "no ELF file"]),
+    ("frozen-pack show disk.img", BAD, &["disk.img:", "no ELF file"]),
+    ("frozen-pack unpack disk.img -o out", BAD, &["disk.img:", "no packed file"]),
     ("kelf size mips.o", BAD, &["mips.o:", "machine"]),
     ("kelf size big-endian.o", BAD, &["big-endian.o:", "big-endian;"]),
     ("kelf size good.o", BAD, &["good.o:", "relocatable"]),
@@ -125,6 +170,9 @@ const PROGRAMS: &[Row] = &[
     ("syscall-scan good.o", BAD, &["good.o:", "relocatable", "executable"]),
     ("syscall-scan mips.o", BAD, &["mips.o:", "MIPS", "i386"]),
     ("syscall-scan big-endian.o", BAD, &["big-endian.o:"]),
+    ("syscall-scan disk.img", BAD, &["disk.img:", "not an ELF file"]),
+    ("syscall-scan core.img", BAD, &["core.img:", "core dump", "executable"]),
+    ("syscall-scan bitcode.o", BAD, &["bitcode.o:", "LLVM bitcode", "executable"]),
     ("syscall-scan text", BAD, &["text:", "not an ELF file"]),
     ("syscall-scan program empty", BAD, &["empty:", "not an ELF file"]),
     ("syscall-scan absent", FAILED, &["absent", "No such file"]),
@@ -385,8 +433,9 @@ impl Case {
 
     fn run(&self, dir: &Path) -> Outcome {
         let mut words = self.line.split(' ');
-        let command = words.next().unwrap_or_default();
-        let run = Run::kshrink(command).args(words).dir(dir).env("TMPDIR", dir.join("tmp"));
+        let limited = format!("ulimit -c 0; ulimit -v {MEMORY_LIMIT_KIB}; exec \"$0\" \"$@\"");
+        let run = Run::new("sh").args(["-c", &limited]).arg(command(words.next().unwrap_or_default()));
+        let run = run.args(words).dir(dir).env("TMPDIR", dir.join("tmp"));
         run.stdin(self.stdin).limit(Duration::from_secs(120)).outcome()
     }
 

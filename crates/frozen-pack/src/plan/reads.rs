@@ -60,8 +60,7 @@ impl ReadData {
                 }
             }
         }
-        let bytes = std::fs::read(vmlinux)
-            .map_err(|source| kelf::Error::Read { path: vmlinux.to_owned(), source })?;
+        let bytes = kelf::read_linked(vmlinux)?;
         let places = Places::of(program, &bytes);
         let inputs = inputs(graph, program);
         for node in graph.node_ids().filter(|&node| holds_frozen_data(graph, graph.section_of(node))) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{
-    EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, ET_DYN, ET_EXEC, ET_REL,
+    EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, ET_DYN, ET_EXEC, ET_REL, Header,
 };
 use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{
@@ -124,6 +124,11 @@ fn filled(program: &ProgramHeader) -> Range<u64> {
 }
 
 impl Object {
+    /// Whether a file that begins with `head` is an executable or a shared object, as far as its header tells.
+    pub fn is_object(head: &[u8]) -> bool {
+        identify(head).is_ok()
+    }
+
     /// Reads an executable or a shared object.
     ///
     /// # Errors
@@ -298,30 +303,11 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     pub(super) fn of(bytes: &[u8]) -> Result<Parts<'_>, Error> {
-        if bytes.starts_with(b"#!") {
-            return Err(Error::Script);
-        }
-        if !bytes.starts_with(ELFMAG) {
-            return Err(Error::NotElf);
-        }
-        let damaged = |error: goblin::error::Error| Error::Damaged { error: error.to_string() };
-        let header = goblin::elf::Elf::parse_header(bytes).map_err(damaged)?;
-        let machine = Machine::from_elf(header.e_machine)
-            .filter(|_| header.e_ident[EI_DATA] == ELFDATA2LSB)
-            .ok_or_else(|| Error::OtherMachine { name: machine_name(header.e_machine) })?;
-        let is_64 = header.e_ident[EI_CLASS] == ELFCLASS64;
-        if is_64 != machine.is_64() {
-            return Err(Error::OtherMachine { name: format!("x32 or another mixed ABI of {machine}") });
-        }
-        let fixed = match header.e_type {
-            ET_EXEC => true,
-            ET_DYN => false,
-            ET_REL => return Err(Error::NotExecutable { what: "a relocatable object" }),
-            ET_CORE => return Err(Error::NotExecutable { what: "a core dump" }),
-            _ => return Err(Error::NotExecutable { what: "of an unknown ELF type" }),
-        };
-        let container = if is_64 { Container::Big } else { Container::Little };
+        let (header, machine) = identify(bytes)?;
+        let fixed = header.e_type == ET_EXEC;
+        let container = if machine.is_64() { Container::Big } else { Container::Little };
         let ctx = Ctx::new(container, Endian::Little);
+        let damaged = |error: goblin::error::Error| Error::Damaged { error: error.to_string() };
         let programs = ProgramHeader::parse(bytes, header.e_phoff as usize, header.e_phnum.into(), ctx)
             .map_err(damaged)?;
         let sections = SectionHeader::parse(bytes, header.e_shoff as usize, header.e_shnum.into(), ctx);
@@ -452,6 +438,33 @@ impl<'a> Parts<'a> {
         let offset = load.p_offset.checked_add(skipped)?;
         let range = file_range(self.bytes, offset, load.p_filesz - skipped)?;
         Some((address, &self.bytes[range]))
+    }
+}
+
+/// Reads the header of an executable or a shared object, and its machine. Looks at nothing behind the header.
+fn identify(bytes: &[u8]) -> Result<(Header, Machine), Error> {
+    if bytes.starts_with(b"#!") {
+        return Err(Error::Script);
+    }
+    if kelf::is_bitcode(bytes) {
+        return Err(Error::NotExecutable { what: "LLVM bitcode" });
+    }
+    if !bytes.starts_with(ELFMAG) {
+        return Err(Error::NotElf);
+    }
+    let header = goblin::elf::Elf::parse_header(bytes);
+    let header = header.map_err(|error| Error::Damaged { error: error.to_string() })?;
+    let machine = Machine::from_elf(header.e_machine)
+        .filter(|_| header.e_ident[EI_DATA] == ELFDATA2LSB)
+        .ok_or_else(|| Error::OtherMachine { name: machine_name(header.e_machine) })?;
+    if (header.e_ident[EI_CLASS] == ELFCLASS64) != machine.is_64() {
+        return Err(Error::OtherMachine { name: format!("x32 or another mixed ABI of {machine}") });
+    }
+    match header.e_type {
+        ET_EXEC | ET_DYN => Ok((header, machine)),
+        ET_REL => Err(Error::NotExecutable { what: "a relocatable object" }),
+        ET_CORE => Err(Error::NotExecutable { what: "a core dump" }),
+        _ => Err(Error::NotExecutable { what: "of an unknown ELF type" }),
     }
 }
 

@@ -31,13 +31,11 @@ impl Symbols {
         let code = parts.code();
         let mut functions = table(parts, &code).unwrap_or_default();
         let exported = dynamic.into_iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
-        functions.extend(exported.filter(|symbol| super::contains(&code, symbol.value, 1)).filter_map(
-            |symbol| {
-                let name = std::str::from_utf8(&symbol.name).ok()?.to_owned();
-                let untyped = symbol.kind == SymbolKind::Unknown;
-                Some((untyped, NamedFunction { start: Addr(symbol.value), size: symbol.size, name }))
-            },
-        ));
+        functions.extend(exported.filter(|symbol| super::contains(&code, symbol.value, 1)).map(|symbol| {
+            let name = String::from_utf8_lossy(&symbol.name).into_owned();
+            let untyped = symbol.kind == SymbolKind::Unknown;
+            (untyped, NamedFunction { start: Addr(symbol.value), size: symbol.size, name })
+        }));
         // Of the names of one address the shortest typed one is the one that people know.
         functions.sort_by(|(untyped_a, a), (untyped_b, b)| {
             (a.start, untyped_a, a.name.len(), &a.name).cmp(&(b.start, untyped_b, b.name.len(), &b.name))
@@ -85,8 +83,8 @@ fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)
                 && super::contains(code, symbol.st_value, 1)
         })
         .filter_map(|symbol| {
-            let name = super::dynsym::name(strings, symbol.st_name)?;
-            let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?.to_owned();
+            let name = super::dynsym::name(strings, symbol.st_name).filter(|name| !name.is_empty())?;
+            let name = String::from_utf8_lossy(name).into_owned();
             let untyped = symbol.st_type() == STT_NOTYPE;
             // `$a`, `$t.5`: mapping symbols say how bytes are encoded, by the ELF supplements of ARM and AArch64.
             let maps = untyped && name.starts_with('$');
