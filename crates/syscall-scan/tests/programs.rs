@@ -239,6 +239,19 @@ fn labels_in_records() {
     check_with(&[Machine::X86_64], "places.c", &POSITION_INDEPENDENT);
 }
 
+/// Every load of code that does not say where functions end may get back every page that such code spills.
+#[test]
+fn many_spilled_pages_take_little_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    compile(Machine::Aarch64, "spilled.S", &format!("{BARE} -static"), &program);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -v 2097152; exec \"$0\" \"$1\"", env!("CARGO_BIN_EXE_syscall-scan")]);
+    let output = limited.arg(&program).stdin(std::process::Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(own_calls(&section(&program, "aarch64")), expected_calls("spilled.S", "aarch64"));
+}
+
 /// A wrapper whose address is in a structure that can be written to.
 #[test]
 fn wrappers_behind_fields() {

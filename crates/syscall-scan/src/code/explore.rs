@@ -31,6 +31,8 @@ pub(super) enum Work {
     Site(Addr, Option<u64>),
     /// Registers may hold these numbers there.
     Holds(Addr, Vec<held::Held>),
+    /// The first loads from the frame of a function may get this page address.
+    Reloads { function: Addr, page: u64, loads: usize },
 }
 
 impl<'a> Code<'a> {
@@ -103,8 +105,9 @@ impl<'a> Code<'a> {
     /// Tells where a computed jump goes. Returns whether that was news.
     pub fn add_targets(&mut self, jump: ExitId, targets: &[Addr]) -> bool {
         let before = self.work.len();
+        let mut known: FxHashSet<Addr> = self.exit(jump).successors.iter().copied().collect();
         for &target in targets {
-            if self.image.is_code(target) && !self.exit(jump).successors.contains(&target) {
+            if self.image.is_code(target) && known.insert(target) {
                 self.go(jump, target);
             }
         }
@@ -116,7 +119,7 @@ impl<'a> Code<'a> {
     pub fn claim(&mut self, word: Addr, target: Addr) {
         if self.claimed.insert(word) {
             if let Some(entry) = self.entries.get_mut(&target) {
-                entry.taken.retain(|&taken| taken != Taken::Data(word));
+                entry.release(Taken::Data(word));
                 self.changes.entry(target);
             }
         }
@@ -131,10 +134,7 @@ impl<'a> Code<'a> {
         let Some(work) = self.defer(work) else { return };
         match work {
             Work::Taken(target, by) => {
-                let entry = self.entry_at(target);
-                if !entry.taken.contains(&by) {
-                    entry.taken.push(by);
-                }
+                self.entry_at(target).take(by);
                 let run = self.marks.run_from(target);
                 self.arrive_from_anywhere(run);
                 self.run(run, reader);
@@ -152,6 +152,7 @@ impl<'a> Code<'a> {
             Work::Site(at, _) if self.sites.contains(&at) => {}
             Work::Site(at, _) => self.sites.push(at),
             Work::Holds(target, held) => self.arrive_holding(target, held),
+            Work::Reloads { function, page, loads } => self.reload(function, page, loads),
             Work::Call(from, target) => {
                 self.entry_at(target).callers.push(from);
                 let run = self.marks.run_from(target);

@@ -8,14 +8,17 @@
 
 use std::ops::Range;
 
+use indexmap::IndexSet;
 use kelf::Machine;
 use kisa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::explore::Work;
 use super::{Code, ExitId, ExitKind, Taken};
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
+
+type FxIndexSet<T> = IndexSet<T, FxBuildHasher>;
 
 /// A register and a number that it may hold.
 pub(super) type Held = (Reg, u64);
@@ -47,10 +50,8 @@ pub(super) struct Tracker {
     starts: FxHashMap<Addr, Vec<Held>>,
     /// By exit, the numbers behind it.
     exits: FxHashMap<ExitId, Vec<Held>>,
-    /// By function: the page addresses that it spilled, and its reloads from the frame (the address of the next
-    /// instruction, the register).
-    stored: FxHashMap<Addr, Vec<u64>>,
-    loads: FxHashMap<Addr, Vec<(Addr, Reg)>>,
+    /// By function.
+    spills: FxHashMap<Addr, Spills>,
 }
 
 impl Tracker {
@@ -68,9 +69,52 @@ impl Tracker {
             addresses,
             starts: FxHashMap::default(),
             exits: FxHashMap::default(),
-            stored: FxHashMap::default(),
-            loads: FxHashMap::default(),
+            spills: FxHashMap::default(),
         })
+    }
+}
+
+/// The pages that a function spills, and its loads from the frame. All functions without an extent share one of these.
+#[derive(Default)]
+struct Spills {
+    /// The page addresses that it stores.
+    pages: FxIndexSet<u64>,
+    /// Its loads from the frame: the address of the next instruction, the register.
+    loads: FxIndexSet<(Addr, Reg)>,
+    /// By load, how many loads there are up to the last one, this one included, that is not known to be full.
+    open: Vec<usize>,
+}
+
+impl Spills {
+    fn add_load(&mut self, next: Addr, dst: Reg) {
+        if self.loads.insert((next, dst)) {
+            self.open.push(self.loads.len());
+        }
+    }
+
+    /// The last of the first `count` loads that is not full, and its index. A load that is full once always is.
+    fn last_open(
+        &mut self,
+        count: usize,
+        is_full: impl Fn(&(Addr, Reg)) -> bool,
+    ) -> Option<(usize, (Addr, Reg))> {
+        let mut found = count;
+        while let Some(index) = found.checked_sub(1) {
+            if self.open[index] < found {
+                found = self.open[index];
+            } else if is_full(&self.loads[index]) {
+                self.open[index] = index;
+            } else {
+                break;
+            }
+        }
+        // The next search goes there at once.
+        let mut at = count;
+        while at > found {
+            at = std::mem::replace(&mut self.open[at - 1], found);
+        }
+        let index = found.checked_sub(1)?;
+        Some((index, self.loads[index]))
     }
 }
 
@@ -300,13 +344,26 @@ impl Code<'_> {
         }
         let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
         let Some(tracker) = &mut self.tracker else { return };
-        let stored = tracker.stored.entry(function).or_default();
-        if number & 0xfff != 0 || !tracker.addresses.contains(&number) || stored.contains(&number) {
+        if number & 0xfff != 0 || !tracker.addresses.contains(&number) {
             return;
         }
-        stored.push(number);
-        let loads = tracker.loads.get(&function).into_iter().flatten();
-        self.work.extend(loads.map(|&(next, dst)| Work::Holds(next, vec![(dst, number)])));
+        let spills = tracker.spills.entry(function).or_default();
+        if spills.pages.insert(number) {
+            self.work.push(Work::Reloads { function, page: number, loads: spills.loads.len() });
+        }
+    }
+
+    /// The first `loads` loads of a function may get a page that it has spilled: delivers it to the last one of them that
+    /// can hold more, and leaves the others for later.
+    pub(super) fn reload(&mut self, function: Addr, page: u64, loads: usize) {
+        let Some(Tracker { spills, starts, .. }) = &mut self.tracker else { return };
+        let is_full = |&(next, dst): &(Addr, Reg)| {
+            starts.get(&next).is_some_and(|known| numbers(known, dst).count() >= MAX_NUMBERS)
+        };
+        let load = spills.get_mut(&function).and_then(|spills| spills.last_open(loads, is_full));
+        let Some((index, (next, dst))) = load else { return };
+        self.work.push(Work::Reloads { function, page, loads: index });
+        self.arrive_holding(next, vec![(dst, page)]);
     }
 
     /// A word is loaded from the frame.
@@ -316,8 +373,12 @@ impl Code<'_> {
         }
         let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
         let Some(tracker) = &mut self.tracker else { return };
-        tracker.loads.entry(function).or_default().push((next, dst));
-        for &number in tracker.stored.get(&function).into_iter().flatten() {
+        let spills = tracker.spills.entry(function).or_default();
+        spills.add_load(next, dst);
+        for &number in &spills.pages {
+            if numbers(holding, dst).count() >= MAX_NUMBERS {
+                break;
+            }
             if may_add(holding, (dst, number), MAX_NUMBERS) {
                 holding.push((dst, number));
             }
@@ -523,8 +584,14 @@ impl Code<'_> {
 
 /// Whether a register does not have this number yet, and has fewer than `most`.
 fn may_add(known: &[Held], held: Held, most: usize) -> bool {
-    let own = known.iter().filter(|known| known.0 == held.0);
-    own.clone().count() < most && own.clone().all(|known| *known != held)
+    let mut count = 0;
+    for known in known.iter().filter(|known| known.0 == held.0) {
+        if known.1 == held.1 {
+            return false;
+        }
+        count += 1;
+    }
+    count < most
 }
 
 /// Tags a small number as one to keep across runs, see [`SMALL`].
@@ -536,4 +603,33 @@ fn keep_across_runs(number: &mut u64) {
 
 fn numbers(holding: &[Held], reg: Reg) -> impl Iterator<Item = u64> {
     holding.iter().filter(move |held| held.0 == reg).map(|held| held.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The loads that get each of some pages, while loads are full that have got `room` of them.
+    #[test]
+    fn loads_get_pages_until_they_are_full() {
+        let mut spills = Spills::default();
+        let mut got = vec![0; 10];
+        (0..10).for_each(|load| spills.add_load(Addr(load), Reg(0)));
+        spills.add_load(Addr(3), Reg(0));
+        assert_eq!(spills.loads.len(), 10);
+        for (count, room, expected) in
+            [(10, 1, 10), (10, 1, 0), (10, 2, 10), (4, 3, 4), (10, 3, 6), (10, 3, 0), (6, 4, 6), (0, 9, 0)]
+        {
+            // In this test alone, what was full has more room later.
+            spills.open = (1..=10).collect();
+            let mut next = count;
+            let mut delivered = 0;
+            while let Some((index, (at, _))) = spills.last_open(next, |load| got[load.0.0 as usize] >= room) {
+                assert!(index < next && at == Addr(index as u64));
+                got[index] += 1;
+                (next, delivered) = (index, delivered + 1);
+            }
+            assert_eq!(delivered, expected, "{count} loads, room for {room}");
+        }
+    }
 }

@@ -117,7 +117,7 @@ impl Returns {
 }
 
 /// Who says that an address is one of code that may be called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Taken {
     /// The kernel starts the program there.
     Start,
@@ -138,11 +138,27 @@ pub struct Entry {
     pub callers: Vec<ExitId>,
     /// The places that make its address known, which is to say that it may be called from anywhere.
     pub taken: Vec<Taken>,
+    /// The same, to be found at once: an address may be taken at a hundred thousand places.
+    takers: FxHashSet<Taken>,
     /// Whether the procedure linkage table of some object jumps there.
     linked: bool,
 }
 
 impl Entry {
+    /// Notes a place that makes its address known.
+    fn take(&mut self, by: Taken) {
+        if self.takers.insert(by) {
+            self.taken.push(by);
+        }
+    }
+
+    /// Forgets a place again.
+    fn release(&mut self, by: Taken) {
+        if self.takers.remove(&by) {
+            self.taken.retain(|&taken| taken != by);
+        }
+    }
+
     /// Whether the unwinder is all that gets there.
     pub fn is_landing_pad(&self) -> bool {
         !self.linked && self.callers.is_empty() && self.taken.iter().all(|by| *by == Taken::Unwinder)

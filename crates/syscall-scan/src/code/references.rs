@@ -15,6 +15,9 @@ use super::Code;
 use super::deferred::is_service;
 use crate::image::{Addr, Image};
 
+/// How many references are not worth a search for those that have come several times.
+const LEAST_LIMIT: usize = 1 << 16;
+
 /// The addresses that instructions name, as they come.
 pub(super) struct Recorder<'a> {
     image: &'a Image,
@@ -23,6 +26,8 @@ pub(super) struct Recorder<'a> {
     /// Where the global offset table of the instruction's object is, once that is known.
     base: Option<Addr>,
     absolute: Vec<Reference>,
+    /// How many of them there are when those that have come several times are dropped.
+    limit: usize,
     distances: Vec<(i64, Reference)>,
     /// Whether it matters which strings the C library and its services name.
     names_strings: bool,
@@ -49,6 +54,7 @@ impl<'a> Recorder<'a> {
             relative: image.machine == Machine::I386,
             base: None,
             absolute: Vec::new(),
+            limit: LEAST_LIMIT,
             distances: Vec::new(),
             names_strings: !image.named.is_empty() || image.objects.iter().any(is_service),
             strings: Vec::new(),
@@ -147,6 +153,11 @@ impl<'a> Recorder<'a> {
     pub(super) fn add(&mut self, at: Addr, number: u64, as_pointer: bool) {
         if self.image.is_writable(Addr(number)) {
             self.absolute.push(Reference { to: Addr(number), at, as_pointer });
+            if self.absolute.len() >= self.limit {
+                self.absolute.sort_unstable();
+                self.absolute.dedup();
+                self.limit = LEAST_LIMIT.max(2 * self.absolute.len());
+            }
         } else if self.names_strings && !self.image.is_code(Addr(number)) {
             let asks = |address| self.image.object_at(address).is_some_and(is_service);
             if asks(Addr(number)) && asks(at) && self.seen.insert(Addr(number)) {
