@@ -19,7 +19,7 @@ use crate::code::{Block, Code, ExitId, ExitKind, Fingerprint, Function};
 use crate::flow::Flows;
 use crate::image::Addr;
 use crate::parallel::share;
-use crate::switches::{Targets, among_own_tables, targets, targets_along};
+use crate::switches::{OwnTables, Targets, among_own_tables, targets, targets_along};
 
 /// The computed jumps so far.
 #[derive(Default)]
@@ -27,6 +27,8 @@ pub(crate) struct Jumps {
     jumps: FxHashMap<ExitId, Jump>,
     /// The functions that have any.
     functions: FxHashMap<Addr, Members>,
+    /// The targets whose words of data were claimed last. Jumps of one interpreter have the same.
+    claimed: Vec<Addr>,
 }
 
 /// A computed jump.
@@ -111,7 +113,12 @@ impl Jumps {
         let mut lost: Vec<ExitId> =
             self.lost().filter(|id| Some(self.fingerprint(*id)) != self.jumps[id].tried_own_tables).collect();
         lost.sort_unstable();
-        let mut found = self.look(&lost, || Flows::new(code), among_own_tables);
+        let functions = code.functions_of_jumps(&lost);
+        let mut found = self.look(
+            &lost,
+            || OwnTables::new(code),
+            |own, id| among_own_tables(own, id, functions.get(&id).map_or(&[], Vec::as_slice)),
+        );
         let mut any = false;
         for id in lost {
             let fingerprint = self.fingerprint(id);
@@ -218,12 +225,13 @@ impl Jumps {
         (along.join(targets(flows, at, &open)), by_chains)
     }
 
-    /// Looks at jumps with `look`, those of the same functions on the same thread.
-    fn look<'c, F: Send>(
+    /// Looks at jumps with `look`, those of the same functions on the same thread. `begin` makes what a thread keeps from
+    /// one jump to the next.
+    fn look<K, F: Send>(
         &self,
         jumps: &[ExitId],
-        flows: impl Fn() -> Flows<'c> + Sync,
-        look: impl Fn(&mut Flows<'c>, ExitId) -> F + Sync,
+        begin: impl Fn() -> K + Sync,
+        look: impl Fn(&mut K, ExitId) -> F + Sync,
     ) -> FxHashMap<ExitId, F> {
         let mut groups: FxHashMap<&[Addr], Vec<ExitId>> = FxHashMap::default();
         for id in jumps {
@@ -231,8 +239,8 @@ impl Jumps {
         }
         let mut groups: Vec<(&[Addr], Vec<ExitId>)> = groups.into_iter().collect();
         groups.sort_unstable_by_key(|(functions, jumps)| (Reverse(self.blocks(jumps[0])), *functions));
-        let found = share(&groups, flows, |flows, (_, jumps)| {
-            jumps.iter().map(|&id| (id, look(flows, id))).collect::<Vec<_>>()
+        let found = share(&groups, begin, |kept, (_, jumps)| {
+            jumps.iter().map(|&id| (id, look(kept, id))).collect::<Vec<_>>()
         });
         found.into_iter().flatten().collect()
     }
@@ -242,7 +250,7 @@ impl Jumps {
         let Some(jump) = self.jumps.get_mut(&id) else { return false };
         jump.lost = targets == Targets::Unknown && !code.is_decided(id);
         let Targets::Known { targets, table } = targets else { return false };
-        if table {
+        if table && targets != self.claimed {
             // A pointer to the beginning of a function may be just that.
             let is_middle = |target| {
                 let extent = code.image.extent_around(target);
@@ -252,6 +260,7 @@ impl Jumps {
                 |&(_, target): &(Addr, Addr)| targets.binary_search(&target).is_ok() && is_middle(target);
             let words: Vec<(Addr, Addr)> = code.image.code_pointers().filter(own).collect();
             words.into_iter().for_each(|(word, target)| code.claim(word, target));
+            self.claimed.clone_from(&targets);
         }
         !code.is_decided(id) && code.add_targets(id, &targets)
     }

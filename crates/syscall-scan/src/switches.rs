@@ -15,11 +15,12 @@
 //!   the address of a label, that counts as code which may be called.
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use kelf::Machine;
 use kflow::BlockIndex;
 use kisa::{Address, BinaryOp, Effect, Flow, Reg, Value, sign_extend};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::abi::Convention;
 use crate::code::{Block, Code, Entry, ExitId, ExitKind, Function};
@@ -285,45 +286,84 @@ fn begins_function(image: &Image, at: Addr) -> bool {
     image.is_function(at) && !image.function_at(at).is_some_and(|name| name.contains(".cold"))
 }
 
-/// Where a jump goes within its function that takes an entry of a table whose address is not known: the entries of
-/// all tables of the function; or what else of memory: all labels.
-pub(crate) fn among_own_tables(flows: &mut Flows, jump: ExitId) -> Targets {
-    let code = flows.code;
+/// What jumps of the same functions have in common that are looked for among the tables of these. An interpreter may have
+/// thousands of jumps, and as many labels.
+pub(crate) struct OwnTables<'c> {
+    flows: Flows<'c>,
+    /// The functions that were looked at last.
+    entries: Vec<Addr>,
+    functions: Vec<Rc<FunctionStates>>,
+    tables: FxHashSet<Addr>,
+    /// The labels by what they depend on: how far the function of a jump goes, as the unwinder and as symbols have it.
+    labels: FxHashMap<[Option<Extent>; 2], Vec<Addr>>,
+}
+
+impl<'c> OwnTables<'c> {
+    /// Nothing looked at so far.
+    pub(crate) fn new(code: &'c Code<'c>) -> OwnTables<'c> {
+        OwnTables {
+            flows: Flows::new(code),
+            entries: Vec::new(),
+            functions: Vec::new(),
+            tables: FxHashSet::default(),
+            labels: FxHashMap::default(),
+        }
+    }
+
+    /// Goes over to functions by their entries.
+    fn enter(&mut self, entries: &[Addr]) {
+        if self.entries == entries {
+            return;
+        }
+        self.entries = entries.to_vec();
+        self.functions = entries.iter().map(|&entry| self.flows.flow(entry)).collect();
+        self.tables.clear();
+        for block in self.functions.iter().flat_map(|flow| &flow.function.blocks) {
+            self.tables.extend(constants(self.flows.code, block.start, block.end));
+        }
+    }
+
+    fn labels(&mut self, at: Addr) -> &[Addr] {
+        let code = self.flows.code;
+        let extents = [code.image.extent_around(at), code.image.extent_or_symbol(at)];
+        self.labels.entry(extents).or_insert_with(|| labels(code, at).collect())
+    }
+}
+
+/// Finds the targets of a jump through a table at an unknown address: the entries of all tables of its functions. A jump
+/// through any other word of memory may go to all labels.
+pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[Addr]) -> Targets {
+    let code = own.flows.code;
     let at = code.exit(jump).at;
     // Elsewhere an address may be made in several steps.
     if code.image.machine != Machine::X86_64 || code.image.extent_or_symbol(at).is_none() {
         return Targets::Unknown;
     }
-    let functions = code.functions_of(at);
     let is_pad = |&entry: &Addr| code.entry(entry).is_some_and(Entry::is_landing_pad);
     // Where the unwinder enters a function, what it computed before is still there.
     if functions.iter().all(is_pad) {
         return Targets::Unknown;
     }
-    let functions: Vec<_> = functions.into_iter().map(|entry| flows.flow(entry)).collect();
-    let mut tables = FxHashSet::default();
-    for block in functions.iter().flat_map(|flow| &flow.function.blocks) {
-        tables.extend(constants(code, block.start, block.end));
-    }
-    if tables.len() > MAX_TABLES {
+    own.enter(functions);
+    if own.tables.len() > MAX_TABLES {
         return Targets::Unknown;
     }
     let mut all = Vec::new();
-    for flow in &functions {
+    for flow in &own.functions.clone() {
         let Some(lookups) = Lookup::of(code, flow, at) else { return Targets::Unknown };
         for lookup in lookups {
             let (true, Some((index, _))) = (lookup.relative, lookup.index) else {
                 // What was put aside in the frame may have been computed before.
                 if lookup.index.is_none()
-                    && lookup.base.is_some_and(|base| flows.is_in_frame(flow, lookup.at, base))
+                    && lookup.base.is_some_and(|base| own.flows.is_in_frame(flow, lookup.at, base))
                 {
                     return Targets::Unknown;
                 }
-                all.extend(labels(code, at));
+                all.extend(own.labels(at));
                 continue;
             };
-            let Some(span) = flows.span(flow, lookup.at, index) else { continue };
-            for &table in &tables {
+            let Some(span) = own.flows.span(flow, lookup.at, index) else { continue };
+            for &table in &own.tables {
                 let target = |index| lookup.target(code.image, table, index);
                 if span.steps() < MAX_BOUNDED {
                     let targets = span.iter().filter_map(target);
@@ -493,8 +533,7 @@ impl LookupSearch<'_, '_> {
         if block == BlockIndex(0) || self.seen.len() > MAX_WAYS {
             return None;
         }
-        let leads_here = |index: &BlockIndex| blocks[index.get()].successors.contains(&block);
-        for before in (0..blocks.len()).map(|index| BlockIndex(index as u32)).filter(leads_here) {
+        for &before in self.flow.predecessors(block) {
             let Block { end, exit, .. } = blocks[before.get()];
             let keeps = |register| !self.scratch.contains(&register);
             let goes_on = |exit| match code.exit(exit).kind {

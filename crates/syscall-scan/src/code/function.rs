@@ -4,7 +4,7 @@ use fixedbitset::FixedBitSet;
 use indexmap::IndexSet;
 use kflow::BlockIndex;
 use kisa::Effect;
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::{Code, ExitId, ExitKind, RunId};
@@ -40,13 +40,29 @@ pub struct Function {
     pub entry: Addr,
     /// Its blocks; the first one begins at the entry.
     pub blocks: Vec<Block>,
+    /// If there are many, their places by rising start.
+    places: Vec<Place>,
 }
+
+/// A block among those of its function.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: Addr,
+    /// The highest end of all blocks up to here: where instructions overlap, blocks do.
+    highest_end: Addr,
+    block: BlockIndex,
+}
+
+/// As many blocks are searched one after the other.
+const FEW_BLOCKS: usize = 16;
 
 impl Function {
     /// The function that begins at an address.
     pub fn new(code: &Code, entry: Addr) -> Function {
         let mut starts = IndexSet::<Addr, FxBuildHasher>::from_iter([entry]);
         let mut blocks = Vec::new();
+        // By block, the last one that is known to lead there.
+        let mut led_by = Vec::new();
         while let Some(&start) = starts.get_index(blocks.len()) {
             let (end, exit) = code.block_at(start);
             let next = [end];
@@ -56,17 +72,37 @@ impl Function {
             };
             let mut successors = SmallVec::with_capacity(targets.len());
             for &target in targets {
-                if target != entry && code.entry(target).is_some() {
-                    continue; // a tail call
-                }
-                let successor = BlockIndex(starts.insert_full(target).0 as u32);
-                if !successors.contains(&successor) {
-                    successors.push(successor);
+                let successor = match starts.get_index_of(&target) {
+                    Some(successor) => successor,
+                    None if code.entry(target).is_some() => continue, // a tail call
+                    None => starts.insert_full(target).0,
+                };
+                led_by.resize(starts.len(), None);
+                if led_by[successor].replace(blocks.len()) != Some(blocks.len()) {
+                    successors.push(BlockIndex(successor as u32));
                 }
             }
             blocks.push(Block { start, end, exit, successors });
         }
-        Function { entry, blocks }
+        Function::with_blocks(entry, blocks)
+    }
+
+    fn with_blocks(entry: Addr, blocks: Vec<Block>) -> Function {
+        let mut places = Vec::new();
+        if blocks.len() > FEW_BLOCKS {
+            let place = |(index, block): (usize, &Block)| {
+                let block_index = BlockIndex(index as u32);
+                Place { start: block.start, highest_end: block.end, block: block_index }
+            };
+            places.extend(blocks.iter().enumerate().map(place));
+            places.sort_unstable_by_key(|place| (place.start, place.block));
+            let mut highest = Addr(0);
+            for place in &mut places {
+                highest = highest.max(place.highest_end);
+                place.highest_end = highest;
+            }
+        }
+        Function { entry, blocks, places }
     }
 
     /// By block, those from which control can go there.
@@ -97,13 +133,28 @@ impl Function {
             Block { start, end, exit, successors: next.into_iter().collect() }
         };
         let blocks: Vec<Block> = chain.iter().enumerate().map(block).collect();
-        Function { entry: blocks[0].start, blocks }
+        Function::with_blocks(blocks[0].start, blocks)
     }
 
-    /// The block that holds an instruction.
+    /// The block that holds an instruction; the first of several.
     pub fn block_at(&self, at: Addr) -> Option<BlockIndex> {
-        let place = self.blocks.iter().position(|block| block.start <= at && at < block.end)?;
-        Some(BlockIndex(place as u32))
+        let holds = |block: &Block| block.start <= at && at < block.end;
+        if self.places.is_empty() {
+            return Some(BlockIndex(self.blocks.iter().position(holds)? as u32));
+        }
+        let next = self.places.partition_point(|place| place.start <= at);
+        let before = self.places[..next].iter().rev().take_while(|place| at < place.highest_end);
+        before.map(|place| place.block).filter(|block| holds(&self.blocks[block.get()])).min()
+    }
+
+    /// The block that begins at an address.
+    pub(crate) fn block_from(&self, start: Addr) -> Option<BlockIndex> {
+        if self.places.is_empty() {
+            let place = self.blocks.iter().position(|block| block.start == start)?;
+            return Some(BlockIndex(place as u32));
+        }
+        let place = self.places.binary_search_by_key(&start, |place| place.start).ok()?;
+        Some(self.places[place].block)
     }
 }
 
@@ -133,36 +184,59 @@ impl Code<'_> {
 
     /// The entries of the functions that an instruction is in.
     pub fn functions_of(&self, at: Addr) -> Vec<Addr> {
-        let mut seen = FxHashSet::default();
-        self.functions_around(self.exit_after(at).map(|exit| (exit, at)).into_iter(), |run| seen.insert(run))
+        let (mut runs, mut exits) = (FxHashSet::default(), FxHashSet::default());
+        let exit = self.exit_after(at).map(|exit| (exit, at));
+        self.functions_around(exit.into_iter(), |run| runs.insert(run), |exit| exits.insert(exit))
+    }
+
+    /// By exit, the entries of the functions that it is in, by rising address: as [`Code::functions_of`] has them, for
+    /// many exits at once.
+    pub(crate) fn functions_of_jumps(&self, exits: &[ExitId]) -> FxHashMap<ExitId, Vec<Addr>> {
+        let mut functions: FxHashMap<ExitId, Vec<Addr>> =
+            exits.iter().map(|&exit| (exit, Vec::new())).collect();
+        for entry in self.functions_with(exits.iter().copied()) {
+            for block in Function::new(self, entry).blocks {
+                let Some(found) = block.exit.and_then(|exit| functions.get_mut(&exit)) else { continue };
+                // Blocks that end with the same exit may overlap.
+                if found.last() != Some(&entry) {
+                    found.push(entry);
+                }
+            }
+        }
+        functions
     }
 
     /// The entries of the functions that have one of these exits.
     pub(super) fn functions_with(&self, exits: impl Iterator<Item = ExitId>) -> Vec<Addr> {
-        let mut seen = FixedBitSet::with_capacity(self.marks.runs());
-        self.functions_around(exits.map(|exit| (exit, self.exit(exit).at)), |run| !seen.put(run.get()))
+        let mut seen_runs = FixedBitSet::with_capacity(self.marks.runs());
+        let mut seen_exits = FixedBitSet::with_capacity(self.exits.len());
+        let exits = exits.map(|exit| (exit, self.exit(exit).at));
+        let is_new_run = |run: RunId| !seen_runs.put(run.get());
+        self.functions_around(exits, is_new_run, |exit| !seen_exits.put(exit.0 as usize))
     }
 
     /// The entries of the functions that reach one of these exits from the address beside it or from in front of that,
-    /// found by walking edges backwards. `is_new` says of each run once that it has not been seen before.
+    /// found by walking edges backwards. `is_new_run` and `is_new_exit` say of each once that it has not been seen before.
     fn functions_around(
         &self,
         exits: impl Iterator<Item = (ExitId, Addr)>,
-        mut is_new: impl FnMut(RunId) -> bool,
+        mut is_new_run: impl FnMut(RunId) -> bool,
+        mut is_new_exit: impl FnMut(ExitId) -> bool,
     ) -> Vec<Addr> {
         let mut stack: Vec<(ExitId, Addr)> = exits.collect();
         let mut functions = Vec::new();
         while let Some((exit, limit)) = stack.pop() {
             for &id in &self.exit(exit).runs {
                 let run = self.marks.run(id);
-                if run.start > limit || !is_new(id) {
+                if run.start > limit || !is_new_run(id) {
                     continue;
                 }
                 if self.entry(run.start).is_some() {
                     functions.push(run.start);
                     continue;
                 }
-                stack.extend(run.incoming.iter().map(|&exit| (exit, self.exit(exit).at)));
+                let incoming = run.incoming.iter().filter(|&&exit| is_new_exit(exit));
+                stack.extend(incoming.map(|&exit| (exit, self.exit(exit).at)));
             }
         }
         functions.sort_unstable();
@@ -207,9 +281,29 @@ mod tests {
             exit: None,
             successors: next.iter().map(|&next| BlockIndex(next)).collect(),
         });
-        let function = Function { entry: Addr(0), blocks: blocks.collect() };
+        let function = Function::with_blocks(Addr(0), blocks.collect());
         let chain = function.chain_to(BlockIndex(last), &function.predecessors());
         chain.blocks.iter().map(|block| block.start.0).collect()
+    }
+
+    /// The block that holds an address is the first of those that do, however many blocks there are.
+    #[test]
+    fn blocks_are_found_where_they_overlap() {
+        // Every third block has another one in its middle, and every fifth has nothing behind it.
+        let blocks = (0..60u64).map(|index| {
+            let start = 16 * index + if index % 3 == 1 { 0 } else { 8 * (index % 3) };
+            let size = if index % 3 == 0 { 40 } else { 16 - index % 5 };
+            let (start, end) = (Addr(start), Addr(start + size));
+            Block { start, end, exit: None, successors: SmallVec::new() }
+        });
+        let function = Function::with_blocks(Addr(0), blocks.collect());
+        for at in (0..1100).map(Addr) {
+            let holds = |block: &Block| block.start <= at && at < block.end;
+            let first = function.blocks.iter().position(holds);
+            assert_eq!(function.block_at(at).map(BlockIndex::get), first, "{at:?}");
+            let from = function.blocks.iter().position(|block| block.start == at);
+            assert_eq!(function.block_from(at).map(BlockIndex::get), from, "{at:?}");
+        }
     }
 
     #[test]

@@ -28,11 +28,10 @@ impl Flows<'_> {
             if block == BlockIndex(0) || self.instructions(start, end).any(|at| self.writes(at, register)) {
                 return true;
             }
-            for (index, before) in flow.function.blocks.iter().enumerate() {
-                if before.successors.contains(&block) {
-                    let Some(value) = self.behind(flow, before, register) else { return true };
-                    pending.push((BlockIndex(index as u32), before.end, value));
-                }
+            for &index in flow.predecessors(block) {
+                let before = &flow.function.blocks[index.get()];
+                let Some(value) = self.behind(flow, before, register) else { return true };
+                pending.push((index, before.end, value));
             }
         }
         false

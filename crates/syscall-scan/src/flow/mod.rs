@@ -25,10 +25,11 @@ mod state;
 mod step;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use kflow::values::{Comparison, Span};
-use kflow::{Transfer, apply};
+use kflow::{BlockIndex, Transfer, apply};
 use kisa::{Condition, Effect, Reg, TEMPORARY, Value};
 use rustc_hash::FxHashMap;
 
@@ -76,6 +77,18 @@ pub struct FunctionStates {
     states: Vec<Option<Rc<State>>>,
     /// Whether what was read from the frame is believed.
     pub trust_frame: bool,
+    predecessors: OnceCell<Vec<Vec<BlockIndex>>>,
+}
+
+impl FunctionStates {
+    fn new(function: Rc<Function>, states: Vec<Option<Rc<State>>>, trust_frame: bool) -> FunctionStates {
+        FunctionStates { function, states, trust_frame, predecessors: OnceCell::new() }
+    }
+
+    /// The predecessors of a block, by rising number.
+    pub(crate) fn predecessors(&self, block: BlockIndex) -> &[BlockIndex] {
+        &self.predecessors.get_or_init(|| self.function.predecessors())[block.get()]
+    }
 }
 
 /// A step of [`Flows::walk`].
@@ -153,7 +166,7 @@ impl<'c> Flows<'c> {
         if !balanced {
             states = self.solve(&function, &begin, false).0;
         }
-        let flow = Rc::new(FunctionStates { states, function, trust_frame: balanced });
+        let flow = Rc::new(FunctionStates::new(function, states, balanced));
         self.flows.insert(entry, Rc::clone(&flow));
         flow
     }
@@ -167,7 +180,7 @@ impl<'c> Flows<'c> {
         }
         let states = self.solve(chain, &Rc::new(begin), false).0;
         let last = self.code.exit(chain.blocks.last()?.exit?).at;
-        self.after(&FunctionStates { function: Rc::new(chain.clone()), states, trust_frame: false }, last)
+        self.after(&FunctionStates::new(Rc::new(chain.clone()), states, false), last)
     }
 
     /// The numbers that registers hold in front of a block of a function, as far as plain arithmetic tells.
@@ -175,8 +188,7 @@ impl<'c> Flows<'c> {
         let function = self.function(entry);
         let known = self.numbers.entry(entry);
         let known = known.or_insert_with(|| numbers(self.code, self.convention, &function));
-        let place = function.blocks.iter().position(|other| other.start == block);
-        let facts = place.and_then(|place| known[place].as_ref());
+        let facts = function.block_from(block).and_then(|place| known[place.get()].as_ref());
         facts.map(|facts| facts.numbers().collect()).unwrap_or_default()
     }
 
@@ -248,7 +260,7 @@ impl<'c> Flows<'c> {
         let flow = match lost {
             Some(at) => Err(at),
             None if !balanced => Err(entry),
-            None => Ok(Rc::new(FunctionStates { states, function, trust_frame: balanced })),
+            None => Ok(Rc::new(FunctionStates::new(function, states, balanced))),
         };
         self.watched.insert((entry, watched), flow.clone());
         flow

@@ -21,7 +21,7 @@ pub struct Extents {
 }
 
 /// A piece of a function.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Extent {
     /// Its first byte.
     pub start: Addr,
@@ -34,7 +34,7 @@ pub struct Extent {
 }
 
 /// Where landing pads are written down.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Handlers {
     /// In a table of call sites at this address, as C++ and Rust have it on all machines.
     Sites(Addr),
