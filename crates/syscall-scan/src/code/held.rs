@@ -10,13 +10,13 @@ use std::ops::Range;
 
 use indexmap::IndexSet;
 use kelf::Machine;
-use kisa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
+use kisa::{Address, BinaryOp, Effect, Flow, Reg, TEMPORARY, Value};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::explore::Work;
 use super::{Code, ExitId, ExitKind, Taken};
 use crate::abi::Convention;
-use crate::image::{Addr, Image};
+use crate::image::{Addr, Image, Loaded};
 
 type FxIndexSet<T> = IndexSet<T, FxBuildHasher>;
 
@@ -40,6 +40,9 @@ const LEAST_ADDRESS: u64 = 0x1000;
 /// Tag bit of a number below [`LEAST_ADDRESS`], above the 32 bits that numbers of ARM have: keep it across runs. It comes
 /// from a literal pool or was made of two halves, as distances are that become addresses later.
 const SMALL: u64 = 1 << 32;
+
+/// The bytes of a page, the address of which `adrp` makes.
+const PAGE: u64 = 0x1000;
 
 /// What registers may hold where.
 pub(super) struct Tracker {
@@ -163,6 +166,58 @@ impl Code<'_> {
                 return self.leave_holding(exit, &holding);
             }
             at = at.plus(length);
+        }
+    }
+
+    /// Where an entry of the procedure linkage table goes, whose slot several instructions name.
+    pub(super) fn linked_by_held(
+        &self,
+        at: Addr,
+        flow: Flow,
+        effects: &[Effect],
+        holding: &[Held],
+    ) -> Option<Addr> {
+        if self.tracker.is_none() || flow != Flow::IndirectJump {
+            return None;
+        }
+        self.image.object_at(at).filter(|loaded| loaded.is_linkage(at))?;
+        let word = self.image.machine.word_size();
+        let targets: Vec<u64> = effects.iter().find_map(|effect| match *effect {
+            Effect::Transfer(Value::Reg { reg, .. }) => Some(numbers(holding, reg).collect()),
+            Effect::Transfer(Value::Load { from, .. }) => {
+                let slots = self.addresses(&from, holding, false).into_iter();
+                Some(slots.filter_map(|slot| self.image.constant(Addr(slot), word)).collect())
+            }
+            _ => None,
+        })?;
+        match targets[..] {
+            [target] if self.image.is_code(Addr(target)) => Some(Addr(target)),
+            _ => None,
+        }
+    }
+
+    /// Takes the function whose address is in a slot of the global offset table, which an instruction reads or hands
+    /// out.
+    fn read_slot(&mut self, at: Addr, slot: u64) {
+        let image = self.image;
+        let own = |loaded: &&Loaded| loaded.is_slot(Addr(slot)) && !loaded.is_linkage(at);
+        let Some(loaded) = image.object_at(Addr(slot)).filter(own) else { return };
+        for &(word, target) in loaded.slots_at(Addr(slot)) {
+            if self.slots_read.insert(word) {
+                self.take_pointer(word, target);
+            }
+        }
+    }
+
+    /// Takes the functions in the slots of a page, the address of which is not followed any more.
+    fn read_page(&mut self, page: u64) {
+        let Some(loaded) = self.image.object_at(Addr(page)) else { return };
+        let end = page.saturating_add(PAGE);
+        let first = loaded.slots.partition_point(|(word, _)| word.0 < page);
+        for &(word, target) in loaded.slots[first..].iter().take_while(|(word, _)| word.0 < end) {
+            if self.slots_read.insert(word) {
+                self.take_pointer(word, target);
+            }
         }
     }
 
@@ -297,6 +352,9 @@ impl Code<'_> {
                 holding.retain(|&(reg, _)| reg != dst);
             }
             let made = self.but_return_address(next, dst, made);
+            if kind == Made::Address {
+                self.note_inner(at, &made, matches!(effect, Effect::Set { .. }));
+            }
             self.hold(at, dst, &made, (kind, most), holding);
             if from_frame {
                 self.load_page((at, next), dst, holding);
@@ -388,6 +446,7 @@ impl Code<'_> {
     /// A number goes where it is not followed: as an argument, into memory, into a vector.
     fn escape(&mut self, at: Addr, number: u64) {
         self.references.add(at, number, true);
+        self.read_slot(at, number);
         let target = Addr(number);
         if self.image.machine == Machine::Arm && self.image.is_fixed(target) && self.is_function(target) {
             self.take(target, Taken::Code(at));
@@ -399,11 +458,13 @@ impl Code<'_> {
         if self.image.machine == Machine::Arm { MAX_CONSTANTS } else { MAX_NUMBERS }
     }
 
-    /// A number is not followed any further. Only that of ARM may still be an address that nobody has taken.
+    /// A number is not followed any further. On ARM, it may be an address that nobody has taken; elsewhere, a part of
+    /// that of a slot.
     fn lose(&mut self, at: Addr, number: u64) {
         if self.image.machine == Machine::Arm {
             self.escape(at, number);
         }
+        self.read_page(number);
     }
 
     /// Whether what an operand reads may be an address.
@@ -450,6 +511,10 @@ impl Code<'_> {
         holding: &mut Vec<Held>,
     ) {
         for &number in made {
+            if kind == Made::Address {
+                self.references.note_string(at, number);
+                self.note_base(Addr(number));
+            }
             let is_address = match kind {
                 _ if self.image.machine == Machine::Arm && dst == TEMPORARY => false,
                 Made::Address => true,
@@ -465,6 +530,21 @@ impl Code<'_> {
                 holding.push((dst, number));
             } else if may_add(holding, (dst, number), usize::MAX) {
                 self.lose(at, number);
+            }
+        }
+    }
+
+    /// Notes addresses of AArch64 code in the middle of functions, which may be those of functions that the unwinder's
+    /// table has no entry for: `crt1.o` has one behind the code of `_start`. With `is_set`, one instruction makes them,
+    /// and those of pages are parts of others.
+    fn note_inner(&mut self, at: Addr, made: &[u64], is_set: bool) {
+        if self.image.machine != Machine::Aarch64 {
+            return;
+        }
+        for target in made.iter().map(|&number| Addr(number)) {
+            let is_page = is_set && target.0 & 0xfff == 0;
+            if !is_page && self.image.is_code(target) && !self.is_beginning(target) {
+                self.made_inner.insert(target, at);
             }
         }
     }
@@ -490,6 +570,7 @@ impl Code<'_> {
                 self.reach(at, &from, holding, fresh);
                 let whole = width == self.image.machine.word_size() && from.index.is_none();
                 let from = if whole { self.addresses(&from, holding, fresh) } else { Vec::new() };
+                from.iter().for_each(|&slot| self.read_slot(at, slot));
                 let loaded = from.into_iter().filter_map(|from| self.image.constant(Addr(from), width));
                 let mut loaded: Vec<u64> = loaded.collect();
                 if self.image.machine == Machine::Arm {
