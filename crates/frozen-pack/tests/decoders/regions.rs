@@ -136,8 +136,8 @@ fn copies_of_thumb_code_lead_where_regions_do() {
 
 #[test]
 fn both_decoders_say_the_same_of_damaged_regions() {
-    damage_file(&pack_regions(&regions()[..40], PAGE, KERNEL).unwrap().write().unwrap(), 100);
-    let thumb: Vec<Piece> = (0..40)
+    damage_file(&pack_regions(&regions(), PAGE, KERNEL).unwrap().write().unwrap(), 100);
+    let thumb: Vec<Piece> = (0..200)
         .map(|number| piece(FIRST, &thumb_region(number, FIRST), Some(InstructionSet::Thumb)))
         .collect();
     damage_file(&pack_regions(&thumb, PAGE, KERNEL).unwrap().write().unwrap(), 100);
