@@ -23,7 +23,8 @@ const ENTRY: u8 = 4;
 /// The most bytes of a table.
 const MAX_TABLE: u64 = 0x1_0000;
 
-/// The registers that hold distances, and sums of a distance and something else.
+/// The registers that hold distances, and sums of a distance and something else, which
+/// may be a constant.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     /// Registers, as bits, that hold a number of 32 bits with its sign extended.
@@ -46,11 +47,13 @@ impl Sums {
         self.sums >> register.0 & 1 != 0
     }
 
+    fn is_extended(self, register: Reg) -> bool {
+        self.extended >> register.0 & 1 != 0
+    }
+
     /// Whether two registers are a distance and what it counts from.
     fn is_sum(self, a: Reg, b: Reg) -> bool {
-        (self.extended >> a.0 | self.extended >> b.0) & 1 != 0
-            || self.read == Some((a, b))
-            || self.read == Some((b, a))
+        self.is_extended(a) || self.is_extended(b) || self.read == Some((a, b)) || self.read == Some((b, a))
     }
 
     /// Forgets registers, as bits.
@@ -74,14 +77,14 @@ impl Sums {
                         Value::Load { from: Address { base: Some(base), segment: None, .. }, .. } => {
                             word == ENTRY && reg == base
                         }
-                        Value::Const(_) => before.has(reg),
+                        Value::Const(_) => before.has(reg) || before.is_extended(reg),
                         _ => false,
                     }
                 }
                 Effect::Set { value: Value::Address(Address { base: Some(base), index, .. }), .. } => {
                     match index {
                         Some((index, _)) => before.is_sum(base, index),
-                        None => before.has(base),
+                        None => before.has(base) || before.is_extended(base),
                     }
                 }
                 Effect::Set { value: Value::Reg { reg, .. }, .. } => before.has(reg),
