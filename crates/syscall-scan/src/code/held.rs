@@ -694,7 +694,7 @@ mod tests {
     #[test]
     fn loads_get_pages_until_they_are_full() {
         let mut spills = Spills::default();
-        let mut got = vec![0; 10];
+        let mut got = [0; 10];
         (0..10).for_each(|load| spills.add_load(Addr(load), Reg(0)));
         spills.add_load(Addr(3), Reg(0));
         assert_eq!(spills.loads.len(), 10);
