@@ -79,7 +79,7 @@ impl InputFiles {
     /// Reads the inputs of a kernel's final link. Names are relative to the build directory.
     ///
     /// # Errors
-    /// [`Error::Read`] if a file cannot be read, [`Error::Damaged`] for an archive that is not
+    /// [`crate::Error::Read`] if a file cannot be read, [`crate::Error::Damaged`] for an archive that is not
     /// whole.
     pub fn of_kernel(build: &KernelBuild) -> Result<InputFiles> {
         let mut jobs = Vec::new();

@@ -1,10 +1,10 @@
 //! Where a program makes memory executable: code may run there that is in no file, and its calls are in no plan.
 //!
 //! Compilers at run time (PCRE2's, LuaJIT), programs that unpack themselves, and whatever maps files by itself do that.
-//! What they run is not known, though most of it calls functions that the program has anyway; so it is reported, and
-//! the plan may be complete all the same. The dynamic linker and the C library map libraries and nothing else, and are
-//! left out, as is whoever makes a stack executable. In a static program, which has parts of them in it, what is not
-//! known to be executable is left out, and what has a name of the dynamic linker's (`_dl_…`), if it has names.
+//! The code that they run is not known. Most of it calls functions that the program has anyway; so the place is
+//! reported, and the plan may still be complete. The dynamic linker and the C library map only libraries, and are left
+//! out, as is whoever makes a stack executable. A static program contains parts of both: its mappings count only if they
+//! are known to be executable, and functions named `_dl_…` do not count.
 
 use std::collections::BTreeSet;
 

@@ -76,7 +76,7 @@ pub struct Resolver<'f, 'c> {
     lenient: bool,
     /// The callers of functions whose addresses are taken, where they are known.
     callers_by_pointer: FxHashMap<Addr, Option<Vec<(Addr, ExitId)>>>,
-    /// Where computed calls go that pointers are followed through.
+    /// The callees of computed calls through which pointers are followed.
     callees: Callees,
     /// The same as `known` for the other value of [`Resolver::lenient`].
     known_otherwise: FxHashMap<(Addr, Atom), CachedResult>,

@@ -6,7 +6,8 @@
 //!
 //! Where it knows neither ([`among_own_tables`]), what the jump is made of does:
 //!
-//! - It adds an entry of a table to the table's own address; on i386, to that of the global offset table. Compilers make that address in the same function,
+//! - It adds an entry of a table to the table's own address; on i386, to that of the global offset table. Compilers
+//!   make that address in the same function,
 //!   since nobody else has a use for it, so that it is one of the constants that instructions of the function
 //!   make. Entries of a table that is another switch's are taken as well, if they lead to instructions of the
 //!   function.
@@ -340,8 +341,8 @@ pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[A
     if !matches!(machine, Machine::I386 | Machine::X86_64) || code.image.extent_or_symbol(at).is_none() {
         return Targets::Unknown;
     }
-    // Position-independent code of i386 counts from its global offset table, the address of which may have waited in the
-    // frame, and says by a displacement where the table lies.
+    // Position-independent code of i386 counts from its global offset table; a displacement gives the distance to the
+    // jump table. The address of the global offset table may have been spilled to the frame.
     let base = code.global_offset_table(at).filter(|_| machine == Machine::I386);
     let is_pad = |&entry: &Addr| code.entry(entry).is_some_and(Entry::is_landing_pad);
     // Where the unwinder enters a function, what it computed before is still there.

@@ -118,8 +118,8 @@ fn web_kernel_of_linux_7_2_shrinks_and_serves() {
     });
 }
 
-/// Rewrites a kernel without a pass, which changes no size but that of gaps in its data (docs/kernels.md), by up to
-/// `gaps` bytes; and for BusyBox, by which the footprint falls at least by `cut` per cent. Both serve.
+/// Rewrites a kernel twice, and both results serve. Without a pass, only gaps in its data change (docs/kernels.md), by up
+/// to `gaps` bytes. For BusyBox, the footprint falls by at least `cut` per cent.
 fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, gaps: u64, cut: f64) {
     let kernel = test.kernel(name);
     let scenario = test.web();

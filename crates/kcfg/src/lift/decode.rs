@@ -261,8 +261,8 @@ impl CodeSection {
         self.branch_targets.sort_unstable();
     }
 
-    /// Whether a branch that expects an encoding at its target finds the other one there, or changes the encoding and does not
-    /// go to the entry of a function. (The linker encodes a branch for the encoding that the symbol of the function has.)
+    /// Whether a branch finds another encoding at its target than it expects, or changes the encoding on the way to a place
+    /// that is no entry of a function. (The linker encodes a branch for the encoding that the symbol of the function has.)
     fn changes_encoding_within(&self, from: u32, target: u32, encoding: Encoding) -> bool {
         let Some(to) = self.insn_containing(target) else { return false };
         let own = self.insn_containing(from).map(|placed| placed.encoding);

@@ -48,7 +48,7 @@ pub(crate) struct Found {
     pub(super) results: Option<Results>,
     /// The registers that it gives to its caller changed, though the convention says otherwise: global register variables.
     pub(super) takes: u64,
-    /// Whether a return of it may go to somewhere else than to its caller, as that of `longjmp()` does.
+    /// Whether it may return to another place than its caller, like `longjmp()`.
     pub(super) returns_elsewhere: bool,
     /// What is known of it whoever calls it; `None` if it could not be followed.
     pub(super) facts: Option<Facts>,

@@ -162,7 +162,7 @@ pub struct Summaries {
     results: Vec<Option<Results>>,
     /// What was found of a function last.
     found: Vec<Option<Arc<Found>>>,
-    /// Whether a return of it may go to somewhere else than to its caller.
+    /// By function, whether it may return to another place than its caller.
     elsewhere: Vec<bool>,
     pub(crate) machine: Machine,
     pub(crate) memory: Arc<ConstantMemory>,
@@ -342,7 +342,7 @@ impl Summaries {
         }
     }
 
-    /// Whether a return of a function may go to somewhere else than to its caller.
+    /// Whether a function may return to another place than its caller.
     pub(crate) fn returns_elsewhere(&self, function: FunctionIndex) -> bool {
         self.elsewhere[function.get()]
     }

@@ -169,7 +169,7 @@ impl Code<'_> {
         }
     }
 
-    /// Where an entry of the procedure linkage table goes, whose slot several instructions name.
+    /// Returns the target of an entry of the procedure linkage table if several instructions make the address of its slot.
     pub(super) fn linked_by_held(
         &self,
         at: Addr,
@@ -458,8 +458,8 @@ impl Code<'_> {
         if self.image.machine == Machine::Arm { MAX_CONSTANTS } else { MAX_NUMBERS }
     }
 
-    /// A number is not followed any further. On ARM, it may be an address that nobody has taken; elsewhere, a part of
-    /// that of a slot.
+    /// Stops following a number. On ARM, the number may be an address that nobody has taken; elsewhere, it may be a part
+    /// of a slot's address.
     fn lose(&mut self, at: Addr, number: u64) {
         if self.image.machine == Machine::Arm {
             self.escape(at, number);
@@ -534,9 +534,9 @@ impl Code<'_> {
         }
     }
 
-    /// Notes addresses of AArch64 code in the middle of functions, which may be those of functions that the unwinder's
-    /// table has no entry for: `crt1.o` has one behind the code of `_start`. With `is_set`, one instruction makes them,
-    /// and those of pages are parts of others.
+    /// Notes addresses of AArch64 code in the middle of functions. A function without an entry in the unwinder's table
+    /// may begin there: `crt1.o` has one after the code of `_start`. With `is_set`, one instruction makes the addresses,
+    /// and the address of a page is a part of another one.
     fn note_inner(&mut self, at: Addr, made: &[u64], is_set: bool) {
         if self.image.machine != Machine::Aarch64 {
             return;

@@ -87,7 +87,7 @@ pub struct Process {
     pub named: Vec<Named>,
     /// Members of which the dynamic linker may take another file, one for newer processors, and that file.
     pub variants: Vec<(MemberIndex, String)>,
-    /// The places that ask by names which only the user knows, and for nothing but what is named here.
+    /// The places whose names the user has settled: they ask for these names and for no other.
     pub settled: Vec<Asker>,
     /// The names of the libraries that the user says may be loaded, without their directories.
     pub given: Vec<String>,

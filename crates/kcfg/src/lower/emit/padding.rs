@@ -14,7 +14,7 @@ impl<'g> Emitter<'g> {
         (padding.len() == len).then(|| &graph.bytes[padding.start as usize..padding.end as usize])
     }
 
-    /// Whether the padding of this length in bytes before a node stays that of the input, and is no zeros.
+    /// Whether the input's padding before a node is kept, given the length in bytes, and is not all zeros.
     pub(super) fn keeps_nops(&self, node: NodeId, len: u32) -> bool {
         self.padding_of(node, len as usize).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
     }
