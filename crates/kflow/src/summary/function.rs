@@ -140,7 +140,12 @@ impl<P: Program> Summariser<'_, P> {
             });
             let Some(left) = left else { continue };
             if let Some(callee) = way.callee {
-                found.uses.call(&summaries.get(callee), &left, &self.walk.names, &machine);
+                let summary = summaries.get(callee);
+                found.uses.call(&summary, &left, &self.walk.names, &machine);
+                // A callee that does not come back may read the frame all the same.
+                if left.may_reach_frame(summary.reads & !bit(machine.stack_pointer), &self.walk.names) {
+                    found.frame_is_known(&machine);
+                }
             }
             let goes_back =
                 way.then != Then::Caller || left.goes_back(way.callee.is_some(), &mut self.walk.names);
