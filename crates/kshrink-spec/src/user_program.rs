@@ -50,7 +50,7 @@ fn check_wraps(program: &Program<'_>, wrapped: &[String]) -> Result<(), Failure>
     for object in program.objects.iter().map(|input| &input.object) {
         for symbol in object.symbols.iter().filter(|symbol| !symbol.is_local()) {
             let real = symbol.name.strip_prefix("__real_").filter(|_| symbol.place == Place::Undefined);
-            let Some(name) = real.or_else(|| symbol.name.strip_prefix("__wrap_")) else { continue };
+            let Some(name) = real else { continue };
             if is_defined(name)
                 && !is_defined(&format!("__real_{name}"))
                 && !wrapped.iter().any(|w| w == name)

@@ -6,8 +6,7 @@
 //!
 //! Where it knows neither ([`among_own_tables`]), what the jump is made of does:
 //!
-//! - It adds an entry of a table to the table's own address; on i386, to that of the global offset table. Compilers
-//!   make that address in the same function,
+//! - It adds an entry of a table to the table's own address. Compilers make that address in the same function,
 //!   since nobody else has a use for it, so that it is one of the constants that instructions of the function
 //!   make. Entries of a table that is another switch's are taken as well, if they lead to instructions of the
 //!   function.
@@ -337,24 +336,16 @@ pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[A
     let code = own.flows.code;
     let at = code.exit(jump).at;
     // Elsewhere an address may be made in several steps.
-    let machine = code.image.machine;
-    if !matches!(machine, Machine::I386 | Machine::X86_64) || code.image.extent_or_symbol(at).is_none() {
+    if code.image.machine != Machine::X86_64 || code.image.extent_or_symbol(at).is_none() {
         return Targets::Unknown;
     }
-    // Position-independent code of i386 counts from its global offset table; a displacement gives the distance to the
-    // jump table. The address of the global offset table may have been spilled to the frame.
-    let base = code.global_offset_table(at).filter(|_| machine == Machine::I386);
     let is_pad = |&entry: &Addr| code.entry(entry).is_some_and(Entry::is_landing_pad);
     // Where the unwinder enters a function, what it computed before is still there.
     if functions.iter().all(is_pad) {
         return Targets::Unknown;
     }
     own.enter(functions);
-    let tables = match base {
-        Some(base) => FxHashSet::from_iter([base]),
-        None => own.tables.clone(),
-    };
-    if tables.len() > MAX_TABLES {
+    if own.tables.len() > MAX_TABLES {
         return Targets::Unknown;
     }
     let mut all = Vec::new();
@@ -372,14 +363,11 @@ pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[A
                 continue;
             };
             let Some(span) = own.flows.span(flow, lookup.at, index) else { continue };
-            for &table in &tables {
+            for &table in &own.tables {
                 let target = |index| lookup.target(code.image, table, index);
                 if span.steps() < MAX_BOUNDED {
                     let targets = span.iter().filter_map(target);
                     all.extend(targets.filter(|&target| is_inside(code, at, target)));
-                } else if base.is_some() {
-                    let targets = (0..MAX_UNBOUNDED).map_while(target);
-                    all.extend(targets.take_while(|&target| is_inside(code, at, target)));
                 } else {
                     // From its beginning: the index may be below 0. A distance of 0 leads nowhere.
                     let targets = (0..MAX_UNBOUNDED)
@@ -529,13 +517,6 @@ impl LookupSearch<'_, '_> {
                 }
                 Effect::Set { value: Value::Reg { reg, width }, .. } if width == word => wanted = reg,
                 Effect::SetSigned { value, width, .. } if width == word && added.is_some() => {
-                    self.found.push(Lookup::reading(at, value, added)?);
-                    return Some(());
-                }
-                // On i386, a distance is a word.
-                Effect::Set { value: value @ Value::Load { .. }, width, .. }
-                    if width == word && added.is_some() && code.image.machine == Machine::I386 =>
-                {
                     self.found.push(Lookup::reading(at, value, added)?);
                     return Some(());
                 }

@@ -291,7 +291,7 @@ mod tests {
     fn blocks_are_found_where_they_overlap() {
         // Every third block has another one in its middle, and every fifth has nothing behind it.
         let blocks = (0..60u64).map(|index| {
-            let start = 16 * index + if index % 3 == 1 { 0 } else { 8 * (index % 3) };
+            let start = 16 * index + if index % 3 == 1 { 0 } else { 4 * (index % 3) };
             let size = if index % 3 == 0 { 40 } else { 16 - index % 5 };
             let (start, end) = (Addr(start), Addr(start + size));
             Block { start, end, exit: None, successors: SmallVec::new() }
