@@ -157,6 +157,8 @@ impl Chain {
         let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
         let mut run =
             run.args(["--passes", passes, "--merge", "all", "--emit-object", output]).limit(REWRITE_LIMIT);
+        // The C library of a static program has cleanups, which only a cancelled thread runs.
+        run = run.arg("--drop-handlers");
         if passes.split(',').any(|pass| ["layout", "freeze"].contains(&pass)) {
             let paths: Vec<PathBuf> = objects.iter().map(|object| self.dir().join(object)).collect();
             let named = objects.iter().copied().zip(paths.iter().map(PathBuf::as_path));

@@ -30,7 +30,6 @@ pub mod code;
 pub mod constants;
 pub mod diff;
 mod error;
-mod executable;
 pub mod filter;
 pub mod flow;
 pub mod follow;

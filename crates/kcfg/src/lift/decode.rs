@@ -131,7 +131,7 @@ impl CodeSection {
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
             data: Vec::new(),
-            spans: spans(isa, section, &mapping, names.symbols(index), carried.unwrap_or_default()),
+            spans: spans(isa, section, &mapping, names.symbols(index), carried),
             leaders: Vec::new(),
             branch_targets: Vec::new(),
             refers_to_itself: Vec::new(),

@@ -73,13 +73,9 @@ struct FunctionWord {
 }
 
 impl Live {
-    /// Adds a range. Returns the parts of it that are new. A range that ends before it begins, as damaged tables make
-    /// some, is empty.
+    /// Adds a range. Returns the parts of it that are new.
     fn add(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut new = Vec::new();
-        if range.is_empty() {
-            return new;
-        }
         let mut start = range.start;
         let before = self.ranges.range(..=start).next_back().map(|(&from, &to)| (from, to));
         let mut merged = range.clone();
@@ -236,7 +232,6 @@ impl Code<'_> {
         // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
         if self.image.is_near_data(address) && !self.image.is_number_slot(address) {
             self.note_beginning(address, at);
-            self.note_base(address);
             self.live.named.push((address, at, how));
         }
     }
@@ -356,11 +351,8 @@ impl Code<'_> {
             };
             let address = Addr(image.wrap(table.0.wrapping_add_signed(distance)));
             let in_table = image.object_at(address).is_some_and(|loaded| loaded.is_slot(address));
-            // How far other objects are is known to nobody.
-            let object = image.object_index(address);
-            let is_own = object.is_none_or(|object| Some(object) == image.object_index(at));
             // Nobody makes pointers to the table's words.
-            if is_own && (matches!(how, How::Direct(_)) || !in_table) {
+            if matches!(how, How::Direct(_)) || !in_table {
                 self.note_named(at, address.0, how);
             }
         }
@@ -433,23 +425,5 @@ impl Code<'_> {
                 ranges.push(image.variable(target));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn range_backwards_is_empty() {
-        let mut live = Live::default();
-        let mut add = |start, end| {
-            let new = live.add(Range { start, end }).into_iter();
-            new.map(|range| (range.start, range.end)).collect::<Vec<_>>()
-        };
-        assert_eq!(add(0x20, 0x10), []);
-        assert_eq!(add(0x10, 0x20), [(0x10, 0x20)]);
-        assert_eq!(add(0x30, 0x08), []);
-        assert_eq!(add(0x08, 0x30), [(0x08, 0x10), (0x20, 0x30)]);
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn spans<'o>(
     section: &kelf::Section<'_>,
     mapping: &Mapping,
     symbols: impl Iterator<Item = &'o Symbol<'o>>,
-    carried: &[Carried],
+    carried: Option<&[Carried]>,
 ) -> Vec<Span> {
     let size = section.data.len() as u32;
     let functions = symbols
@@ -47,7 +47,12 @@ pub(super) fn spans<'o>(
         .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size), symbol.name == OUTLINED))
         .filter(|&(start, end, _)| start < u64::from(size) && end <= u64::from(size))
         .map(|(start, end, outlined)| (start as u32, end as u32, None, outlined));
-    let carried = carried.iter().map(|part| (part.range.start, part.range.end, Some(part.reason), false));
+    // An object that lists what it carries whole says of all data before functions what it belongs to.
+    let is_compiled = carried.is_none();
+    let carried = carried
+        .unwrap_or_default()
+        .iter()
+        .map(|part| (part.range.start, part.range.end, Some(part.reason), false));
     let mut parts: Vec<(u32, u32, Option<&'static str>, bool)> = functions.chain(carried).collect();
     parts.sort_unstable_by_key(|&(start, end, reason, _)| (start, Reverse(end), reason.is_none()));
 
@@ -63,7 +68,7 @@ pub(super) fn spans<'o>(
             }
             continue;
         }
-        let before = gap(isa, section, mapping, at..start, true);
+        let before = gap(isa, section, mapping, at..start, is_compiled);
         let align = alignment(section.align, start);
         let encoding = mapping.encoding(start);
         let function = Span {
@@ -78,7 +83,7 @@ pub(super) fn spans<'o>(
             data: false,
         };
         match before {
-            Some(data) if reason.is_none() => {
+            Some(data) if reason.is_none() && is_compiled => {
                 let align = align.max(data.align);
                 spans.push(Span {
                     start: data.start,
