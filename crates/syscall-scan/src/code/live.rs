@@ -73,9 +73,13 @@ struct FunctionWord {
 }
 
 impl Live {
-    /// Adds a range. Returns the parts of it that are new.
+    /// Adds a range. Returns the parts of it that are new. A range that ends before it begins, as damaged tables make
+    /// some, is empty.
     fn add(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut new = Vec::new();
+        if range.is_empty() {
+            return new;
+        }
         let mut start = range.start;
         let before = self.ranges.range(..=start).next_back().map(|(&from, &to)| (from, to));
         let mut merged = range.clone();
@@ -425,5 +429,23 @@ impl Code<'_> {
                 ranges.push(image.variable(target));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn range_backwards_is_empty() {
+        let mut live = Live::default();
+        let mut add = |start, end| {
+            let new = live.add(Range { start, end }).into_iter();
+            new.map(|range| (range.start, range.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(add(0x20, 0x10), []);
+        assert_eq!(add(0x10, 0x20), [(0x10, 0x20)]);
+        assert_eq!(add(0x30, 0x08), []);
+        assert_eq!(add(0x08, 0x30), [(0x08, 0x10), (0x20, 0x30)]);
     }
 }
