@@ -119,6 +119,47 @@ g:  nop
     }
 }
 
+/// Clang jumps so in position-independent ARM code, and GCC in Thumb code where `tbb` is missing. The numbers have no
+/// relocation: nothing else tells that the blocks can be reached.
+#[test]
+fn jumps_by_distances_among_instructions_are_seen() {
+    let cases = [
+        ("add pc, r2, r0", "a table of distances that is not understood"),
+        ("add r0, r2, r0\n    bx r0", "a table of distances that is not understood"),
+        ("add r0, r2, r0\n    mov pc, r0", "a table of distances that is not understood"),
+        ("add r0, r2, r0\n    bx lr", ""),
+    ];
+    for (encoding, (jump, reason)) in [".arm", ".thumb"].into_iter().flat_map(|e| cases.map(|case| (e, case)))
+    {
+        if encoding == ".thumb" && jump.starts_with("add pc") {
+            continue; // There is no such instruction.
+        }
+        let text = format!(
+            "
+    .text
+    .syntax unified
+    {encoding}
+    .global f
+    .type f, %function
+f:  adr r2, .Ltable
+    ldr r0, [r2, r0, lsl #2]
+    {jump}
+    .align 2
+.Ltable: .word .La - .Ltable, .Lb - .Ltable
+.La: movs r0, #1
+    bx lr
+.Lb: movs r0, #2
+    bx lr
+    .size f, . - f
+"
+        );
+        let dir = Dir::new();
+        let graph = lift(&[assemble(&dir, "distances", &text)]);
+        let reasons: Vec<&str> = opaque(&graph).iter().map(|(_, reason)| *reason).collect();
+        assert_eq!(reasons, if reason.is_empty() { vec![] } else { vec![reason] }, "{encoding} {jump}");
+    }
+}
+
 /// Between a table and literals, GNU as writes `nop`s. Read as slots, they would lead out of the function.
 #[test]
 fn padding_behind_a_table_stays_code() {

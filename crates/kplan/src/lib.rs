@@ -72,4 +72,4 @@ pub use params::{
     Params,
 };
 pub use plan::{Plan, SCHEMA};
-pub use syscalls::{Abi, AbiCalls, Site, Syscalls, Unresolved, UnresolvedKind};
+pub use syscalls::{Abi, AbiCalls, Place, Site, Syscalls, Unresolved, UnresolvedKind};

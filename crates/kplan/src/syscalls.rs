@@ -87,6 +87,7 @@ struct Union {
     programs: IndexSet<String>,
     calls: BTreeMap<u32, Call>,
     unresolved: IndexSet<Unresolved>,
+    executable: IndexSet<Place>,
     sites: IndexSet<Site>,
 }
 
@@ -101,6 +102,7 @@ impl Union {
             }
         }
         self.unresolved.extend(other.unresolved);
+        self.executable.extend(other.executable);
         self.sites.extend(other.sites);
     }
 
@@ -110,6 +112,7 @@ impl Union {
             programs: self.programs.into_iter().collect(),
             calls: self.calls.into_values().collect(),
             unresolved: self.unresolved.into_iter().collect(),
+            executable: self.executable.into_iter().collect(),
             sites: self.sites.into_iter().collect(),
         }
     }
@@ -126,6 +129,10 @@ pub struct AbiCalls {
     pub calls: Vec<Call>,
     /// The places whose calls are not known.
     pub unresolved: Vec<Unresolved>,
+    /// Places that make memory executable. Code that a program makes there is in no file, and its calls are not listed;
+    /// `complete` holds for the code in files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executable: Vec<Place>,
     /// Every place that makes a call and the calls that it makes, if the scanner was asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Site>,
@@ -193,6 +200,18 @@ pub struct Unresolved {
     pub reason: String,
 }
 
+/// A place in a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// The program, by path.
+    pub file: String,
+    /// The instruction, as a hexadecimal virtual address.
+    pub address: String,
+    /// The function that it is in, where the program has symbols.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+}
+
 /// What is not known at a place. All of it makes a plan incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -230,6 +249,7 @@ mod tests {
             programs: vec!["a".into()],
             calls: numbers.iter().map(|&nr| Call::new(nr, None)).collect(),
             unresolved: Vec::new(),
+            executable: Vec::new(),
             sites: Vec::new(),
         }
     }

@@ -164,6 +164,7 @@ mod tests {
             programs: vec!["a".to_owned(), "b".to_owned()],
             calls: Vec::new(),
             unresolved: vec![place("a", "0x10"), place("b", "0x10"), place("b", "0x20")],
+            executable: Vec::new(),
             sites: Vec::new(),
         };
         Syscalls { abis: [(Abi::X86_64, calls)].into() }

@@ -2,7 +2,7 @@
 //!
 //! The names that a program passes are found as the numbers of system calls are: by constant propagation, asked
 //! of callers where a wrapper passes them on. A name that cannot be found out is reported, and makes the result
-//! incomplete; the user settles it by naming libraries (`--dlopen`, `--plugin-dir`). So is one that was not looked
+//! incomplete; the user settles it by naming libraries for the place (`--dlopen LIB@PLACE`, `--plugin-dir DIR@PLACE`). So is one that was not looked
 //! for: what does not end in `.so` or a version, and what is relative to the working directory. A library that
 //! is not there cannot be loaded, and is listed.
 //!
@@ -82,9 +82,9 @@ impl<'a> ByName<'a> {
     /// Takes what the code so far asks for. Returns whether any of it is new.
     pub fn follow(&mut self, code: &mut Code<'a>) -> bool {
         let mut any = match self.image.machine {
-            Machine::I386 | Machine::X86_64 => self.follow_strings(code),
-            // Code of these machines takes several instructions to name a string, and is not seen to.
-            Machine::Arm | Machine::Aarch64 => self.load_all(code),
+            Machine::I386 | Machine::X86_64 | Machine::Aarch64 => self.follow_strings(code),
+            // Code of this machine takes several instructions to name a string, and is not seen to.
+            Machine::Arm => self.load_all(code),
         };
         self.lost.clear();
         let calls: Vec<(Addr, usize, What)> = self
@@ -116,7 +116,7 @@ impl<'a> ByName<'a> {
                         any |= self.ask(code, at, what, &name);
                     }
                 }
-                Err(_) if self.image.settled => {}
+                Err(_) if self.image.is_settled(at) => {}
                 Err(reason) => {
                     let what =
                         if what == What::Library { "a library is loaded" } else { "a function is looked up" };
@@ -182,12 +182,15 @@ impl<'a> ByName<'a> {
                 any |= self.load(code, index, at);
             }
         }
+        // A library that the user has named counts from the beginning, whatever directory it is asked for in.
+        let base = name.rsplit(|&byte| byte == b'/').next();
+        known |= self.image.given.iter().any(|given| Some(given.as_bytes()) == base);
         // An empty name is the program's own.
         if !known && !name.is_empty() {
             let name = String::from_utf8_lossy(name).into_owned();
             match self.why_not_looked_for(&name) {
                 None => drop(self.absent.insert((at, name))),
-                Some(_) if self.image.settled => {}
+                Some(_) if self.image.is_settled(at) => {}
                 Some(why) => self.lost.push((at, format!("{name} is loaded, {why}; name it with --dlopen"))),
             }
         }
@@ -255,7 +258,7 @@ fn functions_of<'a>(
 
 /// The instructions that call or jump to a function, procedure linkage tables left out. The function itself, if
 /// its address is taken.
-fn calls_of(code: &Code, function: Addr) -> Vec<Addr> {
+pub(crate) fn calls_of(code: &Code, function: Addr) -> Vec<Addr> {
     let mut calls = Vec::new();
     let mut seen = FxHashSet::from_iter([function]);
     let mut stack = vec![function];
@@ -287,24 +290,10 @@ fn calls_of(code: &Code, function: Addr) -> Vec<Addr> {
 }
 
 /// The names that an argument of the call at `at` may point to. Nothing is asked for with a null pointer.
-fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<Vec<u8>>, String> {
+fn find_names(resolver: &mut Resolver, at: Addr, argument_index: usize) -> Result<Vec<Vec<u8>>, String> {
     let code = resolver.code();
     let image = code.image;
-    let word = image.machine.word_size();
-    let convention = Convention::of(image.machine);
-    let operand = match image.machine {
-        Machine::I386 => {
-            // A call has not pushed its return address yet; a jump finds that of its function's caller.
-            let exit = code.exit_at(at).map(|exit| code.exit(exit).kind);
-            let pushed = !matches!(exit, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
-            let displacement = i64::from(word) * (argument as i64 + i64::from(pushed));
-            let from = Address { base: Some(convention.stack_pointer), displacement, ..Address::default() };
-            Value::Load { from, width: word }
-        }
-        _ => {
-            Value::Reg { reg: *convention.arguments.get(argument).ok_or("too many arguments")?, width: word }
-        }
-    };
+    let operand = argument(code, at, argument_index)?;
     let pointers = resolver
         .operand(at, operand)
         .map_err(|reason| reason.describe(image).replacen("the number", "it", 1))?;
@@ -316,4 +305,25 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument: usize) -> Result<Vec<
         })
     });
     names.collect()
+}
+
+/// The argument of this index where the call or jump at `at` is made.
+///
+/// # Errors
+/// If it is not passed in a register of the machine.
+pub(crate) fn argument(code: &Code, at: Addr, index: usize) -> Result<Value, String> {
+    let image = code.image;
+    let word = image.machine.word_size();
+    let convention = Convention::of(image.machine);
+    Ok(match image.machine {
+        Machine::I386 => {
+            // A call has not pushed its return address yet; a jump finds that of its function's caller.
+            let exit = code.exit_at(at).map(|exit| code.exit(exit).kind);
+            let pushed = !matches!(exit, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
+            let displacement = i64::from(word) * (index as i64 + i64::from(pushed));
+            let from = Address { base: Some(convention.stack_pointer), displacement, ..Address::default() };
+            Value::Load { from, width: word }
+        }
+        _ => Value::Reg { reg: *convention.arguments.get(index).ok_or("too many arguments")?, width: word },
+    })
 }

@@ -42,6 +42,8 @@ struct Jump {
     tried_own_tables: Option<Fingerprint>,
     /// Whether its targets are not known.
     lost: bool,
+    /// Whether it leaves its functions.
+    leaves: bool,
 }
 
 /// The code that targets were derived from, by its fingerprint: while that is the same, so are the targets.
@@ -74,6 +76,11 @@ impl Jumps {
     /// The jumps whose targets are not known.
     pub(crate) fn lost(&self) -> impl Iterator<Item = ExitId> {
         self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id)
+    }
+
+    /// The jumps that leave their functions.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = ExitId> {
+        self.jumps.iter().filter(|(_, jump)| jump.leaves).map(|(&id, _)| id)
     }
 
     /// Finds the targets of computed jumps whose code has changed since the last time. Returns whether any are new.
@@ -249,6 +256,7 @@ impl Jumps {
     fn note(&mut self, code: &mut Code, id: ExitId, targets: Targets) -> bool {
         let Some(jump) = self.jumps.get_mut(&id) else { return false };
         jump.lost = targets == Targets::Unknown && !code.is_decided(id);
+        jump.leaves = targets == Targets::Leaves;
         let Targets::Known { targets, table } = targets else { return false };
         if table && targets != self.claimed {
             // A pointer to the beginning of a function may be just that.

@@ -30,6 +30,7 @@ pub mod code;
 pub mod constants;
 pub mod diff;
 mod error;
+mod executable;
 pub mod filter;
 pub mod flow;
 pub mod follow;

@@ -7,6 +7,7 @@
 //! Libraries are read once and shared by all processes.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use indexmap::IndexSet;
@@ -14,7 +15,7 @@ use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
-use crate::image::{Dynamic, Member, MemberIndex, Named, Object, Process};
+use crate::image::{Asker, Dynamic, Member, MemberIndex, Named, Object, Process};
 use crate::search::{Asking, Directories, candidates};
 use crate::sysroot::Sysroot;
 
@@ -35,9 +36,35 @@ const GCONV_INIT: &str = "gconv_init";
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
     /// Libraries that every program may load, by name or path.
-    pub libraries: Vec<String>,
+    pub libraries: Vec<Given>,
     /// Directories whose shared objects every program may load.
-    pub directories: Vec<PathBuf>,
+    pub directories: Vec<Given>,
+}
+
+/// A library or a directory of libraries that the user names, and who asks for it by a name that is not known:
+/// `plugin.so`, or `plugin.so@/usr/bin/program:0x1234`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Given {
+    /// The library or the directory.
+    pub name: String,
+    /// The place that asks for it.
+    pub asker: Option<Asker>,
+}
+
+impl FromStr for Given {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Given, String> {
+        let (name, asker) = match text.rsplit_once('@') {
+            Some((name, place)) => (name, Some(Asker::read(place))),
+            None => (text, None),
+        };
+        match asker {
+            _ if name.is_empty() => Err("expected a name in front of @".to_owned()),
+            Some(None) => Err("expected @FILE, @0xADDRESS or @FILE:0xADDRESS behind the name".to_owned()),
+            asker => Ok(Given { name: name.to_owned(), asker: asker.flatten() }),
+        }
+    }
 }
 
 /// Loads programs from one root file system.
@@ -125,14 +152,21 @@ impl Loader {
             musl: interpreter.as_deref().is_some_and(is_musl),
             machine,
         };
-        let extra = &self.extra;
-        assembly.process.settled = !extra.libraries.is_empty() || !extra.directories.is_empty();
+        let given = self.extra.libraries.iter().chain(&self.extra.directories);
+        assembly.process.settled = given.filter_map(|given| given.asker.clone()).collect();
         if is_dynamic {
             assembly.load_needed(interpreter.as_deref())?;
             assembly.load_extra()?;
             assembly.load_by_name();
         }
         Ok(assembly.process)
+    }
+
+    /// The paths of the shared objects in a directory of the root file system.
+    pub fn shared_objects(&self, directory: &Path) -> Vec<String> {
+        let names = self.root.names(directory).into_iter();
+        let shared = names.filter(|name| name.to_string_lossy().contains(".so"));
+        shared.map(|name| directory.join(name).to_string_lossy().into_owned()).collect()
     }
 
     /// A library, read once.
@@ -229,16 +263,18 @@ impl Assembly<'_> {
 
     /// Loads what the user has named.
     fn load_extra(&mut self) -> Result<(), Error> {
-        let mut paths: Vec<String> = self.loader.extra.libraries.clone();
-        for directory in &self.loader.extra.directories {
-            let names = self.loader.root.names(directory).into_iter();
-            let shared = names.filter(|name| name.to_string_lossy().contains(".so"));
-            paths.extend(shared.map(|name| directory.join(name).to_string_lossy().into_owned()));
+        let loader = self.loader;
+        let mut paths: Vec<String> = loader.extra.libraries.iter().map(|given| given.name.clone()).collect();
+        let named = paths.len();
+        for directory in &loader.extra.directories {
+            paths.extend(loader.shared_objects(Path::new(&directory.name)));
         }
-        for name in paths {
+        for (index, name) in paths.into_iter().enumerate() {
+            let base = name.rsplit('/').next().unwrap_or(&name);
+            self.process.given.push(base.to_owned());
             let Some(member) = self.find(&name, MemberIndex::FIRST) else {
                 // A directory may hold libraries of several machines; a name that is given is meant.
-                if self.loader.extra.libraries.contains(&name) && !self.exists_elsewhere(&name) {
+                if index < named && !self.exists_elsewhere(&name) {
                     return Err(Error::Missing { name, by: "--dlopen".to_owned() });
                 }
                 continue;

@@ -145,9 +145,13 @@ fn read_plan(options: &Options) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Says on standard error what makes the plan incomplete.
+/// Says on standard error what makes the plan incomplete, and where code may run that is in no file.
 fn warn(found: &Syscalls) {
     for (abi, calls) in &found.abis {
+        for site in calls.executable.iter().take(MAX_NAMED) {
+            let place = report::place(&site.file, &site.address, &site.function);
+            eprintln!("syscall-scan: note: {place}: makes memory executable; the plan lacks what runs there");
+        }
         if calls.complete {
             continue;
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use syscall_scan::assume::Assumption;
 use syscall_scan::filter::Action;
+use syscall_scan::loader::Given;
 
 /// Finds the system calls that programs can make, and with which arguments.
 ///
@@ -29,13 +30,14 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 
-    /// A library that the programs load by a name that the scan cannot know; all of its functions count
-    #[arg(long, value_name = "LIB")]
-    pub dlopen: Vec<String>,
+    /// A library that the programs load by a name that the scan cannot know; all of its functions count. With PLACE, an
+    /// unresolved name (FILE:ADDRESS) or all of a file (FILE), this place loads and looks up nothing else
+    #[arg(long, value_name = "LIB[@PLACE]")]
+    pub dlopen: Vec<Given>,
 
-    /// A directory in the root file system, all of whose shared objects the programs may load
-    #[arg(long, value_name = "DIR")]
-    pub plugin_dir: Vec<PathBuf>,
+    /// A directory in the root file system, all of whose shared objects the programs may load; PLACE as for --dlopen
+    #[arg(long, value_name = "DIR[@PLACE]")]
+    pub plugin_dir: Vec<Given>,
 
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
@@ -147,8 +149,8 @@ Examples:
   syscall-scan --sites --format text busybox  where each call is made
   syscall-scan --root rootfs                  the plan of all programs in a root file system
   syscall-scan --root rootfs /usr/sbin/sshd   the calls of one of them, and of its libraries
-  syscall-scan /bin/login --plugin-dir /lib/x86_64-linux-gnu/security
-                                              with all modules that it may load
+  syscall-scan /bin/login --plugin-dir /lib/x86_64-linux-gnu/security@libpam.so.0.85.1
+                                              with all modules that a library of it may load
   syscall-scan --why socket busybox           how busybox comes to make a call
   syscall-scan --format seccomp --args busybox -o profile.json
                                               podman run --security-opt seccomp=profile.json …

@@ -34,7 +34,8 @@ pub fn reach(image: &Image) -> Reached<'_> {
         let more = jumps.follow(&mut code)
             || jumps.follow_lost(&mut code)
             || code.read_data()
-            || code.take_landing_pads();
+            || code.take_landing_pads()
+            || code.take_distances(jumps.leaving());
         if !more && !names.follow(&mut code) && !code.take_inner_pointers() {
             break;
         }

@@ -51,6 +51,7 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
         programs: vec![file.to_owned()],
         calls: calls.into_values().collect(),
         unresolved,
+        executable: if abi == scan.abi { scan.executable.clone() } else { Vec::new() },
         sites: if sites { listed } else { Vec::new() },
     };
     calls.add_implicit(abi);
@@ -116,6 +117,10 @@ pub fn text(syscalls: &Syscalls) -> String {
             let names = names.collect::<Vec<_>>().join(" ");
             let _ = writeln!(out, "{}: {names}", place(&site.file, &site.address, &site.function));
         }
+        for site in &calls.executable {
+            let place = place(&site.file, &site.address, &site.function);
+            let _ = writeln!(out, "{place}: makes memory executable: code that is in no file may run there");
+        }
         for site in &calls.unresolved {
             let place = place(&site.file, &site.address, &site.function);
             let _ = writeln!(out, "{place}: unresolved {}: {}", site.kind, site.reason);
@@ -169,7 +174,14 @@ mod tests {
     }
 
     fn scan(sites: Vec<Site>) -> Scan {
-        Scan { abi: Abi::X86_64, sites, lost: Vec::new(), absent: BTreeSet::new(), instructions: 0 }
+        Scan {
+            abi: Abi::X86_64,
+            sites,
+            lost: Vec::new(),
+            executable: Vec::new(),
+            absent: BTreeSet::new(),
+            instructions: 0,
+        }
     }
 
     #[test]

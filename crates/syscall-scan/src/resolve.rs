@@ -8,19 +8,22 @@
 use kflow::values::Element;
 use std::collections::BTreeSet;
 
-use kisa::{Value, low_mask, sign_extend};
+use kisa::{Effect, Value, low_mask, sign_extend};
 use rustc_hash::FxHashMap;
 
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
 use crate::flow::{Domain, Flows, State};
-use crate::follow::{Lost, Stored, calls_through, prove_unwritten, stores_to};
+use crate::follow::{Callees, Lost, Stored, Unwritten, calls_of, calls_through, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 /// The most values that a range may stand for.
 const MAX_RANGE: u64 = 64;
+
+/// The most computed calls that pointers are followed through.
+const MAX_CALLEES: usize = 64;
 
 /// How long a chain of wrappers may be.
 pub(crate) const MAX_DEPTH: usize = 24;
@@ -71,7 +74,11 @@ pub struct Resolver<'f, 'c> {
     known: FxHashMap<(Addr, Atom), CachedResult>,
     /// Whether what is not known is left out, see [`Resolver::some_values`].
     lenient: bool,
-    /// The same for the other value of [`Resolver::lenient`].
+    /// The callers of functions whose addresses are taken, where they are known.
+    callers_by_pointer: FxHashMap<Addr, Option<Vec<(Addr, ExitId)>>>,
+    /// The callees of computed calls through which pointers are followed.
+    callees: Callees,
+    /// The same as `known` for the other value of [`Resolver::lenient`].
     known_otherwise: FxHashMap<(Addr, Atom), CachedResult>,
 }
 
@@ -94,6 +101,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
             low_link: usize::MAX,
             known: FxHashMap::default(),
             lenient: false,
+            callers_by_pointer: FxHashMap::default(),
+            callees: Callees::default(),
             known_otherwise: FxHashMap::default(),
         }
     }
@@ -280,8 +289,12 @@ impl<'f, 'c> Resolver<'f, 'c> {
         let code = self.flows.code;
         let mut all = BTreeSet::new();
         let callers = match self.callers(function) {
-            Err(_) if self.lenient => self.known_callers(function),
-            callers => callers?,
+            Err(reason) => match self.callers_by_pointer(function) {
+                Some(callers) => callers,
+                None if self.lenient => self.known_callers(function),
+                None => return Err(reason),
+            },
+            Ok(callers) => callers,
         };
         for (caller, exit) in callers {
             if let Some(numbers) = self.passed(exit, atom) {
@@ -336,7 +349,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
             // What the function was given a pointer to: what it was when the function was called, if
             // nobody writes to it.
             _ if matches!(origins.get(origins.root(at.origin)), Origin::Register(_)) => {
-                let unwritten = prove_unwritten(&mut self.flows, self.references, function, at, width)
+                let unwritten = self
+                    .prove_unwritten(function, at, width)
                     .map_err(|Lost(at)| Reason::Written { read: by, lost: at })?;
                 let memory = Origin::Memory { at, width, when: When::Entry };
                 let (origin, _) = self.flows.domain.origins.add(memory).ok_or(Reason::Deep)?;
@@ -347,6 +361,38 @@ impl<'f, 'c> Resolver<'f, 'c> {
             }
             _ => Err(unknown()),
         }
+    }
+
+    /// Proves that nothing writes to what a pointer points to ([`prove_unwritten`]). Where it is passed on by a computed
+    /// call, finds out who is called.
+    fn prove_unwritten(&mut self, function: Addr, pointer: Atom, width: u8) -> Result<Unwritten, Lost> {
+        loop {
+            let callees = &self.callees;
+            let proof = prove_unwritten(&mut self.flows, self.references, callees, function, pointer, width);
+            let Err(Lost(at)) = proof else { return proof };
+            if self.callees.contains_key(&at) || self.callees.len() >= MAX_CALLEES {
+                return proof;
+            }
+            let Some(callees) = self.callees_at(at) else { return proof };
+            self.callees.insert(at, callees);
+        }
+    }
+
+    /// The functions that the computed call at `at` goes to, if that is all that is there and they are known.
+    fn callees_at(&mut self, at: Addr) -> Option<Vec<Addr>> {
+        let code = self.flows.code;
+        let exit = code.exit_at(at).map(|exit| code.exit(exit).kind)?;
+        let target = code.effects_at(at).into_iter().find_map(|effect| match effect {
+            Effect::Transfer(value) => Some(value),
+            _ => None,
+        })?;
+        if !matches!(exit, ExitKind::IndirectCall | ExitKind::IndirectJump) {
+            return None;
+        }
+        let callees = self.operand(at, target).ok()?.into_iter().map(Addr);
+        // A null pointer is not called.
+        let callees: Vec<Addr> = callees.filter(|callee| callee.0 != 0).collect();
+        callees.iter().all(|&callee| code.entry(callee).is_some()).then_some(callees)
     }
 
     /// The numbers that `width` bytes may be, `offset` behind where a variable points to.
@@ -435,16 +481,29 @@ impl<'f, 'c> Resolver<'f, 'c> {
         callers
     }
 
-    /// The same, where data holds the function's address and it is known who calls it from there. `None` if it is not.
+    /// The same, where data holds the function's address or code makes it, and it is known who calls it from there.
+    /// `None` if it is not.
     pub(crate) fn callers_by_pointer(&mut self, function: Addr) -> Option<Vec<(Addr, ExitId)>> {
+        if let Some(known) = self.callers_by_pointer.get(&function) {
+            return known.clone();
+        }
+        let callers = self.find_callers_by_pointer(function);
+        self.callers_by_pointer.insert(function, callers.clone());
+        callers
+    }
+
+    fn find_callers_by_pointer(&mut self, function: Addr) -> Option<Vec<(Addr, ExitId)>> {
         if self.is_fallen_into(function) {
             return None;
         }
         let mut callers = self.known_callers(function);
         for taken in &self.flows.code.entry(function)?.taken {
-            let &Taken::Data(word) = taken else { return None };
-            let calls = calls_through(&mut self.flows, self.references, word).ok()?;
-            callers.extend(calls.into_iter().flat_map(|exit| self.callers_at(exit)));
+            let calls = match *taken {
+                Taken::Data(word) => calls_through(&mut self.flows, self.references, word),
+                Taken::Code(at) => calls_of(&mut self.flows, self.references, function, at),
+                Taken::Start | Taken::Unwinder | Taken::Named(_) => return None,
+            };
+            callers.extend(calls.ok()?.into_iter().flat_map(|exit| self.callers_at(exit)));
         }
         Some(callers)
     }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kisa::Effect;
-use kplan::{Abi, Unresolved, UnresolvedKind};
+use kplan::{Abi, Place, Unresolved, UnresolvedKind};
 
 use crate::Error;
 use crate::abi;
 use crate::calls::{Calls, SiteCall, calls};
 use crate::code::{Code, References};
+use crate::executable;
 use crate::image::{Addr, Image, Process};
 use crate::parallel::share;
 use crate::reach::{Reached, reach};
@@ -25,6 +26,8 @@ pub struct Scan {
     pub sites: Vec<Site>,
     /// Places that lead to code which was not seen, and may make any call.
     pub lost: Vec<Unresolved>,
+    /// Places that make memory executable, so that code may run there that is in no file.
+    pub executable: Vec<Place>,
     /// The libraries that are loaded by name, but that the root file system does not have: who loads them, and
     /// their names.
     pub absent: BTreeSet<(Arc<str>, String)>,
@@ -56,7 +59,13 @@ pub struct Site {
 pub fn scan(process: &Process) -> Result<Scan, Error> {
     let image = Image::link(process)?;
     let Reached { code, lost, absent } = reach(&image);
-    let sites = sites(&code).into_iter().map(|(at, abi, calls)| {
+    let (found, executable) = sites(&code);
+    let executable = executable.into_iter().map(|at| {
+        let (file, address) = image.place(at);
+        let function = image.function_at(at).map(str::to_owned);
+        Place { file: file.to_string(), address: address.to_string(), function }
+    });
+    let sites = found.into_iter().map(|(at, abi, calls)| {
         let Calls { known: calls, unknown } = calls;
         let unknown = unknown.map(|reason| reason.describe(&image));
         let (file, address) = image.place(at);
@@ -86,7 +95,8 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
     let lost = lost.chain(variants).chain(others).collect();
     let abi = abi::abi(image.machine, false);
     let absent = absent.into_iter().map(|(at, name)| (image.place(at).0, name)).collect();
-    Ok(Scan { abi, sites: sites.collect(), lost, absent, instructions: code.instructions() })
+    let (sites, executable) = (sites.collect(), executable.collect());
+    Ok(Scan { abi, sites, lost, executable, absent, instructions: code.instructions() })
 }
 
 /// The shortest chain from where a process starts to a site that makes a call, which is given by name or
@@ -97,11 +107,12 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
 pub fn why(process: &Process, call: &str) -> Result<Option<String>, Error> {
     let image = Image::link(process)?;
     let code = reach(&image).code;
-    Ok(Chain::to(&code, &sites(&code), call).map(|chain| chain.describe(&image)))
+    Ok(Chain::to(&code, &sites(&code).0, call).map(|chain| chain.describe(&image)))
 }
 
-/// The sites of a program by rising address, each with its ABI and its calls.
-fn sites(code: &Code) -> Vec<(Addr, Abi, Calls)> {
+/// The sites of a program by rising address, each with its ABI and its calls; and the places that make memory
+/// executable.
+fn sites(code: &Code) -> (Vec<(Addr, Abi, Calls)>, BTreeSet<Addr>) {
     let references = References::new(code);
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
@@ -114,7 +125,9 @@ fn sites(code: &Code) -> Vec<(Addr, Abi, Calls)> {
             (at, abi, calls(resolver, at, abi, number))
         },
     );
-    sites.into_iter().flat_map(by_abi).collect()
+    let sites: Vec<_> = sites.into_iter().flat_map(by_abi).collect();
+    let executable = executable::places(code, &references, &sites);
+    (sites, executable)
 }
 
 /// A site that makes calls of two ABIs as one of each.

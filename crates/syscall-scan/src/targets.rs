@@ -86,7 +86,17 @@ fn loader(options: &Options) -> Result<Loader, Failure> {
         )));
     }
     let extra = Extra { libraries: options.dlopen.clone(), directories: options.plugin_dir.clone() };
-    Ok(Loader::new(Sysroot::new(root), extra))
+    let loader = Loader::new(Sysroot::new(root), extra);
+    for directory in &options.plugin_dir {
+        if loader.shared_objects(Path::new(&directory.name)).is_empty() {
+            return Err(Failure::bad_input(format!(
+                "--plugin-dir {}: expected a directory of shared objects (*.so), and there is none in {}",
+                directory.name,
+                loader.root().outside(Path::new(&directory.name)).display()
+            )));
+        }
+    }
+    Ok(loader)
 }
 
 /// The content of a file, and where it lies in the root file system, links followed.

@@ -248,9 +248,27 @@ fn names_that_are_not_known() {
                 .unwrap()
                 .starts_with("a library is loaded by a name that is not known")
         );
-        for settled in [["--dlopen", "/usr/lib/plugins/plugin.so"], ["--plugin-dir", "/usr/lib/plugins"]] {
-            let calls = root.calls(&["/bin/program", settled[0], settled[1]]);
-            assert_eq!(calls, set([5040, 5041, 5042, 5043]), "{settled:?}");
+        let address = unresolved["address"].as_str().unwrap();
+        for (option, name) in
+            [("--dlopen", "/usr/lib/plugins/plugin.so"), ("--plugin-dir", "/usr/lib/plugins")]
+        {
+            for place in ["program", address, &format!("/bin/program:{address}")] {
+                let calls = root.calls(&["/bin/program", option, &format!("{name}@{place}")]);
+                assert_eq!(calls, set([5040, 5041, 5042, 5043]), "{option} {place}");
+            }
+            // A name is settled for its place alone; the library counts in any case.
+            for elsewhere in [name.to_owned(), format!("{name}@other"), format!("{name}@0x1")] {
+                let section = root.section(&["/bin/program", option, &elsewhere]);
+                assert_eq!(section["complete"], false, "{elsewhere}");
+                assert!(own_calls(&section).contains(&5043), "{elsewhere}");
+            }
+        }
+        std::fs::create_dir(root.path("usr/lib/empty")).unwrap();
+        for directory in ["/usr/lib/none", "/usr/lib/empty"] {
+            let output = root.scan(&["/bin/program", "--plugin-dir", directory]);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{errors}");
+            assert!(errors.contains(&format!("--plugin-dir {directory}: expected a directory")), "{errors}");
         }
         let output = root.scan(&["/bin/program", "--dlopen", "none.so"]);
         assert_eq!(output.status.code(), Some(2));

@@ -417,3 +417,56 @@ fn the_c_library() {
         }
     }
 }
+
+#[test]
+fn tables_of_distances() {
+    check_on(&[Machine::X86_64, Machine::Aarch64], "distances.c");
+}
+
+#[test]
+fn vsyscall_page() {
+    check_on(&[Machine::X86_64], "vsyscall.c");
+}
+
+/// The code of `crt1.o` that leads to `main` lies within the unwinder's entry for `_start`.
+#[test]
+fn main_of_static_aarch64_programs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, stripped) = (directory.path().join("program"), directory.path().join("stripped"));
+    compile(Machine::Aarch64, "threads.c", "-static -O2 -pthread", &program);
+    compile(Machine::Aarch64, "threads.c", "-static -O2 -pthread -s", &stripped);
+    let calls = own_calls(&section(&program, "aarch64"));
+    assert!(calls.is_superset(&expected_calls("threads.c", "aarch64")), "{calls:?}");
+    assert_eq!(own_calls(&section(&stripped, "aarch64")), calls);
+}
+
+#[test]
+fn memory_made_executable() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    for options in ["-O2", "-static -O2"] {
+        compile(Machine::X86_64, "made.c", options, &program);
+        let found = section(&program, "x86_64");
+        assert_eq!(found["complete"], true, "{:#}", found["unresolved"]);
+        let places = found["executable"].as_array().unwrap();
+        let functions: Vec<_> = places.iter().map(|place| place["function"].as_str().unwrap()).collect();
+        assert_eq!(functions, ["main"], "{options}");
+    }
+    compile(Machine::X86_64, "threads.c", "-O2 -pthread", &program);
+    assert!(section(&program, "x86_64")["executable"].is_null());
+}
+
+#[test]
+fn musl_calls_by_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    let mut compiler = std::process::Command::new("musl-gcc");
+    compiler
+        .args(["-static", "-O2", "-w", "-mno-red-zone", "-o"])
+        .arg(&program)
+        .arg(common::fixture("musl.c"));
+    kshrink_tests::process::run(&mut compiler);
+    let found = section(&program, "x86_64");
+    assert_eq!(found["complete"], true, "{:#}", found["unresolved"]);
+    assert!(own_calls(&found).is_superset(&expected_calls("musl.c", "x86_64")));
+}

@@ -109,8 +109,8 @@ const B_SIDE: [&str; 6] = [
 
 /// What these programs load by names that are not written in them.
 const PLUGINS: &[(&str, &[&str])] = &[
-    ("/usr/sbin/lighttpd", &["--plugin-dir", "/usr/lib/lighttpd"]),
-    ("/usr/bin/python3.11", &["--plugin-dir", "/usr/lib/python3.11/lib-dynload"]),
+    ("/usr/sbin/lighttpd", &["--plugin-dir", "/usr/lib/lighttpd@lighttpd"]),
+    ("/usr/bin/python3.11", &["--plugin-dir", "/usr/lib/python3.11/lib-dynload@python3.11"]),
 ];
 
 #[test]

@@ -41,6 +41,8 @@ pub(super) struct CodeSection {
     literals: Vec<(u32, u32)>,
     /// Functions, by offset, and places outside of each that it may compute by a distance from itself.
     distances: Vec<(u32, u32)>,
+    /// The functions, by offset, that may compute a place in themselves by a distance.
+    inner_distances: Vec<u32>,
     /// Those of the places near by whose content is only passed on to other functions, in order.
     passed_on: Vec<u32>,
     /// Offsets of jumps by a table of addresses among the instructions.
@@ -139,6 +141,7 @@ impl CodeSection {
             lists_carried: carried.is_some(),
             literals: Vec::new(),
             distances: Vec::new(),
+            inner_distances: Vec::new(),
             passed_on: Vec::new(),
             table_jumps: Vec::new(),
             fixed_tables: Vec::new(),

@@ -16,6 +16,9 @@ use super::decode::{PlacedInsn, Span};
 use super::mapping::{Content, Mapping};
 use kisa::{BranchKind, Encoding, Flow, Literal, Rewritable};
 
+/// Why a function is opaque that may jump by distances which are not read.
+pub(super) const UNKNOWN_TABLE: &str = "a table of distances that is not understood";
+
 /// Data within a function.
 pub(super) struct DataPart {
     /// Where the padding in front of it begins.
@@ -98,7 +101,7 @@ impl Reader<'_> {
                     data.push(DataPart { padding: at, start: at, end, kind });
                     let leaves = |&slot: &u32| !(span.start..span.end).contains(&(at + 2 * slot));
                     if slots.is_empty() || slots.iter().any(leaves) {
-                        decoded = Decoded::Odd("a table of distances that is not understood");
+                        decoded = Decoded::Odd(UNKNOWN_TABLE);
                         break;
                     }
                     at = end;

@@ -1,5 +1,7 @@
 //! Exploration: from items of a worklist to runs, exits and edges, until the list is empty.
 
+use std::collections::BTreeMap;
+
 use kisa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -9,8 +11,8 @@ use super::constants::Constants;
 use super::deferred::{Deferred, EntryComparison};
 use super::walk::RunWalk;
 use super::{
-    Activity, Code, Exit, ExitId, ExitKind, Marks, Reader, Returns, RunId, Taken, held, live, references,
-    taken, thunks,
+    Activity, Code, Exit, ExitId, ExitKind, Marks, Reader, Returns, RunId, Taken, distances, held, live,
+    references, taken, thunks,
 };
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
@@ -55,9 +57,12 @@ impl<'a> Code<'a> {
             thunks: thunks::find(image, isa),
             tracker: held::Tracker::new(image),
             claimed: FxHashSet::default(),
+            slots_read: FxHashSet::default(),
+            distances: distances::Distances::default(),
             changes: Changes::default(),
             landed: FxHashSet::default(),
             inner: Vec::new(),
+            made_inner: BTreeMap::new(),
             active: vec![Activity::No; image.objects.len()],
             live: live::Live::default(),
             deferred: Deferred::new(image),
@@ -137,12 +142,12 @@ impl<'a> Code<'a> {
                 self.entry_at(target).take(by);
                 let run = self.marks.run_from(target);
                 self.arrive_from_anywhere(run);
-                self.run(run, reader);
+                self.run(run, None, reader);
             }
             Work::Edge(from, target) => {
                 let run = self.marks.run_from(target);
                 self.arrive_from(from, run);
-                let exit = self.run(run, reader);
+                let exit = self.run(run, Some(from), reader);
                 self.pass_on_held(from, target);
                 self.marks.set_incoming(run, from);
                 self.changes.exit(from);
@@ -157,7 +162,7 @@ impl<'a> Code<'a> {
                 self.entry_at(target).callers.push(from);
                 let run = self.marks.run_from(target);
                 self.arrive_by_call(from, run);
-                let exit = self.run(run, reader);
+                let exit = self.run(run, None, reader);
                 if self.exit(exit).returns == Returns::No {
                     self.exits[exit.0 as usize].waiting.push(from);
                 } else {
@@ -167,19 +172,19 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The exit of a run, decoded if nobody has been there before.
-    fn run(&mut self, run: RunId, reader: &mut Reader<'a>) -> ExitId {
+    /// The exit of a run, decoded if nobody has been there before. Control comes from this exit, or by a call.
+    fn run(&mut self, run: RunId, from: Option<ExitId>, reader: &mut Reader<'a>) -> ExitId {
         if let Some(exit) = self.marks.exit_of(run) {
             return exit;
         }
-        let exit = self.decode_run(run, reader);
+        let exit = self.decode_run(run, from, reader);
         self.marks.set_decoded(run, exit);
         self.exits[exit.0 as usize].runs.push(run);
         self.changes.exit(exit);
         exit
     }
 
-    fn decode_run(&mut self, run: RunId, reader: &mut Reader<'a>) -> ExitId {
+    fn decode_run(&mut self, run: RunId, from: Option<ExitId>, reader: &mut Reader<'a>) -> ExitId {
         let start = self.marks.run(run).start;
         let mut at = start;
         let mut effects = Vec::new();
@@ -187,17 +192,21 @@ impl<'a> Code<'a> {
         let mut replaced = false;
         let mut comparison = EntryComparison::default();
         let mut walk = self.walk_from(run);
+        let mut sums = self.sums_behind(from);
+        let word = self.image.machine.word_size();
         loop {
             if let Some(length) = self.length(at) {
                 let next = at.plus(length);
                 effects.clear();
-                if !holding.is_empty() || walk.is_some() {
+                if !holding.is_empty() || walk.is_some() || !sums.is_empty() {
                     self.read_effects(reader, at, &mut effects);
                 }
                 if !holding.is_empty() {
                     self.follow_held((at, next), &effects, &mut holding, false);
                 }
+                sums.follow(&effects, word);
                 if let Some(exit) = self.exit_at(at) {
+                    self.leave_with_sums(exit, &effects, sums);
                     self.leave_holding(exit, &holding);
                     self.leave_knowing(exit, walk, &effects);
                     self.release_if_entered(exit, start);
@@ -238,9 +247,16 @@ impl<'a> Code<'a> {
                 insn.flow = Flow::IndirectJump;
             }
             replaced = self.replaces_return_address(&effects);
+            sums.follow(&effects, word);
+            let linkage = self.linked_by_held(at, insn.flow, &effects, &holding);
             if insn.system_call {
                 self.work.push(Work::Site(at, walk.as_ref().and_then(|walk| walk.call_number())));
+            } else if let Some(target) = linkage {
+                let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
+                self.link(exit, target);
+                return exit;
             } else if let Some(exit) = self.leave(at, next, insn, &effects, &comparison, walk.as_ref()) {
+                self.leave_with_sums(exit, &effects, sums);
                 self.leave_holding(exit, &holding);
                 self.leave_knowing(exit, walk, &effects);
                 return exit;
@@ -334,8 +350,7 @@ impl<'a> Code<'a> {
             Flow::IndirectJump => match self.linked(at, effects) {
                 Some(target) => {
                     let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                    self.entry_at(target).linked = true;
-                    self.go(exit, target);
+                    self.link(exit, target);
                     exit
                 }
                 None => self.leave_computed(at, next, effects, walk),
@@ -360,10 +375,7 @@ impl<'a> Code<'a> {
         let targets = self.linked_to_several(at, effects);
         if !targets.is_empty() {
             let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-            for target in targets {
-                self.entry_at(target).linked = true;
-                self.go(exit, target);
-            }
+            targets.into_iter().for_each(|target| self.link(exit, target));
             return exit;
         }
         if let Some(targets) = walk.and_then(|walk| self.constant_targets(walk, effects)) {
@@ -425,6 +437,12 @@ impl<'a> Code<'a> {
         });
         self.marks.set_exit(at, id);
         id
+    }
+
+    /// A procedure linkage table jumps to a function.
+    fn link(&mut self, exit: ExitId, target: Addr) {
+        self.entry_at(target).linked = true;
+        self.go(exit, target);
     }
 
     pub(super) fn go(&mut self, exit: ExitId, target: Addr) {

@@ -6,19 +6,20 @@
 //! explored. Where a function stores the page part of an address in its frame, it is taken to be what any load
 //! from the frame may get: compilers keep pages on the stack when they run out of registers.
 
+mod operands;
+mod spills;
+
 use std::ops::Range;
 
-use indexmap::IndexSet;
 use kelf::Machine;
-use kisa::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use kisa::{Address, Effect, Flow, Reg, TEMPORARY, Value};
+use rustc_hash::FxHashMap;
 
 use super::explore::Work;
 use super::{Code, ExitId, ExitKind, Taken};
 use crate::abi::Convention;
-use crate::image::{Addr, Image};
-
-type FxIndexSet<T> = IndexSet<T, FxBuildHasher>;
+use crate::image::{Addr, Image, Loaded};
+use spills::Spills;
 
 /// A register and a number that it may hold.
 pub(super) type Held = (Reg, u64);
@@ -40,6 +41,9 @@ const LEAST_ADDRESS: u64 = 0x1000;
 /// Tag bit of a number below [`LEAST_ADDRESS`], above the 32 bits that numbers of ARM have: keep it across runs. It comes
 /// from a literal pool or was made of two halves, as distances are that become addresses later.
 const SMALL: u64 = 1 << 32;
+
+/// The bytes of a page, the address of which `adrp` makes.
+const PAGE: u64 = 0x1000;
 
 /// What registers may hold where.
 pub(super) struct Tracker {
@@ -71,50 +75,6 @@ impl Tracker {
             exits: FxHashMap::default(),
             spills: FxHashMap::default(),
         })
-    }
-}
-
-/// The pages that a function spills, and its loads from the frame. All functions without an extent share one of these.
-#[derive(Default)]
-struct Spills {
-    /// The page addresses that it stores.
-    pages: FxIndexSet<u64>,
-    /// Its loads from the frame: the address of the next instruction, the register.
-    loads: FxIndexSet<(Addr, Reg)>,
-    /// By load, how many loads there are up to the last one, this one included, that is not known to be full.
-    open: Vec<usize>,
-}
-
-impl Spills {
-    fn add_load(&mut self, next: Addr, dst: Reg) {
-        if self.loads.insert((next, dst)) {
-            self.open.push(self.loads.len());
-        }
-    }
-
-    /// The last of the first `count` loads that is not full, and its index. A load that is full once always is.
-    fn last_open(
-        &mut self,
-        count: usize,
-        is_full: impl Fn(&(Addr, Reg)) -> bool,
-    ) -> Option<(usize, (Addr, Reg))> {
-        let mut found = count;
-        while let Some(index) = found.checked_sub(1) {
-            if self.open[index] < found {
-                found = self.open[index];
-            } else if is_full(&self.loads[index]) {
-                self.open[index] = index;
-            } else {
-                break;
-            }
-        }
-        // The next search goes there at once.
-        let mut at = count;
-        while at > found {
-            at = std::mem::replace(&mut self.open[at - 1], found);
-        }
-        let index = found.checked_sub(1)?;
-        Some((index, self.loads[index]))
     }
 }
 
@@ -163,6 +123,58 @@ impl Code<'_> {
                 return self.leave_holding(exit, &holding);
             }
             at = at.plus(length);
+        }
+    }
+
+    /// Returns the target of an entry of the procedure linkage table if several instructions make the address of its slot.
+    pub(super) fn linked_by_held(
+        &self,
+        at: Addr,
+        flow: Flow,
+        effects: &[Effect],
+        holding: &[Held],
+    ) -> Option<Addr> {
+        if self.tracker.is_none() || flow != Flow::IndirectJump {
+            return None;
+        }
+        self.image.object_at(at).filter(|loaded| loaded.is_linkage(at))?;
+        let word = self.image.machine.word_size();
+        let targets: Vec<u64> = effects.iter().find_map(|effect| match *effect {
+            Effect::Transfer(Value::Reg { reg, .. }) => Some(numbers(holding, reg).collect()),
+            Effect::Transfer(Value::Load { from, .. }) => {
+                let slots = self.addresses(&from, holding, false).into_iter();
+                Some(slots.filter_map(|slot| self.image.constant(Addr(slot), word)).collect())
+            }
+            _ => None,
+        })?;
+        match targets[..] {
+            [target] if self.image.is_code(Addr(target)) => Some(Addr(target)),
+            _ => None,
+        }
+    }
+
+    /// Takes the function whose address is in a slot of the global offset table, which an instruction reads or hands
+    /// out.
+    fn read_slot(&mut self, at: Addr, slot: u64) {
+        let image = self.image;
+        let own = |loaded: &&Loaded| loaded.is_slot(Addr(slot)) && !loaded.is_linkage(at);
+        let Some(loaded) = image.object_at(Addr(slot)).filter(own) else { return };
+        for &(word, target) in loaded.slots_at(Addr(slot)) {
+            if self.slots_read.insert(word) {
+                self.take_pointer(word, target);
+            }
+        }
+    }
+
+    /// Takes the functions in the slots of a page, the address of which is not followed any more.
+    fn read_page(&mut self, page: u64) {
+        let Some(loaded) = self.image.object_at(Addr(page)) else { return };
+        let end = page.saturating_add(PAGE);
+        let first = loaded.slots.partition_point(|(word, _)| word.0 < page);
+        for &(word, target) in loaded.slots[first..].iter().take_while(|(word, _)| word.0 < end) {
+            if self.slots_read.insert(word) {
+                self.take_pointer(word, target);
+            }
         }
     }
 
@@ -297,6 +309,9 @@ impl Code<'_> {
                 holding.retain(|&(reg, _)| reg != dst);
             }
             let made = self.but_return_address(next, dst, made);
+            if kind == Made::Address {
+                self.note_inner(at, &made, matches!(effect, Effect::Set { .. }));
+            }
             self.hold(at, dst, &made, (kind, most), holding);
             if from_frame {
                 self.load_page((at, next), dst, holding);
@@ -337,57 +352,10 @@ impl Code<'_> {
         address.base.is_some_and(is_frame)
     }
 
-    /// A number is stored in the frame. If it is the page part of an address, loads of the function may get it back.
-    fn store_page(&mut self, at: Addr, number: u64) {
-        if self.image.machine == Machine::Arm {
-            return; // Its addresses have no page part.
-        }
-        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
-        let Some(tracker) = &mut self.tracker else { return };
-        if number & 0xfff != 0 || !tracker.addresses.contains(&number) {
-            return;
-        }
-        let spills = tracker.spills.entry(function).or_default();
-        if spills.pages.insert(number) {
-            self.work.push(Work::Reloads { function, page: number, loads: spills.loads.len() });
-        }
-    }
-
-    /// The first `loads` loads of a function may get a page that it has spilled: delivers it to the last one of them that
-    /// can hold more, and leaves the others for later.
-    pub(super) fn reload(&mut self, function: Addr, page: u64, loads: usize) {
-        let Some(Tracker { spills, starts, .. }) = &mut self.tracker else { return };
-        let is_full = |&(next, dst): &(Addr, Reg)| {
-            starts.get(&next).is_some_and(|known| numbers(known, dst).count() >= MAX_NUMBERS)
-        };
-        let load = spills.get_mut(&function).and_then(|spills| spills.last_open(loads, is_full));
-        let Some((index, (next, dst))) = load else { return };
-        self.work.push(Work::Reloads { function, page, loads: index });
-        self.arrive_holding(next, vec![(dst, page)]);
-    }
-
-    /// A word is loaded from the frame.
-    fn load_page(&mut self, (at, next): (Addr, Addr), dst: Reg, holding: &mut Vec<Held>) {
-        if self.image.machine == Machine::Arm {
-            return;
-        }
-        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
-        let Some(tracker) = &mut self.tracker else { return };
-        let spills = tracker.spills.entry(function).or_default();
-        spills.add_load(next, dst);
-        for &number in &spills.pages {
-            if numbers(holding, dst).count() >= MAX_NUMBERS {
-                break;
-            }
-            if may_add(holding, (dst, number), MAX_NUMBERS) {
-                holding.push((dst, number));
-            }
-        }
-    }
-
     /// A number goes where it is not followed: as an argument, into memory, into a vector.
     fn escape(&mut self, at: Addr, number: u64) {
         self.references.add(at, number, true);
+        self.read_slot(at, number);
         let target = Addr(number);
         if self.image.machine == Machine::Arm && self.image.is_fixed(target) && self.is_function(target) {
             self.take(target, Taken::Code(at));
@@ -399,39 +367,13 @@ impl Code<'_> {
         if self.image.machine == Machine::Arm { MAX_CONSTANTS } else { MAX_NUMBERS }
     }
 
-    /// A number is not followed any further. Only that of ARM may still be an address that nobody has taken.
+    /// Stops following a number. On ARM, the number may be an address that nobody has taken; elsewhere, it may be a part
+    /// of a slot's address.
     fn lose(&mut self, at: Addr, number: u64) {
         if self.image.machine == Machine::Arm {
             self.escape(at, number);
         }
-    }
-
-    /// Whether what an operand reads may be an address.
-    fn made_by(&self, value: Value) -> Made {
-        match (self.image.machine, value) {
-            (_, Value::Address(_)) => Made::Address,
-            // No address fits into an instruction, and what comes from a pool of constants may be a distance:
-            // where it goes shows that.
-            (Machine::Arm, _) => Made::Part,
-            _ => Made::Number,
-        }
-    }
-
-    /// Whether an operation may complete an address: on ARM, `movt` and the addition of the program counter.
-    fn made_from(&self, at: Addr, op: BinaryOp, left: Value, right: Value) -> Made {
-        let is_counter = |value| self.is_counter(at, value);
-        match (self.image.machine, op, right) {
-            (Machine::Arm, BinaryOp::Or, Value::Const(number)) if number & 0xffff == 0 => Made::Number,
-            (Machine::Arm, BinaryOp::Add, _) if is_counter(left) || is_counter(right) => Made::Address,
-            (Machine::Arm, ..) => Made::Part,
-            _ => Made::Address,
-        }
-    }
-
-    /// Whether a number is what an instruction of ARM reads of the program counter.
-    fn is_counter(&self, at: Addr, value: Value) -> bool {
-        let counter = if at.0 & 1 == 0 { at.0 + 8 } else { (at.0 & !1) + 4 };
-        self.image.machine == Machine::Arm && value == Value::Const(counter)
+        self.read_page(number);
     }
 
     /// A call leaves its return address in a register; nobody calls it.
@@ -450,6 +392,10 @@ impl Code<'_> {
         holding: &mut Vec<Held>,
     ) {
         for &number in made {
+            if kind == Made::Address {
+                self.references.note_string(at, number);
+                self.note_base(Addr(number));
+            }
             let is_address = match kind {
                 _ if self.image.machine == Machine::Arm && dst == TEMPORARY => false,
                 Made::Address => true,
@@ -469,98 +415,18 @@ impl Code<'_> {
         }
     }
 
-    /// The numbers that an operand may be, as far as is known.
-    fn evaluate(&mut self, at: Addr, value: Value, holding: &[Held], fresh: bool) -> Vec<u64> {
-        match value {
-            Value::Const(number) if fresh => vec![number],
-            Value::Reg { reg, width } if width == self.image.machine.word_size() => {
-                let frame = self.is_stack_pointer(reg).then_some(FRAME);
-                numbers(holding, reg).chain(frame).collect()
-            }
-            Value::Address(address) if self.is_frame(&address, holding) => vec![FRAME],
-            Value::Address(address) if address.index.is_none() => self.addresses(&address, holding, fresh),
-            Value::Address(address) => {
-                // The beginning of an array.
-                for number in self.addresses(&address, holding, fresh) {
-                    self.references.add(at, number, true);
-                }
-                Vec::new()
-            }
-            Value::Load { from, width } => {
-                self.reach(at, &from, holding, fresh);
-                let whole = width == self.image.machine.word_size() && from.index.is_none();
-                let from = if whole { self.addresses(&from, holding, fresh) } else { Vec::new() };
-                let loaded = from.into_iter().filter_map(|from| self.image.constant(Addr(from), width));
-                let mut loaded: Vec<u64> = loaded.collect();
-                if self.image.machine == Machine::Arm {
-                    loaded.iter_mut().for_each(keep_across_runs);
-                }
-                loaded
-            }
-            _ => Vec::new(),
+    /// Notes addresses of AArch64 code in the middle of functions. A function without an entry in the unwinder's table
+    /// may begin there: `crt1.o` has one after the code of `_start`. With `is_set`, one instruction makes the addresses,
+    /// and the address of a page is a part of another one.
+    fn note_inner(&mut self, at: Addr, made: &[u64], is_set: bool) {
+        if self.image.machine != Machine::Aarch64 {
+            return;
         }
-    }
-
-    /// The sums and so on that two operands may make.
-    fn combine(
-        &mut self,
-        at: Addr,
-        (op, left, right): (BinaryOp, Value, Value),
-        holding: &[Held],
-        fresh: bool,
-    ) -> Vec<u64> {
-        let own = |code: &mut Self, value| match value {
-            Value::Const(number) => vec![number],
-            value => code.evaluate(at, value, holding, fresh),
-        };
-        let known = |value: &Value| matches!(value, Value::Const(_));
-        let (lefts, rights) = (own(self, left), own(self, right));
-        let counts = self.is_counter(at, left) || self.is_counter(at, right);
-        if lefts.is_empty() || rights.is_empty() || (known(&left) && known(&right) && !counts) {
-            // What is added to an unknown number is the beginning of an array.
-            for number in lefts.into_iter().chain(rights) {
-                self.references.add(at, number, true);
+        for target in made.iter().map(|&number| Addr(number)) {
+            let is_page = is_set && target.0 & 0xfff == 0;
+            if !is_page && self.image.is_code(target) && !self.is_beginning(target) {
+                self.made_inner.insert(target, at);
             }
-            return Vec::new();
-        }
-        let result = |left: u64, right: u64| {
-            if left == FRAME || right == FRAME {
-                return Some(FRAME);
-            }
-            Some(self.image.wrap(match op {
-                BinaryOp::Add => left.wrapping_add(right),
-                BinaryOp::Sub => left.wrapping_sub(right),
-                BinaryOp::And => left & right,
-                BinaryOp::Or => left | right,
-                _ => return None,
-            }))
-        };
-        let pairs = lefts.iter().flat_map(|&left| rights.iter().map(move |&right| (left, right)));
-        pairs.take(MAX_NUMBERS).filter_map(|(left, right)| result(left, right)).collect()
-    }
-
-    /// Something is read or written there.
-    fn reach(&mut self, at: Addr, address: &Address, holding: &[Held], fresh: bool) {
-        let as_pointer = address.index.is_some();
-        for number in self.addresses(address, holding, fresh) {
-            self.references.add(at, number, as_pointer);
-        }
-    }
-
-    /// The addresses that an expression may be, its index aside.
-    fn addresses(&self, address: &Address, holding: &[Held], fresh: bool) -> Vec<u64> {
-        let plus = |number: u64| match number {
-            FRAME => FRAME,
-            number => self.image.wrap(number.wrapping_add_signed(address.displacement)),
-        };
-        match (address.base, address.index) {
-            _ if address.segment.is_some() => Vec::new(),
-            (Some(base), None) => numbers(holding, base).map(plus).collect(),
-            (Some(base), Some((index, _))) => {
-                numbers(holding, base).chain(numbers(holding, index)).map(plus).collect()
-            }
-            (None, _) if fresh => vec![plus(0)],
-            (None, _) => Vec::new(),
         }
     }
 
@@ -603,33 +469,4 @@ fn keep_across_runs(number: &mut u64) {
 
 fn numbers(holding: &[Held], reg: Reg) -> impl Iterator<Item = u64> {
     holding.iter().filter(move |held| held.0 == reg).map(|held| held.1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The loads that get each of some pages, while loads are full that have got `room` of them.
-    #[test]
-    fn loads_get_pages_until_they_are_full() {
-        let mut spills = Spills::default();
-        let mut got = [0; 10];
-        (0..10).for_each(|load| spills.add_load(Addr(load), Reg(0)));
-        spills.add_load(Addr(3), Reg(0));
-        assert_eq!(spills.loads.len(), 10);
-        for (count, room, expected) in
-            [(10, 1, 10), (10, 1, 0), (10, 2, 10), (4, 3, 4), (10, 3, 6), (10, 3, 0), (6, 4, 6), (0, 9, 0)]
-        {
-            // In this test alone, what was full has more room later.
-            spills.open = (1..=10).collect();
-            let mut next = count;
-            let mut delivered = 0;
-            while let Some((index, (at, _))) = spills.last_open(next, |load| got[load.0.0 as usize] >= room) {
-                assert!(index < next && at == Addr(index as u64));
-                got[index] += 1;
-                (next, delivered) = (index, delivered + 1);
-            }
-            assert_eq!(delivered, expected, "{count} loads, room for {room}");
-        }
-    }
 }

@@ -2,10 +2,14 @@
 
 use std::ops::Range;
 
-use kisa::{Effect, Explained, Insn, MemoryOperand, arm};
+use kelf::Machine;
+use kisa::{Effect, Explained, Flow, Insn, MemoryOperand, arm};
 
 use super::Code;
 use crate::image::Addr;
+
+/// The opcode of `hlt`.
+const HALT: u8 = 0xf4;
 
 /// Reads instructions anywhere, and those of one piece of code without looking for the piece or making a decoder anew.
 pub struct Reader<'a> {
@@ -22,6 +26,9 @@ impl<'a> Code<'a> {
             is_code.then(|| self.isa.decode(self.image.code_bytes(at), self.predicated(at))).flatten()?;
         if !self.thunks.is_empty() {
             insn.flow = self.flow_through_thunk(at, insn.flow).unwrap_or(insn.flow);
+        }
+        if self.is_halt(at) {
+            insn.flow = Flow::Trap;
         }
         Some(insn)
     }
@@ -61,7 +68,17 @@ impl<'a> Code<'a> {
                 self.effects_through_thunk(at, out);
             }
         }
+        if self.is_halt(at) {
+            explained.insn.flow = Flow::Trap;
+        }
         Some(explained)
+    }
+
+    /// Whether an instruction is `hlt`, which the kernel alone may execute. C libraries have it where a program must not
+    /// go on (musl's `a_crash`).
+    fn is_halt(&self, at: Addr) -> bool {
+        let is_x86 = matches!(self.image.machine, Machine::I386 | Machine::X86_64);
+        is_x86 && self.image.code_bytes(at).first() == Some(&HALT)
     }
 
     /// Appends the effects of the instruction at an address to `out`.

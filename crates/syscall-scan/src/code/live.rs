@@ -236,6 +236,7 @@ impl Code<'_> {
         // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
         if self.image.is_near_data(address) && !self.image.is_number_slot(address) {
             self.note_beginning(address, at);
+            self.note_base(address);
             self.live.named.push((address, at, how));
         }
     }
@@ -355,8 +356,11 @@ impl Code<'_> {
             };
             let address = Addr(image.wrap(table.0.wrapping_add_signed(distance)));
             let in_table = image.object_at(address).is_some_and(|loaded| loaded.is_slot(address));
+            // How far other objects are is known to nobody.
+            let object = image.object_index(address);
+            let is_own = object.is_none_or(|object| Some(object) == image.object_index(at));
             // Nobody makes pointers to the table's words.
-            if matches!(how, How::Direct(_)) || !in_table {
+            if is_own && (matches!(how, How::Direct(_)) || !in_table) {
                 self.note_named(at, address.0, how);
             }
         }

@@ -19,6 +19,7 @@ mod changes;
 mod constants;
 mod contexts;
 mod deferred;
+mod distances;
 mod explore;
 mod fingerprint;
 mod function;
@@ -34,6 +35,8 @@ mod taken;
 mod thunks;
 mod uses;
 mod walk;
+
+use std::collections::BTreeMap;
 
 use kisa::Isa;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -201,10 +204,16 @@ pub struct Code<'a> {
     changes: changes::Changes,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,
+    /// Tables of distances to functions.
+    distances: distances::Distances,
+    /// Slots of the global offset table whose functions are taken, where several instructions name a slot.
+    slots_read: FxHashSet<Addr>,
     /// Pieces of functions whose landing pads are taken, by their first address.
     landed: FxHashSet<Addr>,
     /// Words of data that can be read and that point into the middle of functions, with where they point.
     inner: Vec<(Addr, Addr)>,
+    /// Addresses in the middle of functions that instructions put together, each with one of these.
+    made_inner: BTreeMap<Addr, Addr>,
     /// Which objects are loaded.
     active: Vec<Activity>,
     /// The data that can be read.

@@ -16,9 +16,8 @@ impl Code<'_> {
                 continue;
             }
             self.active[index] = Activity::Counts;
-            // How code of these machines names a slot takes several instructions, and is not seen.
-            let blind = matches!(image.machine, Machine::Arm | Machine::Aarch64);
-            let slots = if blind { &loaded.slots[..] } else { &[] };
+            // Position-independent code of ARM names slots by distances from the table that it computes anywhere.
+            let slots = if image.machine == Machine::Arm { &loaded.slots[..] } else { &[] };
             for &(word, target) in loaded.code_pointers.iter().chain(slots) {
                 self.take_pointer(word, target);
             }
@@ -70,7 +69,8 @@ impl Code<'_> {
 
     /// Takes the words of data that point into the middle of functions which can run, to where nothing else leads
     /// though all jump tables are known: labels that are jumped to by their addresses, and places where the program
-    /// or the kernel makes a signal's return go. On ARM, takes words that are not aligned. Returns whether any are new.
+    /// or the kernel makes a signal's return go. On ARM, takes words that are not aligned; on AArch64, addresses that
+    /// code puts together. Returns whether any are new.
     pub fn take_inner_pointers(&mut self) -> bool {
         let before = self.work.len();
         let mut inner = std::mem::take(&mut self.inner);
@@ -92,6 +92,11 @@ impl Code<'_> {
             !runs
         });
         self.inner = inner;
+        for (target, at) in std::mem::take(&mut self.made_inner) {
+            if self.length(target).is_none() && self.decode(target).is_some() {
+                self.take(target, Taken::Code(at));
+            }
+        }
         self.work.len() > before
     }
 

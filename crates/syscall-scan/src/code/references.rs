@@ -158,7 +158,14 @@ impl<'a> Recorder<'a> {
                 self.absolute.dedup();
                 self.limit = LEAST_LIMIT.max(2 * self.absolute.len());
             }
-        } else if self.names_strings && !self.image.is_code(Addr(number)) {
+        } else {
+            self.note_string(at, number);
+        }
+    }
+
+    /// Notes the address of what may be a string of the C library.
+    pub(super) fn note_string(&mut self, at: Addr, number: u64) {
+        if self.names_strings && !self.image.is_writable(Addr(number)) && !self.image.is_code(Addr(number)) {
             let asks = |address| self.image.object_at(address).is_some_and(is_service);
             if asks(Addr(number)) && asks(at) && self.seen.insert(Addr(number)) {
                 self.strings.push(Addr(number));

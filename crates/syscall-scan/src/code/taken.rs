@@ -163,7 +163,9 @@ impl Code<'_> {
                 continue;
             };
             let target = Addr(self.image.wrap(base.0.wrapping_add_signed(distance)));
-            if self.image.is_code(target) && self.is_instruction(target) {
+            // How far other objects are is known to nobody.
+            let is_own = self.image.object_index(target) == self.image.object_index(at);
+            if is_own && self.image.is_code(target) && self.is_instruction(target) {
                 self.take(target, Taken::Code(at));
             }
         }

@@ -119,6 +119,7 @@ pub(crate) mod tests {
             programs: Vec::new(),
             calls: calls.iter().map(call).collect(),
             unresolved: Vec::new(),
+            executable: Vec::new(),
             sites: Vec::new(),
         };
         Syscalls { abis: BTreeMap::from([(abi, calls)]) }

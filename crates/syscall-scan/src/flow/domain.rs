@@ -32,9 +32,8 @@ pub struct Domain {
     pub code: Vec<Range<u64>>,
     /// The pointer that is followed through the function, see [`crate::follow`].
     pub watched: Option<OriginId>,
-    /// An instruction that makes the address of a variable, and an unknown to stand for the address, so that it can
-    /// be watched.
-    pub address_made: Option<(Addr, OriginId)>,
+    /// An instruction that makes an address, the address, and an unknown to stand for it, so that it can be watched.
+    pub address_made: Option<(Addr, u64, OriginId)>,
     /// The instruction that is being looked at.
     pub(super) at: Addr,
     /// Where the watched value went where it cannot be followed.

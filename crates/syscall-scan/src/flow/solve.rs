@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
+use kelf::Machine;
 use kflow::{Analysis, BlockIndex, Cfg, Head};
-use kisa::Effect;
+use kisa::{Effect, Reg, Value};
 
 use super::{Flows, State};
 use crate::code::{Block, Code, ExitKind, Function, Reader};
 use crate::image::Addr;
+use crate::values::ValueSet;
 
 /// The states in front of the blocks, and whether every return was reached with the stack pointer at the return address.
 type Solution = (Vec<Option<Rc<State>>>, bool);
@@ -43,6 +45,8 @@ struct Solving<'s, 'c> {
     decoded: Decoded,
     reader: Reader<'c>,
     trust_frame: bool,
+    /// By block, the register that holds its address.
+    held: Vec<Option<Reg>>,
     /// The blocks that return with the stack pointer elsewhere than at the return address.
     unbalanced: BTreeSet<BlockIndex>,
 }
@@ -65,7 +69,11 @@ impl Analysis for Solving<'_, '_> {
         state.join(other, at, &mut self.flows.domain);
     }
 
-    fn block(&mut self, block: BlockIndex, state: State, behind: &mut [Option<Rc<State>>]) {
+    fn block(&mut self, block: BlockIndex, mut state: State, behind: &mut [Option<Rc<State>>]) {
+        let start = self.function.blocks[block.get()].start;
+        if let Some(register) = self.held[block.get()] {
+            state.set_register(register, ValueSet::number(start.0));
+        }
         self.decoded.decode(self.flows.code, &mut self.reader, block, &self.function.blocks[block.get()]);
         let instructions = self.decoded.instructions(block);
         if self.flows.block(self.function, block, instructions, state, self.trust_frame, behind) {
@@ -90,19 +98,29 @@ impl Flows<'_> {
         decoded.begin(count);
         let blocks = Blocks { code: self.code, function };
         let unbalanced = BTreeSet::new();
+        let held = registers_with_targets(self.code, function);
         let mut solving = Solving {
             reader: self.code.reader(function.entry),
             flows: self,
             function,
             decoded,
             trust_frame,
+            held,
             unbalanced,
         };
         let states = kflow::solve(&mut solving, &blocks, begin);
-        let Solving { decoded, unbalanced, .. } = solving;
+        let Solving { decoded, unbalanced, held, .. } = solving;
         self.decoded = decoded;
         match states {
-            Some(states) => (states, unbalanced.is_empty()),
+            Some(mut states) => {
+                for (index, state) in states.iter_mut().enumerate() {
+                    if let (Some(register), Some(state)) = (held[index], state) {
+                        let start = ValueSet::number(function.blocks[index].start.0);
+                        Rc::make_mut(state).set_register(register, start);
+                    }
+                }
+                (states, unbalanced.is_empty())
+            }
             None => (vec![Some(Rc::new(State::nothing_known(self.domain.registers))); count], false),
         }
     }
@@ -191,6 +209,36 @@ impl Flows<'_> {
         }
         balanced
     }
+}
+
+/// By block, the register that holds its address where the block begins: the only way there is a computed jump to what
+/// that register holds (`jmp *%ebx`).
+fn registers_with_targets(code: &Code, function: &Function) -> Vec<Option<Reg>> {
+    let mut held = vec![None; function.blocks.len()];
+    // On ARM, a jump may leave out of the register which encoding it goes on in.
+    if code.image.machine == Machine::Arm {
+        return held;
+    }
+    let word = code.image.machine.word_size();
+    let mut ways: Vec<Option<Option<Reg>>> = vec![None; function.blocks.len()];
+    // The caller comes to the first block.
+    ways[0] = Some(None);
+    for block in &function.blocks {
+        let exit = block.exit.map(|exit| code.exit(exit));
+        let jump = exit.filter(|exit| exit.kind == ExitKind::IndirectJump && !exit.conditional);
+        let through = jump.and_then(|jump| match code.effects_at(jump.at)[..] {
+            [Effect::Transfer(Value::Reg { reg, width })] if width == word => Some(reg),
+            _ => None,
+        });
+        for &successor in &block.successors {
+            let way = ways[successor.get()].get_or_insert(through);
+            if *way != through {
+                *way = None;
+            }
+        }
+    }
+    held.iter_mut().zip(ways).for_each(|(held, way)| *held = way.flatten());
+    held
 }
 
 /// The instructions of a function and their effects, decoded once for all visits of a block.

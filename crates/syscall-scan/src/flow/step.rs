@@ -234,6 +234,11 @@ impl Transfer for Step<'_> {
     type Known = ValueSet;
 
     fn operand(&mut self, operand: Value) -> ValueSet {
+        if let Some((at, address, made)) = self.domain.address_made {
+            if at == self.at && constant_address(operand) == Some(address) {
+                return ValueSet::One(Atom::of(made));
+            }
+        }
         match operand {
             Value::Const(number) => ValueSet::number(number & self.domain.mask),
             Value::Reg { reg, width } => {
@@ -258,11 +263,7 @@ impl Transfer for Step<'_> {
     }
 
     fn set(&mut self, dst: Reg, operand: Value, width: u8) {
-        let made = self.domain.address_made.filter(|&(at, _)| at == self.at);
-        let value = match made.filter(|_| constant_address(operand).is_some()) {
-            Some((_, address)) => ValueSet::One(Atom::of(address)),
-            None => self.operand(operand),
-        };
+        let value = self.operand(operand);
         self.write(dst, value, width);
     }
 

@@ -3,7 +3,7 @@
 use kflow::values::Element;
 use kisa::{Address, Effect, Value, sign_extend};
 
-use super::{Bytes, Lost};
+use super::{Aim, Bytes, Callees, Lost};
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, Function};
@@ -37,8 +37,15 @@ pub(super) struct Look<'a> {
     pub(super) results: Vec<(Addr, u64)>,
     /// Whether some return leaves the register of the result as the function found it.
     pub(super) keeps_result: bool,
-    /// See [`Search::calls`].
-    pub(super) calls: Option<Vec<ExitId>>,
+    /// What is looked for.
+    pub(super) aim: Aim,
+    /// The calls that were found.
+    pub(super) calls: Vec<ExitId>,
+    /// The function whose address is followed.
+    pub(super) own: Option<Addr>,
+    /// The last call that goes there, and all functions that it can go to.
+    pub(super) called: Option<(Addr, Vec<Addr>)>,
+    pub(super) callees: Option<&'a Callees>,
 }
 
 impl Look<'_> {
@@ -62,8 +69,10 @@ impl Look<'_> {
         state: &State,
         effects: &[Effect],
     ) -> Result<(), Lost> {
-        if self.calls.is_some() {
-            self.reads(flows, at, state, effects)?;
+        match self.aim {
+            Aim::Writes => {}
+            Aim::CallsThrough => self.reads(flows, at, state, effects)?,
+            Aim::Calls => self.calls_own(flows, at, state, effects)?,
         }
         for effect in effects {
             match effect {
@@ -110,14 +119,42 @@ impl Look<'_> {
             }
         }
         let calls = read_by(flows.code, at, effects, |operand| loads.contains(&operand))?;
-        self.calls.iter_mut().for_each(|known| known.extend(&calls));
+        self.calls.extend(calls);
+        Ok(())
+    }
+
+    /// An instruction may call the function whose address is followed.
+    fn calls_own(
+        &mut self,
+        flows: &mut Flows,
+        at: Addr,
+        state: &State,
+        effects: &[Effect],
+    ) -> Result<(), Lost> {
+        for effect in effects {
+            let &Effect::Transfer(target) = effect else { continue };
+            let target = flows.operand(state, at, target);
+            if self.offsets(&target).any(|offset| offset != 0) {
+                return Err(Lost(at));
+            }
+            if self.offsets(&target).next().is_some() {
+                self.calls.push(flows.code.exit_at(at).ok_or(Lost(at))?);
+                let own = self.own.into_iter();
+                let others = target.elements().iter().filter_map(|atom| atom.as_number());
+                let callees: Vec<Addr> = own.chain(others.map(Addr)).collect();
+                let code = flows.code;
+                let are_all = callees.len() == target.elements().len()
+                    && callees.iter().all(|&callee| code.entry(callee).is_some());
+                self.called = are_all.then_some((at, callees));
+            }
+        }
         Ok(())
     }
 
     /// `size` bytes are written to an address.
     fn write(&self, flows: &mut Flows, at: Addr, state: &State, to: &Address, size: i64) -> Result<(), Lost> {
         // Who looks for calls of what is there now has no interest in what comes there.
-        if to.segment.is_some() || self.calls.is_some() {
+        if to.segment.is_some() || self.aim != Aim::Writes {
             return Ok(());
         }
         let address = flows.operand(state, at, Value::Address(*to));
@@ -167,7 +204,7 @@ impl Look<'_> {
         compat: bool,
         number: Option<u32>,
     ) -> Result<(), Lost> {
-        if self.calls.is_some() {
+        if self.aim == Aim::CallsThrough {
             return Ok(());
         }
         let abi = abi::abi(flows.code.image.machine, compat);
@@ -176,6 +213,10 @@ impl Look<'_> {
             self.offsets(state.register(register)).any(|offset| self.touches(offset, i64::MAX))
         });
         let Some(given) = given else { return Ok(()) };
+        // The kernel may call it.
+        if self.aim == Aim::Calls {
+            return Err(Lost(at));
+        }
         let numbers = match number {
             Some(number) => &ValueSet::number(number.into()),
             None => state.register(abi::number_register(abi)),
@@ -297,8 +338,21 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn unknown_callee(&self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
-        if self.visible(flows, state).is_empty() { Ok(()) } else { Err(Lost(at)) }
+    /// Who is called is computed.
+    fn unknown_callee(&mut self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
+        if let Some(callees) = self.callees.and_then(|callees| callees.get(&at)) {
+            return callees.iter().try_for_each(|&callee| self.arguments(flows, at, callee, state));
+        }
+        if let Some((_, callees)) = self.called.take_if(|(call, _)| *call == at) {
+            return callees.into_iter().try_for_each(|callee| self.arguments(flows, at, callee, state));
+        }
+        // What a register holds because it is called is no argument.
+        let through = flows.code.effects_at(at).into_iter().find_map(|effect| match effect {
+            Effect::Transfer(Value::Reg { reg, .. }) => Some(Origin::Register(reg)),
+            _ => None,
+        });
+        let is_argument = |seen: &(Origin, u64)| self.aim != Aim::Calls || Some(seen.0) != through;
+        if self.visible(flows, state).iter().any(is_argument) { Err(Lost(at)) } else { Ok(()) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Following a pointer through the program, to prove that nobody writes to what it points to, or to find the
-//! calls of the function whose address is there; and finding what is stored to a variable.
+//! calls of the function whose address is there; following the address of a function, to find its calls; and finding
+//! what is stored to a variable.
 //!
 //! `setuid` and its like need this. The C library has to make the call in every thread, and does so by way
 //! of a structure in the caller's frame that holds the number. Its address goes to a function that makes the
@@ -14,7 +15,7 @@ mod look;
 
 use kflow::values::Element;
 use kisa::{Effect, Value, sign_extend};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::look::{Look, PassedOn, read_by};
 use crate::code::{ExitId, Reference, References};
@@ -60,6 +61,9 @@ pub struct Stored {
     pub value: ValueSet,
 }
 
+/// The functions that computed calls can go to, by instruction, where that is known.
+pub type Callees = FxHashMap<Addr, Vec<Addr>>;
+
 /// Proves that nothing writes to `width` bytes behind a pointer that a function was given, from the time
 /// that it is called. `pointer` is the address of these bytes in terms of the function.
 ///
@@ -68,6 +72,7 @@ pub struct Stored {
 pub fn prove_unwritten(
     flows: &mut Flows,
     references: &References,
+    callees: &Callees,
     function: Addr,
     pointer: Atom,
     width: u8,
@@ -75,8 +80,8 @@ pub fn prove_unwritten(
     let word = flows.code.image.machine.word_size();
     let from = sign_extend(pointer.offset, word) as i64;
     let bytes = Bytes { from, to: from.saturating_add(width.into()) };
-    let seen = FxHashSet::default();
-    let mut search = Search { flows, references, word, seen, arguments: usize::MAX, calls: None };
+    let mut search = Search::new(flows, references, Aim::Writes);
+    search.callees = Some(callees);
     search.in_function(function, pointer.origin, bytes)?;
     Ok(Unwritten { arguments: search.arguments })
 }
@@ -110,7 +115,12 @@ pub fn stores_to(
                 if address == ValueSet::number(variable.0) {
                     let value = flows.operand(&state, at, *value);
                     stored.push(Stored { function, at, value });
-                } else if !address.is_numbers() {
+                } else if address.is_any()
+                    || address.elements().iter().any(|&atom| {
+                        // A call pushes its return address, which lies in the frame.
+                        atom.as_number().is_none() && flows.domain.place(atom).is_none()
+                    })
+                {
                     return Err(Lost(at));
                 }
             }
@@ -143,9 +153,7 @@ pub fn calls_through(flows: &mut Flows, references: &References, at: Addr) -> Re
     if !references.within(start..end).iter().any(|reference| leads_there(reference.to)) {
         return Err(Lost(at)); // who reads it is not seen
     }
-    let seen = FxHashSet::default();
-    let calls = Some(Vec::new());
-    let mut search = Search { flows, references, word, seen, arguments: usize::MAX, calls };
+    let mut search = Search::new(flows, references, Aim::CallsThrough);
     for &Reference { to, at: by, as_pointer } in references.within(start..end + 1) {
         let distance = at.0.wrapping_sub(to.0) as i64;
         let bytes = Bytes { from: distance, to: distance + i64::from(word) };
@@ -155,10 +163,23 @@ pub fn calls_through(flows: &mut Flows, references: &References, at: Addr) -> Re
             search.direct(to, by, bytes)?;
         }
     }
-    let mut calls = search.calls.unwrap_or_default();
-    calls.sort_unstable();
-    calls.dedup();
-    Ok(calls)
+    Ok(search.calls())
+}
+
+/// The calls and jumps whose target can be the address of a function that an instruction makes.
+///
+/// # Errors
+/// If something else may be done with the address than to call it.
+pub fn calls_of(
+    flows: &mut Flows,
+    references: &References,
+    function: Addr,
+    at: Addr,
+) -> Result<Vec<ExitId>, Lost> {
+    let mut search = Search::new(flows, references, Aim::Calls);
+    search.own = Some(function);
+    search.of_address(function, at, Bytes { from: 0, to: 1 })?;
+    Ok(search.calls())
 }
 
 /// An instruction that writes to a variable together with what is in front of it, as vector stores do.
@@ -177,6 +198,17 @@ fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> 
     before.find(overlaps).map(|(_, reference)| reference.at)
 }
 
+/// What is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Aim {
+    /// Writes to what the pointer points to, which end the search.
+    Writes,
+    /// Calls of the function whose address is there.
+    CallsThrough,
+    /// Calls of the function that the pointer itself is the address of.
+    Calls,
+}
+
 /// One search.
 struct Search<'f, 'c> {
     flows: &'f mut Flows<'c>,
@@ -185,25 +217,55 @@ struct Search<'f, 'c> {
     word: u8,
     seen: FxHashSet<(Addr, OriginId, Bytes)>,
     arguments: usize,
-    /// The calls whose target is in the bytes, if it is these that are looked for, and not those who write there.
-    calls: Option<Vec<ExitId>>,
+    aim: Aim,
+    /// The calls that were found.
+    calls: Vec<ExitId>,
+    /// The function whose calls are looked for by its address.
+    own: Option<Addr>,
+    callees: Option<&'f Callees>,
 }
 
-impl Search<'_, '_> {
+impl<'f, 'c> Search<'f, 'c> {
+    fn new(flows: &'f mut Flows<'c>, references: &'f References, aim: Aim) -> Search<'f, 'c> {
+        let word = flows.code.image.machine.word_size();
+        let seen = FxHashSet::default();
+        let (arguments, calls) = (usize::MAX, Vec::new());
+        Search { flows, references, word, seen, arguments, aim, calls, own: None, callees: None }
+    }
+
+    /// The calls that were found, each once.
+    fn calls(mut self) -> Vec<ExitId> {
+        self.calls.sort_unstable();
+        self.calls.dedup();
+        self.calls
+    }
+
     /// Follows the address `to` that an instruction makes.
     fn of_address(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
         let effects = self.flows.code.effects_at(by);
         let makes = |effect: &Effect| match *effect {
             Effect::Set { value, width, .. } if width == self.word => constant_address(value) == Some(to.0),
+            Effect::Store { value, width, .. } if width == self.word && self.aim == Aim::Calls => {
+                constant_address(value) == Some(to.0)
+            }
             _ => false,
         };
-        if !matches!(&effects[..], [effect] if makes(effect)) {
+        // An instruction that stores the address may move the stack pointer as well.
+        let moves = |effect: &Effect| match *effect {
+            Effect::Binary { dst, .. } => dst == self.flows.convention.stack_pointer,
+            _ => false,
+        };
+        let names = |effect: &&Effect| effect.operands().any(|value| constant_address(value) == Some(to.0));
+        let is_plain = effects.iter().filter(names).count() == 1
+            && effects.iter().any(makes)
+            && effects.iter().all(|effect| makes(effect) || moves(effect));
+        if !is_plain {
             return Err(Lost(by));
         }
         let made = Origin::Made { at: by, slot: SLOT_ADDRESS };
         let (made, _) = self.flows.domain.origins.add(made).ok_or(Lost(by))?;
         for function in self.flows.code.functions_of(by) {
-            self.flows.domain.address_made = Some((by, made));
+            self.flows.domain.address_made = Some((by, to.0, made));
             let followed = self.in_function(function, made, bytes);
             self.flows.domain.address_made = None;
             followed?;
@@ -226,7 +288,7 @@ impl Search<'_, '_> {
     /// Notes a call through the bytes. `reads` tells whether an operand reads them.
     fn read(&mut self, at: Addr, effects: &[Effect], reads: impl Fn(Value) -> bool) -> Result<(), Lost> {
         let calls = read_by(self.flows.code, at, effects, reads)?;
-        self.calls.iter_mut().for_each(|known| known.extend(calls));
+        self.calls.extend(calls);
         Ok(())
     }
 
@@ -248,7 +310,11 @@ impl Search<'_, '_> {
             arguments: self.arguments,
             results: Vec::new(),
             keeps_result: false,
-            calls: self.calls.is_some().then(Vec::new),
+            aim: self.aim,
+            calls: Vec::new(),
+            own: self.own,
+            called: None,
+            callees: self.callees,
         };
         self.flows.walk(&flow, &mut |flows: &mut Flows, visit| match visit {
             Visit::Instruction { at, state, effects } => look.instruction(flows, at, state, effects),
@@ -258,7 +324,7 @@ impl Search<'_, '_> {
         self.flows.domain.address_made = None;
         look.pass_results_on(self.flows.code)?;
         self.arguments = look.arguments;
-        self.calls.iter_mut().for_each(|calls| calls.extend(look.calls.iter().flatten()));
+        self.calls.extend(&look.calls);
         for next in look.passed_on {
             match next {
                 PassedOn::Argument { callee, origin, offset } => {

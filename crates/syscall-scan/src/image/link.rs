@@ -32,7 +32,7 @@ use super::process::{Bound, Member, MemberIndex, Process, Scopes, Use};
 use super::relocs::{Reloc, RelocKind, number};
 use super::{
     Addr, DynamicSymbol, Image, Loaded, NamedObjects, Object, ObjectIndex, SymbolKind, contains, is_code,
-    normalize,
+    normalize, vsyscall,
 };
 use crate::Error;
 
@@ -78,6 +78,7 @@ impl Image {
         for index in (0..process.members.len() as u32).map(MemberIndex) {
             linker.copy(index);
         }
+        let vsyscall = linker.map_vsyscall();
         let mut objects: Vec<Loaded> = Vec::with_capacity(bases.len());
         for (index, member) in process.members.iter().enumerate() {
             objects.push(linker.loaded(MemberIndex(index as u32), member));
@@ -95,6 +96,8 @@ impl Image {
             functions: linker.functions_named(named.imports.iter().map(|name| &**name)),
         });
         let named = named.collect();
+        // It lies behind all others, so that their numbers do not change.
+        objects.extend(vsyscall);
         objects.sort_by_key(|loaded| loaded.memory.start);
         let first = process.interpreter.unwrap_or(MemberIndex::FIRST);
         let entry =
@@ -114,7 +117,8 @@ impl Image {
             writable,
             filled: linker.filled,
             named,
-            settled: process.settled,
+            settled: process.settled.clone(),
+            given: process.given.clone(),
             numbers: linker.numbers,
             computed: linker.computed,
             pointed_to: pointed_to.into(),
@@ -263,6 +267,44 @@ impl<'p> Linker<'p> {
         if end <= segment.bytes.len() {
             Arc::make_mut(&mut segment.bytes)[offset..end].copy_from_slice(value);
         }
+    }
+
+    /// Maps the page of system calls, if it is one of x86-64 and some file names it ([`vsyscall`]).
+    fn map_vsyscall(&mut self) -> Option<Loaded> {
+        let is_named = |segment: &Segment| vsyscall::is_named_in(&segment.bytes);
+        let machine = self.process.members[0].object.machine;
+        if machine != Machine::X86_64 || !self.segments.iter().any(is_named) {
+            return None;
+        }
+        let object = vsyscall::object()?;
+        let word = u64::from(self.word());
+        for (index, member) in self.process.members.iter().enumerate() {
+            for range in &member.object.data {
+                let start = next_word(range.start.wrapping_add(self.bases[index]), word);
+                let data = start..range.end.wrapping_add(self.bases[index]);
+                let words = bytes_in(&self.segments, &data).chunks_exact(word as usize).map(number);
+                let found = words.zip((start..).step_by(word as usize));
+                let found = found.filter(|(target, _)| vsyscall::functions().any(|own| own == *target));
+                let found = found.map(|(target, place)| (Addr(place), Addr(target)));
+                self.found[index].pointers.extend(found);
+            }
+        }
+        self.segments.extend(object.segments.iter().cloned());
+        self.code.extend(object.code.iter().cloned());
+        self.read_only.extend(object.read_only.iter().cloned());
+        Some(Loaded {
+            file: vsyscall::NAME.into(),
+            base: 0,
+            at_start: true,
+            whole: false,
+            starts: Vec::new(),
+            code_pointers: Vec::new(),
+            slots: Vec::new(),
+            is_c_library: false,
+            data_pointers: Vec::new(),
+            memory: object.memory(),
+            object,
+        })
     }
 
     /// Applies the relocations of a member, but for those that copy.
@@ -446,7 +488,9 @@ impl<'p> Linker<'p> {
                 let copied = from..from.saturating_add(size as u64);
                 let moved = |pointers: &[(Addr, Addr)]| -> Vec<(Addr, Addr)> {
                     let pointers = pointers.iter().filter(|(word, _)| copied.contains(&word.0));
-                    pointers.map(|&(word, target)| (Addr(word.0 - from + place), target)).collect()
+                    pointers
+                        .map(|&(word, target)| (Addr((word.0 - from).wrapping_add(place)), target))
+                        .collect()
                 };
                 let found = &self.found[definer.get()];
                 let (code, data) = (moved(&found.pointers), moved(&found.data));
@@ -477,7 +521,7 @@ impl<'p> Linker<'p> {
         let mut data = Vec::new();
         for range in &object.data {
             self.scan_unaligned(object, range, &mut found);
-            let start = range.start.next_multiple_of(word.into());
+            let start = next_word(range.start, word.into());
             let words = bytes_in(&self.segments, &(start..range.end)).chunks_exact(word.into()).map(number);
             for (place, target) in words.enumerate().map(|(i, n)| (start + i as u64 * u64::from(word), n)) {
                 let protected = contains(&object.relro, place, word.into());
@@ -566,6 +610,11 @@ impl<'p> Linker<'p> {
             memory: memory.start.wrapping_add(base)..memory.end.wrapping_add(base),
         }
     }
+}
+
+/// The first aligned word at an address or behind it; the last address of all if there is none.
+fn next_word(address: u64, word: u64) -> u64 {
+    address.checked_next_multiple_of(word).unwrap_or(u64::MAX)
 }
 
 /// How many zeros in front of a copied variable are written out. Programs have their copies at the beginning

@@ -18,6 +18,7 @@ mod relocs;
 mod symbols;
 mod unwind;
 mod variables;
+mod vsyscall;
 
 use std::fmt;
 use std::ops::Range;
@@ -29,7 +30,7 @@ use rustc_hash::FxHashSet;
 pub use dynamic::Dynamic;
 pub use dynsym::{DynamicSymbol, DynamicSymbols, SymbolKind, Version};
 pub use object::Object;
-pub use process::{Member, MemberIndex, Named, Process};
+pub use process::{Asker, Member, MemberIndex, Named, Process};
 pub use symbols::Symbols;
 pub use unwind::{Extent, Extents, Handlers, caught_types, landing_pads};
 pub use variables::Variables;
@@ -86,8 +87,10 @@ pub struct Image {
     pub objects: Vec<Loaded>,
     /// What code may ask for by name while it runs.
     pub named: Vec<NamedObjects>,
-    /// Whether nothing else is asked for by name, as the user says.
-    pub settled: bool,
+    /// The places that ask for nothing else by name, as the user says.
+    pub settled: Vec<Asker>,
+    /// See [`Process::given`].
+    pub given: Vec<String>,
     segments: Vec<Segment>,
     code: Vec<Range<u64>>,
     /// Memory that is never written to.
@@ -390,6 +393,12 @@ impl Image {
             Some(loaded) => (Arc::clone(&loaded.file), loaded.own(address)),
             None => (Arc::clone(&self.objects[0].file), address),
         }
+    }
+
+    /// Whether the user has settled what an instruction asks for by name.
+    pub fn is_settled(&self, at: Addr) -> bool {
+        let (file, own) = self.place(at);
+        self.settled.iter().any(|asker| asker.is(&file, own))
     }
 
     /// A place in code for people: the function, if it has a name, and the address in its file, with the name of

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 
-use super::{DynamicSymbol, Object, Version};
+use super::{Addr, DynamicSymbol, Object, Version};
 
 /// The number of a member of a process; 0 is the executable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,6 +40,40 @@ pub struct Member {
     pub needed: Vec<MemberIndex>,
 }
 
+/// A place that asks for something by name, as the user says it: `0x1234`, `libpam.so.0`, or `libpam.so.0:0x1234`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asker {
+    /// The file that it is in, by its path or the last part of that; any if `None`.
+    pub file: Option<String>,
+    /// Its address in the file; every place of the file if `None`.
+    pub address: Option<u64>,
+}
+
+impl Asker {
+    /// A place in words. `None` if they are empty, or an address is no number.
+    pub fn read(text: &str) -> Option<Asker> {
+        let address = |digits: &str| u64::from_str_radix(digits.strip_prefix("0x")?, 16).ok();
+        let (file, address) = match text.rsplit_once(':') {
+            Some((file, digits)) => (Some(file), Some(address(digits)?)),
+            None => match address(text) {
+                Some(address) => (None, Some(address)),
+                None => (Some(text), None),
+            },
+        };
+        let is_empty = file.is_some_and(str::is_empty);
+        (!is_empty).then(|| Asker { file: file.map(str::to_owned), address })
+    }
+
+    /// Whether an address of a file is this place.
+    pub fn is(&self, file: &str, address: Addr) -> bool {
+        let is_file = |own: &String| {
+            let before = file.strip_suffix(own.as_str());
+            before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+        };
+        self.file.as_ref().is_none_or(is_file) && self.address.is_none_or(|own| own == address.0)
+    }
+}
+
 /// The files of a process.
 #[derive(Debug)]
 pub struct Process {
@@ -53,8 +87,10 @@ pub struct Process {
     pub named: Vec<Named>,
     /// Members of which the dynamic linker may take another file, one for newer processors, and that file.
     pub variants: Vec<(MemberIndex, String)>,
-    /// Whether the user says that nothing is asked for by name but what is named here.
-    pub settled: bool,
+    /// The places whose names the user has settled: they ask for these names and for no other.
+    pub settled: Vec<Asker>,
+    /// The names of the libraries that the user says may be loaded, without their directories.
+    pub given: Vec<String>,
 }
 
 /// Something that code asks for by name.
@@ -81,7 +117,8 @@ impl Process {
             preloaded: Vec::new(),
             named: Vec::new(),
             variants: Vec::new(),
-            settled: false,
+            settled: Vec::new(),
+            given: Vec::new(),
         }
     }
 

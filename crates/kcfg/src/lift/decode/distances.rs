@@ -4,6 +4,10 @@
 //! the same section, the assembler settles that number, and no relocation names the function. The functions in between then
 //! have to stay where they are, and together. Which number an instruction adds is not followed: each number of the function
 //! that has no relocation is a candidate.
+//!
+//! Clang's position-independent ARM code jumps by a table of such numbers among its instructions (`adr r2, table`,
+//! `ldr r0, [r2, r0, lsl #2]`, `add pc, r2, r0`). A function with a computed jump is opaque if a number in it may be
+//! the distance of one of its own instructions.
 
 use kisa::{Reg, Rewritable};
 use rustc_hash::FxHashMap;
@@ -15,7 +19,8 @@ use crate::lift::mapping::{Content, Mapping};
 const WORD: u32 = 4;
 
 impl CodeSection {
-    /// Collects the places outside of a function that its instructions may compute by a distance.
+    /// Collects the places outside of a function that its instructions may compute by a distance, and the functions that
+    /// may compute a place in themselves.
     pub(super) fn collect_distances(
         &mut self,
         isa: &dyn Rewritable,
@@ -23,21 +28,34 @@ impl CodeSection {
         mapping: &Mapping,
     ) {
         let mut distances = Vec::new();
+        let mut inner = Vec::new();
         for span in self.spans.iter().filter(|span| !span.carried) {
-            let counters = self.insns_of(span).iter().filter_map(|placed| {
-                let bytes = &section.data[placed.offset as usize..placed.end() as usize];
-                isa.computes_from_pc(bytes, placed.address())
+            let insns = self.insns_of(span).iter().map(|placed| {
+                (&section.data[placed.offset as usize..placed.end() as usize], placed.address())
             });
+            let counters = insns.clone().filter_map(|(bytes, at)| isa.computes_from_pc(bytes, at));
             let counters: Vec<u32> = counters.map(|counter| counter as u32).collect();
-            if counters.is_empty() {
+            let tables = insns.filter_map(|(bytes, at)| isa.literal(bytes, at));
+            let tables = tables.filter(|literal| literal.read.is_none()).map(|literal| literal.target as u32);
+            let bases: Vec<u32> = counters.iter().copied().chain(tables).collect();
+            if bases.is_empty() {
                 continue;
             }
             for number in self.numbers(isa, section, mapping, span) {
-                let targets = counters.iter().map(|counter| counter.wrapping_add(number) & !1);
-                let outside = |target: &u32| !(span.start..span.end).contains(target);
-                distances.extend(targets.filter(outside).map(|target| (span.start, target)));
+                let leads_to = |base: &u32| base.wrapping_add(number) & !1;
+                let is_inside = |target: &u32| (span.start..span.end).contains(target);
+                distances.extend(
+                    counters.iter().map(leads_to).filter(|to| !is_inside(to)).map(|to| (span.start, to)),
+                );
+                let is_instruction =
+                    |to: u32| self.insn_containing(to).is_some_and(|placed| placed.offset == to);
+                if bases.iter().map(leads_to).any(|to| is_inside(&to) && is_instruction(to)) {
+                    inner.push(span.start);
+                }
             }
         }
+        inner.dedup();
+        self.inner_distances = inner;
         distances.retain(|&(_, target)| target as usize <= section.data.len());
         if distances.iter().any(|&(_, target)| self.span_containing(target).is_none()) {
             self.opaque = Some("a distance to a place outside of all functions");

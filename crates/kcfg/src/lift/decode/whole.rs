@@ -7,7 +7,7 @@ use kelf::{Machine, Place, Symbol};
 use kisa::{BranchKind, Flow};
 
 use super::{CodeSection, PlacedInsn, Span};
-use crate::lift::instructions::DataKind;
+use crate::lift::instructions::{DataKind, UNKNOWN_TABLE};
 use crate::lift::mapping::content_behind;
 
 impl CodeSection {
@@ -110,6 +110,12 @@ impl CodeSection {
             // It may add distances between labels, which have no relocation, to the address of a label.
             if self.jumps_to_a_computed_place(&self.spans[span]) {
                 self.make_opaque(span, "a computed goto");
+            }
+        }
+        for offset in std::mem::take(&mut self.inner_distances) {
+            let Some(span) = self.span_containing(offset) else { continue };
+            if self.jumps_to_a_computed_place(&self.spans[span]) {
+                self.make_opaque(span, UNKNOWN_TABLE);
             }
         }
         let mut index = 0;

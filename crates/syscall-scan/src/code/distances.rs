@@ -1,0 +1,230 @@
+//! Tables of distances to functions that are called.
+//!
+//! Where a table of pointers would have to be relocated, compilers can write down how far each function is from the
+//! table: the relative virtual tables of Clang, Swift's tables, tables that people write by hand. Code reads a distance,
+//! adds it to the address that the distance counts from, and calls the sum. Once an object does that
+//! ([`Sums`]), all words behind the addresses of constants that it makes are looked at: a word that leads to where a
+//! function begins, counted from the beginning of the table, from the word itself, or on i386 from the global offset
+//! table, is taken for a pointer to that function. Entries have 32 bits.
+
+use std::collections::BTreeSet;
+
+use kelf::Machine;
+use kisa::{Address, BinaryOp, Effect, Reg, Value, sign_extend};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Code, ExitId, ExitKind, Taken};
+use crate::abi::Convention;
+use crate::image::{Addr, Loaded, ObjectIndex};
+
+/// Size of an entry in bytes.
+const ENTRY: u8 = 4;
+
+/// The most bytes of a table.
+const MAX_TABLE: u64 = 0x1_0000;
+
+/// The registers that hold distances, and sums of a distance and something else, which
+/// may be a constant.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    /// Registers, as bits, that hold a number of 32 bits with its sign extended.
+    extended: u64,
+    /// A register that holds a word, and the one that the word was read through. Machines of 32 bits do not extend a
+    /// distance, and add it to the address that it was read from.
+    read: Option<(Reg, Reg)>,
+    /// Registers, as bits, that hold sums.
+    sums: u64,
+    /// Where a sum was put aside last, as a register and a displacement.
+    stored: Option<(Reg, i64)>,
+}
+
+impl Sums {
+    pub(super) fn is_empty(self) -> bool {
+        self.extended | self.sums == 0 && self.read.is_none() && self.stored.is_none()
+    }
+
+    fn has(self, register: Reg) -> bool {
+        self.sums >> register.0 & 1 != 0
+    }
+
+    fn is_extended(self, register: Reg) -> bool {
+        self.extended >> register.0 & 1 != 0
+    }
+
+    /// Whether two registers are a distance and what it counts from.
+    fn is_sum(self, a: Reg, b: Reg) -> bool {
+        self.is_extended(a) || self.is_extended(b) || self.read == Some((a, b)) || self.read == Some((b, a))
+    }
+
+    /// Forgets registers, as bits.
+    fn forget(&mut self, registers: u64) {
+        self.extended &= !registers;
+        self.sums &= !registers;
+        self.read = self.read.filter(|(a, b)| (registers >> a.0 | registers >> b.0) & 1 == 0);
+        self.stored = self.stored.filter(|(base, _)| registers >> base.0 & 1 == 0);
+    }
+
+    /// Applies an instruction. Words have so many bytes.
+    pub(super) fn follow(&mut self, effects: &[Effect], word: u8) {
+        for effect in effects {
+            let written = effect.registers_written();
+            let before = *self;
+            self.forget(written);
+            let is_sum = match *effect {
+                Effect::Binary { op: BinaryOp::Add, left: Value::Reg { reg, .. }, right, .. } => {
+                    match right {
+                        Value::Reg { reg: other, .. } => before.is_sum(reg, other),
+                        Value::Load { from: Address { base: Some(base), segment: None, .. }, .. } => {
+                            word == ENTRY && reg == base
+                        }
+                        Value::Const(_) => before.has(reg) || before.is_extended(reg),
+                        _ => false,
+                    }
+                }
+                Effect::Set { value: Value::Address(Address { base: Some(base), index, .. }), .. } => {
+                    match index {
+                        Some((index, _)) => before.is_sum(base, index),
+                        None => before.has(base) || before.is_extended(base),
+                    }
+                }
+                Effect::Set { value: Value::Reg { reg, .. }, .. } => before.has(reg),
+                Effect::Set { value: Value::Load { from, .. }, .. } => {
+                    before.stored.is_some() && before.stored == place(&from)
+                }
+                _ => false,
+            };
+            match *effect {
+                _ if is_sum => self.sums |= written,
+                Effect::SetSigned { dst, .. } if word > ENTRY => self.extended |= 1 << dst.0,
+                Effect::Set {
+                    dst,
+                    value: Value::Load { from: Address { base: Some(base), segment: None, .. }, width: ENTRY },
+                    ..
+                } if word == ENTRY && dst != base => self.read = Some((dst, base)),
+                Effect::Store { to, value: Value::Reg { reg, .. }, .. } if before.has(reg) => {
+                    self.stored = place(&to);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A place in memory that one register and a displacement name.
+fn place(address: &Address) -> Option<(Reg, i64)> {
+    match *address {
+        Address { base: Some(base), index: None, displacement, segment: None, .. } => {
+            Some((base, displacement))
+        }
+        _ => None,
+    }
+}
+
+/// The tables of distances, as far as they are known.
+#[derive(Default)]
+pub(super) struct Distances {
+    /// By exit, the registers that hold sums there.
+    sums: FxHashMap<ExitId, Sums>,
+    /// The computed jumps to sums.
+    jumps: FxHashSet<ExitId>,
+    /// The objects that call sums.
+    callers: BTreeSet<ObjectIndex>,
+    /// The addresses of constants that code makes.
+    bases: BTreeSet<Addr>,
+    /// Entries and the functions that they lead to.
+    taken: FxHashSet<(Addr, Addr)>,
+}
+
+impl Code<'_> {
+    /// The registers that hold sums behind an exit.
+    pub(super) fn sums_behind(&self, exit: Option<ExitId>) -> Sums {
+        exit.and_then(|exit| self.distances.sums.get(&exit)).copied().unwrap_or_default()
+    }
+
+    /// Control leaves a run by an instruction with these effects, while registers hold these sums.
+    pub(super) fn leave_with_sums(&mut self, exit: ExitId, effects: &[Effect], mut sums: Sums) {
+        if sums.is_empty() {
+            return;
+        }
+        let through = effects.iter().any(|effect| match *effect {
+            Effect::Transfer(Value::Reg { reg, .. }) => sums.has(reg),
+            Effect::Transfer(Value::Load { from, .. }) => {
+                sums.stored.is_some() && sums.stored == place(&from)
+            }
+            _ => false,
+        });
+        match self.exit(exit).kind {
+            ExitKind::IndirectCall if through => self.note_call_of_sum(exit),
+            ExitKind::IndirectJump if through => drop(self.distances.jumps.insert(exit)),
+            _ => {}
+        }
+        if matches!(self.exit(exit).kind, ExitKind::Call(_) | ExitKind::IndirectCall) {
+            let scratch = Convention::of(self.image.machine).scratch;
+            sums.forget(scratch.iter().fold(0, |bits, register| bits | 1 << register.0));
+        }
+        if !sums.is_empty() {
+            self.distances.sums.insert(exit, sums);
+        }
+    }
+
+    fn note_call_of_sum(&mut self, exit: ExitId) {
+        self.distances.callers.extend(self.image.object_index(self.exit(exit).at));
+    }
+
+    /// Notes the address of a constant that code makes.
+    pub(super) fn note_base(&mut self, address: Addr) {
+        if self.image.constant(address, ENTRY).is_some() && !self.image.is_code(address) {
+            self.distances.bases.insert(address);
+        }
+    }
+
+    /// Takes the functions that tables of distances lead to. A computed jump that leaves its function is a call; on
+    /// machines of 32 bits, where hand-written code jumps so within functions, it is not taken for one. Returns whether
+    /// any are new.
+    pub(crate) fn take_distances(&mut self, leaving: impl Iterator<Item = ExitId>) -> bool {
+        for jump in leaving {
+            if self.image.machine.is_64() && self.distances.jumps.contains(&jump) {
+                self.note_call_of_sum(jump);
+            }
+        }
+        let before = self.work.len();
+        let image = self.image;
+        for index in self.distances.callers.clone() {
+            let loaded = &image.objects[index.get()];
+            let pointed_to = loaded.data_pointers.iter().map(|&(_, target)| target);
+            let bases = self.distances.bases.iter().copied().chain(pointed_to);
+            let own = |&base: &Addr| image.object_index(base) == Some(index);
+            for base in bases.filter(own).collect::<BTreeSet<Addr>>() {
+                self.take_table(loaded, base);
+            }
+        }
+        self.work.len() > before
+    }
+
+    /// Takes the functions that the words behind an address lead to.
+    fn take_table(&mut self, loaded: &Loaded, base: Addr) {
+        let image = self.image;
+        let end = image.variable(base).end.min(base.0.saturating_add(MAX_TABLE));
+        let got = loaded.global_offset_table().filter(|_| image.machine == Machine::I386);
+        // Where nothing says where functions begin, the first word that leads to no code ends the table.
+        let mut is_unbroken = loaded.object.extents.iter().next().is_none();
+        for word in (base.0..end).step_by(ENTRY.into()).map(Addr) {
+            let Some(distance) = image.constant(word, ENTRY) else { break };
+            let distance = sign_extend(distance, ENTRY);
+            let target = |from: Addr| Addr(image.wrap(from.0.wrapping_add(distance)));
+            is_unbroken &= image.is_code(target(base));
+            for from in [Some(base), Some(word), got].into_iter().flatten() {
+                let target = target(from);
+                let is_own = image.is_code(target)
+                    && image.object_at(target).is_some_and(|own| own.base == loaded.base);
+                let begins = image.is_function(target)
+                    || loaded.is_linkage(target)
+                    || image.extent_around(target).is_some_and(|extent| extent.start == target)
+                    || is_unbroken && from == base && self.is_instruction(target);
+                if is_own && distance != 0 && begins && self.distances.taken.insert((word, target)) {
+                    self.take(target, Taken::Data(word));
+                }
+            }
+        }
+    }
+}

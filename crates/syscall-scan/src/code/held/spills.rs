@@ -1,0 +1,136 @@
+//! Pages that functions spill to their frames, and loads that may get them back.
+
+use indexmap::IndexSet;
+use kelf::Machine;
+use kisa::Reg;
+use rustc_hash::FxBuildHasher;
+
+use super::{Held, MAX_NUMBERS, Tracker, may_add, numbers};
+use crate::code::Code;
+use crate::code::explore::Work;
+use crate::image::Addr;
+
+type FxIndexSet<T> = IndexSet<T, FxBuildHasher>;
+
+/// The pages that a function spills, and its loads from the frame. All functions without an extent share one of these.
+#[derive(Default)]
+pub(super) struct Spills {
+    /// The page addresses that it stores.
+    pages: FxIndexSet<u64>,
+    /// Its loads from the frame: the address of the next instruction, the register.
+    loads: FxIndexSet<(Addr, Reg)>,
+    /// By load, how many loads there are up to the last one, this one included, that is not known to be full.
+    open: Vec<usize>,
+}
+
+impl Spills {
+    fn add_load(&mut self, next: Addr, dst: Reg) {
+        if self.loads.insert((next, dst)) {
+            self.open.push(self.loads.len());
+        }
+    }
+
+    /// The last of the first `count` loads that is not full, and its index. A load that is full once always is.
+    fn last_open(
+        &mut self,
+        count: usize,
+        is_full: impl Fn(&(Addr, Reg)) -> bool,
+    ) -> Option<(usize, (Addr, Reg))> {
+        let mut found = count;
+        while let Some(index) = found.checked_sub(1) {
+            if self.open[index] < found {
+                found = self.open[index];
+            } else if is_full(&self.loads[index]) {
+                self.open[index] = index;
+            } else {
+                break;
+            }
+        }
+        // The next search goes there at once.
+        let mut at = count;
+        while at > found {
+            at = std::mem::replace(&mut self.open[at - 1], found);
+        }
+        let index = found.checked_sub(1)?;
+        Some((index, self.loads[index]))
+    }
+}
+
+impl Code<'_> {
+    /// A number is stored in the frame. If it is the page part of an address, loads of the function may get it back.
+    pub(super) fn store_page(&mut self, at: Addr, number: u64) {
+        if self.image.machine == Machine::Arm {
+            return; // Its addresses have no page part.
+        }
+        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
+        let Some(tracker) = &mut self.tracker else { return };
+        if number & 0xfff != 0 || !tracker.addresses.contains(&number) {
+            return;
+        }
+        let spills = tracker.spills.entry(function).or_default();
+        if spills.pages.insert(number) {
+            self.work.push(Work::Reloads { function, page: number, loads: spills.loads.len() });
+        }
+    }
+
+    /// The first `loads` loads of a function may get a page that it has spilled: delivers it to the last one of them that
+    /// can hold more, and leaves the others for later.
+    pub(in crate::code) fn reload(&mut self, function: Addr, page: u64, loads: usize) {
+        let Some(Tracker { spills, starts, .. }) = &mut self.tracker else { return };
+        let is_full = |&(next, dst): &(Addr, Reg)| {
+            starts.get(&next).is_some_and(|known| numbers(known, dst).count() >= MAX_NUMBERS)
+        };
+        let load = spills.get_mut(&function).and_then(|spills| spills.last_open(loads, is_full));
+        let Some((index, (next, dst))) = load else { return };
+        self.work.push(Work::Reloads { function, page, loads: index });
+        self.arrive_holding(next, vec![(dst, page)]);
+    }
+
+    /// A word is loaded from the frame.
+    pub(super) fn load_page(&mut self, (at, next): (Addr, Addr), dst: Reg, holding: &mut Vec<Held>) {
+        if self.image.machine == Machine::Arm {
+            return;
+        }
+        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
+        let Some(tracker) = &mut self.tracker else { return };
+        let spills = tracker.spills.entry(function).or_default();
+        spills.add_load(next, dst);
+        for &number in &spills.pages {
+            if numbers(holding, dst).count() >= MAX_NUMBERS {
+                break;
+            }
+            if may_add(holding, (dst, number), MAX_NUMBERS) {
+                holding.push((dst, number));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The loads that get each of some pages, while loads are full that have got `room` of them.
+    #[test]
+    fn loads_get_pages_until_they_are_full() {
+        let mut spills = Spills::default();
+        let mut got = [0; 10];
+        (0..10).for_each(|load| spills.add_load(Addr(load), Reg(0)));
+        spills.add_load(Addr(3), Reg(0));
+        assert_eq!(spills.loads.len(), 10);
+        for (count, room, expected) in
+            [(10, 1, 10), (10, 1, 0), (10, 2, 10), (4, 3, 4), (10, 3, 6), (10, 3, 0), (6, 4, 6), (0, 9, 0)]
+        {
+            // In this test alone, what was full has more room later.
+            spills.open = (1..=10).collect();
+            let mut next = count;
+            let mut delivered = 0;
+            while let Some((index, (at, _))) = spills.last_open(next, |load| got[load.0.0 as usize] >= room) {
+                assert!(index < next && at == Addr(index as u64));
+                got[index] += 1;
+                (next, delivered) = (index, delivered + 1);
+            }
+            assert_eq!(delivered, expected, "{count} loads, room for {room}");
+        }
+    }
+}
