@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use indexmap::IndexMap;
 use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
-use kplan::{Abi, Plan, Syscalls};
+use kplan::{Abi, Place, Plan, Syscalls};
 use syscall_scan::diff::Difference;
 use syscall_scan::filter::{Filter, seccomp, systemd};
 use syscall_scan::{abi, report};
@@ -148,9 +149,17 @@ fn read_plan(options: &Options) -> Result<Plan, Failure> {
 /// Says on standard error what makes the plan incomplete, and where code may run that is in no file.
 fn warn(found: &Syscalls) {
     for (abi, calls) in &found.abis {
-        for site in calls.executable.iter().take(MAX_NAMED) {
-            let place = report::place(&site.file, &site.address, &site.function);
-            eprintln!("syscall-scan: note: {place}: makes memory executable; the plan lacks what runs there");
+        let mut files: IndexMap<&str, Vec<&Place>> = IndexMap::new();
+        for site in &calls.executable {
+            files.entry(&site.file).or_default().push(site);
+        }
+        for places in files.values() {
+            let place = report::place(&places[0].file, &places[0].address, &places[0].function);
+            let count = places.len();
+            eprintln!(
+                "syscall-scan: note: memory is made executable at {count} places, first at {place}; the plan lacks \
+                 the calls of code that is put there"
+            );
         }
         if calls.complete {
             continue;

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use kelf::Machine;
-use kisa::{Address, BinaryOp, Effect, Reg, Value, sign_extend};
+use kisa::{Address, BinaryOp, Effect, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Code, ExitId, ExitKind, Taken};
@@ -131,6 +131,8 @@ pub(super) struct Distances {
     callers: BTreeSet<ObjectIndex>,
     /// The addresses of constants that code makes.
     bases: BTreeSet<Addr>,
+    /// Those behind which a table has been looked for.
+    looked_at: FxHashSet<Addr>,
     /// Entries and the functions that they lead to.
     taken: FxHashSet<(Addr, Addr)>,
 }
@@ -194,7 +196,9 @@ impl Code<'_> {
             let pointed_to = loaded.data_pointers.iter().map(|&(_, target)| target);
             let bases = self.distances.bases.iter().copied().chain(pointed_to);
             let own = |&base: &Addr| image.object_index(base) == Some(index);
-            for base in bases.filter(own).collect::<BTreeSet<Addr>>() {
+            let known = &mut self.distances.looked_at;
+            let new: BTreeSet<Addr> = bases.filter(own).filter(|&base| known.insert(base)).collect();
+            for base in new {
                 self.take_table(loaded, base);
             }
         }
@@ -208,20 +212,25 @@ impl Code<'_> {
         let got = loaded.global_offset_table().filter(|_| image.machine == Machine::I386);
         // Where nothing says where functions begin, the first word that leads to no code ends the table.
         let mut is_unbroken = loaded.object.extents.iter().next().is_none();
-        for word in (base.0..end).step_by(ENTRY.into()).map(Addr) {
-            let Some(distance) = image.constant(word, ENTRY) else { break };
-            let distance = sign_extend(distance, ENTRY);
+        let entries = image.bytes_in(&(base.0..end)).chunks_exact(ENTRY.into());
+        // The unwinding table leads to all functions.
+        let is_unwinding = |word: Addr| loaded.object.extents.is_in_table(loaded.own(word));
+        for (word, entry) in (base.0..).step_by(ENTRY.into()).map(Addr).zip(entries) {
+            let distance = entry.try_into().map_or(0, i32::from_le_bytes) as u64;
             let target = |from: Addr| Addr(image.wrap(from.0.wrapping_add(distance)));
             is_unbroken &= image.is_code(target(base));
             for from in [Some(base), Some(word), got].into_iter().flatten() {
                 let target = target(from);
-                let is_own = image.is_code(target)
-                    && image.object_at(target).is_some_and(|own| own.base == loaded.base);
+                if distance == 0 || !image.is_code(target) {
+                    continue;
+                }
+                let is_entry = image.constant(word, ENTRY).is_some() && !is_unwinding(word);
+                let is_own = image.object_at(target).is_some_and(|own| own.base == loaded.base);
                 let begins = image.is_function(target)
                     || loaded.is_linkage(target)
                     || image.extent_around(target).is_some_and(|extent| extent.start == target)
                     || is_unbroken && from == base && self.is_instruction(target);
-                if is_own && distance != 0 && begins && self.distances.taken.insert((word, target)) {
+                if is_entry && is_own && begins && self.distances.taken.insert((word, target)) {
                     self.take(target, Taken::Data(word));
                 }
             }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use kelf::Machine;
+use kflow::values::Element;
 use kflow::{Analysis, BlockIndex, Cfg, Head};
 use kisa::{Effect, Reg, Value};
 
@@ -72,7 +73,7 @@ impl Analysis for Solving<'_, '_> {
     fn block(&mut self, block: BlockIndex, mut state: State, behind: &mut [Option<Rc<State>>]) {
         let start = self.function.blocks[block.get()].start;
         if let Some(register) = self.held[block.get()] {
-            state.set_register(register, ValueSet::number(start.0));
+            note_target(&mut state, register, start);
         }
         self.decoded.decode(self.flows.code, &mut self.reader, block, &self.function.blocks[block.get()]);
         let instructions = self.decoded.instructions(block);
@@ -115,8 +116,7 @@ impl Flows<'_> {
             Some(mut states) => {
                 for (index, state) in states.iter_mut().enumerate() {
                     if let (Some(register), Some(state)) = (held[index], state) {
-                        let start = ValueSet::number(function.blocks[index].start.0);
-                        Rc::make_mut(state).set_register(register, start);
+                        note_target(Rc::make_mut(state), register, function.blocks[index].start);
                     }
                 }
                 (states, unbalanced.is_empty())
@@ -208,6 +208,16 @@ impl Flows<'_> {
             *behind = Some(state);
         }
         balanced
+    }
+}
+
+/// A register holds the address of the block that begins here. If it is known to hold others, control never comes.
+fn note_target(state: &mut State, register: Reg, start: Addr) {
+    let known = state.register(register);
+    let is_possible =
+        !known.is_numbers() || known.elements().iter().any(|atom| atom.as_number() == Some(start.0));
+    if is_possible {
+        state.set_register(register, ValueSet::number(start.0));
     }
 }
 

@@ -5,6 +5,8 @@
 //! It tells a pointer to a function from a number that happens to look like an address in the middle of
 //! one, and it knows the code that nothing but the unwinder jumps to.
 
+use std::ops::Range;
+
 use gimli::{
     BaseAddresses, CieOrFde, DwEhPe, EhFrame, EndianSlice, LittleEndian, Pointer, Reader, UnwindSection,
 };
@@ -18,6 +20,8 @@ use super::{Addr, Image, exidx};
 #[derive(Debug, Default)]
 pub struct Extents {
     extents: Vec<Extent>,
+    /// Where the table itself lies, as far as it was read.
+    table: Range<u64>,
 }
 
 /// A piece of a function.
@@ -75,9 +79,13 @@ impl Extents {
         let mask = if machine.is_64() { u64::MAX } else { 0xffff_ffff };
         let mut entries = section.entries(&bases);
         let mut extents = Vec::new();
+        let mut table = address..address;
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else { continue };
             let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { break };
+            let length =
+                fde.entry_len() as u64 + u64::from(fde.cie().encoding().format.initial_length_size());
+            table.end = address.saturating_add(fde.offset() as u64).saturating_add(length);
             let start = fde.initial_address() & mask;
             let handlers = match fde.lsda() {
                 Some(Pointer::Direct(address)) => Some(Handlers::Sites(Addr(address & mask))),
@@ -95,7 +103,12 @@ impl Extents {
             let extent = &mut extents[index - 1];
             extent.end = extent.end.min(next);
         }
-        Extents { extents }
+        Extents { extents, table }
+    }
+
+    /// Whether an address lies in the table itself.
+    pub fn is_in_table(&self, address: Addr) -> bool {
+        self.table.contains(&address.0)
     }
 
     /// The extent that holds this address.
