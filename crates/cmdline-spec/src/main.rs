@@ -16,6 +16,7 @@ mod effective;
 mod line;
 mod table;
 mod types;
+mod unclaimed;
 
 use std::io::Write;
 use std::path::Path;
@@ -24,7 +25,10 @@ use std::process::ExitCode;
 use kcfg::graph::Graph;
 use kcfg::lift::Lifter;
 use kcfg::parameters;
-use kcli::{Failure, Output, Progress, input_name, named_or_piped, read_input, read_piped_plan, read_plan};
+use kcli::{
+    Failure, Output, Progress, check_machine_of_plan, input_name, named_or_piped, read_input,
+    read_piped_plan, read_plan,
+};
 use kelf::{InputFiles, KernelBuild, Program};
 use kopt::{Options, Pass, rounds};
 use kplan::{OnMismatch, Params, Plan};
@@ -48,6 +52,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let files = InputFiles::of_kernel(&build).map_err(Failure::of)?;
     let program = Program::link(&files).map_err(Failure::of)?;
     progress.message("building the graph");
+    check_machine_of_plan(&plan, arguments.plan.as_deref(), &build.machine.to_string())?;
     let mut graph = graph(&build, &program, &plan, arguments.assume_complete)?;
     progress.message("looking at parameters");
     parameters::cut(&mut graph, "params");
@@ -110,7 +115,11 @@ fn params(
         remove_read_only: arguments.remove_read_only,
         on_mismatch,
     };
-    decide::decide(graph, &wishes)
+    let params = decide::decide(graph, &wishes)?;
+    for word in unclaimed::describe(&line.words, &params) {
+        eprintln!("cmdline-spec: warning: {word}");
+    }
+    Ok(params)
 }
 
 /// Whether the user asked for a variable to be fixed: by a word of the command line, or by name.

@@ -25,7 +25,7 @@ mod table;
 pub use input::{is_piped_stdin, read_file_if, read_if, read_input, read_input_if};
 pub use install::with_arguments;
 pub use output::Output;
-pub use plan::{input_name, named_or_piped, read_piped_plan, read_plan};
+pub use plan::{check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan};
 pub use progress::Progress;
 pub use run::{Failure, Fault, OrBadInput, main};
 pub use table::{Table, human, percent};

@@ -34,6 +34,23 @@ pub fn read_piped_plan() -> Result<Plan, Failure> {
     Plan::read_piped(std::io::stdin().lock(), &input_name(Path::new("-"))).map_err(Failure::of)
 }
 
+/// Checks that a plan with system calls has those of a kernel's machine, given as `i386` or `arm`. `path` is that of the plan.
+///
+/// # Errors
+/// Bad input, if it has only those of other machines.
+pub fn check_machine_of_plan(plan: &Plan, path: Option<&Path>, machine: &str) -> Result<(), Failure> {
+    let Some(syscalls) = &plan.syscalls else { return Ok(()) };
+    let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();
+    if found.is_empty() || found.iter().any(|abi| abi == machine) {
+        return Ok(());
+    }
+    Err(Failure::bad_input(format!(
+        "{}: the plan has the system calls of {}, but the kernel is for {machine}; scan the programs that run on it",
+        input_name(path.unwrap_or(Path::new("-"))),
+        found.join(", "),
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

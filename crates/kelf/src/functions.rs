@@ -189,6 +189,23 @@ impl Functions {
         functions
     }
 
+    /// The addresses of the symbols of code with this name, in the order of the symbol table.
+    pub fn addresses_named(&self, name: &str) -> Vec<u64> {
+        self.names.get(name).into_iter().flatten().map(|meaning| self.address(meaning)).collect()
+    }
+
+    /// The addresses of all symbols of code, rising, each once.
+    pub fn symbol_addresses(&self) -> Vec<u64> {
+        let mut all: Vec<u64> = self.names.values().flatten().map(|meaning| self.address(meaning)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn address(&self, meaning: &SymbolMeaning) -> u64 {
+        self.function(meaning.function).address + meaning.offset
+    }
+
     /// The address of a global symbol, of code or of data.
     pub fn address_of(&self, global: &str) -> Option<u64> {
         self.globals.get(global).copied()

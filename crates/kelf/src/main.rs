@@ -1,12 +1,17 @@
 //! `kelf`: looks at ELF files with the eyes of kshrink.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use kcli::{Failure, Output, Table, human, percent};
 use kelf::SizeTable;
+
+mod origins;
+
+use origins::Kernel;
 
 /// Looks at kernels and other ELF files.
 #[derive(Parser)]
@@ -35,12 +40,70 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print the original functions, offsets and source lines of addresses of a rewritten kernel
+    ///
+    /// Several lines for one address mean that the code there was shared: each names one function
+    /// that had it.
+    #[command(after_help = WHERE_EXAMPLES)]
+    Where {
+        #[command(flatten)]
+        kernel: RewrittenKernel,
+        /// An address in hexadecimal digits, or a place such as schedule+0x1a
+        #[arg(required = true)]
+        places: Vec<String>,
+        /// The addresses are those that calls return to, as in a backtrace
+        #[arg(long = "return")]
+        is_return: bool,
+    },
+    /// Rewrite the addresses and functions in a console log as places of the original kernel
+    ///
+    /// Reads the log of a rewritten kernel (an oops, a warning, a backtrace) and writes it with
+    /// original functions, offsets and, where the original was built with debugging information,
+    /// source lines. Code of modules stays as it is.
+    #[command(after_help = SYMBOLIZE_EXAMPLES)]
+    Symbolize {
+        #[command(flatten)]
+        kernel: RewrittenKernel,
+        /// The log; `-` is standard input
+        #[arg(default_value = "-")]
+        log: PathBuf,
+    },
 }
+
+/// A rewritten kernel and its original.
+#[derive(clap::Args)]
+struct RewrittenKernel {
+    /// The output directory of kshrink-spec
+    out: PathBuf,
+    /// The kernel that was rewritten [default: the one that OUT/report.json names]
+    #[arg(long, value_name = "VMLINUX")]
+    original: Option<PathBuf>,
+}
+
+impl RewrittenKernel {
+    fn open(&self) -> Result<Kernel, Failure> {
+        Kernel::open(&self.out, self.original.as_deref())
+    }
+}
+
+const WHERE_EXAMPLES: &str = "\
+Examples:
+  kelf where shrunk c01234f2
+  kelf where shrunk --return schedule+0x1a/0x90 --original build/vmlinux";
+
+const SYMBOLIZE_EXAMPLES: &str = "\
+Examples:
+  dmesg | kelf symbolize shrunk
+  kelf symbolize shrunk --original build/vmlinux console.log";
 
 fn main() -> ExitCode {
     kcli::with_arguments(|arguments: Arguments| {
         kcli::main("kelf", || match arguments.command {
             Command::Size { a, b, json } => size(a, b, json),
+            Command::Where { kernel, places, is_return } => {
+                origins::print_places(&kernel.open()?, &places, is_return)
+            }
+            Command::Symbolize { kernel, log } => symbolize(&kernel.open()?, &log),
         })
     })
 }
@@ -57,6 +120,15 @@ fn size(a: PathBuf, b: Vec<PathBuf>, json: bool) -> Result<(), Failure> {
         write!(output, "{}", size_text(&tables))?;
     }
     Ok(output.commit()?)
+}
+
+fn symbolize(kernel: &Kernel, log: &Path) -> Result<(), Failure> {
+    if log == Path::new("-") {
+        return origins::symbolize(kernel, std::io::stdin().lock(), "standard input");
+    }
+    let name = log.display().to_string();
+    let file = File::open(log).map_err(|error| Failure::bad_input(format!("cannot read {name}: {error}")))?;
+    origins::symbolize(kernel, BufReader::new(file), &name)
 }
 
 /// The table for people: a line for each figure, a column for each file.

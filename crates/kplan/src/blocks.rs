@@ -34,6 +34,14 @@ pub struct BlockMap {
     /// Code that no function of the original has: a pass made it. By rising address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<MadeBlock>,
+    /// Code of the original that a pass merged into a block above: where the block runs now, and the function and place
+    /// of the code in the original. By rising address.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<Block>,
+    /// Instructions that are not as far from the start of their block as in the original, by rising address. An
+    /// instruction after one of them, in the same block, is as far from it as in the original.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<MovedInstruction>,
     /// How an instrumented kernel counts, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
@@ -64,6 +72,28 @@ pub struct Block {
     /// Its size in the original function, in bytes: what it became longer or shorter by is branches (and
     /// the store that counts).
     pub original_size: u64,
+}
+
+/// An instruction whose place in its block changed. In JSON an array of two numbers, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 2]", into = "[u64; 2]")]
+pub struct MovedInstruction {
+    /// Where it runs.
+    pub address: u64,
+    /// Its offset in the original function of the block, in bytes.
+    pub original_offset: u64,
+}
+
+impl From<[u64; 2]> for MovedInstruction {
+    fn from([address, original_offset]: [u64; 2]) -> MovedInstruction {
+        MovedInstruction { address, original_offset }
+    }
+}
+
+impl From<MovedInstruction> for [u64; 2] {
+    fn from(moved: MovedInstruction) -> [u64; 2] {
+        [moved.address, moved.original_offset]
+    }
 }
 
 /// Code that a pass made.
@@ -144,12 +174,51 @@ impl BlockMap {
         Some((block, address - block.address))
     }
 
+    /// The places of the original that an address stands for: functions, as indices into [`BlockMap::functions`], and
+    /// offsets in bytes. The first is the block's own; the others are those of merged code.
+    ///
+    /// `is_return` says that the address is one that a call returns to: it then belongs to the code before it.
+    pub fn originals(&self, address: u64, is_return: bool) -> Vec<(usize, u64)> {
+        let inside = address.wrapping_sub(is_return.into());
+        let mut places = Vec::new();
+        if let Some((block, _)) = self.at(inside) {
+            places.push((block.function, self.original_offset(block, address)));
+        }
+        // All code that was merged into one block has the address of that block.
+        let after = self.merged.partition_point(|block| block.address <= inside);
+        let start = self.merged[..after].last().map_or(0, |block| block.address);
+        let first = self.merged[..after].partition_point(|block| block.address < start);
+        let merged = self.merged[first..after].iter().filter(|block| inside - start < block.size);
+        places.extend(merged.map(|block| (block.function, offset_in(block, address))));
+        places
+    }
+
+    /// The offset in the original function of an address in a block, or at its end.
+    fn original_offset(&self, block: &Block, address: u64) -> u64 {
+        let after = self.moved.partition_point(|moved| moved.address <= address);
+        let moved = self.moved[..after].last().filter(|moved| moved.address >= block.address);
+        match moved.filter(|_| address < block.address + block.size) {
+            Some(moved) => {
+                let offset = moved.original_offset + (address - moved.address);
+                offset.min(block.original_offset + block.original_size)
+            }
+            None => offset_in(block, address),
+        }
+    }
+
     /// The block that holds an address, as an index into [`BlockMap::blocks`].
     pub fn index_at(&self, address: u64) -> Option<usize> {
         let index = self.blocks.partition_point(|block| block.address <= address).checked_sub(1)?;
         let block = self.blocks[index];
         (address - block.address < block.size).then_some(index)
     }
+}
+
+/// The offset in the original function of an address in a block, or at its end, if no instruction before it moved.
+fn offset_in(block: &Block, address: u64) -> u64 {
+    let inside = address - block.address;
+    let inside = if inside >= block.size { block.original_size } else { inside.min(block.original_size) };
+    block.original_offset + inside
 }
 
 /// The map as it is written, before it is known to make sense.
@@ -160,6 +229,10 @@ struct UncheckedBlockMap {
     #[serde(default)]
     made: Vec<MadeBlock>,
     #[serde(default)]
+    merged: Vec<Block>,
+    #[serde(default)]
+    moved: Vec<MovedInstruction>,
+    #[serde(default)]
     counters: Option<Counters>,
 }
 
@@ -167,7 +240,7 @@ impl TryFrom<UncheckedBlockMap> for BlockMap {
     type Error = String;
 
     fn try_from(
-        UncheckedBlockMap { functions, blocks, made, counters }: UncheckedBlockMap,
+        UncheckedBlockMap { functions, blocks, made, merged, moved, counters }: UncheckedBlockMap,
     ) -> Result<BlockMap, String> {
         let mut end = Some(0);
         for (index, block) in blocks.iter().enumerate() {
@@ -195,7 +268,16 @@ impl TryFrom<UncheckedBlockMap> for BlockMap {
         if let Some(block) = counters.iter().flat_map(|c| &c.blocks).find(|&&block| block >= blocks.len()) {
             return Err(format!("a counter of block {block}; there are {}", blocks.len()));
         }
-        Ok(BlockMap { functions, blocks, made, counters })
+        let damaged = merged.iter().position(|block| {
+            functions.get(block.function).is_none_or(|function| block.original_offset > function.size)
+        });
+        if let Some(index) = damaged {
+            return Err(format!("merged code {index} is in no function of the map"));
+        }
+        if !merged.is_sorted_by_key(|block| block.address) || !moved.is_sorted_by_key(|moved| moved.address) {
+            return Err("merged code and moved instructions are not by rising address".to_owned());
+        }
+        Ok(BlockMap { functions, blocks, made, merged, moved, counters })
     }
 }
 
@@ -204,6 +286,30 @@ mod tests {
     use super::*;
 
     const EXAMPLE: &str = include_str!("../examples/blocks.json");
+
+    #[test]
+    fn an_address_stands_for_its_own_code_and_what_was_merged() {
+        let block = |address, size, function, original_offset, original_size| Block {
+            address,
+            size,
+            function,
+            original_offset,
+            original_size,
+        };
+        let map = BlockMap {
+            blocks: vec![block(0x100, 8, 0, 16, 12), block(0x108, 4, 1, 0, 4)],
+            merged: vec![block(0x100, 8, 2, 40, 12), block(0x100, 8, 3, 0, 12)],
+            moved: vec![MovedInstruction { address: 0x104, original_offset: 24 }],
+            ..BlockMap::default()
+        };
+        // The instruction at 0x104 is four bytes further on in the original.
+        assert_eq!(map.originals(0x102, false), [(0, 18), (2, 42), (3, 2)]);
+        assert_eq!(map.originals(0x104, false)[0], (0, 24));
+        // A call at the end of the block returns to the end of the original block.
+        assert_eq!(map.originals(0x108, true), [(0, 28), (2, 52), (3, 12)]);
+        assert_eq!(map.originals(0x108, false), [(1, 0)]);
+        assert_eq!(map.originals(0x200, false), []);
+    }
 
     #[test]
     fn the_example_is_what_would_be_written() {

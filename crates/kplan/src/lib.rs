@@ -58,7 +58,7 @@ mod params;
 mod plan;
 mod syscalls;
 
-pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock};
+pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock, MovedInstruction};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Reads, Run};
 pub use document::Error;

@@ -1,10 +1,12 @@
 //! The map of the rewritten kernel: which address holds which block of the original.
 
+use std::collections::BTreeMap;
+
 use kcfg::graph::{CodeName, Graph, Origin, Provenance};
-use kcfg::index::NodeId;
+use kcfg::index::{FunctionId, InputId, NodeId};
 use kcfg::lower::PlacedCode;
 use kcli::Failure;
-use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock};
+use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock, MovedInstruction};
 use rustc_hash::FxHashMap;
 
 /// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without one is left
@@ -26,17 +28,22 @@ pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<
         }
         for piece in functions.pieces(graph, placed.node, placed.size) {
             nodes.push(placed.node);
-            map.blocks.push(Block {
-                address: address + u64::from(piece.offset),
-                size: u64::from(piece.size),
-                function: piece.function,
-                original_offset: u64::from(piece.original_offset),
-                original_size: u64::from(piece.original_size),
-            });
+            map.blocks.push(piece.at(address));
         }
+        for code in graph.sources.merged(placed.node) {
+            let piece = functions.piece_of(graph, code.function, &code.origin, placed.size);
+            map.merged.extend(piece.map(|piece| piece.at(address)));
+        }
+        let start = graph.function_of(placed.node).and_then(|function| graph.start_of(function));
+        map.moved.extend(graph.sources.moved(placed.node).iter().filter_map(|&(offset, input)| {
+            let original_offset = u64::from(input.checked_sub(start?.offset)?);
+            Some(MovedInstruction { address: address + u64::from(offset), original_offset })
+        }));
     }
     map.functions = functions.all;
     map.made.sort_by_key(|made| made.address);
+    map.merged.sort_by_key(|block| block.address);
+    map.moved.sort_by_key(|moved| moved.address);
     let mut order: Vec<usize> = (0..map.blocks.len()).collect();
     order.sort_by_key(|&i| map.blocks[i].address);
     let (blocks, nodes): (Vec<Block>, Vec<NodeId>) =
@@ -68,76 +75,89 @@ struct Piece {
     original_size: u32,
 }
 
+impl Piece {
+    /// The block of the map for a piece of a node at this address.
+    fn at(self, address: u64) -> Block {
+        Block {
+            address: address + u64::from(self.offset),
+            size: u64::from(self.size),
+            function: self.function,
+            original_offset: u64::from(self.original_offset),
+            original_size: u64::from(self.original_size),
+        }
+    }
+}
+
 /// The original functions of which code is in the map.
 struct OriginalFunctions<'g> {
-    /// For each node, the symbols in it by rising offset, one for each offset.
-    symbols: FxHashMap<NodeId, Vec<CodeName<'g>>>,
-    /// By node and offset, where the function that begins there is in `all`.
-    indices: FxHashMap<(NodeId, u32), usize>,
+    /// The symbols of code by their places in the input, one for each place.
+    symbols: BTreeMap<(InputId, u32), CodeName<'g>>,
+    /// By place in the input, the index in `all` of the function that begins there.
+    indices: FxHashMap<(InputId, u32), usize>,
     all: Vec<BlockFunction>,
 }
 
 impl<'g> OriginalFunctions<'g> {
     fn of(graph: &'g Graph) -> OriginalFunctions<'g> {
-        let mut symbols: FxHashMap<NodeId, Vec<CodeName<'g>>> = FxHashMap::default();
+        let mut symbols: BTreeMap<(InputId, u32), CodeName<'g>> = BTreeMap::new();
         for named in graph.code_names() {
-            symbols.entry(named.node).or_default().push(named);
-        }
-        for named in symbols.values_mut() {
+            let Some(place) = graph.sources.place_of(named.id) else { continue };
             // Global before local, then the first, as `kelf::Functions` picks them.
-            named.sort_by_key(|named| (named.offset, named.symbol.file.is_some()));
-            named.dedup_by_key(|named| named.offset);
+            let picked = symbols.entry(place).or_insert(named);
+            if named.symbol.file.is_none() && picked.symbol.file.is_some() {
+                *picked = named;
+            }
         }
         OriginalFunctions { symbols, indices: FxHashMap::default(), all: Vec::new() }
     }
 
     /// Cuts a node, `size` bytes in the output, along the functions that it holds.
     fn pieces(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
-        let original_size = graph.input_size(node);
-        let Some(id) = graph.function_of(node) else {
-            return self.pieces_of_chunk(node, size.min(original_size));
-        };
-        let function = graph.function(id);
-        let entry = function.entry();
-        let origins = function.blocks.iter().filter_map(|&block| graph.node(block).origin());
-        let (Some(origin), Some(start)) = (graph.node(node).origin(), graph.start_of(id)) else {
-            return Vec::new();
-        };
-        let start = start.offset;
-        let whole = origins.map(Origin::end).max().unwrap_or(start) - start;
-        let original_offset = origin.offset - start;
-        let Some(function) = self.index_of(entry, 0, whole) else { return Vec::new() };
-        // The padding behind a function does not belong to it.
-        let end = u32::try_from(self.all[function].size).unwrap_or(whole);
-        let original_size = original_size.min(end.saturating_sub(original_offset));
-        vec![Piece { offset: 0, size, function, original_offset, original_size }]
+        let Some(origin) = graph.node(node).origin() else { return Vec::new() };
+        match graph.function_of(node) {
+            Some(function) => self.piece_of(graph, function, origin, size).into_iter().collect(),
+            None => self.pieces_of_chunk(origin, size.min(origin.size)),
+        }
     }
 
-    fn pieces_of_chunk(&mut self, node: NodeId, size: u32) -> Vec<Piece> {
-        let Some(named) = self.symbols.get(&node) else { return Vec::new() };
-        let starts: Vec<u32> = named.iter().map(|named| named.offset).filter(|&start| start < size).collect();
+    /// The piece of a function that a block, `size` bytes in the output, was in the input.
+    fn piece_of(&mut self, graph: &Graph, id: FunctionId, origin: &Origin, size: u32) -> Option<Piece> {
+        let start = *graph.start_of(id)?;
+        let origins = graph.function(id).blocks.iter().filter_map(|&block| graph.node(block).origin());
+        let whole = origins.map(Origin::end).max().unwrap_or(start.offset).saturating_sub(start.offset);
+        let original_offset = origin.offset.checked_sub(start.offset)?;
+        let function = self.index_of((start.section, start.offset), whole)?;
+        // The padding after a function does not belong to it.
+        let end = u32::try_from(self.all[function].size).unwrap_or(whole);
+        let original_size = origin.size.min(end.saturating_sub(original_offset));
+        Some(Piece { offset: 0, size, function, original_offset, original_size })
+    }
+
+    fn pieces_of_chunk(&mut self, origin: &Origin, size: u32) -> Vec<Piece> {
+        let place = |offset: u32| (origin.section, offset);
+        let named = self.symbols.range(place(origin.offset)..place(origin.offset + size));
+        let starts: Vec<u32> = named.map(|(place, _)| place.1 - origin.offset).collect();
         let ends = starts.iter().copied().skip(1).chain([size]).collect::<Vec<_>>();
         let pieces = starts.into_iter().zip(ends).filter_map(|(start, end)| {
-            let function = self.index_of(node, start, end - start)?;
+            let function = self.index_of(place(origin.offset + start), end - start)?;
             let size = (end - start).min(u32::try_from(self.all[function].size).unwrap_or(u32::MAX));
             Some(Piece { offset: start, size, function, original_offset: 0, original_size: size })
         });
         pieces.collect()
     }
 
-    /// The index of the function that begins at a place and is no longer than `limit` bytes; `None` if it has
-    /// no name.
-    fn index_of(&mut self, node: NodeId, offset: u32, limit: u32) -> Option<usize> {
-        if let Some(&index) = self.indices.get(&(node, offset)) {
+    /// The index of the function that begins at a place in the input and is no longer than `limit` bytes; `None` if it
+    /// has no name.
+    fn index_of(&mut self, place: (InputId, u32), limit: u32) -> Option<usize> {
+        if let Some(&index) = self.indices.get(&place) {
             return Some(index);
         }
-        let named = self.symbols.get(&node)?.iter().find(|named| named.offset == offset)?;
-        let CodeName { symbol, nth, .. } = *named;
+        let CodeName { symbol, nth, .. } = *self.symbols.get(&place)?;
         let file = symbol.file.as_deref().map(str::to_owned);
         let size = if symbol.size == 0 { u64::from(limit) } else { symbol.size.min(limit.into()) };
         let function = FunctionName { name: symbol.name.clone(), file, nth };
         self.all.push(BlockFunction { function, size });
-        self.indices.insert((node, offset), self.all.len() - 1);
+        self.indices.insert(place, self.all.len() - 1);
         Some(self.all.len() - 1)
     }
 }

@@ -20,7 +20,7 @@ mod write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use kcli::{Failure, Output, Progress, input_name, named_or_piped, read_plan};
+use kcli::{Failure, Output, Progress, check_machine_of_plan, named_or_piped, read_plan};
 use kplan::Plan;
 
 use arguments::{Arguments, Task};
@@ -73,7 +73,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(modules) = modules {
         plan.exports = Some(modules.exports(&program)?);
     }
-    check_plan(&plan, plan_path, &input)?;
+    check_plan(&plan, plan_path, &input, arguments)?;
     if let Task::Bisect(command) = task {
         drop(phases);
         let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
@@ -112,17 +112,24 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// A plan that says something of system calls, but nothing of this kernel's, was made for another one.
-fn check_plan(plan: &Plan, path: Option<&Path>, input: &RewriteInput) -> Result<(), Failure> {
-    let (RewriteInput::Kernel { build, .. }, Some(syscalls)) = (input, &plan.syscalls) else { return Ok(()) };
-    let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();
-    if found.is_empty() || found.contains(&build.machine.to_string()) {
-        return Ok(());
+/// Checks that a plan is for this kernel, and warns if its list of system calls is incomplete.
+fn check_plan(
+    plan: &Plan,
+    path: Option<&Path>,
+    input: &RewriteInput,
+    arguments: &Arguments,
+) -> Result<(), Failure> {
+    let RewriteInput::Kernel { build, .. } = input else { return Ok(()) };
+    let machine = build.machine.to_string();
+    check_machine_of_plan(plan, path, &machine)?;
+    let calls = plan.syscalls.iter().flat_map(|syscalls| &syscalls.abis);
+    let mut incomplete = calls.filter(|(abi, calls)| abi.to_string() == machine && !calls.complete);
+    if let Some((abi, calls)) = incomplete.next().filter(|_| !arguments.assume_complete) {
+        eprintln!(
+            "kshrink-spec: warning: the plan is incomplete ({} unresolved places of {abi}), so that all system calls are \
+             kept; see syscall-scan --help, or say --assume-complete",
+            calls.unresolved.len()
+        );
     }
-    Err(Failure::bad_input(format!(
-        "{}: the plan has the system calls of {}, but the kernel is for {}; scan the programs that run on it",
-        path.map(input_name).unwrap_or_default(),
-        found.join(", "),
-        build.machine
-    )))
+    Ok(())
 }

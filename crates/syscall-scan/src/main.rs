@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use indexmap::IndexMap;
 use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
-use kplan::{Abi, Place, Plan, Syscalls};
+use kplan::{Abi, Call, Place, Plan, Syscalls};
 use syscall_scan::diff::Difference;
-use syscall_scan::filter::{Filter, seccomp, systemd};
+use syscall_scan::filter::{Action, Filter, seccomp, systemd};
 use syscall_scan::{abi, report};
 
 /// Allocates for many threads at once.
@@ -22,6 +22,12 @@ use options::{Command, DiffFormat, DiffOptions, Format, Options};
 
 /// How many unresolved places are named on standard error; the plan has all of them.
 const MAX_NAMED: usize = 10;
+
+/// The formats that filters have.
+const FILTERS: &str = "--format seccomp or systemd";
+
+/// The calls by which a process becomes another program.
+const STARTS_OTHERS: [&str; 2] = ["execve", "execveat"];
 
 fn main() -> ExitCode {
     kcli::with_arguments(|options: Options| match &options.command {
@@ -42,6 +48,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         assumption.settle(&mut found, options.sites).or_bad_input()?;
     }
     warn(&found);
+    warn_of_ignored(options);
     let syscalls = plan.syscalls.get_or_insert_default();
     syscalls.merge(found);
     let text = match options.format {
@@ -75,7 +82,34 @@ fn filter(syscalls: &Syscalls, options: &Options) -> Result<Filter, Failure> {
     }
     let filter = &options.filter;
     filter.also.iter().try_for_each(|call| check_name(call))?;
-    Ok(Filter::new(syscalls, filter.action, filter.args, &filter.also))
+    let starts = |call: &Call| call.name.as_deref().is_some_and(|name| STARTS_OTHERS.contains(&name));
+    if syscalls.abis.values().flat_map(|calls| &calls.calls).any(starts) {
+        eprintln!(
+            "syscall-scan: warning: the programs may start others, which inherit the filter: scan those programs in the \
+             same command"
+        );
+    }
+    Ok(Filter::new(syscalls, filter.action.unwrap_or(Action::ERRNO), filter.args, &filter.also))
+}
+
+/// Warns of options that the format leaves without effect.
+fn warn_of_ignored(options: &Options) {
+    let filter = &options.filter;
+    let is_filter = matches!(options.format, Format::Seccomp | Format::Systemd);
+    let given = [
+        (filter.args && options.format != Format::Seccomp, "--args", "--format seccomp"),
+        (filter.action.is_some() && !is_filter, "--action", FILTERS),
+        (!filter.also.is_empty() && !is_filter, "--also", FILTERS),
+        (filter.allow_incomplete && !is_filter, "--allow-incomplete", FILTERS),
+        (
+            options.sites && !matches!(options.format, Format::Json | Format::Text),
+            "--sites",
+            "--format json or text",
+        ),
+    ];
+    for (_, option, format) in given.iter().filter(|(is_ignored, ..)| *is_ignored) {
+        eprintln!("syscall-scan: warning: {option} has no effect without {format}");
+    }
 }
 
 /// Refuses what is the name of no system call.

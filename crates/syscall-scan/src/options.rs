@@ -73,9 +73,10 @@ pub struct FilterOptions {
     #[arg(long)]
     pub args: bool,
 
-    /// What happens to other calls
-    #[arg(long, value_enum, default_value_t = Action::Errno)]
-    pub action: Action,
+    /// The fate of other calls: errno (they fail with EPERM; the default), errno=NAME (with another error, such as ENOSYS),
+    /// kill (the process ends), log (they are made, and logged by the kernel)
+    #[arg(long)]
+    pub action: Option<Action>,
 
     /// Allow these calls too: what starts the program may need more than execve, which is always allowed
     #[arg(long, value_name = "CALL", value_delimiter = ',')]

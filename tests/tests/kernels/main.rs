@@ -5,6 +5,7 @@
 
 mod again;
 mod arm;
+mod backtraces;
 mod build_dir;
 mod counters;
 mod frozen;

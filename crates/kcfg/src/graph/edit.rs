@@ -17,8 +17,8 @@ use rustc_hash::FxHashMap;
 use super::contents::Contents;
 use super::moves::{Move, Moves, Use};
 use super::{
-    Block, Chunk, Dest, Function, Graph, JumpTable, Life, Node, NodeKind, Origin, Provenance, Ref, Role,
-    Root, Section, Symbol, SymbolPlace, Target, Terminator,
+    Block, Chunk, Dest, Function, Graph, JumpTable, Life, MergedCode, Node, NodeKind, Origin, Provenance,
+    Ref, Role, Root, Section, Symbol, SymbolPlace, Target, Terminator,
 };
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
 use crate::special::About;
@@ -224,6 +224,8 @@ impl<'g> Editor<'g> {
         );
         self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
         self.set_contents(id, contents);
+        let Graph { nodes, sources, .. } = &mut *self.graph;
+        sources.edit(id, nodes[id.get()].origin(), moved);
         self.moves.note(id, Move::Within(moved.to_vec()));
     }
 
@@ -275,7 +277,15 @@ impl<'g> Editor<'g> {
     /// redirected itself.
     pub fn merge(&mut self, of: NodeId, into: NodeId) {
         debug_assert!(self.graph.node(of).size == self.graph.node(into).size, "they hold the same");
+        self.represent(into, of);
         self.moves.note(of, Move::Merged(into));
+    }
+
+    /// Records that a node represents the code of a block as well, so that addresses in it lead back to both.
+    pub fn represent(&mut self, node: NodeId, block: NodeId) {
+        let code = self.graph.node(block).origin().zip(self.graph.function_of(block));
+        let code = code.map(|(&origin, function)| MergedCode { function, origin });
+        self.graph.sources.merge(block, code, node);
     }
 
     /// Makes a block jump to another place instead of what it did. The block must not be [`Block::is_fixed`].
@@ -356,6 +366,7 @@ impl<'g> Editor<'g> {
         node.bytes.end = bytes;
         node.refs = first_refs;
         self.behind.entry(id).or_default().push(rest);
+        self.graph.sources.split(id, at, rest);
         self.moves.note(id, Move::Split(at, rest));
         rest
     }

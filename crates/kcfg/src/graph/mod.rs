@@ -15,6 +15,7 @@ mod edit;
 mod moves;
 mod node;
 mod program;
+mod sources;
 mod verify;
 
 use std::ops::Range;
@@ -26,7 +27,7 @@ use kelf::{Attributes, Machine, RelocClass};
 use kisa::{Encoding, Rewritable, StoreLayout};
 use rustc_hash::FxHashMap;
 
-use crate::index::{FunctionId, NodeId, TableId};
+use crate::index::{FunctionId, NodeId, SymbolId, TableId};
 use crate::lift::mapping::content_behind;
 use crate::special::{TableKind, World};
 
@@ -37,6 +38,7 @@ pub use program::{
     CodeName, Counters, Function, InputSection, JumpTable, Opaque, Root, Section, StackNote, Symbol,
     SymbolPlace,
 };
+pub use sources::{MergedCode, Sources};
 pub use verify::Broken;
 
 /// A program as one graph.
@@ -70,6 +72,8 @@ pub struct Graph {
     pub flags: u32,
     /// What the attributes of the objects say together, on ARM.
     pub attributes: Option<Attributes>,
+    /// The input of merged and edited blocks.
+    pub sources: Sources,
     /// Bytes of all nodes.
     pub(crate) bytes: Vec<u8>,
     /// References of all nodes.
@@ -343,7 +347,7 @@ impl Graph {
     /// The symbols of code, in the order of the link.
     pub fn code_names(&self) -> impl Iterator<Item = CodeName<'_>> {
         let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
-        self.symbols.iter().filter_map(move |symbol| {
+        self.symbols.iter().enumerate().filter_map(move |(id, symbol)| {
             let SymbolPlace::Node(node, offset) = symbol.place else { return None };
             if self.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0
                 || content_behind(self.machine, &symbol.name).is_some()
@@ -353,7 +357,7 @@ impl Graph {
             let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
             let nth = *count;
             *count += 1;
-            Some(CodeName { symbol, nth, node, offset })
+            Some(CodeName { id: SymbolId::from(id), symbol, nth, node, offset })
         })
     }
 

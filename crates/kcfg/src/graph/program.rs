@@ -145,6 +145,8 @@ impl Symbol {
 /// A symbol of code. Name, file and number say which function it is in every link of the same objects.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeName<'g> {
+    /// The number of the symbol.
+    pub id: SymbolId,
     /// The symbol.
     pub symbol: &'g Symbol,
     /// How many symbols of code of the same name and file come before it.

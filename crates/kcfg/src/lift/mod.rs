@@ -295,6 +295,7 @@ impl<'p> Lifter<'p> {
                 for part in &self.kept {
                     keep_alive(&mut lifted.graph, part);
                 }
+                lifted.graph.record_symbol_places();
                 return Ok(lifted.graph);
             }
             let place = |pointed: &Pointed| match *pointed {

@@ -16,7 +16,7 @@ use super::sites::FixedRegion;
 use crate::carried::NO_FUNCTION;
 use crate::graph::{
     Block, Chunk, Function, Graph, InputSection, Life, Node, NodeKind, Opaque, Origin, Provenance, Root,
-    Section, StackNote, Terminator,
+    Section, Sources, StackNote, Terminator,
 };
 use crate::index::{FunctionId, InputId, NodeId, SectionId};
 use crate::special::World;
@@ -97,6 +97,7 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
         symbols: Vec::new(),
         tables: Vec::new(),
         counters: None,
+        sources: Sources::default(),
         roots: Vec::new(),
         opaque: Vec::new(),
         stack: program

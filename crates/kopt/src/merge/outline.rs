@@ -130,7 +130,10 @@ fn outline(graph: &mut Graph, sequences: &[Places], unwinding: Unwinding) -> u64
             editor.copy_entry(entry, function);
         }
         calls += parts.len() as u64;
-        parts.for_each(|part| call_instead(&mut editor, part, function));
+        for part in parts {
+            editor.represent(function, part);
+            call_instead(&mut editor, part, function);
+        }
     }
     editor.finish();
     calls

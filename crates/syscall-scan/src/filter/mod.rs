@@ -9,8 +9,10 @@ pub mod seccomp;
 pub mod systemd;
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use kplan::{Abi, Arguments, Syscalls};
+pub use syscalls::Errno;
 
 use crate::arguments::Prototype;
 
@@ -18,16 +20,45 @@ use crate::arguments::Prototype;
 /// filter in place starts the program by this call.
 const STARTS_PROGRAM: &str = "execve";
 
-/// What happens to a call that is not allowed. (The comments are the command's help.)
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+/// What happens to a call that is not allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It fails with EPERM
-    Errno,
-    /// It ends the process
+    /// It fails with this error.
+    Errno(Errno),
+    /// It ends the process.
     Kill,
-    /// It is made, and noted in the kernel's log
+    /// It is made, and noted in the kernel's log.
     Log,
 }
+
+impl Action {
+    /// The error of `errno` without a value.
+    pub const ERRNO: Action = Action::Errno(Errno::EPERM);
+}
+
+impl FromStr for Action {
+    type Err = String;
+
+    /// Parses `errno`, `errno=ENOSYS`, `kill` or `log`.
+    fn from_str(text: &str) -> Result<Action, String> {
+        match text.split_once('=') {
+            None if text == "errno" => Ok(Action::ERRNO),
+            None if text == "kill" => Ok(Action::Kill),
+            None if text == "log" => Ok(Action::Log),
+            Some(("errno", name)) => {
+                let mut all = (1..=MAX_ERRNO).map(Errno::new);
+                let named = all.find(|errno| errno.name() == Some(name));
+                named
+                    .map(Action::Errno)
+                    .ok_or_else(|| format!("{name}: no error of this name; expected one such as ENOSYS"))
+            }
+            _ => Err("expected errno, errno=NAME, kill or log".to_owned()),
+        }
+    }
+}
+
+/// The greatest error number that a system call returns (`MAX_ERRNO`, include/linux/err.h).
+const MAX_ERRNO: i32 = 4095;
 
 /// A filter: what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +163,7 @@ pub(crate) mod tests {
             Abi::I386,
             &[(4, "write", &[(0, &[2, 3]), (2, &[9])]), (182, "chown", &[(1, &[0])])],
         ));
-        let filter = Filter::new(&both, Action::Errno, true, &["kexec_load".to_owned()]);
+        let filter = Filter::new(&both, Action::ERRNO, true, &["kexec_load".to_owned()]);
         assert_eq!(filter.abis, [Abi::I386, Abi::X86_64]);
         let names: Vec<_> = filter.calls.keys().map(String::as_str).collect();
         assert_eq!(names, ["chown", "execve", "kexec_load", "write"]);
@@ -140,8 +171,17 @@ pub(crate) mod tests {
         // An `int` is the low half of a 64-bit register; i386 has an older chown with 16 bits.
         assert_eq!(filter.calls["write"].bits, BTreeMap::from([(0, 32)]));
         assert_eq!(filter.calls["chown"].bits, BTreeMap::from([(1, 16)]));
-        let filter = Filter::new(&both, Action::Errno, false, &[]);
+        let filter = Filter::new(&both, Action::ERRNO, false, &[]);
         assert!(filter.calls.values().all(|allowed| allowed.arguments.is_empty()));
+    }
+
+    #[test]
+    fn actions_are_parsed() {
+        assert_eq!("errno".parse(), Ok(Action::Errno(Errno::EPERM)));
+        assert_eq!("errno=ENOSYS".parse(), Ok(Action::Errno(Errno::ENOSYS)));
+        assert_eq!("log".parse(), Ok(Action::Log));
+        assert!("errno=ENOSUCH".parse::<Action>().is_err_and(|error| error.starts_with("ENOSUCH: ")));
+        assert!("kill=ENOSYS".parse::<Action>().is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use kisa::low_mask;
 use kplan::Abi;
 use serde_json::{Value, json};
 
-use super::{Action, Allowed, Filter};
+use super::{Action, Allowed, Errno, Filter};
 
 /// How many rules one call may have. The kernel's filter has 4096 instructions for all calls.
 const MAX_RULES: usize = 32;
@@ -19,7 +19,7 @@ const MAX_RULES: usize = 32;
 /// would be too many.
 pub fn profile(filter: &Filter) -> Value {
     let default = match filter.action {
-        Action::Errno => "SCMP_ACT_ERRNO",
+        Action::Errno(_) => "SCMP_ACT_ERRNO",
         Action::Kill => "SCMP_ACT_KILL_PROCESS",
         Action::Log => "SCMP_ACT_LOG",
     };
@@ -34,7 +34,14 @@ pub fn profile(filter: &Filter) -> Value {
                 .map(|args| json!({ "names": [name], "action": "SCMP_ACT_ALLOW", "args": args })),
         );
     }
-    json!({ "defaultAction": default, "architectures": architectures, "syscalls": rules })
+    let mut profile = json!({ "defaultAction": default, "architectures": architectures, "syscalls": rules });
+    // EPERM is what runtimes use without a number.
+    if let Action::Errno(errno) = filter.action
+        && errno != Errno::EPERM
+    {
+        profile["defaultErrnoRet"] = errno.into_raw().into();
+    }
+    profile
 }
 
 fn architecture(abi: Abi) -> &'static str {
@@ -103,7 +110,7 @@ mod tests {
             Abi::X86_64,
             &[(0, "read", &[]), (9, "mmap", &[(0, &[0]), (2, &[1, 3])]), (16, "ioctl", &[(1, &[0x5401])])],
         );
-        let profile = profile(&Filter::new(&plan, Action::Errno, true, &[]));
+        let profile = profile(&Filter::new(&plan, Action::ERRNO, true, &[]));
         let allow = "SCMP_ACT_ALLOW";
         let equal = |index, value| json!({ "index": index, "value": value, "op": "SCMP_CMP_EQ" });
         let expected = json!({

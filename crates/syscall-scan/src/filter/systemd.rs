@@ -10,7 +10,10 @@ pub fn unit(filter: &Filter) -> String {
     let architectures: Vec<&str> = filter.abis.iter().map(|&abi| architecture(abi)).collect();
     let (names, architectures) = (names.join(" "), architectures.join(" "));
     let calls = match filter.action {
-        Action::Errno => format!("SystemCallFilter={names}\nSystemCallErrorNumber=EPERM\n"),
+        Action::Errno(errno) => {
+            let errno = errno.name().unwrap_or("EPERM");
+            format!("SystemCallFilter={names}\nSystemCallErrorNumber={errno}\n")
+        }
         // What systemd does by itself.
         Action::Kill => format!("SystemCallFilter={names}\n"),
         Action::Log => format!("SystemCallLog=~{names}\n"),
@@ -40,7 +43,7 @@ mod tests {
         let calls = "SystemCallFilter=execve exit read\n";
         let architectures = "SystemCallArchitectures=x86\n";
         assert_eq!(unit(Action::Kill), format!("{calls}{architectures}"));
-        assert_eq!(unit(Action::Errno), format!("{calls}SystemCallErrorNumber=EPERM\n{architectures}"));
+        assert_eq!(unit(Action::ERRNO), format!("{calls}SystemCallErrorNumber=EPERM\n{architectures}"));
         assert_eq!(unit(Action::Log), format!("SystemCallLog=~execve exit read\n{architectures}"));
     }
 }

@@ -1,0 +1,46 @@
+//! Source lines of addresses, from the debugging information of a kernel.
+
+use std::path::Path;
+
+use addr2line::fallible_iterator::FallibleIterator;
+use addr2line::{Loader, Location};
+use kcli::Failure;
+
+/// A function of every kernel and its file, by which the directory of the sources is found.
+const KNOWN: (&str, &str) = ("start_kernel", "init/main.c");
+
+/// The source lines of a kernel.
+pub struct SourceLines {
+    loader: Loader,
+    /// The directory of the sources, with a `/` at its end; empty if it is not known.
+    root: String,
+}
+
+impl SourceLines {
+    /// Opens a kernel. `address_of` returns the address of a global symbol of it.
+    pub fn open(vmlinux: &Path, address_of: impl Fn(&str) -> Option<u64>) -> Result<SourceLines, Failure> {
+        let loader = Loader::new(vmlinux);
+        let loader = loader.map_err(|error| Failure::bad_input(format!("{}: {error}", vmlinux.display())))?;
+        let location = address_of(KNOWN.0).and_then(|address| loader.find_location(address).ok().flatten());
+        let root = location.and_then(|location| location.file?.strip_suffix(KNOWN.1).map(str::to_owned));
+        Ok(SourceLines { loader, root: root.unwrap_or_default() })
+    }
+
+    /// Describes the source lines of an address: that of the code itself, then those that it is inlined into. Empty
+    /// without debugging information.
+    pub fn at(&self, address: u64) -> String {
+        let Ok(frames) = self.loader.find_frames(address) else { return String::new() };
+        let locations =
+            frames.filter_map(|frame| Ok(frame.location.and_then(|location| self.line(&location))));
+        locations.collect::<Vec<String>>().unwrap_or_default().join(", inlined into ")
+    }
+
+    fn line(&self, location: &Location<'_>) -> Option<String> {
+        let file = location.file?;
+        let file = file.strip_prefix(&self.root).unwrap_or(file);
+        Some(match location.line {
+            Some(line) => format!("{file}:{line}"),
+            None => format!("{file}:?"),
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Addresses of a rewritten kernel as places of the original.
+
+mod console;
+mod lines;
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use kcli::{Failure, OrBadInput, Output};
+use kelf::Functions;
+use kplan::BlockMap;
+
+use lines::SourceLines;
+
+/// A rewritten kernel beside the original.
+pub struct Kernel {
+    rewritten: Functions,
+    original: Functions,
+    map: BlockMap,
+    lines: SourceLines,
+    /// Addresses of the symbols of code in the rewritten kernel, rising: as far as the kernel's own names reach.
+    symbols: Vec<u64>,
+}
+
+impl Kernel {
+    /// Opens the output directory of kshrink-spec, or the `vmlinux` in it. Without `original`, takes the kernel that
+    /// `report.json` names.
+    pub fn open(out: &Path, original: Option<&Path>) -> Result<Kernel, Failure> {
+        let directory = if out.is_dir() { out } else { out.parent().unwrap_or(Path::new("")) };
+        let map = BlockMap::open(&directory.join("blocks.json")).or_bad_input()?;
+        let original = match original {
+            Some(original) => original.to_owned(),
+            None => input_of(&directory.join("report.json"))?,
+        };
+        let rewritten = Functions::read(&directory.join("vmlinux")).map_err(Failure::of)?;
+        let vmlinux = original;
+        let original = Functions::read(&vmlinux).map_err(Failure::of)?;
+        let lines = SourceLines::open(&vmlinux, |name| original.address_of(name))?;
+        let symbols = rewritten.symbol_addresses();
+        Ok(Kernel { rewritten, original, map, lines, symbols })
+    }
+
+    /// Describes an address: the places of the original that it stands for, the block's own first. Empty if no block is
+    /// there. `is_return` says that a call returns to it.
+    pub fn places(&self, address: u64, is_return: bool) -> Vec<String> {
+        // Bit 0 of an address of Thumb code says that it is one (Arm ARM, A2.3.1), as kernels print it.
+        let thumb = if self.rewritten.is_thumb(address & !1) { address & 1 } else { 0 };
+        let originals = self.map.originals(address - thumb, is_return);
+        originals.iter().map(|&(function, offset)| self.place(function, offset, thumb, is_return)).collect()
+    }
+
+    fn place(&self, function: usize, offset: u64, thumb: u64, is_return: bool) -> String {
+        let function = &self.map.functions[function];
+        let (name, size) = (&function.function.name, function.size);
+        let place = format!("{name}+{:#x}/{size:#x}", offset + thumb);
+        let found = self.original.find(name, function.function.file.as_deref(), function.function.nth);
+        let address = found.map(|(index, inside)| self.original.function(index).address + inside + offset);
+        // A call is the code before the address that it returns to.
+        let lines = address.map(|address| self.lines.at(address - u64::from(is_return)));
+        match lines.filter(|lines| !lines.is_empty()) {
+            Some(lines) => format!("{place} ({lines})"),
+            None => place,
+        }
+    }
+
+    /// The addresses that a name and an offset of the rewritten kernel may mean, as the kernel prints them: `size` is the
+    /// distance to the next symbol.
+    fn addresses(&self, name: &str, offset: u64, size: Option<u64>) -> Vec<u64> {
+        let all = self.rewritten.addresses_named(name);
+        let next = |address: u64| self.symbols.get(self.symbols.partition_point(|&symbol| symbol <= address));
+        let fits = |&&address: &&u64| size.is_none_or(|size| next(address) == Some(&(address + size)));
+        let fitting: Vec<u64> = all.iter().filter(fits).copied().collect();
+        let picked = if fitting.is_empty() { all } else { fitting };
+        picked.into_iter().map(|address| address + offset).collect()
+    }
+
+    /// Whether code of the rewritten kernel is at an address.
+    fn is_code(&self, address: u64) -> bool {
+        self.map.index_at(address).is_some() || self.map.index_at(address.wrapping_sub(1)).is_some()
+    }
+}
+
+/// The kernel that `report.json` says was rewritten.
+fn input_of(report: &Path) -> Result<PathBuf, Failure> {
+    let expected = "expected the report of kshrink-spec; name the original kernel with --original";
+    let bad = |why: String| Failure::bad_input(format!("{}: {why}; {expected}", report.display()));
+    let text = std::fs::read_to_string(report).map_err(|error| bad(error.to_string()))?;
+    let report: serde_json::Value = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let input = report.get("input").and_then(serde_json::Value::as_str);
+    input.map(PathBuf::from).ok_or_else(|| bad("it names no input".to_owned()))
+}
+
+/// `kelf where`: prints the places of addresses, a line for each.
+pub fn print_places(kernel: &Kernel, addresses: &[String], is_return: bool) -> Result<(), Failure> {
+    let mut output = Output::stdout();
+    for text in addresses {
+        let found = match console::parse_address(text) {
+            Some(address) => vec![address],
+            None => {
+                let place = console::parse_place(text).ok_or_else(|| {
+                    Failure::bad_input(format!(
+                        "{text}: not an address; expected one in hexadecimal digits (c0123456) or a place \
+                         (schedule+0x1a)"
+                    ))
+                })?;
+                kernel.addresses(place.name, place.offset, place.size)
+            }
+        };
+        let places: Vec<String> =
+            found.iter().flat_map(|&address| kernel.places(address, is_return)).collect();
+        let Some((first, rest)) = places.split_first() else {
+            writeln!(output, "{text}: no code of the original is there")?;
+            continue;
+        };
+        writeln!(output, "{text}: {first}")?;
+        let also = " ".repeat(text.len());
+        rest.iter().try_for_each(|place| writeln!(output, "{also}  or {place}"))?;
+    }
+    Ok(output.commit()?)
+}
+
+/// `kelf symbolize`: copies a console log, with the places of the original instead of those of the rewritten kernel.
+pub fn symbolize(kernel: &Kernel, mut log: impl BufRead, name: &str) -> Result<(), Failure> {
+    let mut output = Output::stdout();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = log.read_until(b'\n', &mut line);
+        if read.map_err(|error| Failure::bad_input(format!("cannot read {name}: {error}")))? == 0 {
+            break;
+        }
+        let text = String::from_utf8_lossy(&line);
+        output.write_all(console::symbolize(kernel, &text).as_bytes())?;
+    }
+    Ok(output.commit()?)
+}
