@@ -24,6 +24,12 @@ const READ_ONLY: &str = r#"
 exec unshare $map --mount sh -c 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"' "$0" "$@"
 "#;
 
+/// Runs the command "$@" where the directory $0 has room for 20 MB. Prints what is left in it.
+const SMALL: &str = r#"
+[ "$(id -u)" -eq 0 ] && map= || map=--map-root-user
+exec unshare $map --mount sh -c 'mount -t tmpfs -o size=20m none "$0" && "$@"; status=$?; ls -A "$0"; exit $status' "$0" "$@"
+"#;
+
 /// All files and directories of a directory, with everything that a command could change.
 pub(super) struct Snapshot {
     dir: PathBuf,
@@ -185,6 +191,22 @@ fn working_in(dir: &Path) -> Vec<PathBuf> {
     let works_there =
         |process: &PathBuf| fs::read_link(process.join("cwd")).is_ok_and(|place| place.starts_with(dir));
     processes.filter(works_there).collect()
+}
+
+#[test]
+fn a_disk_without_room_for_the_copy_is_refused() {
+    KernelTest::check("a_disk_without_room_for_the_copy_is_refused", |test| {
+        let kernel = test.kernel("web-i386");
+        let small = test.chain.dir().join("small");
+        fs::create_dir(&small).expect("a directory");
+        let run = Run::new("sh").args(["-c", SMALL]).arg(&small).arg(command("kshrink-spec"));
+        let run = run.arg(&kernel.vmlinux).args(["--passes", "none", "-o", "small/out"]);
+        let outcome = test.chain.attempt(run.limit(LIMIT));
+        let error = &outcome.stderr;
+        assert_eq!((outcome.status, outcome.text().as_str()), (Some(1), ""), "{error}");
+        assert!(error.contains("a copy of the build directory takes "), "{error}");
+        assert!(error.contains("small: ") && error.contains(" MB are free; "), "{error}");
+    });
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +15,12 @@ use crate::scratch::ScratchDir;
 /// The history of a source tree that is built in place. It is large, and serves only to name the release of the kernel,
 /// which make is given.
 const HISTORY: &str = ".git";
+
+/// The unit of [`MetadataExt::blocks`] in bytes.
+const BLOCK: u64 = 512;
+
+/// The bytes of a megabyte, as messages have it.
+const MEGABYTE: u64 = 1_000_000;
 
 /// A copy of a build directory.
 pub struct BuildCopy {
@@ -39,6 +46,7 @@ impl BuildCopy {
         let name = build.file_name().unwrap_or(OsStr::new("build"));
         let dir = scratch.path().join(name);
         fs::create_dir(&dir)?;
+        check_space(build, &dir, parent)?;
         copy(build, &dir)?;
         let is_below_source =
             fs::read_link(build.join("source")).is_ok_and(|source| source == Path::new(".."));
@@ -47,6 +55,50 @@ impl BuildCopy {
         }
         Ok(BuildCopy { _scratch: scratch, dir, is_below_source })
     }
+}
+
+/// Checks that the file system has room for the copy. One that shares the content of copied files needs none.
+fn check_space(build: &Path, dir: &Path, parent: &Path) -> Result<(), Failure> {
+    let probe = dir.join("probe");
+    let mut clone = Command::new("cp");
+    clone.arg("--reflink=always").arg(build.join("vmlinux")).arg(&probe);
+    let is_shared = run(&mut clone, "cloning vmlinux").is_ok();
+    fs::remove_file(&probe).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })?;
+    if is_shared {
+        return Ok(());
+    }
+    let space = rustix::fs::statvfs(dir).map_err(std::io::Error::from)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let needed = size_of(build, Some(OsStr::new(HISTORY)))?;
+    if needed <= free {
+        return Ok(());
+    }
+    Err(Failure::job(format!(
+        "{}: a copy of the build directory takes {} MB, and {} MB are free; name an output on another file system",
+        parent.display(),
+        needed.div_ceil(MEGABYTE),
+        free / MEGABYTE
+    )))
+}
+
+/// The bytes on disk of the files in a directory, except one entry of it.
+fn size_of(dir: &Path, except: Option<&OsStr>) -> std::io::Result<u64> {
+    let mut size = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if Some(entry.file_name().as_os_str()) == except {
+            continue;
+        }
+        let metadata = entry.metadata()?;
+        size += metadata.blocks() * BLOCK;
+        if metadata.is_dir() {
+            size += size_of(&entry.path(), None)?;
+        }
+    }
+    Ok(size)
 }
 
 /// `cp -a`: times of modification have to stay, or make would build everything anew. Links that lead
