@@ -3,7 +3,7 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen pages pages-arm64 clean
+.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen pages pages-arm64 clean
 
 PREFIX = /usr/local
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
@@ -27,6 +27,7 @@ help:
 	@echo 'make lint    rustfmt, clippy and rustdoc, without a warning'
 	@echo 'make install PREFIX=DIR   what make build has built, man pages, completions (DESTDIR is honoured)'
 	@echo 'make uninstall PREFIX=DIR   takes that away'
+	@echo 'make picture the bars of the README, after make demo (docs/footprint.svg)'
 	@echo 'make bench   rewriting beside ld -r: time and memory; ARCH=arm as well'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
 	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
@@ -107,6 +108,9 @@ uninstall:
 	done; \
 	for command in $(COMMANDS); do rm -f bin/$$command; done; \
 	(cd "$$names"; find . -type f) | while read -r file; do rm -f "$$file"; done
+
+picture:
+	fixtures/picture.sh docs/footprint.svg original=out/demo/original/vmlinux shrunk=out/demo/shrunk/vmlinux frozen=out/demo/frozen/vmlinux
 
 bench: build
 	fixtures/bench/rewrite.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386)
