@@ -16,9 +16,9 @@ A jump table stays when its jump is removed if another reference leads into it. 
 of blocks only; without the jump and without an entry here, they would look like pointers into the middle of a function.
 
 Because the addresses are relocations, the entries stay correct through `ld -r`. The section has the flag `SHF_EXCLUDE`
-(gABI, chapter 4), so that a final link leaves it out, also where a linker script has to list every section
-(`--orphan-handling=error`); its name begins with `.comment` because the kernel's `modpost` reports other sections that
-are not loaded as errors.
+(gABI, chapter 4), so that a final link drops it, even under a linker script that has to list every section
+(`--orphan-handling=error`). Its name begins with `.comment`, because the kernel's `modpost` reports other sections
+that are not loaded as errors.
 */
 
 use std::ops::Range;

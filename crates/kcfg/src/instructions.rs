@@ -30,7 +30,7 @@ pub struct Instruction<'g> {
     pub offset: u32,
     /// Its bytes. Those of relocated fields are not defined.
     pub bytes: &'g [u8],
-    /// Its offset as an address by which the instruction set is told how it is encoded, and on which condition it happens.
+    /// Its offset as an address that also carries encoding and condition for the instruction set.
     pub address: u64,
     /// Its relocated fields.
     pub fields: SmallVec<[RelocatedField; 2]>,
@@ -115,9 +115,7 @@ impl Graph {
         })
     }
 
-    /// The instructions of a node one by one: where each begins in it, the same as an address by which the instruction set
-    /// is told how it is encoded and on which condition it happens, and what it is. `None` where there is none; nothing
-    /// follows that.
+    /// Iterates over (offset, encoded address, instruction). `None` where there is none; nothing follows that.
     pub fn decode(&self, id: NodeId) -> impl Iterator<Item = Option<(u32, u64, Insn)>> + use<'_> {
         decode(self.isa(), self.bytes_of(id), self.encoding(id))
     }

@@ -53,7 +53,7 @@ pub enum ParameterKind {
     Variable {
         /// The operations: `param_ops_int`.
         operations: Option<Place>,
-        /// What the operations are told: the variable, or a description of it.
+        /// The argument of the operations: the variable, or a description of it.
         variable: Option<Place>,
         /// The mode of its file in `/sys/module/*/parameters`; 0 if there is none.
         mode: u16,
@@ -95,7 +95,7 @@ impl Parameter {
     }
 }
 
-/// Where the fields of the entries lie, in bytes from the start of an entry.
+/// The offsets of the fields, in bytes from the start of an entry.
 struct Layout {
     setup_size: u32,
     param_size: u32,

@@ -43,7 +43,7 @@ struct Dependent {
     other: NodeId,
 }
 
-/// For each node, the blocks whose result depends on it, in a list of which the next element is told by its number.
+/// For each node, a linked list of the blocks whose result depends on it, as indices of the next elements.
 struct Dependents {
     first: Vec<Option<NonZeroU32>>,
     /// The element of number 1 is the first.

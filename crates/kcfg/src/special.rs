@@ -159,10 +159,10 @@ impl World {
         matches!(self, World::Kernel(kernel) if kernel.script.discards(name))
     }
 
-    /// The name of a section in the emitted object. That is its own, except where no list of a kernel's script contains
-    /// the `.data.NAME` of `-fdata-sections` or the `.text.NAME` of `-ffunction-sections`: such a section would become
-    /// an orphan, outside of the symbols that bound the image, and is called `.data` or `.text`. Names with two dots
-    /// (`.data..percpu`) are the kernel's own and stay.
+    /// The name of a section in the emitted object. This is its own name, with one exception. If no list of a kernel's
+    /// script contains the `.data.NAME` of `-fdata-sections` or the `.text.NAME` of `-ffunction-sections`, the section
+    /// would become an orphan outside of the symbols that bound the image. It is then called `.data` or `.text`. Names
+    /// with two dots (`.data..percpu`) are the kernel's own and stay.
     pub fn output_name<'n>(&self, name: &'n str) -> &'n str {
         match self {
             World::Kernel(kernel) if !kernel.script.takes(name) => kernel_base(name).unwrap_or(name),
@@ -170,8 +170,8 @@ impl World {
         }
     }
 
-    /// The class of a section: a name that is the same for all sections of one list of the linker script, which the
-    /// linker places behind one another in the order of the object. It is the first name of that list.
+    /// The class of a section: a name shared by all sections of one list of the linker script, which the linker places
+    /// one after the other in the order of the object. It is the first name of that list.
     pub fn class<'n>(&'n self, name: &'n str) -> &'n str {
         let name = self.output_name(name);
         match self {

@@ -244,7 +244,7 @@ f:  cbz r0, 1f
     assert!(matches!(end(&graph, last), Terminator::Trap { .. }), "{:?}", end(&graph, last));
 }
 
-/// What computes with its own address stays as it is.
+/// Code that computes with its own address is not changed.
 #[test]
 fn code_that_reads_its_address_is_carried_whole() {
     for body in [
@@ -398,8 +398,8 @@ f:  cmp r0, #2
     }
 }
 
-/// What lies behind a table of addresses that has to stay behind its jump is one node with it, of which a load that comes to
-/// lie too far away gets a copy.
+/// A table of addresses that must follow its jump forms one node with the literals after it. A load that is then too
+/// far away gets a copy.
 #[test]
 fn a_literal_behind_a_table_gets_near() {
     let text = "

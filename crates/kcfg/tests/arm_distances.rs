@@ -1,5 +1,5 @@
-//! Code of 32-bit ARM in which a distance is a part of an addend or of the layout: literals to which an instruction adds the
-//! program counter, variables of threads, and the padding behind tables of distances.
+//! Code of 32-bit ARM with distances in addends or in the layout: literals to which an instruction adds the program
+//! counter, variables of threads, and the padding after tables of distances.
 
 mod common;
 
@@ -64,7 +64,7 @@ fn variables_of_threads_keep_symbol_and_addend() {
     }
 }
 
-/// Who adds the program counter to a literal may be hard to see; the function stays whole.
+/// The instruction that adds the program counter to a literal may be hard to find, so that the function is opaque.
 #[test]
 fn a_distance_to_an_entry_keeps_its_function_whole() {
     let text = "

@@ -6,7 +6,7 @@ mod common;
 use common::{Dir, View, lift};
 use kcfg::edges::EdgeKind;
 
-/// Options with which variables and functions lie in the order of their source.
+/// Options that keep variables and functions in the order of their source.
 const IN_ORDER: &[&str] = &["-Os", "-fno-toplevel-reorder"];
 
 #[test]

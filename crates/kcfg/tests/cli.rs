@@ -171,8 +171,7 @@ fn instructions_name_what_they_refer_to() {
     assert!(spins.to_string().contains("# flag"), "{spins}");
 }
 
-/// Who wants to know how the parts of a listing look finds them here; what passes make of programs is in
-/// `crates/kopt/tests/filetests`.
+/// These tests show the parts of a listing; `crates/kopt/tests/filetests` shows the results of passes.
 #[test]
 fn listings_show_what_is_where() {
     let dir = Dir::new();

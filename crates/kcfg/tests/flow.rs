@@ -44,8 +44,8 @@ fn calls_are_known_by_the_code_of_the_callee() {
     assert_eq!(saves.changes & set(&[EBX, ESI, EDI]), 0);
     assert_eq!(saves.reads & set(&[EBX, ESI, EDI]), 0);
     assert_eq!(saves.reads & set(&[EAX, EDX]), set(&[EAX, EDX]));
-    // Of what a computed call does, the calling convention alone is known; and of a function that calls what is outside of
-    // the program, as of any other that compilers made.
+    // Only the calling convention is known about a computed call. The same holds for a function that calls code
+    // outside of the program, as for any other compiled function.
     for function in ["computed", "outside"] {
         let summary = summary(&graph, function);
         assert_eq!(summary.changes & set(GENERAL), set(&[EAX, ECX, EDX]), "{function}");

@@ -1,8 +1,8 @@
 //! Lowering: the program that comes out does what the program that went in did.
 //!
-//! The program of `fixtures/cfg/run/` is freestanding, prints what it computes and runs natively. It goes
-//! through lifting and lowering in three ways: as assembled, which must give the same image; with branches
-//! relaxed; and with everything removed that its entry does not reach, which is where a missing edge shows.
+//! The program of `fixtures/cfg/run/` is freestanding, prints what it computes and runs natively. It goes through
+//! lifting and lowering in three ways. As assembled, it must give the same image. The second time, branches are
+//! relaxed. The third time, everything is removed that its entry does not reach, which shows a missing edge.
 
 mod common;
 

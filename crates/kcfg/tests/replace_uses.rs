@@ -96,7 +96,7 @@ fn uses_are_replaced_in_the_order_of_the_edits() {
     assert_eq!([one_after_another, too_early, to_and_fro], [2, 1, 0]);
 }
 
-/// A block with what was split off it goes on naming the one in front of which it was put.
+/// A block and the parts split off it still name the block that it was put before.
 #[test]
 fn a_new_block_is_split() {
     for split_first in [false, true] {

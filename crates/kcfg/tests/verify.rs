@@ -352,7 +352,7 @@ fn broken_rules_are_named() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What was removed breaks no rule, wherever it was, and names what it wants.
+/// Removed nodes break no rule, wherever they were and whatever they name.
 #[test]
 fn what_was_removed_may_be_anything() {
     let dir = Dir::new();

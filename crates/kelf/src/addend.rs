@@ -1,9 +1,8 @@
 //! Addends in place: where REL machines (i386, ARM) keep them, in the bytes that are relocated.
 //!
-//! i386 keeps plain little-endian numbers. ARM keeps branch and move addends in the coding of the
-//! instruction; the formulas are those of IHI 0044 (ELF for the Arm Architecture), section 5.6, and
-//! of the instruction encodings in the Architecture Reference Manual. [`put`] is the exact inverse
-//! of [`get`] and touches no other bit of the field.
+//! i386 keeps plain little-endian numbers. ARM encodes branch and move addends in the instruction. The formulas are in
+//! IHI 0044 (ELF for the Arm Architecture), section 5.6, and in the instruction encodings of the Architecture
+//! Reference Manual. [`put`] is the exact inverse of [`get`] and touches no other bit of the field.
 
 use goblin::elf::reloc::*;
 

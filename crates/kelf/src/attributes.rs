@@ -1,8 +1,8 @@
 //! The attributes of ARM objects: what a section `.ARM.attributes` says of the processor and the ABI that the code is
 //! for (IHI 0045, Addenda to the ABI: build attributes).
 //!
-//! `ld` merges those of all inputs, and decides by the result which instructions it may make: whether `bl` can become
-//! `blx`, and how far a branch of Thumb code reaches. An object that takes the place of many needs their merged
+//! `ld` merges the attributes of all inputs. The result decides which instructions it may make: whether `bl` can
+//! become `blx`, and the reach of a branch of Thumb code. An object that takes the place of many needs their merged
 //! attributes.
 
 use std::collections::BTreeMap;
@@ -38,8 +38,8 @@ enum Attribute {
 /// What the attributes of several objects say together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// The content of the section for an object made of all of them: of each attribute the largest value, which is the
-    /// one that allows what any of them needs. A name of a processor stays if all agree on it.
+    /// The content of the section for an object made of all of them: the largest value of each attribute, which allows
+    /// everything that one of them needs. A name of a processor stays if all agree on it.
     pub merged: Vec<u8>,
     /// The least `Tag_CPU_arch` of them: all processors that the objects are for have its instructions.
     pub architecture: u64,

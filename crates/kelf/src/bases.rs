@@ -18,8 +18,8 @@ use crate::headers::{ElfFile, read_linked};
 use crate::index::SectionIndex;
 use crate::object::{Object, Place};
 
-/// The address of each section of `object` in the file that was linked from it; `None` for a section of which no
-/// symbol tells, and for one whose pieces the linker merges with others (`SHF_MERGE`).
+/// The address of each section of `object` in the file that was linked from it. `None` for a section without a symbol,
+/// and for one whose pieces the linker merges with others (`SHF_MERGE`).
 ///
 /// # Errors
 /// [`Error::Read`] if the linked file cannot be read, [`Error::WrongKind`] if it is no linked file, [`Error::Damaged`] if it is not whole, [`Error::Build`] if

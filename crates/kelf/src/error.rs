@@ -1,4 +1,4 @@
-//! What can go wrong, each with the file, the place in it, what was expected and what to do next.
+//! Errors, each with the file, the place in it, the expectation and advice.
 //!
 //! One type for the crate: a caller mostly prints the error, and otherwise wants to know only
 //! whether the input was at fault ([`kcli::Fault`]).

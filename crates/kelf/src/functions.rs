@@ -1,8 +1,8 @@
 //! The functions of a linked kernel: which one lies at an address, and which one has a name.
 //!
-//! A function is called by what stays the same when the kernel is linked again: its name, for a local
-//! symbol the file that the symbol table lists it under, and its number among those that are still alike.
-//! Locals of one name are common in a kernel, and files of one name are too.
+//! A function's name is the same after every link of the kernel. It consists of the symbol name, for a local symbol
+//! the file in the symbol table, and a number among equal ones. Locals of one name are common in a kernel, and files
+//! of one name are too.
 //!
 //! What is a function is decided in this order:
 //!
@@ -58,7 +58,7 @@ pub struct TextSection {
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// Where it lies in physical memory when the kernel starts.
+    /// Its physical address when the kernel starts.
     pub load_address: u64,
     /// Its bytes; none if the file has no content for it.
     pub bytes: Vec<u8>,
@@ -170,8 +170,8 @@ impl Functions {
         (offset < self.functions[index].size).then(|| (FunctionIndex::from(index), offset))
     }
 
-    /// The place that a symbol of this name, file and number means: a function, and an offset in it
-    /// that is 0 unless the symbol lies within the function.
+    /// The place of the symbol with this name, file and number: a function, and an offset in it that is 0 unless the
+    /// symbol is within the function.
     pub fn find(&self, name: &str, file: Option<&str>, nth: u32) -> Option<(FunctionIndex, u64)> {
         let meanings = self.names.get(name)?.iter();
         let mut meanings = meanings.filter(|meaning| meaning.nth == nth && meaning.file.as_deref() == file);
@@ -222,7 +222,7 @@ impl Functions {
         self.globals.iter().map(|(name, &address)| (name.as_str(), address))
     }
 
-    /// Where in physical memory what runs at `address`, code or data, lies when the kernel starts.
+    /// The physical address of `address`, of code or data, when the kernel starts.
     pub fn load_address(&self, address: u64) -> u64 {
         self.segments.load_address(address)
     }

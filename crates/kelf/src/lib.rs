@@ -54,4 +54,4 @@ pub use machine::Machine;
 pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};
 pub use program::{Definition, Global, Input, Program, Resolved};
 pub use reloc::{Reloc, RelocClass};
-pub use size::SizeTable;
+pub use size::{SizeTable, is_given_back};

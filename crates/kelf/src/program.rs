@@ -1,9 +1,9 @@
 //! A whole program: the objects that a link takes, and what each of their symbols means.
 //!
-//! [`Program::link`] does the first half of `ld`'s work and has to come to the same result, because
-//! the second half is left to `ld`: an object that is missed here would be linked nevertheless, with
-//! code that a pass has removed, and a symbol that resolves elsewhere would make the graph a
-//! different program's. The rules are GNU ld's, as `bfd/linker.c` and `bfd/elflink.c` have them:
+//! [`Program::link`] does the first half of `ld`'s work. It has to come to the same result, because `ld` does the
+//! second half. An object that is missed here would be linked nevertheless, with code that a pass has removed. A
+//! symbol that resolves elsewhere would make the graph a different program's. The rules are GNU ld's, as
+//! `bfd/linker.c` and `bfd/elflink.c` have them:
 //!
 //! - Objects are entered in link order, each one's section groups first, then its symbols
 //!   (`resolve.rs`).

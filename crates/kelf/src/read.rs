@@ -1,9 +1,8 @@
 //! Reads a relocatable object: bytes in, [`Object`] out, borrowing from the bytes.
 //!
-//! The reader is strict. `ld` accepts files that contradict themselves and links what it can make
-//! of them; a rewriter that did so would spread the damage, so every index and range is checked
-//! here, once, and the rest of the project indexes without checks. The content of one file never
-//! lies at two places at once, which also bounds what a damaged file can make the reader allocate:
+//! The reader is strict. `ld` accepts files that contradict themselves and links what it can make of them; a rewriter
+//! that did so would spread the damage, so every index and range is checked here, once, and the rest of the project
+//! indexes without checks. No byte of a file belongs to two tables, which also bounds the memory for a damaged file:
 //! tables whose sizes sum to more than the file are refused.
 
 use std::borrow::Cow;
@@ -47,9 +46,8 @@ impl<'a> Object<'a> {
     /// relocation offsets count so.
     ///
     /// # Errors
-    /// [`Error::WrongKind`] if this is not a relocatable object for a machine that kshrink knows,
-    /// [`Error::Damaged`] if it contradicts itself, [`Error::Unsupported`] for relocations or
-    /// compression that kshrink does not know.
+    /// [`Error::WrongKind`] if this is not a relocatable object for a supported machine. [`Error::Damaged`] if it
+    /// contradicts itself. [`Error::Unsupported`] for unsupported relocations or compression.
     pub fn read(name: &str, bytes: &'a [u8]) -> Result<Object<'a>> {
         let file = ElfFile::parse_object(name, bytes)?;
         check_total_size(&file)?;

@@ -273,26 +273,26 @@ pub fn is_distance(machine: Machine, r_type: u32) -> bool {
     }
 }
 
-/// Whether the linker fills in the distance from the place to an entry of a table that it makes (AAELF32, relocation codes:
-/// `GOT(S) + A - P`), to which an instruction adds the program counter: the addend is the distance from that instruction to
-/// the place.
+/// Whether the linker fills in the distance from the place to an entry of a table that it makes (AAELF32, relocation
+/// codes: `GOT(S) + A - P`), and an instruction adds the program counter. The addend is then the distance from that
+/// instruction to the place.
 pub fn counts_from_place(machine: Machine, r_type: u32) -> bool {
     let entry = matches!(r_type, R_ARM_GOTPC | R_ARM_GOT_PREL | R_ARM_TARGET2 | R_ARM_TLS_GOTDESC);
     let of_thread = matches!(r_type, R_ARM_TLS_GD32 | R_ARM_TLS_LDM32 | R_ARM_TLS_IE32);
     machine == Machine::Arm && (entry || of_thread)
 }
 
-/// Whether a relocation stays by its symbol and keeps its addend, because that need not be an offset from the symbol: what
-/// an instruction of ARM makes of the addend depends on the relocation, and the linker of ARM takes no section symbol
-/// for thread-local storage.
+/// Whether a relocation keeps its symbol and addend, because the addend need not be an offset from the symbol. An
+/// instruction of ARM interprets the addend by the type of the relocation, and the linker of ARM accepts no section
+/// symbol for thread-local storage.
 pub fn stays_by_symbol(machine: Machine, r_type: u32, class: RelocClass) -> bool {
     let of_thread = machine == Machine::Arm && class == RelocClass::Tls;
     class == RelocClass::Instruction || of_thread || counts_from_place(machine, r_type)
 }
 
-/// Whether the field of a relocation in code of 32-bit ARM holds a distance that an instruction adds to the program counter
-/// (AAELF32, relocation codes: `S + A - P`), so that the addend, of which a part is the distance from the instruction to the
-/// field, says nothing about the place in a function.
+/// Whether the field of a relocation in code of 32-bit ARM holds a distance that an instruction adds to the program
+/// counter (AAELF32, relocation codes: `S + A - P`). The addend then contains the distance from the instruction to the
+/// field, and does not give a place in a function.
 pub fn is_added_to_pc(machine: Machine, r_type: u32) -> bool {
     machine == Machine::Arm && matches!(r_type, R_ARM_REL32 | R_ARM_REL32_NOI)
 }

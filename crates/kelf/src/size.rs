@@ -5,9 +5,9 @@
 //! what a rewriter gains until it crosses a page. Everything that takes memory counts as text if it
 //! is executable and as data otherwise; `.brk` is given back at boot and counts nowhere.
 //!
-//! What lies between `__init_begin` and `__init_end` is freed after boot. Sections are compared
-//! with those two by *load* address, because on x86-64 `.data..percpu` runs at address 0 but lies,
-//! and is freed, among the init sections; a section that straddles a boundary is split there.
+//! Memory between `__init_begin` and `__init_end` is freed after boot. Sections are compared with these two by *load*
+//! address: on x86-64, `.data..percpu` runs at address 0 but is loaded, and freed, among the init sections. A section
+//! across a boundary is split there.
 
 use std::fs;
 use std::io::{self, Write};
@@ -133,12 +133,16 @@ impl SizeTable {
     }
 }
 
-/// Whether a section counts: it is allocated, it is not given back at boot (`.brk`), and it is not
-/// the zero-initialised thread storage of a program, of which only the threads have a copy.
+/// Whether a section counts: it is allocated, not freed at boot (`.brk`), and not the zero-initialised thread storage
+/// of a program, of which only threads have copies.
 fn takes_memory(header: &SectionHeader, name: &str) -> bool {
     let thread_storage = header.sh_flags & u64::from(SHF_TLS) != 0 && header.sh_type == SHT_NOBITS;
-    let given_back = matches!(name, ".brk" | ".bss..brk");
-    header.sh_flags & u64::from(SHF_ALLOC) != 0 && !thread_storage && !given_back
+    header.sh_flags & u64::from(SHF_ALLOC) != 0 && !thread_storage && !is_given_back(name)
+}
+
+/// Whether a section of this name, of a kernel or of its objects, is given back at boot, so that it counts in no figure.
+pub fn is_given_back(name: &str) -> bool {
+    matches!(name, ".brk" | ".bss..brk")
 }
 
 /// A sink that counts.

@@ -8,8 +8,8 @@
 //! - The file's own tables are made anew. Sections keep their order but not their numbers: groups
 //!   come first, because they have to precede their members, and each table of relocations follows
 //!   at the end.
-//! - ELF wants local symbols before global ones, so symbols are reordered, each kind in the order
-//!   given (a `STT_FILE` symbol stays in front of its locals), and every reference is renumbered.
+//! - ELF requires local symbols before global ones. Symbols are therefore reordered, each kind in the given order (a
+//!   `STT_FILE` symbol precedes its locals), and every reference is renumbered.
 //! - On REL machines the addend goes into the section's bytes, whatever was there. The section is
 //!   copied only if that changes it.
 

@@ -227,7 +227,7 @@ fn references_are_wrapped_as_by_ld() {
     let dir = Dir::new();
     let machine = Machine::I386;
     let files = compile(&dir, machine, &["uses_back", "back", "wrapper"]);
-    // What ld makes of it: all that is still undefined, and where calls go.
+    // The result of ld: the undefined symbols, and the targets of calls.
     dir.ld(machine, &["-r", "--wrap=back", "uses_back.o", "wrapper.o", "-o", "linked.o"]);
     let by_ld = InputFiles::of_objects(&[dir.path("linked.o")]).unwrap();
     let by_ld = Program::link(&by_ld).unwrap();

@@ -22,11 +22,11 @@ pub trait Cfg {
     /// How many blocks there are; at least one.
     fn blocks(&self) -> usize;
 
-    /// Where control can go from a block, each block once.
+    /// The successors of a block, each once.
     fn successors(&self, block: BlockIndex) -> &[BlockIndex];
 
-    /// Whether a block ends with a jump behind which nothing else is known than in front of it, so that what arrives
-    /// from all such jumps to the same blocks can be joined once.
+    /// Whether a block ends with a jump that adds no facts, so that the states of all such jumps to the same blocks
+    /// can be joined once.
     fn has_plain_jump(&self, _block: BlockIndex) -> bool {
         false
     }

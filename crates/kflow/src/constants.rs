@@ -81,7 +81,7 @@ pub struct ConstantMemory {
     pieces: FxHashMap<Symbol, Piece>,
 }
 
-/// What lies at a symbol.
+/// The content at a symbol.
 #[derive(Clone, Debug, Default)]
 pub struct Piece {
     /// How many bytes there are.

@@ -22,7 +22,7 @@ pub struct Reached {
     /// The instructions that load only from the frame and from memory that nobody writes: by their places, in order. Any other
     /// load may be volatile, and somebody may wait for it.
     pub own_loads: Vec<u32>,
-    /// Where its computed call goes.
+    /// The targets of its computed call.
     pub target: Option<Constant>,
     /// Which of the ways out of it control may take.
     pub taken: SmallVec<[bool; 2]>,
@@ -95,7 +95,7 @@ impl Entry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) reached: Vec<Reached>,
-    /// What it passes on the ways on which it calls functions: by block, and the place of the way among those of the block.
+    /// The arguments on its edges that call functions: by block, and the index of the edge among those of the block.
     pub(crate) passed: Vec<(BlockIndex, usize, Entry)>,
 }
 

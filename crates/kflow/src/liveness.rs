@@ -2,11 +2,10 @@
 Which registers, and whether the flags, matter at each point of a program: whether something may read what they hold
 before it is overwritten. The stack pointer always does, because interrupts and signals use the stack.
 
-Calls are followed into the functions that are called and back to the callers that there are. What a call reads,
-overwrites and leaves alone is known by the code of the callee ([`crate::Summaries`]); what matters where a function
-returns is what matters behind the calls of it. To callers that are not known matters what the calling convention says;
-if they are compiled code that is not understood, everything, because a compiler that knows the code of a function may
-rely on more than the convention.
+Calls are followed into the functions that are called and back to the callers that there are. The callee's code
+determines what a call reads, overwrites and preserves ([`crate::Summaries`]). Registers are live at a return if they
+are live after a call of the function. For unknown callers, the registers of the calling convention are live. For
+opaque compiled callers all are, because a compiler that knows a function's code may rely on more than the convention.
 */
 
 use crate::BlockIndex;

@@ -1,5 +1,5 @@
-//! The order in which the blocks of a function are visited: the blocks of a loop are next to each other, its head
-//! first, and so are those of the loops within it (Bourdoncle's weak topological order).
+//! The visiting order of the blocks of a function. The blocks of a loop are adjacent, its head first, and so are the
+//! blocks of inner loops (Bourdoncle's weak topological order).
 //!
 //! Interpreters end each of their operations with a computed jump, which leads to all the others. Where several jumps
 //! have the same targets, a *hub* stands between them: a node that is visited like a block and does nothing. The

@@ -75,8 +75,8 @@ pub trait Program: Sync {
     /// Calls `f` with each instruction of a block, in order.
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>));
 
-    /// The effects of the last instruction of a block that happen only where control goes the first of its ways, as those of a
-    /// return on a condition. [`Program::for_each_instruction`] shows what that instruction reads, and not these effects.
+    /// The effects of the last instruction of a block that happen only on its first edge, like those of a conditional
+    /// return. [`Program::for_each_instruction`] shows what that instruction reads, and not these effects.
     fn exit_effects(&self, _block: BlockIndex) -> &[Effect] {
         &[]
     }
@@ -95,8 +95,8 @@ pub trait Program: Sync {
 /// One way out of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// What has to hold of the last comparison for control to go this way, if that is known; where there is a
-    /// [`Program::compared_register`], of that and 0.
+    /// The condition of the last comparison on this edge, if known. With a [`Program::compared_register`], the
+    /// comparison is with 0.
     pub condition: Option<Condition>,
     /// Which function is called on the way.
     pub callee: Option<Callee>,
@@ -125,7 +125,7 @@ pub enum Callee {
     Unknown,
 }
 
-/// Where control goes, behind a call if there is one.
+/// The successor, after a call if there is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
     /// To a block of the same function.

@@ -95,8 +95,8 @@ pub fn propagate<P: Program>(
     }
 }
 
-/// Functions in levels: each comes behind those that call it, but for those that come later in the order of callers first
-/// because they call one another in a circle. None of a level passes another of it anything that is not known already.
+/// Functions in levels: each follows its callers. In a cycle of calls, the order of callers first decides. None of a
+/// level passes another of it anything that is not known already.
 fn callers_first(callees: &[Vec<FunctionIndex>], order: &[usize]) -> Vec<Vec<FunctionIndex>> {
     let mut functions: Vec<FunctionIndex> = (0..order.len()).map(FunctionIndex::from).collect();
     functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));

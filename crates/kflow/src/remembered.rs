@@ -1,5 +1,4 @@
-//! What has been found out about functions, by what it was found out from: a function of which nothing has changed is not
-//! followed again.
+//! Results about functions, keyed by their inputs: a function without changes is not analysed again.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

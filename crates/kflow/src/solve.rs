@@ -33,12 +33,12 @@ pub trait Analysis {
     /// All is forgotten that earlier visits of blocks have left: the graph is solved once more.
     fn restart(&mut self) {}
 
-    /// Makes a state hold for `other` too. Where `widen` names the head of a loop, whatever differs becomes unknown at
-    /// once, so that loops come to an end.
+    /// Makes a state hold for `other` too. If `widen` names the head of a loop, every difference becomes unknown at
+    /// once, so that loops converge.
     fn join(&mut self, state: &mut Self::State, other: &Self::State, widen: Option<Head>);
 
-    /// Applies a block to the state in front of it, and leaves the states behind it in `behind`: one for each successor
-    /// that control can go to, in their order; or one for all, where there is only one.
+    /// Applies a block to the state before it and stores the states after it in `behind`: one for each possible
+    /// successor, in order, or a single one for all.
     fn block(&mut self, block: BlockIndex, state: Self::State, behind: &mut [Option<Rc<Self::State>>]);
 
     /// Control does not get to a block after all.

@@ -1,11 +1,11 @@
 //! What an effect does to a state, for any kind of state.
 //!
-//! [`apply`] is the one place where effects are told apart for evaluation, so that a new one has to be given a meaning
-//! in every analysis before anything compiles.
+//! [`apply`] is the only place that distinguishes effects for evaluation. A new effect therefore needs a meaning in
+//! every analysis before anything compiles.
 
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
-/// A state that effects are applied to. What an analysis knows of a number is its [`Transfer::Known`].
+/// A state that effects are applied to. The knowledge of an analysis about a number is its [`Transfer::Known`].
 pub trait Transfer {
     /// What is known of a number.
     type Known;

@@ -75,8 +75,8 @@ impl<'p, P: Program> Walk<'p, P> {
         solve(self, cfg, &Rc::new(begin))
     }
 
-    /// Applies the instructions of a block, and shows each with the state in front of it. Then the last comparison is the one
-    /// that decides where control goes on.
+    /// Applies the instructions of a block, and shows each with the state in front of it. Then the last comparison
+    /// decides the successor.
     pub(crate) fn run(
         &mut self,
         block: BlockIndex,
@@ -134,13 +134,13 @@ impl<'p, P: Program> Walk<'p, P> {
         state
     }
 
-    /// What the last instruction of a block does only where control goes one of its ways.
+    /// The effects of the last instruction of a block that happen on one edge only.
     pub(crate) fn exit_effects(&self, block: BlockIndex, place: usize) -> &'p [Effect] {
         if place == 0 { self.program.exit_effects(self.cfg.blocks[block.get()]) } else { &[] }
     }
 
-    /// The state where control leaves a block on one of its ways, given that behind the instructions; `None` if it does not go
-    /// there. Shows what the last instruction does on this way only, with the state in front of that.
+    /// The state on one edge out of a block, given the state after the instructions; `None` if control does not take
+    /// the edge. Shows what the last instruction does on this way only, with the state in front of that.
     pub(crate) fn leave(
         &mut self,
         block: BlockIndex,

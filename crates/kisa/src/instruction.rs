@@ -1,13 +1,13 @@
-//! Words for instructions: how one is encoded, where control goes behind it, and what its fields are.
+//! Types that describe instructions: encoding, control flow and fields.
 
 use kelf::RelocClass;
 
 use crate::semantics::{Address, Symbol};
 
-/// Which of the encodings of its machine a piece of code is in.
+/// The encoding of a piece of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Encoding {
-    /// The only one, or on 32-bit ARM, A32 (ARM code).
+    /// The only encoding; on 32-bit ARM, A32 (ARM code).
     #[default]
     Main,
     /// T32 of 32-bit ARM (Thumb code).
@@ -15,7 +15,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The address by which an [`crate::Isa`] is told of an instruction in this encoding at an offset.
+    /// The address that an [`crate::Isa`] expects for an instruction in this encoding at an offset.
     pub fn address(self, offset: u64) -> u64 {
         offset | u64::from(self == Encoding::Thumb)
     }
@@ -26,15 +26,15 @@ impl Encoding {
 pub struct Insn {
     /// Length in bytes.
     pub len: u8,
-    /// Where control goes next.
+    /// The control flow after it.
     pub flow: Flow,
     /// Whether it enters the kernel for a system call (`int $0x80`, `sysenter`, `syscall`,
     /// `call *%gs:0x10`, `svc`).
     pub system_call: bool,
-    /// Whether a transfer of control other than a [`BranchKind::Conditional`] (a conditional return of 32-bit ARM) happens
-    /// only if a condition holds, so that control may also go on to the next instruction.
+    /// Whether a transfer of control other than a [`BranchKind::Conditional`] (a conditional return of 32-bit ARM)
+    /// depends on a condition, so that control may also continue at the next instruction.
     pub conditional: bool,
-    /// The conditions that it puts on the instructions that follow (`it` of Thumb code).
+    /// The conditions that it applies to the following instructions (`it` of Thumb code).
     pub predicates: Predicates,
 }
 
@@ -43,7 +43,7 @@ pub struct Insn {
 pub struct Explained {
     /// The instruction.
     pub insn: Insn,
-    /// Its memory operand, if it has one that is written out.
+    /// Its explicit memory operand, if any.
     pub operand: Option<MemoryOperand>,
 }
 
@@ -54,11 +54,11 @@ pub struct Reads {
     pub registers: u64,
     /// Whether it reads flags, see [`crate::Rewritable::reads_flags`].
     pub flags: bool,
-    /// Whether it reads or writes memory at an operand that is written out, or as a string instruction does.
+    /// Whether it reads or writes memory, at an explicit operand or as a string instruction.
     pub memory: bool,
 }
 
-/// The conditions that `it` of Thumb code puts on the instructions that follow it.
+/// The conditions that `it` of Thumb code applies to the following instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Predicates {
     conditions: [u8; 4],
@@ -66,32 +66,32 @@ pub struct Predicates {
 }
 
 impl Predicates {
-    /// Those of any other instruction.
+    /// No conditions, for all other instructions.
     pub const NONE: Predicates = Predicates { conditions: [0; 4], count: 0 };
 
-    /// The first `count` of these conditions.
+    /// Creates the first `count` of these conditions.
     pub(crate) fn new(conditions: [u8; 4], count: u8) -> Predicates {
         Predicates { conditions, count }
     }
 
-    /// The conditions by the machine's own numbers, one for each instruction that follows.
+    /// Returns the conditions by the machine's own numbers, one for each following instruction.
     pub fn conditions(&self) -> &[u8] {
         &self.conditions[..usize::from(self.count)]
     }
 }
 
-/// Where control goes after an instruction.
+/// The successors of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// To the next instruction.
     Next,
     /// To a fixed target, always ([`BranchKind::Jump`]), on a condition, or as a call.
     Direct {
-        /// Which branch.
+        /// The branch.
         branch: Branch,
         /// Target, in the terms of the address given to [`crate::Isa::decode`].
         target: u64,
-        /// Where in the instruction the displacement is, in bytes from its start.
+        /// Offset of the displacement, in bytes from the start of the instruction.
         field_offset: u8,
         /// Width of the displacement in bytes.
         field_width: u8,
@@ -102,12 +102,12 @@ pub enum Flow {
     IndirectCall,
     /// Back to the caller, or out of an interrupt or system call.
     Return,
-    /// To a trap handler, which may resume behind it (`ud2`).
+    /// To a trap handler, which may resume after it (`ud2`).
     Trap,
 }
 
 impl Flow {
-    /// The same, where the branch comes back because something else has seen to that.
+    /// Returns the same flow as a call, for a branch whose return address another instruction has set.
     pub fn as_call(self) -> Flow {
         match self {
             Flow::IndirectJump => Flow::IndirectCall,
@@ -141,7 +141,7 @@ pub enum BranchKind {
     Jump,
     /// Taken on a condition, else falls through.
     Conditional,
-    /// Taken, and comes back unless the callee does not return.
+    /// Taken, and returns unless the callee does not return.
     Call,
 }
 
@@ -150,53 +150,54 @@ pub enum BranchKind {
 pub struct MemoryOperand {
     /// Its address.
     pub address: Address,
-    /// Bytes that are read or written there; 0 if only the address is taken (`lea`).
+    /// Bytes read or written there; 0 if the instruction only computes the address (`lea`).
     pub width: u8,
-    /// Where in the instruction the displacement is, in bytes from its start, if it has one.
+    /// Offset of the displacement, in bytes from the start of the instruction, if it has one.
     pub displacement_offset: Option<u8>,
 }
 
 /// A field of an instruction that holds an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressField {
-    /// Where in the instruction, in bytes from its start.
+    /// Offset in bytes from the start of the instruction.
     pub offset: u8,
     /// Width in bytes.
     pub width: u8,
-    /// Bytes from the field to the end of the instruction where the processor counts from there, else 0.
+    /// Bytes from the field to the end of the instruction if the processor counts from there, else 0.
     pub bias: u8,
     /// The machine's relocation number.
     pub r_type: u32,
-    /// What that computes.
+    /// The formula of the relocation.
     pub class: RelocClass,
 }
 
-/// Where bytes lie that [`crate::Rewritable::encode_store_one`] stores to: from `first` bytes behind a multiple of `align` on.
+/// The layout of bytes that [`crate::Rewritable::encode_store_one`] stores to: from `first` bytes after a multiple of
+/// `align` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLayout {
     /// In bytes.
     pub align: u32,
     /// In bytes.
     pub first: u32,
-    /// How many bytes from there on a store reaches. An address for the next ones is this many bytes further.
+    /// Number of bytes in reach of a store from there. The address for the next ones is this many bytes further.
     pub span: u32,
-    /// Whether the store changes a register, so that it is shorter where one is free.
+    /// Whether the store changes a register, which makes it shorter if one is free.
     pub takes_register: bool,
 }
 
-/// What [`crate::Rewritable::encode_store_one`] appended.
+/// The result of [`crate::Rewritable::encode_store_one`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOne {
-    /// The fields that relocations fill in, by rising offset in bytes from the start of what was appended.
+    /// The fields that relocations fill in, by ascending offset in bytes from the start of the appended code.
     pub fields: Vec<AddressField>,
-    /// What each of them adds to the address.
+    /// The addend of each field.
     pub addend: i64,
     /// Whether it saves a register on the stack, because none is free.
     pub saves: bool,
 }
 
-/// What an instruction has to do with exclusive access to memory (`ldrex` and `strex` of ARM). Any store between an
-/// exclusive load and its store may make that one fail, every time.
+/// The role of an instruction in exclusive access to memory (`ldrex` and `strex` of ARM). Any store between an
+/// exclusive load and its exclusive store may make the latter fail, every time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exclusive {
     /// Whether it loads, and does not store.
@@ -205,20 +206,20 @@ pub struct Exclusive {
     pub always: bool,
 }
 
-/// A field of an instruction that the linker fills in: with `symbol + addend`.
+/// A field of an instruction that the linker fills in with `symbol + addend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelocatedField {
-    /// Where in the instruction, in bytes from its start.
+    /// Offset in bytes from the start of the instruction.
     pub offset: u8,
     /// Width in bytes.
     pub width: u8,
-    /// What the linker computes, the address of the instruction aside.
+    /// The number that the linker computes, without the address of the instruction.
     pub symbol: Symbol,
-    /// What is added to it.
+    /// The number added to it.
     pub addend: i64,
 }
 
-/// Width in bytes of a branch field that reaches all of a program, if only by code that the linker puts in between.
+/// Width in bytes of a branch field that reaches the whole program, if need be through code that the linker inserts.
 pub const FAR: u8 = 4;
 
 /// One encoding of a branch.
@@ -226,21 +227,21 @@ pub const FAR: u8 = 4;
 pub struct BranchForm {
     /// Length of the whole branch in bytes.
     pub len: u8,
-    /// Where in it the displacement is, in bytes from its start.
+    /// Offset of the displacement, in bytes from the start of the branch.
     pub field_offset: u8,
     /// Width of the displacement in bytes; on ARM, of the instruction that holds it.
     pub field_width: u8,
-    /// The least and the greatest displacement that it spans, in bytes from the end of the branch.
+    /// The least and the greatest displacement, in bytes from the end of the branch.
     pub reach: (i64, i64),
 }
 
 impl BranchForm {
-    /// Whether this form spans `displacement` bytes, counted from the end of the branch.
+    /// Whether this form reaches a target at `displacement` bytes from the end of the branch.
     pub fn reaches(self, displacement: i64) -> bool {
         (self.reach.0..=self.reach.1).contains(&displacement)
     }
 
-    /// Whether this form reaches all of a program, with a relocation.
+    /// Whether this form reaches the whole program, with a relocation.
     pub fn reaches_everywhere(self) -> bool {
         self.field_width >= FAR
     }
@@ -251,15 +252,15 @@ impl BranchForm {
 pub struct BranchRelocation {
     /// The machine's relocation number.
     pub r_type: u32,
-    /// Bytes from the field to where the processor counts from.
+    /// Bytes from the field to the address that the processor counts from.
     pub bias: u8,
 }
 
-/// What [`crate::Rewritable::literal`] says.
+/// The result of [`crate::Rewritable::literal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Literal {
-    /// The place, in the terms of the address that was given, without the bit that says Thumb.
+    /// The place, in the terms of the given address, without the Thumb bit.
     pub target: u64,
-    /// How many bytes are read there; `None` if the address is computed.
+    /// Number of bytes read there; `None` if the instruction computes the address.
     pub read: Option<u8>,
 }

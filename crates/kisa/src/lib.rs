@@ -1,11 +1,10 @@
 /*!
 Instruction sets behind one trait.
 
-The graph, the passes and the scanners ask an [`Isa`] two things: where an instruction ends and where
-control goes after it ([`Isa::decode`]), and what it computes, in the small language of [`semantics`]
-([`Isa::effects`]). The rewriter also needs to know how branches are encoded and what may be moved, which
-is what a [`Rewritable`] instruction set adds. Nothing outside this crate looks at an opcode, so that a
-new machine comes in as one directory here.
+The graph, the passes and the scanners use an [`Isa`] for two things: [`Isa::decode`] gives the length and the
+successors of an instruction, and [`Isa::effects`] its results, in the small language of [`semantics`]. The rewriter
+also needs to know how branches are encoded and what may be moved, which is what a [`Rewritable`] instruction set adds.
+Nothing outside this crate looks at an opcode, so that a new machine comes in as one directory here.
 */
 
 pub mod aarch64;
@@ -30,42 +29,42 @@ pub trait Isa: Sync {
     /// The machine whose code this decodes.
     fn machine(&self) -> Machine;
 
-    /// Decodes the instruction at the start of `bytes`, which lies at `address` (an address of a
-    /// program, or an offset in a section). `None` if the bytes are no instruction or end within it.
+    /// Decodes the instruction at the start of `bytes`, which are at `address` (an address of a program, or an offset
+    /// in a section). Returns `None` if the bytes are not an instruction or end within one.
     fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn>;
 
-    /// Appends to `out` what the instruction at the start of `bytes` computes, in order. An
-    /// instruction that the model does not know clobbers every register that it writes.
+    /// Appends to `out` the computation of the instruction at the start of `bytes`, in order. An instruction without a
+    /// model clobbers every register that it writes.
     fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>);
 
-    /// The memory operand of the instruction at the start of `bytes`, if it has one that is written out.
+    /// Returns the explicit memory operand of the instruction at the start of `bytes`, if any.
     fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand>;
 
-    /// The registers that the instruction at the start of `bytes` reads, as a set of bits by [`Reg`]; all of
-    /// them if it is not understood.
+    /// Returns the registers that the instruction at the start of `bytes` reads, as a set of bits by [`Reg`]. Returns
+    /// all registers if the instruction is not supported.
     fn registers_read(&self, bytes: &[u8], address: u64) -> u64;
 
-    /// What [`Isa::decode`] and [`Isa::memory_operand`] return for the instruction at the start of `bytes`, with its
-    /// effects appended to `out`. Decodes once, where three calls would decode three times.
+    /// Returns the results of [`Isa::decode`] and [`Isa::memory_operand`] for the instruction at the start of `bytes`,
+    /// and appends its effects to `out`. Decodes the instruction once; three calls would decode it three times.
     fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
         let insn = self.decode(bytes, address)?;
         self.effects(bytes, address, out);
         Some(Explained { insn, operand: self.memory_operand(bytes, address) })
     }
 
-    /// A reader of the instructions in `bytes`, for callers that read one behind the other.
+    /// Creates a reader of the instructions in `bytes`, for callers that read them in sequence.
     fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b>;
 
     /// The stack pointer.
     fn stack_pointer(&self) -> Reg;
 
-    /// The number of registers of the model: every [`Reg`] has a number below it.
+    /// Returns the number of registers of the model. Every [`Reg`] has a lower number.
     fn registers(&self) -> usize {
         usize::from(TEMPORARY.0) + 1
     }
 }
 
-/// Reads the instructions of one piece of code. `offset` says where in it, the rest is as an [`Isa`] has it.
+/// Reads the instructions of one piece of code. `offset` is a position in it; the other parameters are as in [`Isa`].
 pub trait Reader {
     /// See [`Isa::decode`].
     fn decode(&mut self, offset: usize, address: u64) -> Option<Insn>;
@@ -97,7 +96,7 @@ impl Reader for PlainReader<'_> {
     }
 }
 
-/// An instruction set whose code can also be cut apart, changed and laid out anew.
+/// An instruction set whose code can also be split, changed and laid out again.
 pub trait Rewritable: Isa {
     /// The encodings of a branch, shortest first; at least one.
     fn branch_forms(&self, branch: Branch) -> &'static [BranchForm];
@@ -107,35 +106,36 @@ pub trait Rewritable: Isa {
         *self.branch_forms(branch).last().expect("a branch has a form")
     }
 
-    /// Whether a branch has a form that reaches all of a program.
+    /// Whether a branch has a form that reaches the whole program.
     fn reaches_everywhere(&self, branch: Branch) -> bool {
         self.longest_form(branch).reaches_everywhere()
     }
 
-    /// Appends the branch in one of its forms to `out`. `displacement` counts in bytes from the end
-    /// of the branch, and lies within the form's reach.
+    /// Appends the branch in one of its forms to `out`. `displacement` counts in bytes from the end of the branch, and
+    /// is within the form's reach.
     fn encode_branch(&self, branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>);
 
-    /// The branch that is taken when this one is not; `None` if there is no such branch.
+    /// Returns the branch with the opposite condition; `None` if there is no such branch.
     fn inverse(&self, branch: Branch) -> Option<Branch>;
 
-    /// The unconditional jump of an encoding.
+    /// Returns the unconditional jump of an encoding.
     fn jump(&self, encoding: Encoding) -> Branch;
 
-    /// The relocation of a branch in a form of this length in bytes, if its target is left to the linker. It is a form
+    /// Returns the relocation of a branch whose target is left to the linker. `len` is the length in bytes of a form
     /// that reaches everywhere ([`BranchForm::reaches_everywhere`]).
     fn branch_relocation(&self, branch: Branch, len: u8) -> BranchRelocation;
 
-    /// Appends `size` bytes of padding that may be executed.
+    /// Appends `size` bytes of executable padding.
     fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>);
 
-    /// Where the bytes lie that [`Rewritable::encode_store_one`] stores to; `None` if it is not known how to store 1 to a
-    /// byte on all processors of an architecture, which is the value of `Tag_CPU_arch` in the attributes of ARM objects.
+    /// The layout of the bytes that [`Rewritable::encode_store_one`] stores to. `None` if no instruction is known that
+    /// stores 1 to a byte on all processors of an architecture, given as the value of `Tag_CPU_arch` in the attributes
+    /// of ARM objects.
     fn store_layout(&self, architecture: Option<u64>) -> Option<StoreLayout>;
 
-    /// Appends instructions in this encoding that store 1 to a byte `displacement` bytes behind an address that is left to
-    /// relocations, and that change neither flags nor registers but those in `free`, a set of bits by [`Reg`]. The byte lies as
-    /// [`Rewritable::store_layout`] says.
+    /// Appends instructions in this encoding that store 1 to a byte `displacement` bytes after an address that
+    /// relocations fill in. They change no flags, and only registers in `free`, a set of bits by [`Reg`]. The byte
+    /// lies as [`Rewritable::store_layout`] says.
     fn encode_store_one(
         &self,
         encoding: Encoding,
@@ -144,38 +144,40 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> StoreOne;
 
-    /// Whether the processor may take no interrupt between the instruction at the start of `bytes` and the next one, so that
-    /// nothing may come between them (`sti; hlt`: Intel SDM, volume 3A, section 6.8).
+    /// Whether the processor takes no interrupt between the instruction at the start of `bytes` and the next one, so
+    /// that no instruction may be inserted between them (`sti; hlt`: Intel SDM, volume 3A, section 6.8).
     fn holds_interrupts(&self, bytes: &[u8]) -> bool {
         let _ = bytes;
         false
     }
 
-    /// What the instruction at the start of `bytes` has to do with exclusive access to memory; `None` if nothing.
+    /// Returns the role of the instruction at the start of `bytes` in an exclusive access to memory; `None` if it has
+    /// none.
     fn exclusive(&self, bytes: &[u8], address: u64) -> Option<Exclusive> {
         let _ = (bytes, address);
         None
     }
 
-    /// Appends a direct call in this encoding whose callee is left to a relocation.
+    /// Appends a direct call in this encoding. A relocation supplies the callee.
     fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField;
 
-    /// Appends an instruction in this encoding that returns from a function: to where a call of it said, with the stack pointer
-    /// as it was there.
+    /// Appends an instruction in this encoding that returns from a function: to the return address of its call, with
+    /// the stack pointer as it was at the call.
     fn encode_return(&self, encoding: Encoding, out: &mut Vec<u8>);
 
-    /// Appends an instruction in this encoding that pushes [`Rewritable::link_register`], if there is one: with it in front of a
-    /// call, the two change no register but the stack pointer and that one, and what that one held lies on the stack.
+    /// Appends an instruction in this encoding that pushes [`Rewritable::link_register`], if there is one. Before a
+    /// call, the two change only the stack pointer and the link register, whose value is then on the stack.
     fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>) {
         let _ = (encoding, out);
     }
 
-    /// Appends an instruction in this encoding that gives a register other contents, and changes nothing else. Returns
-    /// whether it is known how.
+    /// Appends an instruction in this encoding that changes the contents of a register and nothing else. Returns
+    /// whether the set has such an encoding.
     fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool;
 
-    /// Appends the shortest instruction in this encoding that puts a number, zero-extended from 4 bytes, into a register,
-    /// and changes nothing else but the flags, if those may change. Returns whether there is one that is known.
+    /// Appends the shortest instruction in this encoding that puts a number, zero-extended from 4 bytes, into a
+    /// register. It changes nothing else but the flags, and those only if they may change. Returns whether a supported
+    /// instruction exists.
     fn encode_number(
         &self,
         encoding: Encoding,
@@ -185,8 +187,9 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> bool;
 
-    /// Appends an instruction in this encoding that loads a word into a register from so many bytes behind where another
-    /// register points, and changes nothing else. Returns whether it is known how; if not, nothing is appended.
+    /// Appends an instruction in this encoding that loads a word into a register, from `displacement` bytes after the
+    /// address in another register, and changes nothing else. Returns whether this is supported; if not, appends
+    /// nothing.
     fn encode_load_word(
         &self,
         encoding: Encoding,
@@ -196,9 +199,9 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> bool;
 
-    /// Appends instructions in this encoding that compare a register with a number, so that [`Rewritable::branch_if_equal`]
-    /// tells whether it holds that. They change nothing but the flags, and perhaps `scratch` if there is such a register,
-    /// another than `reg`. Returns whether it is known how; if not, nothing is appended.
+    /// Appends instructions in this encoding that compare a register with a number, for
+    /// [`Rewritable::branch_if_equal`]. They change only the flags and, if given, `scratch`, a register other than
+    /// `reg`. Returns whether this is supported; if not, appends nothing.
     fn encode_compare(
         &self,
         encoding: Encoding,
@@ -208,140 +211,141 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> bool;
 
-    /// The branch in this encoding that is taken if the operands of the last comparison are equal; `None` if it is not
-    /// known.
+    /// Returns the branch in this encoding that is taken if the operands of the last comparison are equal; `None` if
+    /// this is not supported.
     fn branch_if_equal(&self, encoding: Encoding) -> Option<Branch>;
 
-    /// Appends an instruction in this encoding that gives the flags other contents, and changes nothing else.
+    /// Appends an instruction in this encoding that changes the flags and nothing else.
     fn encode_overwrite_flags(&self, encoding: Encoding, out: &mut Vec<u8>);
 
-    /// The length of the instruction at the start of `bytes` if it is one that assemblers pad with.
+    /// Returns the length of the instruction at the start of `bytes` if assemblers use it as padding.
     fn padding_len(&self, bytes: &[u8], address: u64) -> Option<usize>;
 
-    /// The condition of a conditional branch, in terms of the last comparison.
+    /// Returns the condition of a conditional branch, in terms of the last comparison.
     fn condition(&self, branch: Branch) -> Condition;
 
-    /// The register that a conditional branch itself compares with 0, and the condition on that comparison (`cbz` of Thumb
-    /// code, for which [`Rewritable::condition`] says nothing).
+    /// Returns the register that a conditional branch itself compares with 0, and the condition on that comparison. An
+    /// example is `cbz` of Thumb code, whose [`Rewritable::condition`] is unknown.
     fn compared(&self, branch: Branch) -> Option<(Reg, Condition)> {
         let _ = branch;
         None
     }
 
-    /// Whether the instruction at the start of `bytes` can be moved: it does the same at another address once its direct
-    /// target is encoded again, and [`Insn`] describes its control flow completely. That is not so for branches that
+    /// Whether the instruction at the start of `bytes` can be moved: it does the same at another address once its
+    /// direct target is encoded again, and [`Insn`] describes its control flow completely. False for branches that
     /// compilers do not emit (loop instructions, transactions, branches with prefixes).
     fn can_move(&self, bytes: &[u8], address: u64) -> bool;
 
-    /// The place near by that the instruction at the start of `bytes` reads, or whose address it computes, by its
-    /// distance from the instruction (`ldr r0, [pc, #8]`, `adr` of ARM). No relocation need tell of it.
+    /// Returns the nearby place that the instruction at the start of `bytes` reads, or whose address it computes, by
+    /// its distance from the instruction (`ldr r0, [pc, #8]`, `adr` of ARM). The place may have no relocation.
     fn literal(&self, bytes: &[u8], address: u64) -> Option<Literal> {
         let _ = (bytes, address);
         None
     }
 
-    /// The program counter that the instruction at the start of `bytes` computes an address from, together with a register
-    /// (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code); `None` if it does not.
+    /// Returns the program counter from which the instruction at the start of `bytes`, together with a register,
+    /// computes an address (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code); `None` if it computes none.
     fn computes_from_pc(&self, bytes: &[u8], address: u64) -> Option<u64> {
         let _ = (bytes, address);
         None
     }
 
-    /// The register, the number, and whether it is the upper half, if the instruction at the start of `bytes` puts a number of two
-    /// bytes into half of a register (`movw` and `movt` of ARM). `movt` does not change the lower half.
+    /// Returns the register, the number, and whether it is the upper half, if the instruction at the start of `bytes`
+    /// puts a number of two bytes into half of a register (`movw` and `movt` of ARM). `movt` does not change the lower
+    /// half.
     fn half_of_number(&self, bytes: &[u8], address: u64) -> Option<(Reg, u16, bool)> {
         let _ = (bytes, address);
         None
     }
 
-    /// The length of the instruction at the start of `bytes`, also of one that [`Isa::decode`] does not know; `None` if the
-    /// machine does not tell. On such machines, every branch is known.
+    /// Returns the length of the instruction at the start of `bytes`, even if [`Isa::decode`] does not support it;
+    /// `None` if the encoding does not determine the length. Machines that return a length support every branch.
     fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
         let _ = (bytes, address);
         None
     }
 
-    /// Makes the instruction at the start of `bytes`, for which there is [`Rewritable::literal`], refer to `target`.
-    /// Returns whether it reaches; if not, the bytes are unchanged.
+    /// Makes the instruction at the start of `bytes`, which has a [`Rewritable::literal`], refer to `target`. Returns
+    /// whether the target is within reach; if not, the bytes are unchanged.
     fn set_literal(&self, bytes: &mut [u8], address: u64, target: u64) -> bool {
         let _ = (bytes, address, target);
         false
     }
 
-    /// Clears the distance in the instruction at the start of `bytes`, for which there is [`Rewritable::literal`], so that
-    /// instructions that differ in nothing else become the same bytes.
+    /// Clears the distance in the instruction at the start of `bytes`, which has a [`Rewritable::literal`], so that
+    /// instructions that differ only in the distance become equal bytes.
     fn clear_literal(&self, bytes: &mut [u8], address: u64) {
         let _ = (bytes, address);
     }
 
-    /// The width in bytes of the slots of the table behind the instruction at the start of `bytes`, if that jumps by
-    /// such a table: each slot is the distance in halfwords from the start of the table to a target (`tbb [pc, r0]` of
-    /// Thumb code).
+    /// Returns the width in bytes of the slots of the table after the instruction at the start of `bytes`, if it jumps
+    /// through such a table. Each slot is the distance in halfwords from the start of the table to a target (`tbb [pc,
+    /// r0]` of Thumb code).
     fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
         let _ = (bytes, address);
         None
     }
 
-    /// The register that says which slot of that table control goes by, from 0; `None` where there is no such table.
+    /// Returns the register that holds the index, from 0, into that table; `None` if there is no such table.
     fn distance_index(&self, bytes: &[u8], address: u64) -> Option<Reg> {
         let _ = (bytes, address);
         None
     }
 
-    /// The register that holds the address of a table of addresses by which the instruction at the start of `bytes` jumps
-    /// (`ldr pc, [r2, r3, lsl #2]` of ARM); the program counter if the table lies two instructions further, for which there
-    /// is then [`Rewritable::literal`].
+    /// The register with the address of the table of addresses by which the instruction at the start of `bytes` jumps
+    /// (`ldr pc, [r2, r3, lsl #2]` of ARM). It is the program counter if the table is two instructions further, and
+    /// there is [`Rewritable::literal`] for it then.
     fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
         let _ = (bytes, address);
         None
     }
 
-    /// Makes the instruction at the start of `bytes`, for which there is [`Rewritable::distance_table`], jump by a table with
+    /// Makes the instruction at the start of `bytes`, which has a [`Rewritable::distance_table`], use a table with
     /// slots of this width in bytes. Returns whether there is such an instruction; it has the same length.
     fn set_distance_table(&self, bytes: &mut [u8], address: u64, width: u8) -> bool {
         let _ = (bytes, address, width);
         false
     }
 
-    /// The multiple of bytes that the length of every instruction is.
+    /// Returns the unit in bytes of instruction lengths: every length is a multiple of it.
     fn unit(&self, encoding: Encoding) -> usize {
         let _ = encoding;
         1
     }
 
     /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes`, which a relocation of this
-    /// class fills, are one of its constants: a displacement or an immediate, which can be any number without making it
-    /// another instruction.
+    /// class fills, are one of its constants: a displacement or an immediate, any value of which leaves the instruction
+    /// the same.
     fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool;
 
-    /// The registers through which the instruction at the start of `bytes` implicitly accesses memory (string
-    /// instructions), as a set of bits by [`Reg`]: the first byte is where the register points.
+    /// Returns the registers through which the instruction at the start of `bytes` implicitly accesses memory (string
+    /// instructions), as a set of bits by [`Reg`]. Each register points to the first byte.
     fn string_registers(&self, bytes: &[u8]) -> u64;
 
-    /// Appends to `out` what the instruction at the start of `bytes` computes, where some of its fields are left to the
-    /// linker. An address that counts from the instruction itself, and that nothing relocates, is unknown.
+    /// Appends to `out` the computation of the instruction at the start of `bytes`, some of whose fields the linker
+    /// fills in. An address relative to the instruction itself is unknown unless it is relocated.
     fn relocated_effects(&self, bytes: &[u8], address: u64, fields: &[RelocatedField], out: &mut Vec<Effect>);
 
-    /// Whether the instruction at the start of `bytes` does nothing but to compute: it reads registers, flags and its
-    /// memory operand, writes registers and the flags that conditions ask for, and would do nothing else, however often
-    /// it ran. `false` also of what is not known.
+    /// Whether the instruction at the start of `bytes` only computes: it reads registers, flags and its memory
+    /// operand, writes registers and the flags that conditions use, and has no other effect, however often it runs.
+    /// `false` also of what is not known.
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool;
 
-    /// Makes the instruction at the start of `bytes` fit for code that is called from where it was: what counts from the stack
-    /// pointer counts from behind the return address, where a call pushes that. Returns whether it does there what it did. `false`
-    /// of all that does more than to compute or to store, or has to do with the stack pointer, the register that a call leaves
-    /// the return address in, or its own address in another way; the bytes are as they were then.
+    /// Adapts the instruction at the start of `bytes` to code that is called from its old place: an operand relative to
+    /// the stack pointer skips the return address, if calls push one. Returns whether the instruction then has the same
+    /// effect. Returns `false`, with the bytes unchanged, if the instruction does more than compute or store, or uses
+    /// the stack pointer, the link register of a call, or its own address in another way.
     fn move_into_callee(&self, bytes: &mut [u8], address: u64) -> bool;
 
-    /// Whether the instruction at the start of `bytes` writes its memory operand, and flags, and does nothing else. What it
-    /// writes may be computed from what was there. `false` also of what is not known.
+    /// Whether the instruction at the start of `bytes` writes its memory operand, and flags, and has no other effect.
+    /// The written value may depend on the old one. False for unsupported instructions.
     fn only_stores(&self, bytes: &[u8], address: u64) -> bool;
 
-    /// Whether the instruction at the start of `bytes` reads one of the flags that conditions are about. True for bytes that
-    /// are no instruction.
+    /// Whether the instruction at the start of `bytes` reads one of the flags that conditions test. True for bytes that
+    /// are not an instruction.
     fn reads_flags(&self, bytes: &[u8], address: u64) -> bool;
 
-    /// What the instruction at the start of `bytes` reads; everything if it is not understood.
+    /// Returns what the instruction at the start of `bytes` reads; everything if it is not supported.
     fn reads(&self, bytes: &[u8], address: u64) -> Reads {
         let operand = self.memory_operand(bytes, address);
         Reads {
@@ -351,25 +355,25 @@ pub trait Rewritable: Isa {
         }
     }
 
-    /// The register that a call leaves the return address in; `None` if it pushes it.
+    /// Returns the register in which a call leaves the return address; `None` if calls push it.
     fn link_register(&self) -> Option<Reg> {
         None
     }
 
-    /// The registers that a called function may change, as a set of bits.
+    /// Returns the registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
 
-    /// The registers that a function's result is in, the low half first if it takes two.
+    /// Returns the registers of a function's result, the low half first if it takes two.
     fn results(&self) -> [Reg; 2];
 
-    /// All registers that a function's result may be in, as a set of bits.
+    /// Returns all registers that may hold a function's result, as a set of bits.
     fn returned(&self) -> u64;
 
-    /// The register that carries a function's argument of this number, from 0, in the kernel's calling
-    /// convention (`-mregparm=3` on i386).
+    /// Returns the register of a function's argument with this number, from 0, in the kernel's calling convention
+    /// (`-mregparm=3` on i386).
     fn argument(&self, number: usize) -> Option<Reg>;
 
-    /// One instruction as text, for people.
+    /// Formats one instruction as human-readable text.
     fn format(&self, bytes: &[u8], address: u64) -> String;
 }
 

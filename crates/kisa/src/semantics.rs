@@ -1,9 +1,8 @@
 //! What instructions compute, in a language just large enough to follow constants.
 //!
-//! An instruction becomes a few [`Effect`]s, to be applied in order. The language knows registers by
-//! number, memory by address expression, and the handful of operations that compilers use to move a
-//! system-call number or a switch index about; every other write is a clobber, after which the value is unknown, which is
-//! always safe.
+//! An instruction becomes a few [`Effect`]s, to be applied in order. The language has registers by number, memory by
+//! address expression, and the few operations that compilers use on system-call numbers and switch indices. Every
+//! other write is a clobber, after which the value is unknown. That is always safe.
 
 use std::num::NonZeroU32;
 
@@ -14,33 +13,31 @@ pub(crate) use access::let_escape;
 pub use access::{Flags, Memory};
 pub use numbers::{low_bytes, low_mask, sign_extend};
 
-/// A register of the machine, as its widest part (`%eax` and `%al` are one register): the machine's own
-/// number, 0 to 63.
+/// A register of the machine, as its widest part (`%eax` and `%al` are one register): the machine's own number, 0 to
+/// 63.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Reg(pub u8);
 
-/// A temporary of the model: no register of the machine, but a place for intermediate results of one instruction. Its
-/// value is not defined at the next instruction.
+/// A temporary of the model: not a register of the machine, but a place for intermediate results of one instruction.
+/// Its value is undefined at the next instruction.
 pub const TEMPORARY: Reg = Reg(32);
 
 /// A number that the linker computes, such as the address of a symbol. The caller of
-/// [`crate::Rewritable::relocated_effects`] assigns these; the model only uses that two equal ones are the same number.
+/// [`crate::Rewritable::relocated_effects`] assigns these; the model only relies on equal symbols being equal numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Symbol(pub NonZeroU32);
 
-/// An address expression: `base + index * scale + symbol + displacement`, or thread-relative where `segment` is
-/// set.
+/// An address expression: `base + index * scale + symbol + displacement`, relative to the thread if `segment` is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Address {
     /// Base register.
     pub base: Option<Reg>,
     /// Index register and its factor in bytes.
     pub index: Option<(Reg, u8)>,
-    /// What the linker adds, where the displacement is a relocated field.
+    /// The linker's part, if the displacement is a relocated field.
     pub symbol: Option<Symbol>,
-    /// Displacement in bytes, sign-extended: addresses wrap around at the machine's word (absolute if
-    /// there is neither base nor index nor symbol; program-counter-relative addresses arrive here already
-    /// absolute).
+    /// Displacement in bytes, sign-extended: addresses wrap around at the machine's word. Absolute if there is neither
+    /// base nor index nor symbol; program-counter-relative addresses are already absolute here.
     pub displacement: i64,
     /// Relative to the base of this segment, which the model does not know.
     pub segment: Option<Segment>,
@@ -64,21 +61,21 @@ pub enum Value {
     Symbol {
         /// The number that the linker computes.
         symbol: Symbol,
-        /// What is added to it.
+        /// The number added to it.
         addend: i64,
     },
     /// A register's content, zero-extended from `width` bytes.
     Reg {
-        /// Which register.
+        /// The register.
         reg: Reg,
-        /// How many low bytes of it.
+        /// The number of low bytes.
         width: u8,
     },
     /// Memory, zero-extended from `width` bytes.
     Load {
-        /// From where.
+        /// The address.
         from: Address,
-        /// How many bytes.
+        /// The number of bytes.
         width: u8,
     },
     /// The address itself (`lea`).
@@ -87,7 +84,7 @@ pub enum Value {
     Unknown,
 }
 
-/// The operations that are followed.
+/// The operations that the model follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BinaryOp {
     /// Sum.
@@ -109,8 +106,8 @@ pub enum BinaryOp {
 /// One effect of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// `dst = value`, zero-extended from `width` bytes if that is the machine's rule for the width, else
-    /// written into the low `width` bytes only.
+    /// `dst = value`, zero-extended from `width` bytes if the machine zero-extends writes of that width, else written
+    /// into the low `width` bytes only.
     Set {
         /// Destination.
         dst: Reg,
@@ -119,7 +116,7 @@ pub enum Effect {
         /// Width of the write in bytes.
         width: u8,
     },
-    /// `dst = value`, but only on a condition (conditional moves).
+    /// `dst = value` on a condition (conditional moves).
     MaybeSet {
         /// Destination.
         dst: Reg,
@@ -141,7 +138,7 @@ pub enum Effect {
     },
     /// `dst = left op right`.
     Binary {
-        /// Which operation.
+        /// The operation.
         op: BinaryOp,
         /// Destination.
         dst: Reg,
@@ -152,18 +149,17 @@ pub enum Effect {
         /// Width in bytes.
         width: u8,
     },
-    /// The low `width` bytes of the value go to memory. A value wider than 8 bytes (vector stores) is
+    /// Stores the low `width` bytes of the value in memory. A value wider than 8 bytes (vector stores) is
     /// [`Value::Unknown`].
     Store {
-        /// To where.
+        /// The address.
         to: Address,
-        /// What.
+        /// The value.
         value: Value,
-        /// How many bytes.
+        /// The number of bytes.
         width: u8,
     },
-    /// The flags now hold the comparison of `left` with `right` (as after `cmp left, right` in Intel
-    /// order).
+    /// The flags now hold the comparison of `left` with `right` (as after `cmp left, right` in Intel order).
     Compare {
         /// Left operand.
         left: Value,
@@ -172,7 +168,7 @@ pub enum Effect {
         /// Width in bytes.
         width: u8,
     },
-    /// The flags say whether the value is 0; what other conditions test is unknown.
+    /// The flags show whether the value is 0; the result of other conditions is unknown.
     CompareZero {
         /// The value.
         value: Value,
@@ -183,31 +179,31 @@ pub enum Effect {
     ClobberFlags,
     /// The register is clobbered.
     Clobber(Reg),
-    /// Some memory, not known which, changed.
+    /// Unknown memory changed.
     ClobberMemory,
     /// Memory changed, an unknown number of bytes beginning at this address (`rep stos`).
     ClobberRange(Address),
     /// Two registers exchanged their contents.
     Swap(Reg, Reg),
-    /// The instruction reads this operand in front of the effects that follow, and they do not tell what becomes of it: it may
-    /// be in a vector register or somewhere in memory then. [`Value::Unknown`] is memory at a place, or of a size, that the
-    /// language cannot name. Operands that decide nothing but flags need not be told of.
+    /// The instruction reads this operand before the effects that follow, and they do not define the use of the value:
+    /// a vector register or any memory may hold it afterwards. [`Value::Unknown`] is memory at a place, or of a size,
+    /// that the language cannot name. Operands that only decide flags may be omitted.
     Escape(Value),
     /// The instruction enters the kernel for a system call.
     SystemCall {
         /// Through the gate of the 32-bit machine, in code of the 64-bit one (`int $0x80` in x86-64
         /// code).
         compat: bool,
-        /// The number, where the instruction has it (`swi` of ARM's old ABI).
+        /// The number, if the instruction contains it (`swi` of ARM's old ABI).
         number: Option<u32>,
     },
-    /// The instruction is a computed branch and goes to this value. It is read before the effects that
-    /// follow (a call's push of the return address).
+    /// The instruction is a computed branch to this value, which is read before the effects that follow (a call's push
+    /// of the return address).
     Transfer(Value),
-    /// The instruction is a conditional branch, taken if this holds of the last [`Effect::Compare`].
+    /// The instruction is a conditional branch, taken if this condition holds for the last [`Effect::Compare`].
     BranchIf(Condition),
-    /// The instruction is a conditional branch, taken if this holds of `left` and `right`. The flags are left
-    /// alone.
+    /// The instruction is a conditional branch, taken if this condition holds for `left` and `right`. It keeps the
+    /// flags.
     BranchIfCompared {
         /// Left operand.
         left: Value,
@@ -215,7 +211,7 @@ pub enum Effect {
         right: Value,
         /// Width in bytes.
         width: u8,
-        /// What is asked.
+        /// The condition.
         condition: Condition,
     },
     /// The effects that follow, and the instruction's transfer of control, happen only if this condition holds for the last
@@ -251,7 +247,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The negation: the condition that holds where the branch is not taken.
+    /// Returns the negation: the condition that holds if the branch is not taken.
     pub fn inverse(self) -> Condition {
         match self {
             Condition::Equal => Condition::NotEqual,
@@ -268,7 +264,7 @@ impl Condition {
         }
     }
 
-    /// Whether it holds for two numbers of `width` bytes; `None` for [`Condition::Other`].
+    /// Whether the condition holds for two numbers of `width` bytes; `None` for [`Condition::Other`].
     pub fn holds(self, left: u64, right: u64, width: u8) -> Option<bool> {
         let shift = 64 - 8 * u32::from(width);
         let (left, right) = (left << shift, right << shift);

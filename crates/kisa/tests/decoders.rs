@@ -1,7 +1,7 @@
-//! The decoders of ARM and AArch64 against Capstone: what it takes for an instruction has the length, the flow
-//! and the target that it says, and every general register that it sees written is one that the effects write.
+//! Compares the decoders of ARM and AArch64 with Capstone. For each of Capstone's instructions, the length, the flow
+//! and the target must agree, and the effects must write every general register that Capstone lists as written.
 //!
-//! Compared are random bytes, and the code of a static C program at every place where an instruction may begin.
+//! The input is random bytes, and the code of a static C program at every place where an instruction may begin.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ use kisa::{Flow, Reg, isa};
 use kshrink_tests::process::run;
 
 const RANDOM_BYTES: usize = 1_000_000;
-/// By mnemonic.
+/// Minimum number of mnemonics.
 const LEAST_KINDS: usize = 700;
-/// Where the bytes are.
+/// Address of the bytes.
 const ADDRESS: u64 = 0x10_0000;
 
-/// The groups of instructions that go elsewhere.
+/// The groups of instructions that transfer control.
 const BRANCHES: [u32; 4] = [
     InsnGroupType::CS_GRP_JUMP,
     InsnGroupType::CS_GRP_CALL,
@@ -27,14 +27,14 @@ const BRANCHES: [u32; 4] = [
     InsnGroupType::CS_GRP_BRANCH_RELATIVE,
 ];
 
-/// Instructions that programs have no use for: of the kernel, of the hypervisor and of other processors.
+/// Instructions that programs do not use: those of the kernel, of the hypervisor and of other processors.
 const PRIVILEGED: [&str; 8] = ["bxns", "blxns", "cps", "hlt", "hvc", "rfe", "setpan", "smc"];
 
-/// Vector instructions that Capstone sees in T32 code that means nothing: they begin with 0xee, 0xef, 0xfe or 0xff.
+/// Vector instructions that Capstone finds in meaningless T32 code: they begin with 0xee, 0xef, 0xfe or 0xff.
 const NOT_THUMB: [&str; 4] = ["sha", "vmaxnm", "vminnm", "vrint"];
 
-/// Instructions that Capstone takes for ones that write registers which they only read, hints included that do
-/// nothing to an address that was not signed.
+/// Instructions whose operands Capstone lists as written although they only read them, including hints that do not
+/// change an address that was not signed.
 const WRITES_LESS: [&str; 11] =
     ["svc", "cmp", "cmn", "tst", "st1", "strbt", "strht", "autia1716", "autib1716", "xpaclri", "ldrd"];
 
@@ -43,9 +43,9 @@ struct Encoding {
     compiler: &'static str,
     option: &'static str,
     capstone: Capstone,
-    /// Set in the address of each instruction.
+    /// Bits set in the address of each instruction.
     state: u64,
-    /// Where instructions may begin.
+    /// Alignment of instructions.
     step: usize,
 }
 
@@ -64,14 +64,14 @@ impl Encoding {
     }
 
     fn arm(mode: arch::arm::ArchMode, option: &'static str, state: u64, step: usize) -> Encoding {
-        // With the instructions of the processors that Debian's armhf needs, and later ones.
+        // Include the instructions of the processors that Debian's armhf needs, and of later ones.
         let extra = [arch::arm::ArchExtraMode::V8];
         let capstone = Capstone::new().arm().mode(mode).extra_mode(extra.into_iter()).detail(true).build();
         let compiler = "arm-linux-gnueabihf-gcc";
         Encoding { machine: Machine::Arm, compiler, option, capstone: capstone.unwrap(), state, step }
     }
 
-    /// The code of a static program.
+    /// Returns the code of a static program.
     fn program(&self) -> Vec<u8> {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("program");
@@ -85,7 +85,7 @@ impl Encoding {
         bytes[elf.section_headers.iter().find(text).unwrap().file_range().unwrap()].to_vec()
     }
 
-    /// The general register that Capstone means.
+    /// Returns the general register for Capstone's number.
     fn register(&self, id: RegId) -> Option<Reg> {
         let name = self.capstone.reg_name(id)?;
         let number = match name.as_str() {
@@ -103,7 +103,7 @@ impl Encoding {
         Some(Reg(number))
     }
 
-    /// Compares the decoders at one place. Returns what Capstone calls the instruction, or how they differ.
+    /// Compares the decoders at one place. Returns Capstone's name of the instruction, or the difference.
     fn compare(&self, bytes: &[u8], address: u64) -> Option<Result<String, String>> {
         let instructions = self.capstone.disasm_count(bytes, address, 1).unwrap();
         let theirs = instructions.first()?;
@@ -185,8 +185,8 @@ impl Encoding {
     }
 }
 
-/// Whether what the instruction does is left undefined, because it writes the program counter in a way that no
-/// program may: only some that move, add or load may do so, and none may change it as the base of an address.
+/// Whether the instruction is undefined because of its use of the program counter: only some moves, additions and loads
+/// may write it, and no address may update it as its base.
 fn is_undefined(instruction: &capstone::Insn) -> bool {
     let mnemonic = instruction.mnemonic().unwrap_or("");
     let operands = instruction.op_str().unwrap_or("");

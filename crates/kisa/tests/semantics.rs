@@ -1,9 +1,9 @@
-//! The model of ARM and AArch64 against the machine: random instructions are executed with random registers
-//! (under qemu-user), and whatever they change has to be what their effects say.
+//! Compares the model of ARM and AArch64 with the machine: executes random instructions with random registers (under
+//! qemu-user), and checks their changes against their effects.
 //!
-//! Checked of each instruction that gets to its end: registers and memory that change are among those that the
-//! effects write; where the effects say what a register becomes, it does; flags are what the last comparison
-//! of the effects says, or forgotten, or unchanged.
+//! For each instruction that completes, the effects must write every register and the memory that changed, and a value
+//! that the effects give for a register must be its actual value. The flags must match the last comparison of the
+//! effects, be forgotten, or be unchanged.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use kelf::Machine;
 use kisa::{Address, BinaryOp, Condition, Effect, Flow, Reg, TEMPORARY, Value, arm, isa};
 use kshrink_tests::process::{require, run};
 
-/// Where the harness has memory, see `fixtures/isa/execute.c`.
+/// Address of the harness's memory, see `fixtures/isa/execute.c`.
 const MEMORY: u64 = 0x2000_0000;
 const MEMORY_SIZE: u64 = 0x4000;
-/// Where it has the instruction.
+/// Address of the instruction.
 const CODE: u64 = 0x3000_0000;
 
 const CASES: usize = 12_000;
-/// How many are executed by one process.
+/// Number of instructions that one process executes.
 const CHUNK: usize = 250;
 
-/// A generator of random numbers (SplitMix64), so that failures come again.
+/// A generator of random numbers (SplitMix64), which makes failures reproducible.
 struct Random(u64);
 
 impl Random {
@@ -61,7 +61,7 @@ impl Encoding {
         if self == Encoding::A64 { u64::MAX } else { 0xffff_ffff }
     }
 
-    /// The harness for the machine, compiled.
+    /// Compiles the harness for the machine.
     fn harness(self, directory: &Path) -> (PathBuf, &'static str) {
         let (compiler, emulator) = match self {
             Encoding::A64 => ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
@@ -74,7 +74,7 @@ impl Encoding {
         (program, emulator)
     }
 
-    /// An undefined instruction.
+    /// Returns an undefined instruction.
     fn end(self) -> &'static [u8] {
         match self {
             Encoding::A64 => &[0, 0, 0, 0],
@@ -84,17 +84,17 @@ impl Encoding {
     }
 }
 
-/// An instruction and what is known before it is executed.
+/// An instruction and the state before it is executed.
 struct Case {
     bytes: Vec<u8>,
-    /// The bytes in front of it (`it`).
+    /// Number of bytes before it (`it`).
     before: usize,
     address: u64,
     registers: [u64; 32],
     flags: u64,
 }
 
-/// What is left when it has been.
+/// The state after execution.
 struct Outcome {
     registers: Vec<u64>,
     flags: u64,
@@ -114,7 +114,7 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
             _ => MEMORY + MEMORY_SIZE / 4 + random.below(MEMORY_SIZE / 16) * 8,
         } & encoding.mask();
     }
-    // The stack pointer has to be aligned.
+    // The stack pointer must be aligned.
     let stack_pointer = if encoding == Encoding::A64 { 31 } else { 13 };
     registers[stack_pointer] = MEMORY + MEMORY_SIZE / 2 + random.below(64) * 16;
     let flags = random.below(16) << 28;
@@ -123,7 +123,7 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
         Encoding::A64 => bytes.extend((random.next() as u32).to_le_bytes()),
         Encoding::A32 => {
             let word = random.next() as u32;
-            // Mostly without a condition.
+            // Mostly unconditional.
             let word = if random.below(3) > 0 { word & 0x0fff_ffff | 0xe000_0000 } else { word };
             bytes.extend(word.to_le_bytes());
         }
@@ -146,7 +146,7 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
     Case { bytes, before, address, registers, flags }
 }
 
-/// Runs some cases. An instruction may write over the harness itself, and then the rest is lost.
+/// Runs some cases. An instruction may overwrite the harness itself, and the remaining cases are then lost.
 fn execute(encoding: Encoding, (program, emulator): (&Path, &str), cases: &[Case]) -> Vec<Outcome> {
     let mut input = Vec::new();
     for case in cases {
@@ -161,7 +161,7 @@ fn execute(encoding: Encoding, (program, emulator): (&Path, &str), cases: &[Case
         code.resize(16, 0);
         input.extend(code);
     }
-    // Some instructions run for ever; all others take milliseconds together.
+    // Some instructions run for ever; all others together take milliseconds.
     let mut child = Command::new("timeout")
         .args(["-s", "KILL", "5", emulator])
         .arg(program)
@@ -187,11 +187,11 @@ fn execute(encoding: Encoding, (program, emulator): (&Path, &str), cases: &[Case
         .collect()
 }
 
-/// The machine as the effects see it. A register holds one of a few numbers, or anything.
+/// The machine as the effects describe it. A register holds one of a few numbers, or anything.
 #[derive(Clone)]
 struct State {
     registers: [Option<Vec<u64>>; 33],
-    /// Bytes of memory that may have changed: from, to; `None` for all.
+    /// Ranges of memory that may have changed; `None` for all memory.
     stores: Vec<Option<(u64, u64)>>,
     flags: Flags,
 }
@@ -207,7 +207,7 @@ enum Flags {
 struct Model {
     mask: u64,
     state: State,
-    /// The state in which the rest did not happen.
+    /// The state without the conditional effects.
     skipped: Option<State>,
 }
 
@@ -220,7 +220,7 @@ fn sign_extend(value: u64, width: u8) -> u64 {
     ((value << unused) as i64 >> unused) as u64
 }
 
-/// The byte that the harness has in memory.
+/// Returns the byte in the harness's memory.
 fn byte(address: u64) -> Option<u64> {
     let index = address.checked_sub(MEMORY).filter(|&index| index < MEMORY_SIZE)?;
     Some(index.wrapping_mul(167).wrapping_add(13).wrapping_add((index >> 8).wrapping_mul(31)) & 0xff)
@@ -338,7 +338,7 @@ fn binary(op: BinaryOp, left: u64, right: u64, width: u8) -> u64 {
     low(result, width)
 }
 
-/// Whether the flags in the status register say what the effects do.
+/// Whether the flags in the status register agree with the effects.
 fn flags_agree(flags: &Flags, before: u64, after: u64) -> bool {
     let bit = |bit: u32| after >> bit & 1 != 0;
     let (n, z, c, v) = (bit(31), bit(30), bit(29), bit(28));
@@ -364,7 +364,7 @@ fn flags_agree(flags: &Flags, before: u64, after: u64) -> bool {
     }
 }
 
-/// What is wrong with a state as a description of what happened.
+/// Returns the first difference between a state and what happened.
 fn wrong(state: &State, case: &Case, outcome: &Outcome, count: usize) -> Option<String> {
     for number in 0..count {
         let actual = outcome.registers[number];

@@ -165,7 +165,7 @@ pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
     })
 }
 
-/// What a line of a table says about an ABI: the first of its words that is `ABI=WORD` for it, or for all (`WORD`).
+/// The entry of a table's line for an ABI: the first word `ABI=WORD` for it, or a plain `WORD` for all.
 pub(crate) fn of_abi<'w>(mut words: impl Iterator<Item = &'w str>, abi: Abi) -> Option<&'w str> {
     let abi = abi.to_string();
     words.find_map(|word| match word.split_once('=') {

@@ -1,8 +1,8 @@
-//! What a system call takes in which register.
+//! Arguments of system calls and their registers.
 //!
-//! A register behind the last argument holds whatever the program happens to have there. What it points to,
-//! the kernel neither reads nor writes; and of an argument that the kernel declares as an `int`, it looks at
-//! the low half of a 64-bit register alone.
+//! A register behind the last argument holds whatever the program happens to have there. The kernel neither reads nor
+//! writes through such an argument. Of an argument declared as an `int`, it reads only the low half of a 64-bit
+//! register.
 //!
 //! The prototypes come from the kernel's own declarations (`SYSCALL_DEFINEn` of Linux 6.12) by
 //! `fixtures/tables/prototypes.py`.

@@ -1,4 +1,4 @@
-//! What the user knows about a place that the scan could not resolve: `--assume read,write@0x401216`.
+//! The user's knowledge about a place that the scan could not resolve: `--assume`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -6,12 +6,12 @@
 //! for: what does not end in `.so` or a version, and what is relative to the working directory. A library that
 //! is not there cannot be loaded, and is listed.
 //!
-//! The C library does not call its own `dlopen`. It asks for a few libraries of its own accord: to unwind, to
-//! convert characters, to look up hosts and users. A string constant in it that is the name of a library which
-//! the root file system has counts as asked for once live code names the string; a function of such a library,
-//! once live code of the C library names its name. Names that it puts together at run time are those of services
-//! in `/etc/nsswitch.conf`, all of whose functions count, and those of character conversion modules, which are
-//! taken together: the functions that any of them calls.
+//! The C library does not call its own `dlopen`. It asks for a few libraries of its own accord: to unwind, to convert
+//! characters, to look up hosts and users. A string constant in it that is the name of a library which the root file
+//! system has counts as asked for once live code names the string; a function of such a library, once live code of the
+//! C library names its name. The library composes two kinds of names at run time. For services in `/etc/nsswitch.conf`, all
+//! functions count. Character conversion modules are treated together: the functions that any module has count for
+//! all.
 
 use std::collections::BTreeSet;
 

@@ -180,7 +180,7 @@ impl SiteSearch<'_, '_, '_> {
         domain.value(Origin::Memory { at, width: 4, when: When::Entry })
     }
 
-    /// Splits a path into those in which one of its words is one number, and hands each of these on.
+    /// Splits a path by the numbers of one of its words, and passes each part on.
     fn split(
         &mut self,
         way: &CallPath,

@@ -1,8 +1,8 @@
 //! What the kernel's headers call the arguments of system calls: `TCGETS`, `O_CREAT|O_TRUNC`.
 //!
-//! The names and their values come from the headers by `fixtures/tables/names.py`, for each ABI from its own:
-//! an `ioctl` request has the size of a structure in it, and ARM has other `O_` flags than x86. A crate with
-//! these constants has those of the machine that it is compiled for, and this program reads all.
+//! Names and values come from the headers by `fixtures/tables/names.py`, for each ABI from its own: an `ioctl` request
+//! contains the size of a structure, and ARM has other `O_` flags than x86. A crate with these constants has those of the machine that it
+//! is compiled for, and this program reads all.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -106,7 +106,7 @@ fn flags(groups: &Groups, group: &str, value: u64, mut text: String) -> Option<S
     }
     let mut left = value;
     let mut named = !text.is_empty();
-    // A name for several bits goes before the names of one of them.
+    // A name for several bits has precedence over names of one of them.
     let mut names: Vec<_> = groups.get(group)?.iter().filter(|(_, bits)| *bits != 0).collect();
     names.sort_by_key(|(_, bits)| std::cmp::Reverse(bits.count_ones()));
     let mut add = |part: &str| {

@@ -302,7 +302,7 @@ mod tests {
     use crate::image::{Image, Object, Process};
     use crate::reach::reach;
 
-    /// Of the jumps of BusyBox, chains leave no target out that whole functions know of.
+    /// In BusyBox, chains miss no target that whole functions find.
     #[test]
     fn chains_tell_what_functions_tell() {
         for machine in ["i386", "amd64", "armhf", "arm64"] {

@@ -1,8 +1,8 @@
 //! From a program in a root file system to all the files of its process.
 //!
-//! What a program needs is loaded as the dynamic linker loads it. What it may load later, by a name that is
-//! somewhere in its data, is put into the process as well, and counts once code asks for it ([`crate::by_name`]):
-//! so nothing has to be loaded, linked and explored anew when it turns out to be asked for.
+//! What a program needs is loaded as the dynamic linker loads it. Libraries that it may load later, by a name in its
+//! data, are put into the process as well. They count once code asks for them ([`crate::by_name`]), so that nothing
+//! has to be loaded, linked and explored again.
 //!
 //! Libraries are read once and shared by all processes.
 

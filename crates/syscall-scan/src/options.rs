@@ -65,7 +65,7 @@ pub struct Options {
     pub filter: FilterOptions,
 }
 
-/// What goes into a filter.
+/// The options of filters.
 #[derive(Args)]
 #[command(next_help_heading = "Filters (--format seccomp, --format systemd)")]
 pub struct FilterOptions {

@@ -346,8 +346,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 self.followed.pop();
                 numbers
             }
-            // What the function was given a pointer to: what it was when the function was called, if
-            // nobody writes to it.
+            // The value behind a pointer argument at the call, if nothing writes to it.
             _ if matches!(origins.get(origins.root(at.origin)), Origin::Register(_)) => {
                 let unwritten = self
                     .prove_unwritten(function, at, width)
@@ -508,9 +507,9 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Some(callers)
     }
 
-    /// Whether a function is nothing but the entry into the kernel (`int $0x80; ret`). C code cannot call
-    /// one through a pointer, since the number and the arguments are not where a C function has its own:
-    /// what calls it knows what it is, and calls it through the variable that holds it.
+    /// Whether a function is nothing but the entry into the kernel (`int $0x80; ret`). C code cannot call such a
+    /// function through a pointer, because number and arguments are not where a C function expects them. Its caller
+    /// knows the function, and calls it through the variable that holds it.
     fn is_gate(&self, function: Addr) -> bool {
         let code = self.flows.code;
         let next = code.length(function).map(|length| function.plus(length));

@@ -1,9 +1,9 @@
 //! Where the dynamic linker looks for libraries.
 //!
-//! The order is that of `ld.so(8)`: `RPATH` of who asks and of those who loaded it, `RUNPATH` of who asks, the
-//! directories of `/etc/ld.so.conf`, and those that the C library was built with. The cache that `ldconfig`
-//! makes is not read, because what is in the directories counts and the cache may be out of date.
-//! Environment variables (`LD_LIBRARY_PATH`, `LD_PRELOAD`) are the user's, not the system's, and do not count.
+//! The order follows `ld.so(8)`: `DT_RPATH` of the asking object and of its loaders, `DT_RUNPATH` of the asking
+//! object, the directories of `/etc/ld.so.conf`, and the built-in directories of the C library. The cache that `ldconfig`
+//! makes is not read, because what is in the directories counts and the cache may be out of date. Environment
+//! variables (`LD_LIBRARY_PATH`, `LD_PRELOAD`) are the user's, not the system's, and do not count.
 
 use std::path::{Path, PathBuf};
 

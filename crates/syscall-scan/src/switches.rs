@@ -1,18 +1,17 @@
 //! Where computed jumps go.
 //!
-//! Most are those of switches: an entry of a table, chosen by an index. The flow of values tells the entries where
-//! it knows the table's address and the bounds of the index, and, as long as entries lead to instructions of the
-//! jump's own function, where it knows the address alone.
+//! Most are those of switches: an entry of a table, chosen by an index. The flow of values determines the entries if
+//! it knows the table's address and the bounds of the index. It also does with the address alone, as long as entries
+//! lead to instructions of the jump's own function.
 //!
-//! Where it knows neither ([`among_own_tables`]), what the jump is made of does:
+//! If it knows neither ([`among_own_tables`]), the parts of the jump decide:
 //!
-//! - It adds an entry of a table to the table's own address. Compilers make that address in the same function,
-//!   since nobody else has a use for it, so that it is one of the constants that instructions of the function
-//!   make. Entries of a table that is another switch's are taken as well, if they lead to instructions of the
-//!   function.
-//! - It goes where a word of memory points to, as interpreters do whose tables hold the addresses of labels. It
-//!   goes to one of the places within the function then that words of data point to; wherever an instruction makes
-//!   the address of a label, that counts as code which may be called.
+//! - It adds an entry of a table to the table's own address. Compilers make that address in the same function, so that
+//!   it is one of the constants that the function's instructions make. Entries of a table that is another switch's are
+//!   taken as well, if they lead to instructions of the function.
+//! - It goes where a word of memory points to, as interpreters do whose tables hold the addresses of labels. Its
+//!   targets are then the places within the function that words of data point to. An instruction that makes the
+//!   address of a label makes the label address-taken.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -71,7 +70,8 @@ impl Targets {
         Targets::Known { targets, table }
     }
 
-    /// The targets of a jump that is in several functions, of some of which these are known, and those of others.
+    /// The targets of a jump that belongs to several functions: the known ones of some functions, and those of the
+    /// others.
     pub(crate) fn join(self, other: Targets) -> Targets {
         match (self, other) {
             (Targets::Unknown, _) | (_, Targets::Unknown) => Targets::Unknown,
@@ -96,7 +96,7 @@ pub(crate) fn targets_along(
     let (targets, _) = resolve(flows, at, &target, None)?;
     let code = flows.code;
     // The chain does not know where the stack pointer is, and so not whether this is a tail call through a table of
-    // functions. Where nothing says how far functions go, such a table has words of data that point to its targets.
+    // functions. Without extents of functions, words of data point to the targets of such a table.
     let is_pointed_to = || code.image.code_pointers().any(|(_, target)| targets.contains(&target));
     let is_inside = |&target: &Addr| is_inside(code, at, target);
     if !targets.iter().all(is_inside) || code.image.extent_or_symbol(at).is_none() && is_pointed_to() {
@@ -106,7 +106,7 @@ pub(crate) fn targets_along(
     Some(Targets::of(targets, table))
 }
 
-/// Where a computed jump goes, over functions that it is in.
+/// The targets of a computed jump, over the functions that contain it.
 pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Targets {
     let mut all = Vec::new();
     let (mut leaves, mut table) = (true, false);
@@ -124,7 +124,7 @@ pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Target
             Some((mut targets, exact)) => {
                 leaves = false;
                 table |= within && exact && targets.len() > 1;
-                // What lies behind the end of a table is no part of it.
+                // Bytes after the end of a table are not part of it.
                 if within && targets.iter().any(|&target| is_inside(flows.code, at, target)) {
                     targets.retain(|&target| is_inside(flows.code, at, target));
                 }
@@ -191,8 +191,8 @@ fn adds_distance(flows: &mut Flows, flow: &FunctionStates, at: Addr) -> bool {
     parts.iter().any(|&part| state.register(part).elements().iter().any(|atom| is_distance(atom.origin)))
 }
 
-/// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and
-/// whether there are no others among them. Where there is no code, a program does not go.
+/// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and whether
+/// there are no others among them. A program does not jump to a place without code.
 fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) -> Option<(Vec<Addr>, bool)> {
     let image = flows.code.image;
     let mut targets = Vec::new();
@@ -245,9 +245,9 @@ fn unbounded(
     Some(entries.collect())
 }
 
-/// Pieces of unrolled code, all of one size, where a jump chooses the first of those that run, as in functions that
-/// divide or copy: from the first piece on, as long as each begins with an instruction and control goes from one to
-/// the next, which is what unrolled code is. `None` if there are not several.
+/// Pieces of unrolled code of one size, where a jump chooses the first piece that runs, as in functions that divide or
+/// copy. They begin with the first piece and continue while each piece begins with an instruction and falls through to
+/// the next. `None` if there are not several.
 fn unrolled(code: &Code, first: Addr, size: u64) -> Option<Vec<Addr>> {
     if size <= 1 || !code.image.is_code(first) {
         return None;
@@ -269,8 +269,8 @@ fn unrolled(code: &Code, first: Addr, size: u64) -> Option<Vec<Addr>> {
     (pieces.len() > 1).then_some(pieces)
 }
 
-/// Whether an address may be one of an instruction of the same function as a jump, or of a part of it that lies
-/// elsewhere, at whose beginning nobody calls. Where nothing says how far functions go, any may be.
+/// Whether an address may belong to an instruction of the same function as a jump, including cold parts elsewhere.
+/// Without extents of functions, any may be.
 fn is_inside(code: &Code, at: Addr, target: Addr) -> bool {
     let image = code.image;
     let own = image.extent_or_symbol(at);

@@ -70,7 +70,7 @@ impl ShortestWays {
         taken.sort_unstable();
         roots.sort_unstable_by_key(|&(rank, function, _)| (rank, function));
         let mut ways = ShortestWays { reached: FxHashMap::default() };
-        // What the start leads to goes first, and only then what nothing but data leads to.
+        // Code that the start leads to comes first, then code that only data leads to.
         for (_, function, by) in roots {
             ways.explore(code, &taken, function, by);
         }

@@ -1,8 +1,8 @@
 /*!
 Memory that holds throughout what it holds in the beginning, and memory that nobody reads.
 
-The first is read-only data, the literals of 32-bit ARM among it; and of other data, the variables to which nothing alive refers but instructions that load from
-them. A variable whose address something has (another variable, an instruction that computes it, hand-written code, the
+The first is read-only data, including the literals of 32-bit ARM, and variables that live instructions only load from.
+A variable whose address something has (another variable, an instruction that computes it, hand-written code, the
 linker script) may be written by anybody.
 
 A compiler replaces loads of a constant by its value in the object that defines it. A load that is there all the same is of

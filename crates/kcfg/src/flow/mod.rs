@@ -2,10 +2,10 @@
 The graph as a program for the analyses of [`kflow`].
 
 What belongs together is one function there: a function and its cold part, and whatever jumps into the middle of
-another. Chunks of code, being hand-written or not understood, are callees of which nothing is known, but that those of a
-kernel come back with the stack as it was; of computed calls, and of compiled code that is carried whole, it is known that
-they keep to the calling convention, unless a function of the program pops its arguments. Nothing is said of outlined code,
-which works on the frames of the functions that call it. What is patched at run time, or may fault and go to a fixup, may leave from the middle of a block.
+another. Opaque code is a callee about which nothing is known, except that in a kernel it returns with the stack
+unchanged. Computed calls and opaque compiled code keep to the calling convention, unless a function of the program
+pops its arguments. Nothing is said of outlined code, which works on the frames of the functions that call it. Code
+that is patched at run time, or that may fault and continue at a fixup, may leave from the middle of a block.
 
 A trap handler that only prints the registers (`ud2` of `BUG`) makes no use of them here.
 */
@@ -273,8 +273,8 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Finds the functions that compiled code refers to that is alive and of which it is not known what it calls, and those
-    /// that keep to no convention, because they are code of their callers.
+    /// Finds the functions that live compiled code with unknown calls refers to, and the functions that keep to no
+    /// convention, because they are code of their callers.
     fn find_opaque_callers(&mut self) {
         let graph = self.graph;
         let alive = self.compiled.iter().filter(|&&node| graph.node(node).live);
@@ -295,7 +295,7 @@ impl<'g> GraphProgram<'g> {
         if i64::from(inside) + offset != 0 {
             self.other_entries.insert(function);
         }
-        // What calls it is not followed there, and a compiler may know its code all the same (C++ templates are weak).
+        // Its callers are not followed there, and a compiler may know its code nevertheless (C++ templates are weak).
         if self.graph.may_be_replaced(target) {
             self.unknown_callers.insert(function);
             self.opaque_callers.insert(function);

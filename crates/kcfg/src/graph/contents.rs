@@ -34,8 +34,8 @@ impl Contents {
         Contents { bytes, refs: vec![reference] }
     }
 
-    /// Instructions in this encoding that store 1 to the byte so many bytes behind a target and change no register but those in
-    /// `free`, and whether they save one on the stack ([`Rewritable::encode_store_one`]).
+    /// Instructions in this encoding that store 1 to a byte at a distance after a target and change only registers in
+    /// `free`, and whether they save a register on the stack ([`Rewritable::encode_store_one`]).
     pub fn store_one(
         isa: &dyn Rewritable,
         encoding: Encoding,

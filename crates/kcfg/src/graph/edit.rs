@@ -2,10 +2,10 @@
 Changing a graph.
 
 An [`Editor`] adds, splits and rewrites nodes for one pass. Such an edit moves bytes to another offset or into another
-node. The editor records each move, and [`Editor::finish`] redirects everything that refers to a place that moved
-(references, branches, symbols, roots, jump tables), in one walk over the graph for all edits of the pass. References
-that a pass hands to the editor use the nodes and offsets from before its edits, or, for nodes that it has added,
-those at the time of the addition.
+node. The editor records each move. [`Editor::finish`] redirects everything that refers to a moved place (references,
+branches, symbols, roots, jump tables), in one walk over the graph for all edits of the pass. References that a pass
+hands to the editor use the nodes and offsets from before its edits, or, for nodes that it has added, those at the time
+of the addition.
 
 Edits are not checked here: [`Graph::verify`] finds what an edit broke.
 */
@@ -299,7 +299,7 @@ impl<'g> Editor<'g> {
     /// Moves nodes behind all others of a section, in this order. What is glued together has to move together. Of a node
     /// that was split, or that a block was added in front of, the listed parts move and no others.
     pub fn place(&mut self, nodes: &[NodeId], section: SectionId) {
-        // What was added lies in the list that it is moved from.
+        // Added nodes are in the list that they are moved from.
         self.insert();
         let mut left: Vec<SectionId> = nodes.iter().map(|&id| self.graph.node(id).section).collect();
         left.sort_unstable();

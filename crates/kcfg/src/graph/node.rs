@@ -11,7 +11,7 @@ use crate::special::TableKind;
 /// A basic block or a chunk of data.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Where it comes from, by which it is named.
+    /// Its source, which also names it.
     pub provenance: Provenance,
     /// The section that it lies in.
     pub section: SectionId,
@@ -147,9 +147,9 @@ pub enum Terminator {
         /// Where it resumes.
         next: Option<NodeId>,
     },
-    /// Code that is patched at run time: goes to any code that references of the block, or of table entries whose site it
-    /// is, refer to, or falls through. This is a kind of terminator, and no property beside one, so that no analysis that
-    /// looks at terminators can take the instruction in the input for what runs.
+    /// Code that is patched at run time. It continues at any code that the block's references name, or references of
+    /// table entries whose site it is, or falls through. It is a kind of terminator, not an extra property, so that no
+    /// analysis of terminators mistakes the instruction in the input for the one that runs.
     Patched {
         /// The block behind it.
         next: Option<NodeId>,
@@ -159,8 +159,8 @@ pub enum Terminator {
 }
 
 impl Terminator {
-    /// The block directly behind this one that control goes on to: falling through, where a branch is not taken, or behind a
-    /// call, a trap or a patch site. `None` if it does not.
+    /// The next block if control continues: by falling through, if a branch is not taken, or after a call, a trap or a
+    /// patch site. `None` if it does not.
     pub fn next(&self) -> Option<NodeId> {
         match *self {
             Terminator::FallThrough(next) | Terminator::Branch { next, .. } => Some(next),

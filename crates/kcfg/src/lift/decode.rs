@@ -47,7 +47,7 @@ pub(super) struct CodeSection {
     passed_on: Vec<u32>,
     /// Offsets of jumps by a table of addresses among the instructions.
     table_jumps: Vec<u32>,
-    /// Of these, the ones behind which the next instruction and the table have to stay.
+    /// Those that need the next instruction and the table directly after them.
     pub fixed_tables: Vec<u32>,
     /// Offsets of computed jumps that are not indirect jump instructions: jumps to retpolines, and returns to an
     /// address that was put on the stack.
@@ -94,7 +94,7 @@ impl PlacedInsn {
         branch || self.insn.conditional
     }
 
-    /// Where a direct branch goes, as an offset in the section.
+    /// The target of a direct branch, as an offset in the section.
     pub fn target(&self) -> Option<u32> {
         match self.insn.flow {
             Flow::Direct { target, .. } => {

@@ -7,7 +7,7 @@ use kelf::{Machine, Object, SectionIndex};
 use super::names::SectionNames;
 use kisa::Encoding;
 
-/// What lies at a place of a code section.
+/// The kind of content at a place of a code section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Instructions.
@@ -76,7 +76,7 @@ impl Mapping {
         Mapping { starts }
     }
 
-    /// What lies in a range of offsets, piece by piece.
+    /// The content of a range of offsets, piece by piece.
     pub fn pieces(&self, range: Range<u32>) -> impl Iterator<Item = (Range<u32>, Content)> {
         let first = self.starts.partition_point(|&(start, _)| start <= range.start).saturating_sub(1);
         let end_of = move |i: usize| self.starts.get(i + 1).map_or(u32::MAX, |&(start, _)| start);

@@ -44,7 +44,7 @@ use crate::special::{RootReason, World};
 use plan::{Plans, SectionPlan};
 use pointers::Pointed;
 
-/// What lifting needs to know besides the objects.
+/// Knowledge that lifting needs besides the objects.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Kernel or user program, which decides what the names of sections mean and which the link discards.

@@ -203,9 +203,9 @@ impl Whole {
     }
 }
 
-/// Where a data section may be cut: between strings and constants that the linker itself would move
-/// about (`SHF_MERGE`), and nowhere else, because a compiler may reach one variable from the address of
-/// its neighbour (Chanet et al. 2007, section 2.4).
+/// The places where a data section may be split: between strings and constants that the linker may reorder
+/// (`SHF_MERGE`), and nowhere else, because a compiler may reach one variable from the address of its neighbour
+/// (Chanet et al. 2007, section 2.4).
 fn data_starts(section: &Section<'_>) -> Vec<u32> {
     let entsize = section.entsize.max(1) as usize;
     let data = &section.data;

@@ -6,10 +6,10 @@ look alike: data that refers to a place behind the entry of a function. Code may
 computed to the address of a label, and so reach places without any reference. All of this stays correct if the function
 does not change. So it is carried whole, unless the pointer is a slot of a resolved jump table.
 
-Sometimes even the function is not certain, and all code of the section is carried whole: if it is code that computes the
-address (for the `jmp` of a trampoline, GCC loads `f + 10`, which lies in another function if `f` is short), and if data
-refers to a place in a function without a computed jump, which cannot have a table of labels. (References to the entry of
-the wrong function are handled in `tags`.)
+In two cases even the function is uncertain, and all code of the section is opaque. Code may compute the address: for
+the `jmp` of a trampoline, GCC loads `f + 10`, which is in another function if `f` is short. Data may refer to a place
+in a function without a computed jump, which cannot have a table of labels. (References to the entry of the wrong
+function are handled in `tags`.)
 */
 
 use fixedbitset::FixedBitSet;

@@ -50,8 +50,8 @@ struct Connector<'c, 'p> {
     program: &'p Program<'p>,
     lifted: &'c mut Lifted<'p>,
     globals: FxHashMap<GlobalIndex, SymbolId>,
-    /// Local symbols by which references have to stay, because the linker looks at the symbol: indirect functions
-    /// (`STT_GNU_IFUNC`), and functions on ARM, of which it says how they are encoded.
+    /// Local symbols that references must keep, because the linker looks at the symbol: indirect functions
+    /// (`STT_GNU_IFUNC`), and functions on ARM, whose symbols give the encoding.
     by_symbol: FxHashMap<(ObjectIndex, SymbolIndex), SymbolId>,
     absolutes: FxHashMap<u64, SymbolId>,
     /// Symbols for places that have none of their own, which an instruction of ARM refers to.

@@ -76,8 +76,8 @@ fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
     jump_table(chunk, table, &refs[first + slots..]).filter(|_| matches)
 }
 
-/// The table of these references of a chunk, if they lie one directly behind the other and none of those behind lies among
-/// them: in a damaged object they may overlap.
+/// The table of these references of a chunk, if they directly follow one another. In a damaged object they may
+/// overlap; then there is none.
 fn jump_table(chunk: NodeId, slots: &[Ref], behind: &[Ref]) -> Option<JumpTable> {
     let end = |slot: &Ref| slot.offset + u32::from(slot.width);
     let range = slots.first()?.offset..end(slots.last()?);
@@ -114,8 +114,8 @@ pub(super) fn add_without_jump(
     lifted.graph.tables.extend(table);
 }
 
-/// Gives the references of every table the role of slots, except for tables that overlap, or to which anything but the
-/// jumps through them refers: their references stay [`Role::Address`].
+/// Gives the references of every table the role of slots. Tables that overlap, or that have other users than their
+/// jumps, keep [`Role::Address`].
 fn own_slots(graph: &mut Graph) {
     let mut spans: FxHashMap<NodeId, Vec<(i64, i64, TableId)>> = FxHashMap::default();
     for (i, JumpTable { chunk, range }) in graph.tables.iter().enumerate() {

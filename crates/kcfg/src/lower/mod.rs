@@ -1,12 +1,12 @@
 /*!
 Lowering: the graph becomes one relocatable object.
 
-Every section of the graph of which a node is alive becomes an output section, in the same order, so that the
-kernel's linker script places them as in the original, except that sections of plain data are reordered to waste less on
-alignment (`pack`). Nodes are in the order of their section; a block whose fall-through successor is not the next node
-gets a jump; branches within a section are encoded in the shortest form that reaches (`relax`). References to nodes are
-written against section symbols, as assemblers do; references to global symbols stay symbolic, so that the linker
-resolves them. The index of ARM's unwind tables is made anew for the code as it is placed (`unwind`).
+Every section with a live node becomes an output section, in the same order, so that the kernel's linker script places
+them as in the original. Only sections of plain data are reordered, to waste less on alignment (`pack`). Nodes are in
+the order of their section; a block whose fall-through successor is not the next node gets a jump; branches within a
+section are encoded in the shortest form that reaches (`relax`). References to nodes are written against section
+symbols, as assemblers do; references to global symbols stay symbolic, so that the linker resolves them. The index of
+ARM's unwind tables is made anew for the code as it is placed (`unwind`).
 
 On ARM, instructions reach literals and tables only near by: [`bring_near`] sees to that before.
 */

@@ -2,12 +2,11 @@
 What instructions reach only near by: literals and tables of distances of ARM code.
 
 A load reaches a literal up to 1020 or 4095 bytes away, and the slots of a table of distances span 510 or 131070 bytes.
-Passes move code apart, share it, and put more of it in between. Before such a program is lowered, [`bring_near`] gives each
-load that does not reach its literal a copy that it reaches, behind a block of the same part of the function: one that
-control does not run on from, or else one that then jumps over the copy. A block is split for that if its end is too far
-away. Tables get slots of two bytes where one is not
-enough. That is repeated until all reach, because every copy moves what lies behind it. Literals that nothing reads any more
-are removed.
+Passes move code apart, share it, and put more of it in between. Before such a program is lowered, [`bring_near`] gives
+each load that does not reach its literal a copy that it reaches, behind a block of the same part of the function: one
+that control does not run on from, or else one that then jumps over the copy. A block is split for that if its end is
+too far away. Tables get slots of two bytes where one is not enough. This is repeated until all loads reach, because
+every copy moves the code after it. Literals that nothing reads any more are removed.
 */
 
 use fixedbitset::FixedBitSet;
@@ -71,8 +70,9 @@ fn is_literal(graph: &Graph, node: NodeId) -> bool {
     graph.is_among_code(node) && graph.node(node).live && graph.node(node).glued_to.is_none()
 }
 
-/// Whether a copy of a node can be read instead of it. That is so for all data among code but tables of distances, which count
-/// from themselves; a literal may be part of the same node as a table of addresses that has to stay where it is.
+/// Whether a copy of a node can be read instead of it. This holds for all data among code except tables of distances,
+/// which are relative to themselves. A literal may be part of the same node as a table of addresses that must not
+/// move.
 fn can_be_copied(graph: &Graph, node: NodeId) -> bool {
     let is_distance = |reference: &Ref| reference.class == RelocClass::Literal;
     graph.is_among_code(node) && graph.node(node).live && !graph.refs_of(node).iter().any(is_distance)
@@ -228,8 +228,7 @@ impl Part<'_> {
             && self.isa.set_literal(&mut bytes, graph.encoding(load.node).address(place), target as u64)
     }
 
-    /// A literal that a load in node `i` reaches, and that holds the same as the one that it does not reach: one that is
-    /// there, or is to be copied, or now will be.
+    /// An equal literal within reach of node `i`: an existing one, a scheduled copy, or one scheduled now.
     fn other(
         &self,
         i: usize,

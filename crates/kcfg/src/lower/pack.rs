@@ -84,8 +84,8 @@ struct Order {
     end: u64,
 }
 
-/// Takes next, of the sections that fit without padding, the one that ends in the best place; of several, the one with the
-/// largest alignment; of several, the first. `pieces` are in the order of their alignment.
+/// Chooses the next section: the one without padding that ends in the best place, then the one with the largest
+/// alignment, then the first. `pieces` are in the order of their alignment.
 fn greedy(pieces: &[Placed], rule: Best) -> Order {
     let widest = pieces.last().map_or(1, |piece| piece.align);
     let modulus = u64::from(match rule {

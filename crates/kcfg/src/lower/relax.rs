@@ -24,7 +24,8 @@ pub(super) struct Placed {
     pub size: u32,
     /// Alignment in bytes.
     pub align: u32,
-    /// Of an index of unwind tables, for each node, where what it is about lies: a section, and the offset in bytes there.
+    /// For each node of an index of unwind tables, the place of the code that it is about: a section, and the offset
+    /// in bytes there.
     pub about: Vec<(SectionId, u32)>,
 }
 

@@ -14,8 +14,8 @@ use kisa::Encoding;
 /// out (scripts/mksysmap).
 pub(crate) const OWN: &str = ".Lkshrink";
 
-/// The name of the symbol of a function that a pass has outlined, by which it is told when the object is read again: it keeps
-/// to no calling convention.
+/// The symbol name of an outlined function. It identifies the function when the object is read again, because such a
+/// function keeps to no calling convention.
 pub(crate) const OUTLINED: &str = ".Lkshrink.outlined";
 
 /// Symbols under construction.
@@ -155,9 +155,9 @@ impl<'g> SymbolTable<'g> {
         self.push(Symbol { name, value, place, ..Symbol::null() });
     }
 
-    /// Adds every undefined global symbol of the objects, whether the references to it are alive or not: for each, the
-    /// linker may add a member of a library, which may have effects of its own (constructors). Adds every global symbol that
-    /// is a number, which takes no memory: a linker script may name it. They are sorted by name, because the order of the
+    /// Adds every undefined global symbol of the objects, even without a live reference: the linker may add a member
+    /// of a library for each, which may have effects of its own (constructors). Adds every global symbol that is a
+    /// number, which takes no memory: a linker script may name it. They are sorted by name, because the order of the
     /// references depends on that of the sections.
     pub fn add_unplaced(&mut self) {
         let symbols = &self.graph.symbols;
@@ -198,8 +198,8 @@ impl<'g> SymbolTable<'g> {
         Some(index)
     }
 
-    /// The symbol for branches to an offset in bytes from the start of a node, where they must not be against a section
-    /// symbol: that of the function there, or one of its own. A global one may be that of another object in the link.
+    /// The symbol for branches to an offset in bytes from the start of a node, if they must not be against a section
+    /// symbol: the symbol of the function there, or a new one. A global one may be that of another object in the link.
     pub fn branch_target(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
         let place = u32::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?;
         let section = places.sections[node.get()]?;

@@ -1,10 +1,10 @@
 /*!
 The index of ARM's unwind tables (`.ARM.exidx`; IHI 0038, section 5), made anew for the code as it is placed.
 
-An entry is about all code from a function's first byte up to the next entry's. The linker orders the sections of the index
-by the code that each is for (`SHF_LINK_ORDER`), and whoever unwinds searches it by halving. So the entries of each section of
-code come in the order of its functions, and a part of a function that lies elsewhere, out of line or in another section, has
-an entry of its own, which says the same.
+An entry is about all code from a function's first byte up to the next entry's. The linker orders the sections of the
+index by the code that each is for (`SHF_LINK_ORDER`), and whoever unwinds searches it by halving. The entries of each
+section of code are therefore in the order of its functions. A part of a function elsewhere, out of line or in another
+section, has an entry of its own with the same content.
 */
 
 use indexmap::IndexMap;
@@ -14,7 +14,7 @@ use super::relax::{Placed, PlacedNode};
 use crate::graph::Graph;
 use crate::index::{FunctionId, NodeId, SectionId};
 
-/// The name of sections of the index, to which that of the code is added unless it is `.text`.
+/// The name of sections of the index; the name of the section of code is appended unless it is `.text`.
 const INDEX: &str = ".ARM.exidx";
 /// Size of an entry in bytes.
 const ENTRY: u32 = 8;

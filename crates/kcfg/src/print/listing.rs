@@ -15,8 +15,8 @@ hello+0x3:
 ```
 
 Blocks and chunks begin with their names, which tell where they were in the input; a chunk of data has a line for each
-of its references. A line in brackets says what the last instruction of a block does not show: where control goes on if
-that is not the next node of the listing, and that a call does not return.
+of its references. A line in brackets completes the last instruction of a block: the next place of control if that is
+not the next node of the listing, and a call that does not return.
 */
 
 use std::io::{self, Write};
@@ -129,7 +129,7 @@ impl Printer<'_> {
         lines
     }
 
-    /// Where control goes behind a block, if its last instruction and the listing do not show that.
+    /// The next place of control after a block, if its last instruction and the listing do not show it.
     fn way_on(&self, id: NodeId, end: &Terminator, behind: Option<NodeId>) -> Option<String> {
         if let Some(next) = end.next().filter(|&next| Some(next) != behind && self.graph.node(next).live) {
             return Some(format!("[goes on at {}]", self.label(next)));

@@ -40,7 +40,7 @@ pub struct Printer<'g> {
     contents: Vec<(NodeId, u32, Content)>,
     roots: FxHashMap<NodeId, Vec<RootReason>>,
     opaque: FxHashMap<NodeId, &'g Opaque>,
-    /// The blocks behind which data lies among the instructions.
+    /// The blocks that data among the instructions follows.
     before_data: FxHashSet<NodeId>,
 }
 

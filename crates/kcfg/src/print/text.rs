@@ -103,7 +103,7 @@ impl Printer<'_> {
         };
         let refs = self.refs_in(id, range);
         let mut names = refs.iter().map(|reference| self.name_of_target(reference.target, reference.addend));
-        // What a pass has made does not lie at the distances that its bytes say.
+        // Code that a pass has made is not at the distances that its bytes encode.
         let near = refs.first().is_some_and(|first| first.class == RelocClass::Literal) && !by_table;
         let name = match place {
             Some(place) => names.next().or_else(|| self.name_in_opaque(id, place)),

@@ -41,8 +41,7 @@ pub enum Detail {
     Patched(u32),
     /// The length in bytes of the code that is patched, a byte at this offset.
     PatchedLength(u32),
-    /// Two bytes: the length of the code that is patched, and that of the code that replaces it, to which the field at
-    /// `replacement` refers.
+    /// Two bytes: the lengths of the patched code and of its replacement, to which the field at `replacement` refers.
     PatchedAndReplacementLengths {
         /// Where the two are.
         lengths: u32,
@@ -136,6 +135,6 @@ impl fmt::Display for Versions {
 pub const BUGFLAG_WARNING: u16 = 1;
 
 /// `EX_TYPE_ZEROPAD` (arch/x86/include/asm/extable_fixup_types.h): the handler computes the length of the faulting
-/// instruction as its distance to the fixup (`ex_handler_zeropad` in arch/x86/mm/extable.c, the only handler of Linux 6.1
-/// to 6.12 to which that distance matters).
+/// instruction as its distance to the fixup. (`ex_handler_zeropad` in arch/x86/mm/extable.c is the only handler of
+/// Linux 6.1 to 6.12 that uses that distance.)
 pub const EX_TYPE_ZEROPAD: u8 = 20;

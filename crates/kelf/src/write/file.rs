@@ -1,8 +1,7 @@
 //! The layout of a written object: numbers first, then offsets, then bytes.
 //!
-//! `object`'s writer wants everything reserved before anything is written, so the file takes shape
-//! in three walks over the object, each in the same order: groups, sections, relocations, symbols,
-//! strings, section headers.
+//! `object`'s writer requires all reservations before the first write. The file is therefore made in three walks over
+//! the object, each in the same order: groups, sections, relocations, symbols, strings, section headers.
 
 use std::borrow::Cow;
 
@@ -76,7 +75,7 @@ pub(super) fn write(
     Ok(bytes)
 }
 
-/// What the name of a relocation section begins with, before that of the section it is about.
+/// The prefix of the name of a relocation section, before the name of the section that it is about.
 pub(super) fn reloc_prefix(machine: Machine) -> &'static str {
     if machine.is_rela() { ".rela" } else { ".rel" }
 }

@@ -3,7 +3,7 @@
 
 use crate::FunctionIndex;
 
-/// Functions that call none of one another, but for those of one circle.
+/// Functions that do not call one another, except in one cycle.
 #[derive(Default)]
 pub(super) struct Level {
     /// Those that do not call themselves, be it through others.
@@ -12,8 +12,8 @@ pub(super) struct Level {
     pub(super) circles: Vec<Vec<FunctionIndex>>,
 }
 
-/// The levels of a program, given by function those that call it and that it calls, and the place of each in an order in which
-/// callees come first ([`super::callees_first`]).
+/// Returns the levels of a program, given callers and callees of each function and its place in an order of callees
+/// first ([`super::callees_first`]).
 pub(super) fn levels(
     (callers, callees): (&[Vec<FunctionIndex>], &[Vec<FunctionIndex>]),
     order: &[usize],

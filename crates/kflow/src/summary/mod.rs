@@ -1,11 +1,11 @@
 /*!
 What a call of a function does to the registers of its caller, by the code of the function.
 
-That a function gives a register back as it found it is not believed of a calling convention, but shown: values are
-followed from its entry to each of its returns ([`crate::values`]), and the register has to hold there what it held on
-entry, be it untouched or restored from the frame. Of a function that returns in another way than to where its
-caller's stack pointer says, or with other arguments on the stack than it was given, nothing is known. Nothing is known of what is not understood. Callees
-come first; functions that call one another in a circle are summarised together: it is assumed of each that it touches nothing,
+A calling convention is no proof that a function preserves a register. Values are followed from its entry to each of
+its returns ([`crate::values`]), where the register has to hold its value on entry, untouched or restored from the
+frame. Of a function that returns in another way than to where its caller's stack pointer says, or with other arguments
+on the stack than it was given, nothing is known. Nothing is known of what is not understood. Callees come first;
+functions that call one another in a circle are summarised together: it is assumed of each that it touches nothing,
 until its code says otherwise, and then whoever calls it is looked at again.
 
 With a [`Convention`], some of it is believed: that who is called by its address, or is compiled and not understood, keeps
@@ -54,7 +54,7 @@ impl Summary {
     /// See [`Summary::reads_stack`].
     pub const WHOLE_STACK: u32 = u32::MAX;
 
-    /// That of a function of which nothing is known.
+    /// The summary of an unknown function.
     pub const UNKNOWN: Summary = Summary {
         reads: EVERYTHING,
         changes: EVERYTHING,
@@ -63,7 +63,7 @@ impl Summary {
         reads_stack: Summary::WHOLE_STACK,
     };
 
-    /// That of a function of which it is known only that it keeps to a convention, and makes use of these registers.
+    /// The summary of a function that keeps to a convention and uses these registers.
     fn by(convention: Convention, reads: u64) -> Summary {
         Summary { reads, changes: convention.changed | FLAGS, ..Summary::UNKNOWN }
     }
@@ -94,7 +94,7 @@ pub struct Machine {
     pub stack_pointer: Reg,
     /// The register that a call leaves the return address in; `None` if it pushes it.
     pub link: Option<Reg>,
-    /// What functions keep to of which nothing else is known; `None` if nothing can be said of them.
+    /// The convention of functions about which nothing else is known; `None` if there is none.
     pub convention: Option<Convention>,
 }
 
@@ -365,8 +365,8 @@ impl Summaries {
             .filter(|(_, set)| !set.is_any())
     }
 
-    /// Whether all that happens in a function can be followed: nobody enters it elsewhere, and it goes nowhere and calls
-    /// nothing behind which nothing is known of the stack pointer.
+    /// Whether a function can be followed completely: it is entered only at its start, and every jump and call leaves
+    /// the stack pointer known.
     pub fn can_follow(&self, program: &impl Program, function: FunctionIndex, cfg: &FunctionCfg) -> bool {
         let loses = |way: &Way| {
             let is_unknown = |callee| self.get(callee) == Summary::UNKNOWN && way.then != Then::Nowhere;

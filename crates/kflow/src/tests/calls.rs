@@ -273,7 +273,7 @@ fn what_keeps_to_a_convention() {
     assert_eq!(Liveness::of(&test, &of(&test)).before(BlockIndex(0)), EVERYTHING);
 }
 
-/// What is remembered of one program is true of the next one, in which a function changed that others call.
+/// Remembered results of one program hold for the next one, in which a called function changed.
 #[test]
 fn what_is_remembered_holds_where_nothing_changed() {
     let program = |callee: &'static [u8]| {

@@ -62,8 +62,8 @@ impl State {
         names.as_constant(value.single()?)
     }
 
-    /// Whether control goes to the return address where it leaves the function, by a call that does not come back to it if
-    /// `calls`, as far as a register says where it goes. The state is that behind the instructions.
+    /// Whether control leaves the function for the return address, if a register tells the target. With `calls`, it
+    /// leaves by a call that does not return to the function. The state is that behind the instructions.
     pub fn goes_back(&self, calls: bool, names: &mut Names) -> bool {
         let Some(link) = names.link else { return true };
         let back = names.entry(link);
@@ -71,8 +71,8 @@ impl State {
         self.register(if calls { link } else { TEMPORARY }).single() == Some(back)
     }
 
-    /// Whether a function that returns here goes back to its caller: the stack pointer is where it was, or right behind the
-    /// return address, which is what it was.
+    /// Whether a return here leads back to the caller: the stack pointer is at the return address or directly after
+    /// it, and the return address is unchanged.
     pub fn is_back_at_caller(&self, names: &mut Names) -> bool {
         if names.link.is_some() {
             return self.register(names.stack_pointer).single() == Some(names.entry(names.stack_pointer));

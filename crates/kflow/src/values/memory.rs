@@ -174,8 +174,8 @@ impl Memory {
     }
 }
 
-/// Whether what is written leaves a cell alone: it goes to other bytes at a known distance; one of the two is in the
-/// frame, and the other at a fixed address; or nobody else knows where the frame is.
+/// Whether a write leaves a cell unchanged: the bytes differ at a known distance, one of the two is in the frame and
+/// the other at a fixed address, or the address of the frame has not escaped.
 fn are_apart(
     cell: &Place,
     cell_width: u8,

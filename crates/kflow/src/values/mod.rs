@@ -1,10 +1,10 @@
 /*!
-What is known of numbers: one of a few terms, and in which range an unknown lies.
+Knowledge about numbers: one of a few terms, and the range of an unknown.
 
 A [`Term`] is a number, or an unknown plus a number: the address of a symbol, what a register held where the analysis
-began, what an instruction made. The unknown part has a *name*, so that two copies of one unknown are known to be equal,
-and so that what a branch says of one copy holds of the others. An instruction that runs once more makes new unknowns
-under its old names; whatever still has the old ones is forgotten before ([`State::apply`]).
+began, what an instruction made. The unknown part has a *name*. Two copies of one unknown are therefore known to be
+equal, and a branch on one copy also constrains the others. An instruction that runs once more makes new unknowns under
+its old names; whatever still has the old ones is forgotten before ([`State::apply`]).
 */
 
 mod calls;
@@ -53,8 +53,7 @@ enum Name {
     Symbol(Symbol),
     /// What a register held where the analysis began.
     Entry(Reg),
-    /// What an instruction made, or where ways come together in front of it; `slot` tells the results of one
-    /// instruction apart.
+    /// The result of an instruction, or of a join before it; `slot` distinguishes the results of one instruction.
     Made { at: Site, slot: u8 },
     /// The stack pointer, moved by an instruction by an unknown distance.
     Frame { at: Site },
@@ -114,7 +113,7 @@ pub struct Names {
     link: Option<Reg>,
     /// The registers whose content on entry, once saved in the frame, stays there until the function restores it.
     saved: u64,
-    /// What others may write at any time; `None` if nobody does.
+    /// Memory that other code may write at any time; `None` if there is none.
     shared: Option<Arc<ConstantMemory>>,
     /// What that was asked for.
     asked: Asked,
@@ -152,7 +151,7 @@ impl Names {
         self.shared = Some(constant);
     }
 
-    /// What memory that nobody writes was asked for.
+    /// The requests for memory that nothing writes.
     pub(crate) fn into_asked(self) -> Asked {
         self.asked
     }
@@ -168,8 +167,8 @@ impl Names {
         self.link = Some(link);
     }
 
-    /// From here on, where this register points on entry lies memory that only the function and those that it calls write:
-    /// neither what it stores through other pointers to memory that it knows, nor its frame, is there.
+    /// The register's target on entry begins memory that only the function and its callees write. It overlaps neither
+    /// other memory that the function stores to through pointers, nor its frame.
     pub(crate) fn keep_private(&mut self, reg: Reg) {
         self.private = Some(self.entry(reg).name);
     }

@@ -126,8 +126,8 @@ impl State {
         self.compared = None;
     }
 
-    /// Makes this state hold for `other` too. Where `widen` says where a loop begins, whatever differs becomes unknown:
-    /// a register of which that is so holds one unknown throughout a round.
+    /// Makes this state hold for `other` too. If `widen` names the head of a loop, every difference becomes unknown:
+    /// such a register holds one unknown throughout a round.
     pub fn join(&mut self, other: &State, widen: Option<Site>, names: &mut Names) {
         let mut changed = Vec::new();
         for (number, (mine, theirs)) in self.registers.iter_mut().zip(&other.registers).enumerate() {

@@ -6,29 +6,28 @@ use super::word::Word;
 
 /// One access to memory: what all kinds of loads and stores have in common.
 pub(super) struct Access {
-    /// An effect that has to come before the access because the address needs its result (an index of 32 bits that is
-    /// extended).
+    /// An effect that must precede the access because the address needs its result (a 32-bit index that is extended).
     pub(super) first: Option<Effect>,
     pub(super) address: Address,
-    /// Number of bytes read or written, of all registers together; an upper bound where the model does not tell sizes
-    /// apart.
+    /// Number of bytes read or written, in all registers together; an upper bound where the model does not distinguish
+    /// sizes.
     pub(super) size: u8,
     pub(super) kind: Kind,
     /// The new value of the base register, if it is updated.
     pub(super) update: Update,
 }
 
-/// What is loaded or stored.
+/// The data that is loaded or stored.
 pub(super) enum Kind {
-    /// General registers are loaded, of `width` bytes each; sign-extended to as many bytes as said.
+    /// Loads general registers of `width` bytes each; sign-extends them to `signed` bytes.
     Load { width: u8, signed: Option<u8>, registers: [Option<Reg>; 2] },
-    /// Values are stored.
+    /// Stores values.
     Store { width: u8, values: [Option<Value>; 2] },
-    /// Vector registers are loaded, or nothing is (`prfm`).
+    /// Loads vector registers, or nothing (`prfm`).
     Nothing,
-    /// Vector registers are stored.
+    /// Stores vector registers.
     Vector,
-    /// These registers and the memory get values that the model does not know (`stxr`, `cas`, `ldadd`).
+    /// Gives these registers and the memory values that the model does not know (`stxr`, `cas`, `ldadd`).
     Atomic { registers: [Option<Reg>; 2] },
 }
 
@@ -45,7 +44,7 @@ impl Kind {
     }
 }
 
-/// What the base register becomes.
+/// The change of the base register.
 #[derive(Clone, Copy)]
 pub(super) enum Update {
     None,
@@ -54,7 +53,7 @@ pub(super) enum Update {
 }
 
 impl Access {
-    /// The access that an instruction makes, if the model knows the instruction.
+    /// Returns the access of an instruction, if the model supports the instruction.
     pub(super) fn of(word: Word, at: u64) -> Option<Access> {
         if word.is(0x3b00_0000, 0x1800_0000) {
             return Some(literal(word, at));
@@ -68,7 +67,7 @@ impl Access {
         if word.is(0x3a00_0000, 0x3800_0000) {
             return single(word);
         }
-        // Structures of vectors: 64 bytes, the largest, stands for all sizes.
+        // Vector structures: use the largest size, 64 bytes, for all.
         if word.is(0xbe00_0000, 0x0c00_0000) {
             let kind = if word.bit(22) { Kind::Nothing } else { Kind::Vector };
             let update = if word.bit(23) { Update::Unknown } else { Update::None };
@@ -77,7 +76,7 @@ impl Access {
         None
     }
 
-    /// What the instruction computes.
+    /// Appends the effects of the access.
     pub(super) fn effects(self, out: &mut Vec<Effect>) {
         out.extend(self.first);
         let behind = |bytes: u8| Address {
@@ -101,7 +100,7 @@ impl Access {
                 if let (Some(first), true) = (first, first == second) {
                     out.push(Effect::Clobber(first));
                 }
-                // The register that the address is computed from is written last.
+                // Write the register of the address last.
                 if self.address.base == first {
                     out[start..].reverse();
                 }

@@ -1,12 +1,12 @@
 /*!
 AArch64, decoded by hand.
 
-A64 instructions are words whose fields are nearly always in the same places, so that the ones which matter
-here are told apart by a mask each (Arm Architecture Reference Manual, DDI 0487, section C4.1). A disassembler
-that knows them all, such as Capstone, takes longer for one instruction than the whole analysis does, and a
-scan looks at each several times. What is not told apart is forgotten by its class: every register that its
-fields can name, and the memory that it may write. `tests/semantics.rs` executes instructions of all classes to
-see that this is so, and `tests/decoders.rs` asks Capstone.
+A64 instructions are words with fields in nearly always the same places, so that one mask each identifies the
+instructions that matter here (Arm Architecture Reference Manual, DDI 0487, section C4.1). A disassembler that knows
+them all, such as Capstone, takes longer for one instruction than the whole analysis does, and a scan looks at each
+several times. What is not told apart is forgotten by its class: every register that its fields can name, and the
+memory that it may write. `tests/semantics.rs` executes instructions of all classes to see that this is so, and
+`tests/decoders.rs` asks Capstone.
 */
 
 mod decode;
@@ -32,7 +32,7 @@ pub mod registers {
     pub const X8: Reg = Reg(8);
     /// The return address.
     pub const LR: Reg = Reg(30);
-    /// The stack pointer, number 31. Where 31 means the zero register in an instruction, the model has the constant 0.
+    /// The stack pointer, number 31. If 31 means the zero register in an instruction, the model has the constant 0.
     pub const SP: Reg = Reg(31);
 }
 

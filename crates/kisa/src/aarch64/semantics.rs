@@ -1,6 +1,6 @@
-//! What A64 instructions compute, in the language of [`crate::semantics`].
+//! The computation of A64 instructions, in the language of [`crate::semantics`].
 //!
-//! Pointer authentication is left out: signing a pointer and then authenticating it gives the same pointer, and
+//! Pointer authentication is ignored: signing a pointer and then authenticating it gives the same pointer, and
 //! compilers do not compute with a signed one.
 
 use crate::arm::condition;
@@ -15,7 +15,7 @@ use super::word::Word;
 pub(super) fn effects(word: Word, at: u64, out: &mut Vec<Effect>) {
     let start = out.len();
     Model { word, at, out }.run();
-    // The fields of an instruction that is followed may be no registers.
+    // The fields of an instruction with a model need not be registers.
     let is_followed = |effect: &Effect| {
         !matches!(
             effect,
@@ -41,7 +41,7 @@ struct Model<'a> {
 }
 
 impl Model<'_> {
-    /// The main encoding table: bits 28 to 25.
+    /// Selects a group by the main encoding table: bits 28 to 25.
     fn run(&mut self) {
         match self.word.field(25, 4) {
             0b1000 | 0b1001 => self.immediate(),
@@ -52,7 +52,7 @@ impl Model<'_> {
             },
             0b0101 | 0b1101 => self.register(),
             0b0111 | 0b1111 => self.vector(),
-            // Scalable vectors and matrices, and what is reserved.
+            // Scalable vectors and matrices, and reserved encodings.
             _ => self.forget_scalable(),
         }
     }
@@ -110,7 +110,7 @@ impl Model<'_> {
         } else if word.is(0xff00_0000, 0xd500_0000) {
             self.system();
         } else if word.is(0xff00_0000, 0xd400_0000) {
-            // The monitor and the hypervisor answer in registers.
+            // The monitor and the hypervisor return values in registers.
             (0..SP.0).for_each(|number| self.clobber(Reg(number)));
             self.out.push(Effect::ClobberMemory);
         }
@@ -125,17 +125,17 @@ impl Model<'_> {
     /// `mrs`, `msr`, hints, barriers, cache maintenance.
     fn system(&mut self) {
         let word = self.word;
-        // `mrs`, `sysl`; of the others, `tstart` and `wfet` are the ones that have a register.
+        // `mrs`, `sysl`; of the others, only `tstart` and `wfet` have a register.
         if word.bit(21) || word.is(0xffff_f000, 0xd523_3000) {
             self.clobber(word.reg(0));
         }
         if word.is(0xffff_ff00, 0xd50b_7400) {
-            // `dc zva` clears the block around an address, up to 2 KiB of it.
+            // `dc zva` clears the block around an address, up to 2 KiB.
             let block = Address { base: Some(word.reg(0)), displacement: -2048, ..Address::default() };
             self.out.push(Effect::ClobberRange(block));
             self.out.push(Effect::ClobberMemory);
         }
-        // Hints and barriers leave the flags alone.
+        // Hints and barriers keep the flags.
         if !word.is(0xffff_f01f, 0xd503_201f)
             && !word.is(0xffff_f01f, 0xd503_301f)
             && !word.is(0xfff8_0000, 0xd508_0000)
@@ -313,7 +313,8 @@ impl Model<'_> {
         }
     }
 
-    /// The second operand, shifted as the instruction says. `None` for a shift that the model does not know.
+    /// Returns the second operand, shifted by the instruction. Returns `None` for a shift that the model does not
+    /// support.
     fn shifted(&mut self) -> Option<Value> {
         let (word, width) = (self.word, self.word.width());
         let (value, amount) = (word.value(16, width), word.field(10, 6));
@@ -352,7 +353,7 @@ impl Model<'_> {
     fn add_shifted(&mut self) {
         let (word, width) = (self.word, self.word.width());
         let (dst, left, amount) = (word.reg(0), word.value(5, width), word.field(10, 6));
-        // `add x0, x1, x2, lsl #3` is an address; so is one of 32 bits, whose upper half is cut off.
+        // `add x0, x1, x2, lsl #3` is an address; so is a 32-bit sum, whose upper half is cut off.
         if let (true, 1..=3, Value::Reg { reg, .. }) = (word.is(0x60c0_0000, 0), amount, left) {
             if word.field(16, 5) != 31 {
                 let index = Some((word.reg(16), 1 << amount));
@@ -377,7 +378,7 @@ impl Model<'_> {
         }
     }
 
-    /// As [`Model::add_or_subtract`], where register 31 is zero.
+    /// Like [`Model::add_or_subtract`], but register 31 is zero.
     fn add_or_subtract_to(&mut self, dst: Reg, left: Value, right: Value) {
         let (word, width) = (self.word, self.word.width());
         let (subtracts, sets_flags) = (word.bit(30), word.bit(29));
@@ -429,7 +430,7 @@ impl Model<'_> {
         let Some(other) = other.filter(|_| !word.bit(29) && !word.bit(11)) else {
             return self.clobber(dst);
         };
-        // The result is chosen before anything is written.
+        // Choose the result before any write.
         self.set(TEMPORARY, first, width);
         self.out.push(Effect::MaybeSet { dst: TEMPORARY, value: other, width });
         self.set(dst, Self::temporary(width), width);
@@ -437,7 +438,7 @@ impl Model<'_> {
 
     // Everything else.
 
-    /// Vector instructions, which know general registers only to convert and to copy.
+    /// Vector instructions use general registers only to convert and to copy.
     fn vector(&mut self) {
         let word = self.word;
         let converts = word.is(0x5f20_fc00, 0x1e20_0000) || word.is(0x5f20_0000, 0x1e00_0000);
@@ -452,7 +453,7 @@ impl Model<'_> {
         }
     }
 
-    /// Loads and stores that clobber everything that they may write: tags, copies of whole blocks.
+    /// Loads and stores that clobber everything they may write: tags, copies of whole blocks.
     fn forget_access(&mut self) {
         for low in [0, 5, 16] {
             self.clobber(self.word.reg_or_sp(low));
@@ -460,8 +461,8 @@ impl Model<'_> {
         self.out.extend([Effect::ClobberMemory, Effect::ClobberFlags]);
     }
 
-    /// Scalable vectors: they count in general registers and may move the stack pointer, and their stores
-    /// reach any number of vectors below and above an address.
+    /// Scalable vectors: they count in general registers and may move the stack pointer, and their stores reach any
+    /// number of vectors below and above an address.
     fn forget_scalable(&mut self) {
         let from =
             Address { base: Some(self.word.reg_or_sp(5)), displacement: -0x1_0000, ..Address::default() };
@@ -470,7 +471,7 @@ impl Model<'_> {
     }
 }
 
-/// The low bytes of a register. `None` for the zero register.
+/// Returns the low bytes of a register; `None` for the zero register.
 fn narrow(value: Value, width: u8) -> Option<Value> {
     match value {
         Value::Reg { reg, .. } => Some(Value::Reg { reg, width }),
@@ -478,11 +479,11 @@ fn narrow(value: Value, width: u8) -> Option<Value> {
     }
 }
 
-/// See [`crate::Isa::registers_read`]. Every field that may name a general register counts; of vector
-/// instructions the second, which is the one that they convert, copy, or address memory with.
+/// See [`crate::Isa::registers_read`]. Includes every field that may name a general register; for vector instructions
+/// only the second field, which they convert, copy, or address memory with.
 pub(super) fn registers_read(word: Word) -> u64 {
     match word.field(25, 4) {
-        // Branches and system instructions that the model does not know have their register in the first field.
+        // Unsupported branches and system instructions have their register in the first field.
         0b1010 | 0b1011 => word.as_bit(0),
         0b0111 | 0b1111 => word.as_bit(5),
         0b0110 | 0b1110 => word.as_bit(5) | word.as_bit(16),

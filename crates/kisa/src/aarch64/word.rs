@@ -13,12 +13,12 @@ impl Word {
         bytes.first_chunk().map(|&bytes| Word(u32::from_le_bytes(bytes)))
     }
 
-    /// Whether the bits of `mask` are those of `value`.
+    /// Whether the bits of `mask` equal those of `value`.
     pub(super) fn is(self, mask: u32, value: u32) -> bool {
         self.0 & mask == value
     }
 
-    /// The field of `width` bits that begins with bit `low`.
+    /// Returns the field of `width` bits that begins with bit `low`.
     pub(super) fn field(self, low: u32, width: u32) -> u32 {
         self.0 >> low & ((1 << width) - 1)
     }
@@ -27,22 +27,22 @@ impl Word {
         self.0 >> bit & 1 != 0
     }
 
-    /// The same, as a signed number.
+    /// Returns the field as a signed number.
     pub(super) fn signed(self, low: u32, width: u32) -> i64 {
         i64::from(((self.field(low, width) << (32 - width)) as i32) >> (32 - width))
     }
 
-    /// The width of a data-processing instruction in bytes.
+    /// Returns the width of a data-processing instruction in bytes.
     pub(super) fn width(self) -> u8 {
         if self.bit(31) { 8 } else { 4 }
     }
 
-    /// The number of the register in the field that begins with bit `low`.
+    /// Returns the number of the register in the field that begins with bit `low`.
     fn number(self, low: u32) -> u8 {
         self.field(low, 5) as u8
     }
 
-    /// A register to write to; `None` for the zero register, which discards what is written.
+    /// Returns a destination register; [`TEMPORARY`] for the zero register, which discards writes.
     pub(super) fn reg(self, low: u32) -> Reg {
         match self.number(low) {
             31 => TEMPORARY,
@@ -50,12 +50,12 @@ impl Word {
         }
     }
 
-    /// A register to write to, where 31 is the stack pointer.
+    /// Returns a destination register, where 31 is the stack pointer.
     pub(super) fn reg_or_sp(self, low: u32) -> Reg {
         Reg(self.number(low))
     }
 
-    /// The value of a register, where 31 is zero.
+    /// Returns the value of a register, where 31 is zero.
     pub(super) fn value(self, low: u32, width: u8) -> Value {
         match self.number(low) {
             31 => Value::Const(0),
@@ -63,17 +63,17 @@ impl Word {
         }
     }
 
-    /// The value of a register, where 31 is the stack pointer.
+    /// Returns the value of a register, where 31 is the stack pointer.
     pub(super) fn value_or_sp(self, low: u32, width: u8) -> Value {
         Value::Reg { reg: Reg(self.number(low)), width }
     }
 
-    /// The register in a field, as a bit; none for number 31.
+    /// Returns the register in a field, as a bit; no bit for number 31.
     pub(super) fn as_bit(self, low: u32) -> u64 {
         1 << self.number(low) & !(1 << SP.0)
     }
 
-    /// The mask of a logical immediate, see `DecodeBitMasks` in the manual. `None` if it is reserved.
+    /// Returns the mask of a logical immediate (`DecodeBitMasks` in the manual); `None` if it is reserved.
     pub(super) fn bit_mask(self) -> Option<u64> {
         let (n, immr, imms) = (self.field(22, 1), self.field(16, 6), self.field(10, 6));
         let length = (n << 6 | !imms & 0x3f).checked_ilog2()?;
@@ -88,7 +88,7 @@ impl Word {
             0 => element,
             _ => (element >> rotation | element << (size - rotation)) & all,
         };
-        // Repeated over the word.
+        // Repeat it over the word.
         let mask = rotated.wrapping_mul(u64::MAX / all);
         Some(if self.bit(31) { mask } else { mask & 0xffff_ffff })
     }

@@ -5,7 +5,7 @@ use super::op::{
     ALWAYS, Data, Decoded, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, reg, shifted, writes,
 };
 
-/// The instruction in a word, which lies at `at`. `None` if it is none.
+/// Decodes a word at address `at`. Returns `None` if it is not an instruction.
 pub(super) fn decode(word: u32, at: u32) -> Option<Decoded> {
     let condition = (word >> 28) as u8;
     if condition == 15 {
@@ -36,12 +36,12 @@ pub(super) fn decode(word: u32, at: u32) -> Option<Decoded> {
     Some(Decoded { len: 4, condition, op })
 }
 
-/// An offset with the sign that bit U says.
+/// Applies the sign in bit U to an offset.
 fn signed(word: u32, offset: u32) -> i32 {
     if bit(word, 23) { offset as i32 } else { -(offset as i32) }
 }
 
-/// The old ABI has its numbers in the instruction, from 0x900000 on.
+/// Returns a system call. The old ABI has the number in the instruction, from 0x900000 on.
 fn system_call(word: u32) -> Op {
     Op::SystemCall { number: field(word, 0, 24).checked_sub(0x90_0000) }
 }
@@ -54,7 +54,7 @@ fn register_operand(word: u32) -> Source {
     }
 }
 
-/// Data processing: `right` is the second operand, the rest is in the word.
+/// Decodes data processing; `right` is the second operand, the rest is in the word.
 fn data(word: u32, right: Source) -> Op {
     let (dst, left) = (Some(reg(word, 12)), Source::Reg(reg(word, 16)));
     let (data, dst) = match field(word, 21, 4) {
@@ -73,7 +73,7 @@ fn data(word: u32, right: Source) -> Op {
         15 => (Data::Not, dst),
         _ => (Data::WithCarry, dst),
     };
-    // What is only moved has no first operand.
+    // Moves have no first operand.
     let left = if matches!(data, Data::Move | Data::Not) { Source::Number(0) } else { left };
     Op::Data { data, dst, left, right, flags: bit(word, 20) }
 }
@@ -109,8 +109,8 @@ fn miscellaneous(word: u32) -> Option<Op> {
     })
 }
 
-/// `hvc` and `smc`: what is called takes its arguments from registers and leaves results in some (DEN 0028). The model does
-/// not know in which.
+/// `hvc` and `smc`: what is called takes its arguments from registers and leaves results in some (DEN 0028). The model
+/// does not say in which.
 pub(super) fn call_of_firmware() -> Op {
     Op::Other { writes: 0x7fff & !(1 << SP), reads: 0x7fff, flags: true }
 }
@@ -181,7 +181,7 @@ fn access(word: u32, offset: Offset) -> Op {
     }
 }
 
-/// Instructions of the media extensions write to one of two fields, or to both.
+/// Decodes instructions of the media extensions, which write to one of two fields, or to both.
 fn media(word: u32) -> Option<Op> {
     let (dst, src) = (reg(word, 12), reg(word, 0));
     if word & 0x0fe0_0070 == 0x07e0_0050 || word & 0x0fe0_0070 == 0x07a0_0050 {
@@ -216,14 +216,14 @@ fn multiple(word: u32) -> Op {
     Op::Multiple { loads: bit(word, 20), base: reg(word, 16), list, start, moves }
 }
 
-/// Instructions of coprocessors, which vectors and floating point are. Those of T32 are the same words.
+/// Decodes coprocessor instructions, which include vectors and floating point. T32 uses the same words.
 pub(super) fn coprocessor(word: u32) -> Op {
     let (first, second, base) = (reg(word, 12), reg(word, 16), reg(word, 16));
     if !matches!(field(word, 8, 4), 9..=11 | 14 | 15) {
         return Op::Foreign { first, second };
     }
     if word & 0x0f00_0000 == 0x0e00_0000 {
-        // Between a general register and a coprocessor; the flags are register 15.
+        // Between a general register and a coprocessor; register 15 stands for the flags.
         return match bit(word, 4) && bit(word, 20) {
             true => Op::Other { writes: 1 << first & !(1 << PC), reads: 0, flags: first == PC },
             false if bit(word, 4) => Op::Other { writes: 0, reads: 1 << first, flags: false },
@@ -237,7 +237,7 @@ pub(super) fn coprocessor(word: u32) -> Op {
         };
     }
     let (loads, before, up, moves) = (bit(word, 20), bit(word, 24), bit(word, 23), bit(word, 21));
-    // Numbers of 16 bits have a coprocessor of their own.
+    // 16-bit numbers have their own coprocessor.
     let unit = if field(word, 8, 4) == 9 { 2 } else { 4 };
     let size = unit * field(word, 0, 8) as i32;
     let single = before && !moves;
@@ -247,12 +247,12 @@ pub(super) fn coprocessor(word: u32) -> Op {
         (false, true) => (0, Mode::Offset),
         (false, false) => (-size, Mode::Before),
     };
-    // `vldr` has up to 8 bytes; a coprocessor's own transfers, 16.
+    // `vldr` transfers up to 8 bytes; other coprocessors transfer up to 16.
     let size = if single { 16 } else { size.clamp(0, 255) as u8 };
     Op::Vector { loads, size, place: Place { base, offset: Offset::Number(offset), mode } }
 }
 
-/// The same for words of T32, which has the ones with and without condition in two places.
+/// Decodes coprocessor words of T32, which has the encodings with and without condition in two places.
 pub(super) fn coprocessor_of(word: u32) -> Option<Op> {
     match field(word, 24, 4) {
         12 | 13 if field(word, 28, 1) != 0 && is_vector_extension(word) => Some(Op::Nothing),
@@ -283,17 +283,17 @@ fn unconditional(word: u32, at: u32) -> Option<Op> {
     })
 }
 
-/// Later operations on vectors, in the place of a coprocessor's loads and stores.
+/// Whether a word is one of the later vector operations, which share the encodings of a coprocessor's loads and stores.
 fn is_vector_extension(word: u32) -> bool {
     field(word, 8, 4) & 0b1010 == 0b1000
 }
 
-/// `vld1`, `vst4` and their like. Those of T32 are nearly the same words.
+/// Decodes `vld1`, `vst4` and the like. The words of T32 are nearly the same.
 pub(super) fn structures(word: u32) -> Op {
     let (base, index) = (reg(word, 16), reg(word, 0));
     let place = match index {
         PC => Place::at(base, 0),
-        // The base moves by what was transferred.
+        // The base moves by the number of bytes transferred.
         SP => Place { base, offset: Offset::Unknown { src: SP }, mode: Mode::After },
         _ => Place { base, offset: Offset::Unknown { src: index }, mode: Mode::After },
     };

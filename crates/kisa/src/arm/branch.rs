@@ -1,9 +1,8 @@
 //! Encoding of direct branches and of padding.
 //!
-//! The number of a condition ([`Branch::condition`]) is the machine's own, 0 to 13, and without a condition 0 in Thumb
-//! code and 14 in ARM code. [`MAIN`] is added for ARM code; a
-//! branch of Thumb code that compares a register with 0 has [`COMPARES`], the register, and [`NOT_ZERO`] if it is taken
-//! where that is not 0.
+//! The number of a condition ([`Branch::condition`]) is the machine's own, 0 to 13; a branch without a condition has 0
+//! in Thumb code and 14 in ARM code. [`MAIN`] is added for ARM code. A Thumb branch that compares a register with 0 has
+//! [`COMPARES`], the register, and [`NOT_ZERO`] if it is taken when the register is not 0.
 
 use goblin::elf::reloc::{R_ARM_CALL, R_ARM_JUMP24, R_ARM_THM_JUMP19, R_ARM_THM_JUMP24, R_ARM_THM_PC22};
 use kelf::RelocClass;
@@ -17,7 +16,7 @@ const COMPARES: u8 = 0x40;
 const NOT_ZERO: u8 = 0x08;
 const REGISTER: u8 = 0x07;
 
-/// The number of the condition of a branch; that of one without a condition says the encoding only.
+/// Returns the condition number of a branch; for one without a condition, only the encoding.
 pub(super) fn number(decoded: &Decoded, encoding: Encoding) -> u8 {
     let main = if encoding == Encoding::Main { MAIN } else { 0 };
     match decoded.op {
@@ -48,8 +47,8 @@ fn compares(branch: Branch) -> bool {
     branch.kind == BranchKind::Conditional && branch.condition & COMPARES != 0
 }
 
-/// A form that is one instruction. Its immediate has so many bits, the unit that it counts included, and is relative to
-/// `ahead` bytes behind the end of the instruction.
+/// Returns a form that is one instruction. Its immediate has `bits` bits, including the ones below its `unit`, and is
+/// relative to `ahead` bytes after the end of the instruction.
 const fn form(len: u8, bits: u32, unit: i64, ahead: i64) -> BranchForm {
     let (low, high) = (-(1 << (bits - 1)), (1 << (bits - 1)) - unit);
     BranchForm { len, field_offset: 0, field_width: len, reach: (low + ahead, high + ahead) }
@@ -80,7 +79,7 @@ pub(super) fn forms(branch: Branch) -> &'static [BranchForm] {
 pub(super) fn relocation(branch: Branch, len: u8) -> BranchRelocation {
     let always = branch.condition & 15 == ALWAYS;
     let (r_type, bias) = match branch.kind {
-        // Not for `bl` on a condition, because that has no form that changes the encoding (IHI 0044, 5.6.1.6).
+        // A conditional `bl` has no form that changes the encoding (IHI 0044, 5.6.1.6).
         BranchKind::Call if is_main(branch) && always => (R_ARM_CALL, 8),
         _ if is_main(branch) => (R_ARM_JUMP24, 8),
         BranchKind::Call => (R_ARM_THM_PC22, 4),
@@ -187,7 +186,7 @@ pub(super) fn go_back(encoding: Encoding, out: &mut Vec<u8>) {
     }
 }
 
-/// The `nop`s that GNU as pads with.
+/// The `nop` that GNU as uses as padding.
 const NOP: u16 = 0xbf00;
 const WIDE_NOP: u32 = 0xf3af_8000;
 const MAIN_NOP: u32 = 0xe320_f000;
@@ -227,7 +226,7 @@ mod tests {
     use crate::arm::Arm;
     use crate::{Flow, Isa};
 
-    /// What is encoded is decoded as the same branch to the same place, at both ends of the reach of every form.
+    /// Encoded branches decode as the same branch to the same target, at both ends of the reach of every form.
     #[test]
     fn branches_are_decoded_as_they_were_encoded() {
         let mut branches = vec![jump(Encoding::Main), jump(Encoding::Thumb)];

@@ -1,4 +1,4 @@
-//! Instructions that check what a register or a word in memory holds.
+//! Instructions that check the contents of a register or of a word in memory.
 
 use super::number::{self, modified_immediate, rotated, spread};
 use super::op::{PC, SP};
@@ -24,8 +24,8 @@ pub(super) fn load_word(
     true
 }
 
-/// See [`crate::Rewritable::encode_compare`]: `cmp` or `cmn` with a number, or with the scratch register once that is in
-/// there.
+/// See [`crate::Rewritable::encode_compare`]: `cmp` or `cmn` with a number, or with the scratch register, which first
+/// receives the number.
 pub(super) fn compare(
     encoding: Encoding,
     reg: Reg,
@@ -54,7 +54,7 @@ pub(super) fn compare(
         Encoding::Thumb => match (modified_immediate(number), modified_immediate(negative), scratch) {
             (Some(code), _, _) => wide(0xf1b0_0f00 | at | spread(code), out),
             (None, Some(code), _) => wide(0xf110_0f00 | at | spread(code), out),
-            // `cmp` of two registers of which one is above r7: the only form with such a register.
+            // `cmp` of two registers, one of them above r7: the only form for such registers.
             (None, None, Some(scratch)) if !is_special(scratch) && scratch.0 >= 8 => {
                 put_in_thumb(scratch, number, out);
                 let (left, right) = (u32::from(reg.0), u32::from(scratch.0));
@@ -70,7 +70,8 @@ fn is_special(reg: Reg) -> bool {
     reg.0 >= PC || reg.0 == SP
 }
 
-/// Puts a number into a register, 8 bits at a time where one instruction cannot hold it: not every processor has `movw`.
+/// Puts a number into a register, in pieces of 8 bits if one instruction cannot hold it: not every processor has
+/// `movw`.
 fn put_in_main(dst: Reg, number: u32, out: &mut Vec<u8>) {
     if number::number(Encoding::Main, dst, number, true, out) {
         return;
@@ -79,13 +80,13 @@ fn put_in_main(dst: Reg, number: u32, out: &mut Vec<u8>) {
     while left != 0 {
         let low = left.trailing_zeros() & !1;
         let byte = left >> low & 0xff;
-        // Rotated right by twice a number: `mov` at first, then `orr`.
+        // The byte is rotated right by an even number of bits: first `mov`, then `orr`.
         main(opcode | dst << 12 | (((32 - low) / 2) & 15) << 8 | byte, out);
         (left, opcode) = (left & !(byte << low), 0xe380_0000 | dst << 16);
     }
 }
 
-/// The same by `movw` and `movt`.
+/// Puts a number into a register by `movw` and `movt`.
 fn put_in_thumb(dst: Reg, number: u32, out: &mut Vec<u8>) {
     if number::number(Encoding::Thumb, dst, number, true, out) {
         return;
@@ -98,7 +99,7 @@ fn main(word: u32, out: &mut Vec<u8>) {
     out.extend(word.to_le_bytes());
 }
 
-/// An instruction of two halfwords, the first as the upper one.
+/// Appends an instruction of two halfwords, the first as the upper one.
 fn wide(word: u32, out: &mut Vec<u8>) {
     out.extend(word.rotate_left(16).to_le_bytes());
 }
@@ -117,7 +118,7 @@ mod tests {
     const IP: Reg = Reg(12);
     const ENCODINGS: [Encoding; 2] = [Encoding::Main, Encoding::Thumb];
 
-    /// The effects of all instructions in these bytes.
+    /// Returns the effects of all instructions in these bytes.
     fn effects(encoding: Encoding, bytes: &[u8]) -> Vec<Effect> {
         let (mut at, mut effects) = (0, Vec::new());
         while at < bytes.len() {
@@ -128,7 +129,7 @@ mod tests {
         effects
     }
 
-    /// The number in the scratch register, and what is compared with what, behind these instructions.
+    /// Returns the number in the scratch register and the compared pairs after these instructions.
     fn followed(effects: &[Effect]) -> (Option<u64>, Vec<(Value, Value)>) {
         let (mut scratch, mut compared) = (None, Vec::new());
         for effect in effects {
@@ -163,7 +164,7 @@ mod tests {
                     None => Value::Const(number.into()),
                 };
                 assert_eq!(compared, [(left, right)], "{number:#x}: {bytes:x?}");
-                // Without a scratch register, the same or nothing.
+                // Without a scratch register, the result is the same or nothing.
                 let mut without = Vec::new();
                 let is_known = Arm.encode_compare(encoding, reg, number, None, &mut without);
                 assert_eq!((is_known, without.is_empty()), (scratch.is_none(), scratch.is_some()));

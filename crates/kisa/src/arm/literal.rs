@@ -1,30 +1,31 @@
-//! Instructions that read a place near by, or compute its address, by their distance from it.
+//! Instructions that read a nearby place, or compute its address, by its distance.
 //!
-//! The distance counts from the program counter as the instruction reads it, rounded down to a word (DDI 0487, F1.5).
+//! The distance is relative to the program counter as the instruction reads it, rounded down to a word (DDI 0487,
+//! F1.5).
 
 use super::number::{rotated, rotated_number, spread, spread_number};
 use super::op::{bit, field};
 use crate::{Encoding, Literal};
 
-/// How the distance is coded.
+/// The encoding of the distance.
 #[derive(Clone, Copy)]
 enum Distance {
-    /// 8 bits of words, forward only.
+    /// 8 bits, in words, forward only.
     Words,
-    /// 12 bits, and bit 23 says forward.
+    /// 12 bits; bit 23 is set for forward.
     Bytes12,
-    /// 8 bits of words, and bit 23 says forward.
+    /// 8 bits, in words; bit 23 is set for forward.
     Words8,
-    /// Two times 4 bits, and bit 23 says forward.
+    /// Two groups of 4 bits; bit 23 is set for forward.
     Bytes8,
-    /// 12 bits at three places; bits 23 and 21 say backward.
+    /// 12 bits in three places; bits 23 and 21 are set for backward.
     Spread12,
-    /// 8 bits, rotated right by twice a number; an opcode says which way.
+    /// 8 bits, rotated right by an even number; the opcode selects the direction.
     Rotated,
 }
 
 impl Distance {
-    /// The bits of an instruction that say the distance, and whether it is forward.
+    /// The bits of an instruction that encode the distance and its direction.
     fn mask(self) -> u32 {
         match self {
             Words => 0xff,
@@ -37,7 +38,7 @@ impl Distance {
     }
 }
 
-/// Instructions by the bits that tell them from others.
+/// A group of instructions, identified by fixed bits.
 struct Form {
     mask: u32,
     bits: u32,
@@ -70,7 +71,7 @@ const WIDE: &[Form] = &[
     form(0xfbff_8000, 0xf2af_0000, Spread12, None),   // adr, backward
 ];
 
-/// With any condition but 15, which is not one.
+/// With any condition but 15, which is no condition.
 const MAIN: &[Form] = &[
     form(0x0f7f_0000, 0x051f_0000, Bytes12, Some(4)), // ldr
     form(0x0f7f_0000, 0x055f_0000, Bytes12, Some(1)), // ldrb
@@ -84,7 +85,7 @@ const MAIN: &[Form] = &[
     form(0x0fff_0000, 0x024f_0000, Rotated, None),    // adr, backward
 ];
 
-/// The instruction as one number, its form, and whether it has two halfwords.
+/// Finds the instruction as one number, its form, and whether it has two halfwords.
 fn find(bytes: &[u8], encoding: Encoding) -> Option<(u32, &'static Form, bool)> {
     let half = |at: usize| Some(u32::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
     let (word, forms, wide) = match encoding {
@@ -98,7 +99,7 @@ fn find(bytes: &[u8], encoding: Encoding) -> Option<(u32, &'static Form, bool)> 
     forms.iter().find(|form| word & form.mask == form.bits).map(|form| (word, form, wide))
 }
 
-/// What the distance counts from.
+/// Returns the base of the distance.
 fn base(encoding: Encoding, address: u64) -> i64 {
     let ahead = if encoding == Encoding::Main { 8 } else { 4 };
     i64::from(((address as u32 & !1).wrapping_add(ahead)) & !3)
@@ -153,7 +154,7 @@ pub(super) fn clear(bytes: &mut [u8], encoding: Encoding) {
     write(bytes, word & !form.distance.mask(), encoding, wide);
 }
 
-/// Writes an instruction that [`find`] gave as one number.
+/// Writes an instruction that [`find`] returned as one number.
 fn write(bytes: &mut [u8], word: u32, encoding: Encoding, wide: bool) {
     let word = if wide { word.rotate_left(16) } else { word };
     let len = if wide || encoding == Encoding::Main { 4 } else { 2 };
@@ -164,7 +165,7 @@ fn write(bytes: &mut [u8], word: u32, encoding: Encoding, wide: bool) {
 mod tests {
     use super::*;
 
-    /// As GNU as encodes them.
+    /// The bytes are from GNU as.
     #[test]
     fn literals_are_read_and_set() {
         let thumb: &[(&[u8], u64, u64, Option<u8>)] = &[

@@ -1,12 +1,13 @@
 /*!
 32-bit ARM in its two encodings, A32 and T32 (Thumb), decoded by hand.
 
-The address of an instruction says how it is encoded: bit 0 is set for Thumb code, as in ELF and in the branch
-instructions. A Thumb instruction that an `it` in front makes conditional cannot tell so by itself; whoever has
-seen the `it` says so by [`predicated`].
+The address of an instruction selects its encoding: bit 0 is set for Thumb code, as in ELF and in the branch
+instructions. A Thumb instruction does not show that a preceding `it` makes it conditional; a caller that has seen the
+`it` adds the condition to the address by [`predicated`].
 
-Both encodings are decoded into the same small set of operations (`op`), which `semantics` turns into effects.
-An instruction that is not distinguished within its class clobbers every register that can be a destination in that class.
+Both encodings are decoded into the same small set of operations (`op`), which `semantics` turns into effects. An
+instruction that is not distinguished within its class clobbers every register that can be a destination in that class.
+
 */
 
 mod a32;
@@ -49,17 +50,17 @@ pub mod registers {
     pub(crate) const PC: Reg = Reg(15);
 }
 
-/// The address of a Thumb instruction on which `it` puts a condition.
+/// Returns the address of a Thumb instruction to which `it` applies a condition.
 pub fn predicated(address: u64, condition: u8) -> u64 {
     address | (u64::from(condition) + 1) << 32
 }
 
-/// The condition that an address says an `it` puts on the instruction.
+/// Returns the condition that `it` applies to the instruction, from its address.
 fn predicate(address: u64) -> Option<u8> {
     (address >> 32).checked_sub(1).map(|condition| condition as u8)
 }
 
-/// The encoding that an address says.
+/// Returns the encoding of the instruction, from its address.
 fn encoding(address: u64) -> Encoding {
     if address & 1 == 0 { Encoding::Main } else { Encoding::Thumb }
 }
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
     use crate::{Flow, Rewritable};
 
-    /// What is called by `hvc` and `smc` comes back with other registers and flags, but for the stack pointer.
+    /// `hvc` and `smc` return with other registers and flags, except for the stack pointer.
     #[test]
     fn calls_of_firmware_change_registers() {
         let cases: [(Encoding, &[u8]); 4] = [
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// `cpsid i`, `udf`, which is beside `smc`, and the return from an exception.
+    /// `cpsid i`, `udf`, whose encoding is next to `smc`, and the return from an exception.
     #[test]
     fn instructions_of_the_kernel() {
         let decode =
@@ -150,8 +151,8 @@ mod tests {
         assert_eq!(decode(Encoding::Thumb, &[0xde, 0xf3, 0x04, 0x8f]), Some(Flow::Return));
     }
 
-    /// The address that is stored where an APCS frame begins is for backtraces alone; elsewhere it is not. The frame pointer
-    /// stays for these: nobody takes away `sub fp, ip, #4`, or uses the register before `ldm sp, {fp, sp, pc}`.
+    /// The address that is stored where an APCS frame begins is for backtraces alone; elsewhere it is not. The frame
+    /// pointer is excluded: no pass may remove `sub fp, ip, #4`, or use the register before `ldm sp, {fp, sp, pc}`.
     #[test]
     fn apcs_frames() {
         // push {fp, ip, lr, pc}; push {r4, pc}; stmdb sp, {fp, ip, lr, pc}
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(Arm.reads(leaves, 0).registers, 1 << 13 | 1 << 11);
     }
 
-    /// Nobody may take an exclusive load away, an instruction behind an `it`, or one that waits.
+    /// No pass may remove an exclusive load, an instruction after an `it`, or one that waits.
     #[test]
     fn what_does_more_than_compute() {
         let computes = |bytes: &[u8], address: u64| Arm.only_computes(bytes, address);

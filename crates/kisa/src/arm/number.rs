@@ -3,7 +3,7 @@
 use super::op::{PC, SP, field};
 use crate::{Encoding, Reg};
 
-/// The number that registers are overwritten with: every byte of it is the same, so that each encoding has it.
+/// The number that registers are overwritten with: all its bytes are equal, so every encoding can express it.
 const OTHER: u32 = 0xa5a5_a5a5;
 
 /// See [`crate::Rewritable::encode_overwrite`].
@@ -21,8 +21,8 @@ pub(super) fn overwrite_flags(encoding: Encoding, out: &mut Vec<u8>) {
     }
 }
 
-/// See [`crate::Rewritable::encode_number`]. What takes two halfwords of Thumb code is for processors that have such
-/// instructions (ARMv6T2); `movw` of ARM code, which came with them, is not made.
+/// See [`crate::Rewritable::encode_number`]. Thumb instructions of two halfwords require a processor that has them
+/// (ARMv6T2); `movw` of ARM code, which came with them, is not used.
 pub(super) fn number(
     encoding: Encoding,
     reg: Reg,
@@ -57,13 +57,13 @@ fn main(dst: u32, number: u32) -> Option<u32> {
     rotated(number).map(of(0xe3a0_0000)).or_else(|| rotated(!number).map(of(0xe3e0_0000)))
 }
 
-/// The 12 bits that stand for a number in data processing of ARM code: 8 bits that are rotated right by twice a number.
+/// Returns the 12 bits that encode a number in data processing of ARM code: 8 bits rotated right by an even number.
 pub(super) fn rotated(number: u32) -> Option<u32> {
     let by = (0..16).find(|by| number.rotate_left(2 * by) < 1 << 8)?;
     Some(by << 8 | number.rotate_left(2 * by))
 }
 
-/// The number that [`rotated`] makes 12 bits of.
+/// Decodes the 12 bits of [`rotated`] into a number.
 pub(super) fn rotated_number(word: u32) -> u32 {
     field(word, 0, 8).rotate_right(2 * field(word, 8, 4))
 }
@@ -76,17 +76,18 @@ fn thumb(dst: u32, number: u32) -> Option<u32> {
     modified(number).map(of(0xf04f_0000)).or_else(|| modified(!number).map(of(0xf06f_0000))).or_else(wide)
 }
 
-/// Where the 12 bits of a number come to lie in Thumb code: bit 11, bits 8 to 10, and the rest apart.
+/// The places of the 12 bits of a number in Thumb code: bit 11, bits 8 to 10, and the rest separately.
 pub(super) fn spread(code: u32) -> u32 {
     (code >> 11 & 1) << 26 | (code >> 8 & 7) << 12 | code & 0xff
 }
 
-/// The 12 bits that [`spread`] puts into an instruction.
+/// Returns the 12 bits that [`spread`] puts into an instruction.
 pub(super) fn spread_number(word: u32) -> u32 {
     field(word, 26, 1) << 11 | field(word, 12, 3) << 8 | field(word, 0, 8)
 }
 
-/// The 12 bits that stand for a number in data processing of Thumb code (DDI 0487, F1.7.7 and the function `T32ExpandImm`).
+/// Returns the 12 bits that encode a number in data processing of Thumb code (DDI 0487, F1.7.7 and the function
+/// `T32ExpandImm`).
 pub(super) fn modified_immediate(number: u32) -> Option<u32> {
     let byte = number & 0xff;
     let second = number >> 8 & 0xff;
@@ -108,7 +109,7 @@ mod tests {
     use crate::arm::Arm;
     use crate::{Effect, Isa, Value};
 
-    /// What is encoded is decoded as the same number in the same register, and nothing else.
+    /// An encoded instruction decodes as the same number in the same register, without other effects.
     #[test]
     fn numbers_are_decoded_as_they_were_encoded() {
         let some = (0..32)

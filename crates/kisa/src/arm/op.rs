@@ -17,32 +17,31 @@ pub(super) const ALWAYS: u8 = 14;
 pub(super) struct Decoded {
     /// Length in bytes.
     pub(super) len: u8,
-    /// The machine's number of the condition on which it happens.
+    /// The machine's number of its condition.
     pub(super) condition: u8,
     pub(super) op: Op,
 }
 
-/// What it does.
+/// The operation of an instruction.
 pub(super) enum Op {
     /// An instruction without effects on what the model knows (hints, barriers).
     Nothing,
-    /// Arithmetic and moves. `dst` is missing where only the flags are set.
+    /// Arithmetic and moves. `dst` is missing if only the flags are set.
     Data { data: Data, dst: Option<R>, left: Source, right: Source, flags: bool },
-    /// The upper half of a register is set (`movt`).
+    /// Sets the upper half of a register (`movt`).
     MoveTop { dst: R, number: u16 },
-    /// A field of a register is extracted.
+    /// Extracts a field of a register.
     Field { dst: R, src: R, low: u8, width: u8, signed: bool },
-    /// Registers are loaded from consecutive places in memory, of `width` bytes each. An exclusive load (`ldrex`) is one
-    /// that a store waits for; a load that orders others (`lda`) counts as one.
+    /// Loads registers of `width` bytes each from consecutive addresses. An exclusive load (`ldrex`) precedes an
+    /// exclusive store; an acquire load (`lda`) is treated as one.
     Load { dst: [Option<R>; 2], width: u8, signed: bool, exclusive: bool, from: Place },
-    /// Registers are stored.
+    /// Stores registers.
     Store { src: [Option<R>; 2], width: u8, to: Place },
-    /// An exclusive store (`strex`): registers, as a set of bits, may be stored, and another register gets the result
-    /// that says whether they were.
+    /// An exclusive store (`strex`): it may store registers, given as a set of bits; another register gets the status.
     StoreExclusive { status: R, src: u16, width: u8, to: Place },
-    /// Several registers are loaded or stored, the lowest one `start` bytes from the base, which then moves.
+    /// Loads or stores several registers, the lowest one `start` bytes from the base, which then moves.
     Multiple { loads: bool, base: R, list: u16, start: i32, moves: Option<i32> },
-    /// Vector registers are loaded or stored.
+    /// Loads or stores vector registers.
     Vector { loads: bool, size: u8, place: Place },
     /// A branch to a fixed address (Thumb code: with bit 0 set).
     Branch { target: u32, link: bool },
@@ -50,25 +49,25 @@ pub(super) enum Op {
     CompareBranch { src: R, equal: bool, target: u32 },
     /// A branch to the address in a register.
     BranchTo { src: R, link: bool },
-    /// A branch by a table of distances in halfwords (`tbb`, `tbh`).
+    /// A branch through a table of distances in halfwords (`tbb`, `tbh`).
     Table { base: R, index: R, width: u8 },
     /// A system call, with its number if that is part of the instruction.
     SystemCall { number: Option<u32> },
-    /// `it`: puts conditions on the instructions that follow.
+    /// `it`: makes the instructions that follow conditional.
     Predicate { conditions: [u8; 4], count: u8 },
-    /// A trap: control does not go on.
+    /// A trap: execution does not continue.
     Trap,
-    /// An instruction of a coprocessor that the architecture does not define: it may write to these registers, and to
-    /// memory around the address in the second.
+    /// A coprocessor instruction that the architecture does not define: it may write to these registers, and to memory
+    /// around the address in the second.
     Foreign { first: R, second: R },
-    /// Registers, as a set of bits, are read, and others written with results that the model does not know.
+    /// Reads some registers, given as sets of bits, and writes others with results that the model does not know.
     Other { writes: u16, reads: u16, flags: bool },
 }
 
 impl Op {
-    /// Whether this stores what an APCS frame begins with (GCC's `-mapcs-frame`): `push {fp, ip, lr, pc}`, or more registers.
-    /// The address that is stored for `pc` is used by backtraces alone, to read the instruction in front of it
-    /// (`arch/arm/lib/backtrace.S`), which is this one wherever it lies.
+    /// Whether this stores the start of an APCS frame (GCC's `-mapcs-frame`): `push {fp, ip, lr, pc}`, or more
+    /// registers. Only backtraces use the stored `pc`, to read the instruction before that address
+    /// (`arch/arm/lib/backtrace.S`), which is this one wherever it is moved.
     pub(super) fn begins_apcs_frame(&self) -> bool {
         const LINK: u16 = 1 << FP | 1 << IP | 1 << LR | 1 << PC;
         match *self {
@@ -79,7 +78,7 @@ impl Op {
         }
     }
 
-    /// Whether this makes the frame pointer that of an APCS frame: `sub fp, ip, #4`.
+    /// Whether this sets up the frame pointer of an APCS frame: `sub fp, ip, #4`.
     pub(super) fn sets_apcs_frame(&self) -> bool {
         matches!(
             *self,
@@ -87,7 +86,7 @@ impl Op {
         )
     }
 
-    /// Whether this leaves an APCS frame: `ldm sp, {fp, sp, pc}`, or with other registers, base, or `lr`.
+    /// Whether this leaves an APCS frame: `ldm sp, {fp, sp, pc}`, or with other registers, another base, or `lr`.
     pub(super) fn leaves_apcs_frame(&self) -> bool {
         const BOTH: u16 = 1 << FP | 1 << SP;
         matches!(*self, Op::Multiple { loads: true, list, .. } if list & BOTH == BOTH)
@@ -112,7 +111,7 @@ pub(super) enum Data {
     Move,
     /// `!right`
     Not,
-    /// With the carry: the result is unknown.
+    /// An operation with the carry, whose result is unknown.
     WithCarry,
 }
 
@@ -171,14 +170,14 @@ pub(super) enum Mode {
 }
 
 impl Place {
-    /// The address in a register plus a number.
+    /// Creates the address in a register plus a number.
     pub(super) fn at(base: R, number: i32) -> Place {
         Place { base, offset: Offset::Number(number), mode: Mode::Offset }
     }
 }
 
 impl Mode {
-    /// The bits P and W.
+    /// Decodes the bits P and W.
     pub(super) fn of(before: bool, writes_back: bool) -> Mode {
         match (before, writes_back) {
             (true, false) => Mode::Offset,
@@ -188,7 +187,7 @@ impl Mode {
     }
 }
 
-/// A shift by an immediate. `None` for rotations, and where nothing is left of the register.
+/// Creates a shift by an immediate. Returns an unknown operand for rotations and where no bit of the register is left.
 pub(super) fn shifted(src: R, kind: u32, by: u32) -> Source {
     let unknown = Source::Unknown { reads: 1 << src };
     let by = by as u8;
@@ -201,22 +200,22 @@ pub(super) fn shifted(src: R, kind: u32, by: u32) -> Source {
     }
 }
 
-/// A field of an instruction word, given its lowest bit and its width in bits.
+/// Returns a field of an instruction word, given its lowest bit and its width in bits.
 pub(super) fn field(word: u32, low: u32, width: u32) -> u32 {
     word >> low & ((1 << width) - 1)
 }
 
-/// A bit of an instruction word.
+/// Returns a bit of an instruction word.
 pub(super) fn bit(word: u32, bit: u32) -> bool {
     word >> bit & 1 != 0
 }
 
-/// A register field of an instruction word, given its lowest bit.
+/// Returns a register field of an instruction word, given its lowest bit.
 pub(super) fn reg(word: u32, low: u32) -> R {
     field(word, low, 4) as R
 }
 
-/// These registers are written with a result that the model does not know, computed from the registers in the other
+/// Returns an operation that writes these registers with an unknown result, computed from the registers in the other
 /// fields.
 pub(super) fn writes(word: u32, registers: &[R]) -> Op {
     let writes = registers.iter().filter(|&&reg| reg != PC).fold(0, |bits, reg| bits | 1 << reg);

@@ -15,8 +15,8 @@ thread_local! {
     static THUMB: OnceCell<Option<Capstone>> = const { OnceCell::new() };
 }
 
-/// See [`Rewritable::format`](crate::Rewritable::format). What Capstone does not know is printed as the assembler's
-/// directive for it.
+/// See [`Rewritable::format`](crate::Rewritable::format). Instructions that Capstone does not support are printed as
+/// the assembler's directive for them.
 pub(super) fn format(bytes: &[u8], address: u64) -> String {
     let length = Arm.length(bytes, address).unwrap_or(bytes.len());
     let bytes = &bytes[..length];
@@ -32,8 +32,8 @@ fn computes_address(bytes: &[u8], address: u64) -> bool {
     literal(bytes, encoding(address), address).is_some_and(|literal| literal.read.is_none())
 }
 
-/// The name `adr` of the architecture for `add` and `sub` with the program counter and a number:
-/// `adrne.w r1, #-8` for `subwne r1, pc, #8`.
+/// Replaces `add` or `sub` of the program counter and a number by the architecture's name `adr`: `adrne.w r1, #-8` for
+/// `subwne r1, pc, #8`.
 fn address_of(text: &str) -> Option<String> {
     let (mnemonic, operands) = text.split_once(' ')?;
     let (sign, rest) = match mnemonic.strip_prefix("add") {
@@ -45,14 +45,14 @@ fn address_of(text: &str) -> Option<String> {
     Some(format!("adr{condition}{width} {register}, #{sign}{number}"))
 }
 
-/// The one instruction that `bytes` are.
+/// Disassembles `bytes` as exactly one instruction.
 fn disassemble(bytes: &[u8], address: u64) -> Option<String> {
     let encoding = encoding(address);
     let (printer, mode) = match encoding {
         Encoding::Main => (&MAIN, ArchMode::Arm),
         Encoding::Thumb => (&THUMB, ArchMode::Thumb),
     };
-    // Capstone knows of a condition what it reads in the `it` in front.
+    // Capstone learns the condition only from a preceding `it`.
     let it = predicate(address).map_or(Vec::new(), |condition| vec![condition << 4 | 8, 0xbf]);
     let at = (address as u32 & !1).wrapping_sub(it.len() as u32);
     let code = [&it, bytes].concat();
@@ -68,12 +68,12 @@ fn disassemble(bytes: &[u8], address: u64) -> Option<String> {
     })
 }
 
-/// Capstone for the instructions of the processors that have the most of them.
+/// Opens Capstone with the largest set of instructions.
 fn open(mode: ArchMode) -> Option<Capstone> {
     Capstone::new().arm().mode(mode).extra_mode([ArchExtraMode::V8].into_iter()).build().ok()
 }
 
-/// What GNU as reads as the instruction.
+/// Returns the directive that GNU as reads as the instruction.
 fn directive(bytes: &[u8], encoding: Encoding) -> String {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
     match (encoding, bytes) {
@@ -95,11 +95,11 @@ mod tests {
             (0, &[0x01, 0x20, 0xa0, 0x03], "moveq r2, #1"),
             (0x101, &[0x01, 0x23], "movs r3, #1"),
             (0x101, &[0x08, 0xbf], "it eq"),
-            // What is behind the instruction is not looked at.
+            // Bytes after the instruction are ignored.
             (0x101, &[0x08, 0xbf, 0x01, 0x23], "it eq"),
             (predicated(0x103, 0), &[0x01, 0x23], "moveq r3, #1"),
             (predicated(1, 1), &[0xd4, 0xf8, 0x90, 0x11], "ldrne.w r1, [r4, #0x190]"),
-            // The condition of one instruction is none of the next.
+            // The condition of one instruction does not apply to the next.
             (0x101, &[0x70, 0x47], "bx lr"),
             // An instruction that Capstone does not know, in both encodings.
             (0, &[0x90, 0x10, 0x02, 0xe1], ".inst 0xe1021090"),
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// `rfe` and `srs`, of which [`Isa::decode`](crate::Isa::decode) knows nothing.
+    /// `rfe` and `srs`, which [`Isa::decode`](crate::Isa::decode) does not support.
     #[test]
     fn exceptions_of_the_kernel() {
         let cases: [(u64, &[u8], &str); 6] = [
@@ -141,7 +141,7 @@ mod tests {
             (1, &[0x90, 0xe9, 0x00, 0xc0], "rfeia r0"),
             (1, &[0x30, 0xe8, 0x00, 0xc0], "rfedb r0!"),
             (1, &[0x2d, 0xe8, 0x13, 0xc0], "srsdb sp!, #0x13"),
-            // What is behind it is not looked at.
+            // Bytes after it are ignored.
             (1, &[0x8d, 0xe9, 0x13, 0xc0, 0x70, 0x47], "srsia sp, #0x13"),
         ];
         for (address, bytes, text) in cases {

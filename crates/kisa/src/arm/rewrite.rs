@@ -1,4 +1,4 @@
-//! What rewriting needs to know of ARM code.
+//! Properties of ARM code that rewriting needs.
 
 use kelf::RelocClass;
 
@@ -118,7 +118,7 @@ impl Rewritable for Arm {
     }
 
     fn set_distance_table(&self, bytes: &mut [u8], address: u64, width: u8) -> bool {
-        // Bit 4 of the second halfword tells `tbh` from `tbb` (DDI 0487, F5.1.274).
+        // Bit 4 of the second halfword distinguishes `tbh` from `tbb` (DDI 0487, F5.1.274).
         match (self.distance_table(bytes, address), width) {
             (Some(_), 1) => bytes[2] &= !0x10,
             (Some(_), 2) => bytes[2] |= 0x10,
@@ -191,7 +191,7 @@ impl Rewritable for Arm {
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool {
         let computes = decode(bytes, address).is_some_and(|decoded| match decoded.op {
             Op::MoveTop { .. } | Op::Field { .. } => true,
-            // Who follows the frames needs it, even if the function does not.
+            // Stack unwinders need it, even if the function does not.
             ref op if op.sets_apcs_frame() => false,
             // `mov r1, r1` waits until a coprocessor has been read (`cpwait` of XScale; section 5.4 of the paper).
             Op::Data { data: Data::Move, dst: Some(dst), right: Source::Reg(src), .. } if dst == src => false,
@@ -199,10 +199,10 @@ impl Rewritable for Arm {
             Op::Load { dst, exclusive, from: Place { mode: Mode::Offset, .. }, .. } => {
                 !exclusive && !dst.contains(&Some(PC))
             }
-            // What does nothing may be a barrier.
+            // An operation without effects may be a barrier.
             _ => false,
         });
-        // Without it, the `it` in front would put its condition on another instruction.
+        // Without it, the preceding `it` would apply its condition to another instruction.
         computes && predicate(address).is_none()
     }
 
@@ -222,7 +222,7 @@ impl Rewritable for Arm {
             return Reads { registers: u64::MAX, flags: true, memory: true };
         };
         let operand = semantics::memory_operand(&decoded, address as u32);
-        // Up to there, who follows the frames needs the frame pointer.
+        // Until then, stack unwinders need the frame pointer.
         let frame = if decoded.op.leaves_apcs_frame() { 1 << FP } else { 0 };
         Reads {
             registers: semantics::registers_read(&decoded) | frame,
@@ -246,7 +246,7 @@ impl Rewritable for Arm {
     }
 
     fn returned(&self) -> u64 {
-        // IHI 0042, 6.4: a vector of 16 bytes comes back in r0 to r3.
+        // IHI 0042, 6.4: a vector of 16 bytes is returned in r0 to r3.
         0b1111
     }
 
@@ -372,7 +372,7 @@ fn address_table(decoded: &Decoded) -> Option<Reg> {
 /// See [`Rewritable::reads_flags`].
 fn reads_flags(decoded: &Decoded) -> bool {
     let reads = match decoded.op {
-        // What is not told apart may be a conditional selection, or read the flags (`mrs`).
+        // An instruction that is not identified may be a conditional selection, or read the flags (`mrs`).
         Op::Other { .. } | Op::Foreign { .. } => true,
         Op::Data { data: Data::WithCarry, .. }
         | Op::Data { right: Source::Unknown { .. }, .. }
@@ -383,14 +383,14 @@ fn reads_flags(decoded: &Decoded) -> bool {
     reads || decoded.condition < ALWAYS
 }
 
-/// Where an instruction ends.
+/// Returns the end of an instruction.
 fn behind(bytes: &[u8], address: u64) -> u64 {
     let len = decode(bytes, address).map_or(0, |decoded| decoded.len);
     (address & 0xffff_fffe) + u64::from(len)
 }
 
-/// Whether an instruction computes with its own address, other than for [`Rewritable::literal`], to jump by the table
-/// behind it, or to branch.
+/// Whether an instruction computes with its own address, other than for a [`Rewritable::literal`], to jump through the
+/// table after it, or to branch.
 fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
     let reads = |source: Source| match source {
         Source::Reg(PC) | Source::Shifted { src: PC, .. } => true,
@@ -401,7 +401,7 @@ fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
         place.base == PC || matches!(place.offset, Offset::Reg { src: PC, .. } | Offset::Unknown { src: PC })
     };
     match decoded.op {
-        // To code in the other encoding.
+        // A branch to code in the other encoding.
         Op::Branch { target, .. } => encoding(target.into()) != encoding(address),
         Op::Data { data: Data::Move | Data::Not, right, .. } => reads(right),
         Op::Data { left, right, .. } => reads(left) || reads(right),
@@ -411,13 +411,13 @@ fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
         Op::StoreExclusive { to, .. } => near(to),
         Op::Vector { place, .. } => near(place),
         Op::BranchTo { src: PC, .. } => true,
-        // By a table elsewhere.
+        // A table elsewhere.
         Op::Table { .. } => true,
         _ => false,
     }
 }
 
-/// Makes the effect of an instruction that reads the literal at `target` one that reads it where the linker says.
+/// Makes an effect that reads the literal at `target` read the address that the linker fills in instead.
 fn read_literal(effect: &mut Effect, target: u64, field: RelocatedField) {
     let (Effect::Set { value, .. } | Effect::SetSigned { value, .. }) = effect else { return };
     let Value::Load { from, .. } = value else { return };
@@ -426,7 +426,7 @@ fn read_literal(effect: &mut Effect, target: u64, field: RelocatedField) {
         Address { symbol: Some(field.symbol), displacement: field.addend + distance, ..Address::default() };
 }
 
-/// Forgets the values that an effect computes.
+/// Makes the values that an effect computes unknown.
 fn forget(effect: &mut Effect) {
     *effect = match *effect {
         Effect::Set { dst, .. }

@@ -1,4 +1,4 @@
-//! What operations compute, in the language of [`crate::semantics`], and where control goes.
+//! Results of operations, in the language of [`crate::semantics`], and successors.
 
 use super::branch;
 use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Shift, Source};
@@ -29,7 +29,7 @@ pub(crate) fn condition(number: u8) -> Condition {
     }
 }
 
-/// Length and flow of control.
+/// Returns the length and control flow.
 pub(super) fn instruction(decoded: &Decoded, encoding: Encoding) -> Insn {
     let is_conditional = decoded.condition < ALWAYS;
     let condition = branch::number(decoded, encoding);
@@ -54,7 +54,7 @@ pub(super) fn instruction(decoded: &Decoded, encoding: Encoding) -> Insn {
         Op::Data { dst: Some(PC), .. } => Flow::IndirectJump,
         Op::Load { dst: [Some(PC), _], from: Place { base: SP, mode: Mode::After, .. }, .. } => Flow::Return,
         Op::Load { dst: [Some(PC), _], .. } => Flow::IndirectJump,
-        // Frames of the old convention are left by `ldm fp, {fp, sp, pc}`.
+        // Frames of the old convention end with `ldm fp, {fp, sp, pc}`.
         Op::Multiple { loads: true, base, list, .. } if list >> PC & 1 != 0 => {
             if base == SP || list >> SP & 1 != 0 { Flow::Return } else { Flow::IndirectJump }
         }
@@ -101,7 +101,7 @@ fn reg(number: R) -> Value {
 
 const TEMPORARY_VALUE: Value = Value::Reg { reg: TEMPORARY, width: 4 };
 
-/// The value of the program counter as an instruction reads it.
+/// Returns the program counter as an instruction reads it.
 fn program_counter(at: u32) -> u32 {
     if at & 1 == 0 { at.wrapping_add(8) } else { (at & !1).wrapping_add(4) }
 }
@@ -202,14 +202,14 @@ impl Model<'_> {
         }
     }
 
-    /// The address after the instruction goes into the link register.
+    /// Puts the address after the instruction into the link register.
     fn link(&mut self) {
         let back = self.at.wrapping_add(self.decoded.len.into());
         let address = Address { displacement: back.into(), ..Address::default() };
         self.set(Reg(LR), Value::Address(address));
     }
 
-    /// Control goes to a computed address, in the same encoding.
+    /// Transfers control to a computed address, in the same encoding.
     fn transfer_within(&mut self, value: Value) {
         if self.is_thumb() {
             self.binary(BinaryOp::Or, TEMPORARY, value, Value::Const(1));
@@ -221,7 +221,7 @@ impl Model<'_> {
 
     // Data processing.
 
-    /// An operand as a value. `None` if the model does not know it.
+    /// Returns an operand as a value; `None` if the model does not support it.
     fn operand(&mut self, source: Source) -> Option<Value> {
         Some(match source {
             Source::Number(number) => Value::Const(number.into()),

@@ -1,4 +1,4 @@
-//! The store that instrumented blocks begin with, and the stores that another one may disturb.
+//! The store at the start of instrumented blocks, and the exclusive stores that another store may disturb.
 
 use goblin::elf::reloc::{R_ARM_MOVT_ABS, R_ARM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS, R_ARM_THM_MOVW_ABS_NC};
 use kelf::RelocClass;
@@ -6,12 +6,13 @@ use kelf::RelocClass;
 use super::op::{ALWAYS, Decoded, Op, PC, SP};
 use crate::{AddressField, Encoding, Exclusive, StoreLayout, StoreOne};
 
-/// A register holds an address whose lowest byte is 1, which it stores somewhere behind that: one register is enough.
+/// A register receives an address whose lowest byte is 1, and stores that byte at an offset from the address: one
+/// register is enough.
 pub(super) const LAYOUT: StoreLayout =
     StoreLayout { align: 1 << 8, first: 1, span: 1 << 12, takes_register: true };
 
-/// Values of `Tag_CPU_arch` that have `movw` and `movt` in the encodings that they have (IHI 0045, 3.3.5.2): ARMv6T2, and all
-/// from ARMv7 on but ARMv6-M.
+/// Values of `Tag_CPU_arch` that have `movw` and `movt` in each of their encodings (IHI 0045, 3.3.5.2): ARMv6T2, and
+/// everything from ARMv7 on except ARMv6-M.
 const WITH_WIDE_MOVES: [u64; 9] = [8, 10, 13, 14, 15, 17, 20, 21, 22];
 
 /// Whether processors of an architecture, by its `Tag_CPU_arch`, have `movw` and `movt`.
@@ -37,7 +38,7 @@ pub(super) fn store_one(encoding: Encoding, free: u64, displacement: u32, out: &
             (of(0xe300_0000), of(0xe340_0000), store, [R_ARM_MOVW_ABS_NC, R_ARM_MOVT_ABS])
         }
         Encoding::Thumb => {
-            // The first halfword lies in front.
+            // The first halfword precedes the second in memory.
             let of = |opcode: u32| (opcode | reg << 8).rotate_left(16);
             let store = (0xf880_0000 | reg << 16 | reg << 12 | displacement).rotate_left(16);
             (of(0xf240_0000), of(0xf2c0_0000), store, [R_ARM_THM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS])
@@ -89,7 +90,7 @@ pub(super) fn exclusive(decoded: &Decoded, encoding: Encoding, bytes: &[u8]) -> 
     }
 }
 
-/// Whether a load that counts as an exclusive one is `lda`, which orders other accesses and is none (DDI 0487, F4.1.2 and
+/// Whether a load that is treated as exclusive is `lda`, which only orders other accesses (DDI 0487, F4.1.2 and
 /// F3.1.9).
 fn only_orders(encoding: Encoding, bytes: &[u8]) -> bool {
     match encoding {
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
     use crate::{Effect, Isa, Rewritable, Value};
 
-    /// Whatever is free, the same registers hold the same behind it, and one byte is 1.
+    /// Whatever is free, all other registers are unchanged, and one byte is 1.
     #[test]
     fn it_stores_one_and_changes_only_what_is_free() {
         for encoding in [Encoding::Main, Encoding::Thumb] {
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// As GNU as encodes them, with `movw` and `movt` of 0.
+    /// The bytes are from GNU as, with `movw` and `movt` of 0.
     #[test]
     fn as_gnu_as_encodes_them() {
         let mut bytes = Vec::new();
@@ -156,7 +157,7 @@ mod tests {
         let of = |bytes: &[u8], address: u64| {
             Arm.exclusive(bytes, address).map(|exclusive| (exclusive.loads, exclusive.always))
         };
-        /// Bytes and address of an instruction, and whether it loads, and always does what it does.
+        /// Bytes and address of an instruction, whether it loads, and whether it certainly makes an exclusive access.
         type Case = (&'static [u8], u64, Option<(bool, bool)>);
         let cases: [Case; 10] = [
             (&[0x50, 0xe8, 0x00, 0x3f], 1, Some((true, true))), // ldrex r3, [r0]
@@ -173,7 +174,7 @@ mod tests {
         for (bytes, address, expected) in cases {
             assert_eq!(of(bytes, address), expected, "{bytes:x?}");
         }
-        // Behind `it ne`.
+        // After `it ne`.
         let predicated = super::super::predicated(1, 1);
         assert_eq!(of(&[0x40, 0xe8, 0x00, 0x31], predicated), Some((false, false)));
     }

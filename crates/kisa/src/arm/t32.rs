@@ -6,8 +6,8 @@ use super::op::{
     ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Source, bit, field, reg, shifted, writes,
 };
 
-/// The instruction at the start of `bytes`, which lies at the even address `at`. `predicate` is the condition
-/// that an `it` in front puts on it.
+/// Decodes the instruction at the start of `bytes`, at the even address `at`. `predicate` is the condition that a
+/// preceding `it` applies to it.
 pub(super) fn decode(bytes: &[u8], at: u32, predicate: Option<u8>) -> Option<Decoded> {
     let half = |index: usize| {
         let bytes = bytes.get(2 * index..2 * index + 2)?;
@@ -46,7 +46,7 @@ fn compare(data: Data, left: Source, right: Source) -> Op {
     Op::Data { data, dst: None, left, right, flags: true }
 }
 
-/// Instructions of 16 bits, and the condition that is part of a branch. Outside of an `it` block, they set the flags.
+/// Decodes instructions of 16 bits, and the condition of a branch. Outside of an `it` block, they set the flags.
 fn narrow(half: u32, at: u32, flags: bool) -> Option<(Op, Option<u8>)> {
     let (dst, src) = (low_reg(half, 0), low_reg(half, 3));
     let number = |low, width| Source::Number(field(half, low, width));
@@ -155,7 +155,7 @@ fn arithmetic(half: u32, flags: bool) -> Op {
     }
 }
 
-/// The instructions of 16 bits that can name the high registers.
+/// Decodes the 16-bit instructions that can name the high registers.
 fn special(half: u32) -> Op {
     let (dst, src) = (low_reg(half, 0) | (field(half, 7, 1) << 3) as R, reg(half, 3));
     match field(half, 8, 2) {
@@ -203,8 +203,8 @@ fn miscellaneous(half: u32, at: u32) -> Option<Op> {
     })
 }
 
-/// `it` and its longer forms. The mask has one bit for each further instruction, which is the low bit of its
-/// condition, and a 1 behind the last.
+/// Decodes `it` and its longer forms. The mask has one bit for each further instruction, the low bit of its condition,
+/// and a 1 after the last.
 fn predicate(condition: u32, mask: u32) -> Op {
     let count = 4 - mask.trailing_zeros() as u8;
     let mut conditions = [condition as u8; 4];
@@ -214,7 +214,7 @@ fn predicate(condition: u32, mask: u32) -> Op {
     Op::Predicate { conditions, count }
 }
 
-/// Instructions of 32 bits: the first halfword is the upper one.
+/// Decodes instructions of 32 bits: the first halfword is the upper one.
 fn wide(word: u32, at: u32) -> Option<(Op, Option<u8>)> {
     let op = match field(word, 27, 2) {
         1 if bit(word, 26) => a32::coprocessor_of(word)?,
@@ -239,7 +239,7 @@ fn multiple(word: u32) -> Option<Op> {
     let (start, moved) = match field(word, 23, 2) {
         1 => (0, size),
         2 => (-size, -size),
-        _ => return None, // for the kernel
+        _ => return None, // privileged
     };
     let moves = bit(word, 21).then_some(moved);
     Some(Op::Multiple { loads: bit(word, 20), base: reg(word, 16), list, start, moves })
@@ -282,8 +282,7 @@ fn dual(word: u32) -> Option<Op> {
     })
 }
 
-/// The operations of data processing, where register 15 as the destination means a comparison and as the first
-/// operand a move.
+/// Decodes data processing. Register 15 as the destination means a comparison, and as the first operand a move.
 fn data_of(word: u32, right: Source) -> Op {
     let (left, dst, flags) = (reg(word, 16), reg(word, 8), bit(word, 20));
     let (kind, compares, moves) = match field(word, 21, 4) {
@@ -390,7 +389,7 @@ fn branches(word: u32, at: u32) -> Option<(Op, Option<u8>)> {
                 0b0111110 | 0b0111111 => writes(word, &[reg(word, 8)]),
                 0b1111110 | 0b1111111 if !bit(word, 13) => a32::call_of_firmware(),
                 0b1111111 => Op::Trap,
-                _ => return None, // for the kernel
+                _ => return None, // privileged
             }
         }
     };

@@ -1,5 +1,5 @@
-//! What an effect reads and writes. No `match` here has a wildcard arm, so that the compiler asks for a new effect in
-//! each of these functions.
+//! The reads and writes of effects. No `match` here has a wildcard arm, so a new effect does not compile until each of
+//! these functions handles it.
 
 use super::{Address, Effect, Reg, Value};
 
@@ -14,7 +14,7 @@ pub enum Memory {
     Any,
 }
 
-/// What an effect does to the flags that conditions are about.
+/// The change of the flags that conditions test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flags {
     /// It changes none.
@@ -29,8 +29,8 @@ fn bit(reg: Reg) -> u64 {
     1 << reg.0
 }
 
-/// Tells of the registers (a set of bits by [`Reg`]) of `width` bytes that an instruction reads, where none of its effects,
-/// which are those from `start` on, does.
+/// Adds an [`Effect::Escape`] of `width` bytes for each register in `read`, a set of bits by [`Reg`], that the
+/// instruction reads although none of its effects, from `start` on, mentions it.
 pub(crate) fn let_escape(out: &mut Vec<Effect>, start: usize, read: u64, width: u8) {
     let told = |effect: &Effect| {
         let operands = effect.operands().fold(0, |set, value| set | value.registers());
@@ -45,20 +45,20 @@ pub(crate) fn let_escape(out: &mut Vec<Effect>, start: usize, read: u64, width: 
         return;
     }
     let registers = (0..64).map(Reg).filter(|&reg| read & bit(reg) != 0);
-    // Behind the condition on which all of it happens.
+    // After the condition of the whole instruction.
     let first = start + usize::from(matches!(out.get(start), Some(Effect::OnlyIf(_))));
     out.splice(first..first, registers.map(|reg| Effect::Escape(Value::Reg { reg, width })));
 }
 
 impl Address {
-    /// The registers that it is computed from, as a set of bits by [`Reg`].
+    /// Returns the registers in the expression, as a set of bits by [`Reg`].
     pub fn registers(&self) -> u64 {
         self.base.map_or(0, bit) | self.index.map_or(0, |(index, _)| bit(index))
     }
 }
 
 impl Value {
-    /// The registers that it is computed from, as a set of bits by [`Reg`].
+    /// Returns the registers in the expression, as a set of bits by [`Reg`].
     pub fn registers(self) -> u64 {
         match self {
             Value::Reg { reg, .. } => bit(reg),
@@ -70,7 +70,7 @@ impl Value {
 }
 
 impl Effect {
-    /// The values that it reads. The addresses that it writes to are not among them.
+    /// Returns the values that it reads, without the addresses that it writes to.
     #[inline]
     pub fn operands(&self) -> impl Iterator<Item = Value> + use<> {
         let (one, other) = match *self {
@@ -96,7 +96,7 @@ impl Effect {
         one.into_iter().chain(other)
     }
 
-    /// The registers that it writes, as a set of bits by [`Reg`].
+    /// Returns the registers that it writes, as a set of bits by [`Reg`].
     #[inline]
     pub fn registers_written(&self) -> u64 {
         match *self {
@@ -121,12 +121,12 @@ impl Effect {
         }
     }
 
-    /// The registers that it overwrites as a whole, as a set of bits by [`Reg`]. A clobbered register is not among them: an
-    /// instruction that the model does not know may write only a part of it, or only on a condition. (The effects that
-    /// follow an [`Effect::OnlyIf`] may not happen at all.)
+    /// Returns the registers that it overwrites completely, as a set of bits by [`Reg`]. This excludes clobbered
+    /// registers: an unsupported instruction may write only a part of a register, or only on a condition. (The effects
+    /// that follow an [`Effect::OnlyIf`] may not happen at all.)
     pub fn registers_overwritten(&self) -> u64 {
         match *self {
-            // Every machine here zero-extends what it writes into the low 4 bytes.
+            // Every machine here zero-extends writes to the low 4 bytes.
             Effect::Set { dst, width, .. }
             | Effect::SetSigned { dst, width, .. }
             | Effect::Binary { dst, width, .. } => bit(dst) & if width >= 4 { u64::MAX } else { 0 },
@@ -148,7 +148,7 @@ impl Effect {
         }
     }
 
-    /// Whether it reads the flags. Instructions also read them where no effect says so
+    /// Whether it reads the flags. Instructions may read them without an effect that shows it
     /// ([`crate::Rewritable::reads_flags`]).
     pub fn reads_flags(&self) -> bool {
         match self {
@@ -172,11 +172,11 @@ impl Effect {
         }
     }
 
-    /// What it does to the flags.
+    /// Returns its change of the flags.
     pub fn flags(&self) -> Flags {
         match self {
             Effect::Compare { .. } => Flags::Overwritten,
-            // `CompareZero` leaves the overflow flag of ARM as it was; `ClobberFlags` the carry, for `inc`.
+            // `CompareZero` keeps the overflow flag of ARM; `ClobberFlags` keeps the carry, for `inc`.
             Effect::CompareZero { .. } | Effect::ClobberFlags => Flags::Changed,
             Effect::Set { .. }
             | Effect::MaybeSet { .. }
@@ -196,7 +196,7 @@ impl Effect {
         }
     }
 
-    /// The memory that it writes.
+    /// Returns the memory that it writes.
     #[inline]
     pub fn memory_written(&self) -> Option<Memory> {
         match *self {
@@ -220,7 +220,7 @@ impl Effect {
         }
     }
 
-    /// The memory that its operands are read from: addresses, and how many bytes there.
+    /// Returns the memory that its operands are read from: addresses and numbers of bytes.
     #[inline]
     pub fn memory_read(&self) -> impl Iterator<Item = (Address, u8)> + use<> {
         self.operands().filter_map(|value| match value {
@@ -233,9 +233,8 @@ impl Effect {
         })
     }
 
-    /// Whether it changes registers and flags only: it writes no memory, makes no system call, transfers no control, and
-    /// makes no other effect conditional. An instruction that the model does not know may change more than its effects
-    /// say.
+    /// Whether it changes only registers and flags: it writes no memory, makes no system call, transfers no control,
+    /// and makes no other effect conditional. An unsupported instruction may change more than its effects show.
     pub fn only_computes(&self) -> bool {
         match self {
             Effect::Set { .. }

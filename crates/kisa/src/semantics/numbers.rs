@@ -2,25 +2,25 @@
 
 use super::BinaryOp;
 
-/// All ones in the low `width` bytes.
+/// Returns all ones in the low `width` bytes.
 pub fn low_mask(width: u8) -> u64 {
     if width >= 8 { u64::MAX } else { (1 << (8 * u32::from(width))) - 1 }
 }
 
-/// The low `width` bytes of a number.
+/// Returns the low `width` bytes of a number.
 pub fn low_bytes(number: u64, width: u8) -> u64 {
     number & low_mask(width)
 }
 
-/// The low `width` bytes of a number, sign-extended.
+/// Returns the low `width` bytes of a number, sign-extended.
 pub fn sign_extend(number: u64, width: u8) -> u64 {
     let unused = 64 - 8 * u32::from(width.clamp(1, 8));
     ((number << unused) as i64 >> unused) as u64
 }
 
 impl BinaryOp {
-    /// The result of the operation on two numbers, in the low `width` bytes; `None` for a shift by 64 bits or more, which
-    /// the machines define differently.
+    /// Computes the operation on two numbers, in the low `width` bytes; `None` for a shift by 64 bits or more, which
+    /// machines define differently.
     pub fn compute(self, left: u64, right: u64, width: u8) -> Option<u64> {
         let number = match self {
             BinaryOp::Add => left.wrapping_add(right),
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(BinaryOp::Or.compute(0x100, 1, 8), Some(0x101));
         assert_eq!(BinaryOp::Xor.compute(0xff, 0x0f, 1), Some(0xf0));
         assert_eq!(BinaryOp::Shl.compute(0x80, 1, 1), Some(0));
-        // A right shift brings in zeros, and not the bits above `width` bytes.
+        // A right shift brings in zeros, not the bits above `width` bytes.
         assert_eq!(BinaryOp::Shr.compute(0x1_0000_0000, 1, 4), Some(0));
         assert_eq!(BinaryOp::Shl.compute(1, 64, 8), None);
     }

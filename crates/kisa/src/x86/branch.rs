@@ -32,7 +32,7 @@ pub(super) const RETURN: u8 = 0xc3;
 /// `je`.
 pub(super) const IF_EQUAL: Branch = Branch { kind: BranchKind::Conditional, condition: 4 };
 
-// The odd branches keep their opcode as condition number.
+// Unusual branches keep their opcode as condition number.
 pub(super) const LOOPNE: u8 = 0xe0;
 pub(super) const LOOPE: u8 = 0xe1;
 pub(super) const LOOP: u8 = 0xe2;
@@ -76,7 +76,7 @@ pub(super) fn inverse(branch: Branch) -> Option<Branch> {
     coded.then_some(Branch { condition: branch.condition ^ 1, ..branch })
 }
 
-/// The multi-byte `nop`s that GNU as pads with.
+/// Appends the multi-byte `nop`s that GNU as uses as padding.
 pub(super) fn nops(mut size: usize, out: &mut Vec<u8>) {
     const NOPS: [&[u8]; 8] = [
         &[0x90],

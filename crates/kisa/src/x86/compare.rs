@@ -1,9 +1,9 @@
-//! Instructions that check what a word in memory holds.
+//! Instructions that check the contents of a word in memory.
 
 use super::registers::{EBP, ESP};
 use crate::Reg;
 
-/// See [`crate::Rewritable::encode_load_word`]: `mov displacement(%base),%dst`. Of 32-bit code only.
+/// See [`crate::Rewritable::encode_load_word`]: `mov displacement(%base),%dst`. For 32-bit code only.
 pub(super) fn load_word(bits: u32, dst: Reg, base: Reg, displacement: u8, out: &mut Vec<u8>) -> bool {
     // A displacement of one byte is signed; %esp takes one byte more.
     if bits != 32 || base == ESP || displacement > i8::MAX as u8 {
@@ -17,7 +17,7 @@ pub(super) fn load_word(bits: u32, dst: Reg, base: Reg, displacement: u8, out: &
     true
 }
 
-/// See [`crate::Rewritable::encode_compare`]: `cmp $number,%reg`, in its shortest form. Of 32-bit code only.
+/// See [`crate::Rewritable::encode_compare`]: `cmp $number,%reg`, in its shortest form. For 32-bit code only.
 pub(super) fn compare(bits: u32, reg: Reg, number: u32, out: &mut Vec<u8>) -> bool {
     if bits != 32 {
         return false;

@@ -1,4 +1,4 @@
-//! Which instructions do nothing but to compute.
+//! Instructions that only compute or only store.
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
@@ -15,7 +15,7 @@ pub(super) fn only_computes(bits: u32, bytes: &[u8]) -> bool {
         && (computes_a_register(&instruction) || compares(&instruction))
 }
 
-/// Whether it is one of those that write their first operand, which is a register, and flags. (A division may fault.)
+/// Whether it only writes flags and its first operand, a register. (A division may fault.)
 fn computes_a_register(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     let known = match instruction.mnemonic() {

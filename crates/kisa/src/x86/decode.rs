@@ -20,7 +20,7 @@ pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instr
 pub(super) struct Decoded {
     pub(super) bits: u32,
     pub(super) instruction: Instruction,
-    /// Where the displacement of a branch or of a memory operand is.
+    /// The offsets of the displacement of a branch or of a memory operand.
     pub(super) constants: ConstantOffsets,
 }
 
@@ -61,19 +61,19 @@ impl Decoded {
             field_width: constants.immediate_size() as u8,
         };
         let flow = match instruction.flow_control() {
-            // `ud0` and `ud1` are no branches, but nothing after them runs either.
+            // `ud0` and `ud1` are not branches, but the code after them does not run either.
             FlowControl::Exception if instruction.code() != Code::INVALID => Flow::Trap,
             FlowControl::UnconditionalBranch if is_near(instruction) => direct(BranchKind::Jump, 0),
             FlowControl::ConditionalBranch => direct(BranchKind::Conditional, condition(instruction)?),
             FlowControl::Call if is_near(instruction) => direct(BranchKind::Call, 0),
             // Far jumps and calls change segments: hand-written, target unknown.
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => Flow::IndirectJump,
-            // `syscall`, `sysenter` and `vmcall` count as calls for iced; control comes back behind them
-            // (in user space) or the instruction is the kernel's own.
+            // iced treats `syscall`, `sysenter` and `vmcall` as calls; control returns after them (in user space) or
+            // the instruction is the kernel's own.
             FlowControl::Call if !is_far_call(instruction) => Flow::Next,
             FlowControl::Call | FlowControl::IndirectCall => Flow::IndirectCall,
             FlowControl::Return => Flow::Return,
-            // `int` comes back.
+            // `int` returns.
             _ => Flow::Next,
         };
         Some(Insn {
@@ -86,7 +86,7 @@ impl Decoded {
     }
 }
 
-/// Keeps iced's decoder between instructions: to make one takes longer than to decode an instruction.
+/// Keeps iced's decoder between instructions: creating one takes longer than decoding an instruction.
 pub(super) struct Reader<'b>(Decoder<'b>);
 
 impl<'b> Reader<'b> {
@@ -94,7 +94,7 @@ impl<'b> Reader<'b> {
         Reader(Decoder::new(bits, bytes, DecoderOptions::NONE))
     }
 
-    /// Goes to an instruction; `None` if it lies outside.
+    /// Moves to an instruction; returns `None` if it is outside.
     fn at(&mut self, offset: usize, address: u64) -> Option<&mut Decoder<'b>> {
         self.0.set_position(offset).ok()?;
         self.0.set_ip(address);
@@ -122,7 +122,7 @@ pub(super) fn has_memory_operand(instruction: &Instruction) -> bool {
     instruction.op_kinds().any(|kind| kind == OpKind::Memory)
 }
 
-/// One instruction in AT&T syntax.
+/// Formats one instruction in AT&T syntax.
 pub(super) fn format(bits: u32, bytes: &[u8], address: u64) -> String {
     let Some(instruction) = instruction(bits, bytes, address) else {
         return "(bad)".to_owned();
@@ -139,7 +139,7 @@ pub(super) fn padding_len(bits: u32, bytes: &[u8]) -> Option<usize> {
         return Some(1);
     }
     let instruction = instruction(bits, bytes, 0)?;
-    // Before there were long `nop`s, GNU as padded with `lea 0(%esi), %esi` in several lengths.
+    // Before long `nop`s existed, GNU as used `lea 0(%esi), %esi` in several lengths as padding.
     let same_register = instruction.op_count() == 2
         && match instruction.mnemonic() {
             Mnemonic::Lea => {
@@ -209,14 +209,14 @@ pub(super) fn is_constant(bits: u32, bytes: &[u8], offset: u8, width: u8) -> boo
     .contains(&field)
 }
 
-/// The branch target; in 32-bit mode as a sign-extended section offset, so that a target in front of
-/// the section does not look like one 4 GiB behind it.
+/// Returns the branch target; in 32-bit mode as a sign-extended section offset, so that a target before the section
+/// does not look like one 4 GiB after it.
 fn near_target(bits: u32, instruction: &Instruction) -> u64 {
     let target = instruction.near_branch_target();
     if bits == 32 { target & 0xffff_ffff } else { target }
 }
 
-/// The number of a condition in [`Branch`]: the low half of the `jcc` opcode, or one of the odd ones.
+/// Returns the number of a condition in [`Branch`]: the low half of the `jcc` opcode, or an unusual branch.
 fn condition(instruction: &Instruction) -> Option<u8> {
     match instruction.mnemonic() {
         Mnemonic::Loop => Some(LOOP),
@@ -234,8 +234,8 @@ pub(super) fn is_system_call(bits: u32, instruction: &Instruction) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Int => instruction.immediate8() == 0x80,
         Mnemonic::Syscall | Mnemonic::Sysenter => true,
-        // The i386 C libraries enter the kernel through the vDSO, whose address the kernel leaves at
-        // offset 0x10 of the thread control block.
+        // The i386 C libraries enter the kernel through the vDSO. The kernel stores its address at offset 0x10 of the
+        // thread control block.
         Mnemonic::Call => {
             bits == 32
                 && instruction.op0_kind() == OpKind::Memory

@@ -1,4 +1,4 @@
-//! What instructions read, and where their memory operand is.
+//! Reads of instructions, and their memory operand.
 
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
@@ -16,7 +16,7 @@ pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
     }
     let width = match instruction.mnemonic() {
         Mnemonic::Lea => 0,
-        // iced gives no size for the operands of these; that they access memory at the address is enough.
+        // iced gives no size for these operands; the fact that they access memory at the address is enough.
         _ => instruction.memory_size().size().clamp(1, 255) as u8,
     };
     let displacement_offset = constants.has_displacement().then_some(constants.displacement_offset() as u8);
@@ -84,8 +84,8 @@ pub(super) fn reads(bits: u32, bytes: &[u8]) -> Reads {
     }
 }
 
-/// Whether it goes to a handler, to a hypervisor, to a device behind which there may be one (`in` and `out` of VMware, and of
-/// system management), or to another program, which may read any register.
+/// Whether it enters a handler, a hypervisor, a device that may have one (`in` and `out` of VMware, and of system
+/// management), or another program, which may read any register.
 fn goes_elsewhere(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
@@ -117,7 +117,7 @@ fn goes_elsewhere(instruction: &Instruction) -> bool {
     )
 }
 
-/// `xor %eax, %eax`: reads nothing that matters.
+/// `xor %eax, %eax`: the result does not depend on the operands.
 fn clears(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
         && instruction.op0_kind() == OpKind::Register

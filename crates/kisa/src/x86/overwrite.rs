@@ -1,8 +1,8 @@
-//! Instructions that overwrite registers and flags, by which tests show that nothing reads them.
+//! Instructions that overwrite registers and flags. Tests use them to show that nothing reads these.
 
 use crate::Reg;
 
-/// The number that registers are overwritten with, and the stack pointer is compared with to overwrite the flags.
+/// The number that overwrites registers, and that the stack pointer is compared with to overwrite the flags.
 const OTHER: u32 = 0x5a5a_a5a5;
 
 /// See [`crate::Rewritable::encode_overwrite`].

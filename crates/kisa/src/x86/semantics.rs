@@ -1,8 +1,8 @@
 //! What x86 instructions compute, in the language of [`crate::semantics`].
 //!
-//! The instructions that compilers move constants, addresses and switch indices with are written out
-//! below. Everything else goes through [`forget`], which asks iced-x86 for the registers and the
-//! memory that the instruction reads, and lets them escape, and for those that it writes, and forgets them.
+//! The instructions that compilers move constants, addresses and switch indices with are written out below. All other
+//! instructions go through [`forget`]. According to iced-x86, it lets the registers and memory that the instruction
+//! reads escape, and forgets those that it writes.
 //!
 //! Three conventions matter to a reader of the effects:
 //!
@@ -71,7 +71,7 @@ pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effec
     effects_of(bits, &instruction, out);
 }
 
-/// The same of an instruction that is decoded.
+/// Appends the effects of a decoded instruction.
 pub(super) fn effects_of(bits: u32, instruction: &Instruction, out: &mut Vec<Effect>) {
     if !instruction.is_invalid() {
         Model { bits, word: (bits / 8) as u8, instruction, relocated: None, has_escaped: false, out }.run();
@@ -111,9 +111,9 @@ struct Model<'a> {
     /// Width of an address and of a stack slot in bytes.
     word: u8,
     instruction: &'a Instruction,
-    /// `None` for linked code, in which no field is left to the linker.
+    /// `None` for linked code, whose fields are all final.
     relocated: Option<Relocated>,
-    /// Whether what it reads has been told of as [`Effect::Escape`].
+    /// Whether its reads have been recorded as [`Effect::Escape`].
     has_escaped: bool,
     out: &'a mut Vec<Effect>,
 }
@@ -190,7 +190,7 @@ impl Model<'_> {
         }
     }
 
-    /// An immediate is as wide as the other operand; without another one (`push`), as wide as a stack slot.
+    /// Returns the width of an immediate: that of the other operand, or of a stack slot if there is none (`push`).
     fn width_of_immediate(&self) -> u8 {
         match self.instruction.op0_kind() {
             OpKind::Register | OpKind::Memory => self.width(0),
@@ -219,7 +219,7 @@ impl Model<'_> {
         }
     }
 
-    /// The immediate that the linker fills in.
+    /// Returns the immediate that the linker fills in.
     fn symbol(&self) -> Value {
         match self.relocated.and_then(|relocated| relocated.immediate).filter(is_whole) {
             Some(field) => Value::Symbol { symbol: field.symbol, addend: field.addend },
@@ -248,7 +248,7 @@ impl Model<'_> {
         }
     }
 
-    /// Operand `operand`, a destination, becomes `value`.
+    /// Assigns `value` to the destination with the number `operand`.
     fn assign(&mut self, operand: u32, value: Value) {
         let width = self.width(operand);
         match self.instruction.op_kind(operand) {
@@ -272,7 +272,7 @@ impl Model<'_> {
         });
     }
 
-    /// The destination as a register that the language can name.
+    /// Returns the destination as a register that the language can name.
     fn destination(&self) -> Option<Reg> {
         let register = self.instruction.op0_register();
         if self.instruction.op0_kind() != OpKind::Register || is_high_byte(register) {
@@ -312,7 +312,7 @@ impl Model<'_> {
             Some(dst) => self.out.push(Effect::MaybeSet { dst, value: self.operand(1), width }),
             None => self.forget(),
         }
-        // In 64-bit mode a 32-bit move clears the upper half even where the condition fails.
+        // In 64-bit mode a 32-bit move clears the upper half even if the condition fails.
         if self.bits == 64 && width == 4 {
             if let Some(reg) = self.destination() {
                 self.out.push(Effect::Set { dst: reg, value: Value::Reg { reg, width }, width });
@@ -389,7 +389,7 @@ impl Model<'_> {
     }
 
     fn forget_registers(&mut self) {
-        // `syscall` is said to write r11, in 32-bit code too.
+        // iced lists r11 as written by `syscall`, in 32-bit code too.
         let exists = |reg: &Reg| self.bits == 64 || reg.0 < REGISTERS_32;
         with_info(self.instruction, |info| {
             let written = info.used_registers().iter().filter(|used| writes(used.access()));
@@ -402,7 +402,7 @@ impl Model<'_> {
     }
 }
 
-/// The memory operand. `None` where the address is not computed with full-width registers.
+/// Returns the memory operand; `None` if the address is not computed with full-width registers.
 pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
     let segment = match instruction.memory_segment() {
         Register::FS => Some(Segment::Fs),
@@ -430,7 +430,7 @@ pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
     })
 }
 
-/// Whether the only memory that the instruction touches is its explicit operand.
+/// Whether the instruction accesses only the memory of its explicit operand.
 fn is_operand_memory(instruction: &Instruction) -> bool {
     let explicit = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     explicit && !instruction.is_stack_instruction() && !instruction.is_vsib()
@@ -445,10 +445,10 @@ fn writes(access: OpAccess) -> bool {
     matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 
-/// How many general registers there are in 32-bit code.
+/// Number of general registers in 32-bit code.
 pub(super) const REGISTERS_32: u8 = 8;
 
-/// The general register that this is (a part of), by its encoding number.
+/// Returns the general register that contains this register, by its encoding number.
 pub(super) fn general(register: Register) -> Option<Reg> {
     let full = register.full_register();
     full.is_gpr64().then(|| Reg((full as u32 - Register::RAX as u32) as u8))
@@ -471,7 +471,7 @@ pub(super) fn is_move_on_condition(instruction: &Instruction) -> bool {
         && instruction.op0_register().is_gpr()
 }
 
-/// What a condition code asks of the last comparison.
+/// Returns the meaning of a condition code for the last comparison.
 pub(super) fn condition(code: ConditionCode) -> Condition {
     match code {
         ConditionCode::e => Condition::Equal,

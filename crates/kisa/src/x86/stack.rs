@@ -1,4 +1,4 @@
-//! Instructions that move into code that is called.
+//! Instructions that can move into a called function.
 
 use iced_x86::{OpKind, Register};
 
@@ -8,8 +8,8 @@ use super::decode::Decoded;
 /// Bytes that a call pushes.
 const RETURN_ADDRESS: i32 = 4;
 
-/// See [`crate::Rewritable::move_into_callee`]. Of 64-bit code it is not known whether it keeps anything below the stack
-/// pointer, which a call would overwrite (the red zone of the System V ABI, section 3.2.2).
+/// See [`crate::Rewritable::move_into_callee`]. 64-bit code may keep values below the stack pointer, which a call
+/// would overwrite (the red zone of the System V ABI, section 3.2.2).
 pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
     if bits == 64 || !only_computes(bits, bytes) && !only_stores(bits, bytes) {
         return false;
@@ -30,10 +30,10 @@ pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
     let own = match *field {
         [byte] => i32::from(byte as i8),
         [a, b, c, d] => i32::from_le_bytes([a, b, c, d]),
-        // Without a displacement, there is no room for one.
+        // An instruction without a displacement has no space for one.
         _ => return false,
     };
-    // What lies below the stack pointer would become the return address.
+    // A value below the stack pointer would become the return address.
     let Some(moved) = own.checked_add(RETURN_ADDRESS).filter(|_| own >= 0) else { return false };
     let fits = field.len() == 4 || i8::try_from(moved).is_ok();
     if fits {
@@ -46,7 +46,7 @@ pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// What becomes of an instruction; `None` if it cannot move.
+    /// Returns the moved instruction; `None` if it cannot move.
     fn moved(bits: u32, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = bytes.to_vec();
         let before = bytes.clone();
@@ -62,10 +62,10 @@ mod tests {
         assert_eq!(moved(&[0x8b, 0x54, 0x24, 8]), Some(vec![0x8b, 0x54, 0x24, 12]));
         assert_eq!(moved(&[0x8d, 0x54, 0x44, 4]), Some(vec![0x8d, 0x54, 0x44, 8]));
         assert_eq!(moved(&[0x89, 0x94, 0x24, 0, 1, 0, 0]), Some(vec![0x89, 0x94, 0x24, 4, 1, 0, 0]),);
-        // mov 0x7c(%esp),%edx; mov (%esp),%edx: no room.
+        // mov 0x7c(%esp),%edx; mov (%esp),%edx: no space.
         assert_eq!(moved(&[0x8b, 0x54, 0x24, 0x7c]), None);
         assert_eq!(moved(&[0x8b, 0x14, 0x24]), None);
-        // mov %edx,-4(%esp); mov %edx,-0x100(%esp): what a call overwrites.
+        // mov %edx,-4(%esp); mov %edx,-0x100(%esp): a call would overwrite the data.
         assert_eq!(moved(&[0x89, 0x54, 0x24, 0xfc]), None);
         assert_eq!(moved(&[0x89, 0x94, 0x24, 0, 0xff, 0xff, 0xff]), None);
         // mov 8(%ebp),%edx; mov $4,%eax
@@ -89,7 +89,7 @@ mod tests {
         for bytes in all {
             assert_eq!(moved(32, bytes), None, "{bytes:02x?}");
         }
-        // mov $4,%eax, in code that may keep something below the stack pointer
+        // mov $4,%eax, in code that may keep data below the stack pointer
         assert_eq!(moved(64, &[0xb8, 4, 0, 0, 0]), None);
     }
 }

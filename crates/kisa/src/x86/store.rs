@@ -1,4 +1,4 @@
-//! The store that instrumented blocks begin with.
+//! The store at the start of instrumented blocks.
 
 use goblin::elf::reloc::{R_386_32, R_X86_64_PC32};
 use kelf::RelocClass;
@@ -11,7 +11,7 @@ pub(super) const LAYOUT: StoreLayout =
 
 /// See [`crate::Rewritable::encode_store_one`]: `movb $1, address`.
 pub(super) fn store_one(bits: u32, displacement: u32, out: &mut Vec<u8>) -> StoreOne {
-    // Without base and index, the 64-bit mode counts from the end of the instruction.
+    // Without base and index, 64-bit mode counts from the end of the instruction.
     out.extend([0xc6, 0x05, 0, 0, 0, 0, 1]);
     let (r_type, class, bias) = match bits {
         64 => (R_X86_64_PC32, RelocClass::Relative, 5),

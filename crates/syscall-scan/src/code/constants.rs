@@ -1,17 +1,16 @@
 //! Which way branches go that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the
 //! whole program, while it is explored.
 //!
-//! What its callers pass to a function decides branches in it: those of `sysconf`, of flags, of a null pointer for
-//! what is optional. So what registers and words of the frame are known to hold ([`Facts`]) is carried from run to
-//! run, into callees as what they are called with, and back behind calls as far as calls leave it alone. A way
-//! that no known constant leads to is not explored, until other facts arrive. Whoever enters code in
-//! another way than by a call or jump that is followed (its address is taken, it is looked up by name, the unwinder
-//! jumps there) brings along that nothing is known. What is known only ever becomes less, so that in the end it holds
-//! for every way to get there, as it has to.
+//! Arguments of callers decide branches in a function: the name given to `sysconf`, flags, a null pointer for an
+//! optional argument. So what registers and words of the frame are known to hold ([`Facts`]) is carried from run to
+//! run, into callees as what they are called with, and back behind calls as far as calls leave it alone. A way that no
+//! known constant leads to is not explored, until other facts arrive. Code that is entered in another way than by a
+//! followed call or jump (its address is taken, it is looked up by name, the unwinder jumps there) begins without
+//! facts. Facts only become weaker, so that in the end they hold for every way to a place.
 //!
-//! What is assumed of compiled code is what [`crate::flow`] assumes of it: calls keep the registers that the ABI
-//! preserves, and others write to a frame only from an address on that it has given away. Addresses are
-//! no numbers: of one that is loaded elsewhere than the file says, only is known that it is not 0.
+//! The assumptions about compiled code are those of [`crate::flow`]: calls keep the registers that the ABI preserves,
+//! and other functions write to a frame only above an address that it has given away. Addresses are no numbers: of one
+//! that is loaded elsewhere than the file says, only is known that it is not 0.
 
 use std::sync::Arc;
 
@@ -277,7 +276,7 @@ impl<'a> Code<'a> {
             constants.exits.resize_with(index + 1, || None);
         }
         let Some(behind) = &mut constants.exits[index] else {
-            // Who goes on from here comes later, and asks.
+            // Successors are visited later and ask then.
             let known = constants.shared(walk.known);
             constants.exits[index] = Some(Behind { known, learnt });
             return;

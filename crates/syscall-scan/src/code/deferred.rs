@@ -15,8 +15,8 @@
 //!   it, with its own entry. In a process that has a program and an interpreter, these are not the same, and what
 //!   is only for the other case never counts.
 //!
-//! A branch is only deferred where the comparison stands in front of it in one straight piece of code; once it
-//! turns out that control may come into the middle of that piece, it counts.
+//! A branch is deferred only if the comparison precedes it in one straight piece of code. If control turns out to
+//! enter the middle of that piece, the branch counts.
 
 use std::sync::LazyLock;
 
@@ -183,8 +183,8 @@ impl Code<'_> {
         }
     }
 
-    /// Where a conditional branch goes, of the instruction that follows it and its target, each with whether
-    /// constants let it go there: both, but for what is deferred.
+    /// The successors of a conditional branch (the next instruction and the target), each with whether constants allow
+    /// it: both, except for deferred ones.
     pub(super) fn branch(
         &mut self,
         exit: ExitId,

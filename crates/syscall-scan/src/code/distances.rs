@@ -1,11 +1,11 @@
 //! Tables of distances to functions that are called.
 //!
-//! Where a table of pointers would have to be relocated, compilers can write down how far each function is from the
-//! table: the relative virtual tables of Clang, Swift's tables, tables that people write by hand. Code reads a distance,
-//! adds it to the address that the distance counts from, and calls the sum. Once an object does that
-//! ([`Sums`]), all words behind the addresses of constants that it makes are looked at: a word that leads to where a
-//! function begins, counted from the beginning of the table, from the word itself, or on i386 from the global offset
-//! table, is taken for a pointer to that function. Entries have 32 bits.
+//! To avoid relocations of a table of pointers, compilers can store the distance of each function from the table:
+//! relative virtual tables of Clang, Swift's tables, hand-written tables. Code reads a distance, adds it to the
+//! address that the distance counts from, and calls the sum. Once an object does that ([`Sums`]), all words behind the
+//! addresses of constants that it makes are looked at: a word that leads to where a function begins, counted from the
+//! beginning of the table, from the word itself, or on i386 from the global offset table, is taken for a pointer to
+//! that function. Entries have 32 bits.
 
 use std::collections::BTreeSet;
 

@@ -388,8 +388,8 @@ impl<'a> Code<'a> {
         self.add_exit(at, next, ExitKind::IndirectJump, returns)
     }
 
-    /// Where the interpreter's procedure linkage table goes that first leads to functions of its own, and to those
-    /// of the libraries once it has loaded these.
+    /// The targets of the interpreter's procedure linkage table: first its own functions, and functions of the
+    /// libraries once it has loaded these.
     fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
         let word = loaded_target(effects).and_then(|(from, _)| match from {
             Address { base: None, index: None, displacement, segment: None, .. } => {
@@ -402,8 +402,8 @@ impl<'a> Code<'a> {
         if slots.len() > 1 { slots.iter().map(|&(_, target)| target).collect() } else { Vec::new() }
     }
 
-    /// Where a branch goes whose target is a constant word of memory: through the procedure linkage table,
-    /// or through the global offset table at once.
+    /// The target of a branch through a constant word of memory: the procedure linkage table, or the global offset
+    /// table directly.
     pub(super) fn linked(&self, at: Addr, effects: &[Effect]) -> Option<Addr> {
         let (from, width) = loaded_target(effects)?;
         if from.segment.is_some() || from.index.is_some() {
@@ -451,10 +451,10 @@ impl<'a> Code<'a> {
         self.work.push(Work::Edge(exit, target));
     }
 
-    /// A callee returns, so that its call goes on. It does not where the call is the last instruction of its
-    /// function: the compiler knew then that it does not return, which exploration may not know of a callee
-    /// that ends in a computed jump. One that ends in a return comes back to a function that follows at once:
-    /// compilers leave a gap, where assembly code means to go on.
+    /// A callee returns, so that its call goes on. A call that is the last instruction of its function does not
+    /// return: the compiler knew that, even if the callee ends in a computed jump that the exploration does not
+    /// follow. One that ends in a return comes back to a function that follows at once: compilers leave a gap, where
+    /// assembly code means to go on.
     fn come_back(&mut self, call: ExitId) {
         let Exit { at, next, kind, .. } = *self.exit(call);
         if !self.exit(call).successors.is_empty() {

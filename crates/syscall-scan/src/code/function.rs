@@ -28,7 +28,7 @@ pub struct Block {
     pub end: Addr,
     /// Its last instruction, unless control simply goes on to the block that follows.
     pub exit: Option<ExitId>,
-    /// Where control can go within the function.
+    /// The successors within the function.
     pub successors: SmallVec<[BlockIndex; 2]>,
 }
 
@@ -105,7 +105,7 @@ impl Function {
         Function { entry, blocks, places }
     }
 
-    /// By block, those from which control can go there.
+    /// The predecessors of each block.
     pub(crate) fn predecessors(&self) -> Vec<Vec<BlockIndex>> {
         let mut predecessors = vec![Vec::new(); self.blocks.len()];
         for (index, block) in self.blocks.iter().enumerate() {
@@ -114,8 +114,7 @@ impl Function {
         predecessors
     }
 
-    /// A block and those in front of it that control goes through one after the other, whichever way it comes, as a
-    /// function of their own.
+    /// The single-predecessor chain that leads to a block, as a function of its own.
     pub(crate) fn chain_to(&self, last: BlockIndex, predecessors: &[Vec<BlockIndex>]) -> Function {
         let mut chain = vec![last];
         let mut first = last;

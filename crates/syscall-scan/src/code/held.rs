@@ -1,10 +1,10 @@
 //! Addresses that instructions put together in registers, on machines where one instruction cannot hold one.
 //!
 //! `adrp x0, page; add x0, x0, #low` makes an address of two halves, `ldr r0, [pc, #8]` reads it from a pool of
-//! constants beside the code, and the halves may be far apart: compilers make a page once and use it in
-//! several blocks. So what registers are known to hold is followed from run to run while these are
-//! explored. Where a function stores the page part of an address in its frame, it is taken to be what any load
-//! from the frame may get: compilers keep pages on the stack when they run out of registers.
+//! constants beside the code, and the halves may be far apart: compilers make a page once and use it in several
+//! blocks. So what registers are known to hold is followed from run to run while these are explored. If a function
+//! stores the page part of an address in its frame, any load from the frame may return it: compilers spill pages when
+//! they run out of registers.
 
 mod operands;
 mod spills;
@@ -402,7 +402,7 @@ impl Code<'_> {
                 Made::Number => self.image.is_fixed(Addr(number)),
                 Made::Part => false,
             };
-            // What adds the program counter and comes out odd is the address of Thumb code, whatever lies there.
+            // An odd sum with the program counter is the address of Thumb code.
             let is_thumb = self.image.machine == Machine::Arm && kind == Made::Address && number & 1 != 0;
             if is_address && (self.is_function(Addr(number)) || is_thumb && self.is_beginning(Addr(number))) {
                 self.take(Addr(number), Taken::Code(at));

@@ -101,7 +101,7 @@ impl Facts {
         Facts { registers: SmallVec::new(), frame: Vec::new(), exposed: i64::MIN }
     }
 
-    /// What the callee knows where it begins, `stack_pointer` being its register if frames are followed.
+    /// The facts at the start of the callee; `frame` is its register if frames are followed.
     pub(super) fn in_callee(&self, convention: &Convention, stack_pointer: Option<Reg>) -> Facts {
         let mut known = Facts { exposed: 0, ..Facts::nothing() };
         for (register, content) in &self.registers {
@@ -130,7 +130,7 @@ impl Facts {
         }
     }
 
-    /// What the caller knows behind a call.
+    /// The facts of the caller after a call.
     pub(super) fn behind_call(&self, convention: &Convention) -> Facts {
         let mut known = self.clone();
         known.registers.retain(|(register, _)| !convention.scratch.contains(register));

@@ -6,9 +6,9 @@
 //!
 //! What is assumed of compiled code is what C says of pointers, and how compilers use them:
 //!
-//! - an address within a variable leads to this variable only. Where symbols do not say how large variables
-//!   are, it leads to everything from there to the next variable whose size is known or the end of the section:
-//!   variables are named by their first byte, or a later one that is used;
+//! - an address within a variable leads to this variable only. Without sizes of variables, it leads to everything up
+//!   to the next variable of known size or the end of the section: variables are named by their first byte, or a later
+//!   one that is used;
 //! - the address of the end of a variable leads to the variable where the function that makes it counts down from
 //!   it;
 //! - where code adds an unknown index to an address, the variable may begin up to [`MAX_BIAS`] bytes behind it,

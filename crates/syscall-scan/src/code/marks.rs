@@ -1,5 +1,4 @@
-//! What is known about each byte of code, kept so that it is found by the address alone: exploration and the
-//! functions that are made of it ask little else.
+//! Facts about each byte of code, indexed by address: exploration and the functions built from it need little else.
 
 use std::collections::hash_map;
 
@@ -9,8 +8,8 @@ use smallvec::SmallVec;
 use super::ExitId;
 use crate::image::{Addr, Image};
 
-/// What is known about each byte of code: whether an instruction starts there and how long it is, whether it is
-/// an exit, whether a run begins there, or a function may.
+/// Facts about each byte of code: the length of an instruction that starts there, and whether it is an exit, the start
+/// of a run, or may be the start of a function.
 pub(super) struct Marks {
     ranges: Vec<MarkedRange>,
     runs: Vec<Run>,

@@ -67,10 +67,10 @@ pub struct Exit {
     pub next: Addr,
     /// What it does.
     pub kind: ExitKind,
-    /// Whether it does that on a condition only, and else goes on to the next instruction. (A direct jump says
-    /// so by its successors.)
+    /// Whether it is conditional, and otherwise continues with the next instruction. (A direct jump says so by its
+    /// successors.)
     pub conditional: bool,
-    /// Where control can go from here within the function, or to another one by a tail call.
+    /// The successors within the function, or of a tail call.
     pub successors: SmallVec<[Addr; 2]>,
     /// Whether control can come from here to a return.
     returns: Returns,

@@ -6,8 +6,8 @@ use super::{Activity, Code, ExitId, Taken};
 use crate::image::{Addr, Extent, caught_types, landing_pads};
 
 impl Code<'_> {
-    /// Takes the words of data of loaded objects that point to code for pointers to functions, but for those
-    /// in jump tables and those into the middle of a function. Returns whether any are new.
+    /// Treats words of data of loaded objects that point to code as pointers to functions, except for jump tables and
+    /// words that point into the middle of a function. Returns whether any are new.
     pub(super) fn take_pointers(&mut self) -> bool {
         let image = self.image;
         let before = self.work.len();
@@ -55,9 +55,8 @@ impl Code<'_> {
         self.image.is_function(target) || is_relocated || self.begins_sensibly(target)
     }
 
-    /// The same of words that are not aligned, most of which are no words at all but the ends of strings and parts of
-    /// numbers, once all other code is known: these lead to a function that is called, or to where no code was found
-    /// so far.
+    /// Does the same for unaligned words after all other code is known. Most of these are ends of strings and parts of
+    /// numbers; they count if they lead to a called function or to a place without known code.
     fn is_likely_inner_pointer(&self, target: Addr) -> bool {
         let is_text = |byte: u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
         match self.length(target) {
@@ -67,10 +66,10 @@ impl Code<'_> {
         }
     }
 
-    /// Takes the words of data that point into the middle of functions which can run, to where nothing else leads
-    /// though all jump tables are known: labels that are jumped to by their addresses, and places where the program
-    /// or the kernel makes a signal's return go. On ARM, takes words that are not aligned; on AArch64, addresses that
-    /// code puts together. Returns whether any are new.
+    /// Treats words of data that point into the middle of live functions, to code that nothing else reaches although
+    /// all jump tables are known, as entries: labels that are jumped to by address, and places where the program or
+    /// the kernel lets a signal's return go. On ARM, takes words that are not aligned; on AArch64, addresses that code
+    /// puts together. Returns whether any are new.
     pub fn take_inner_pointers(&mut self) -> bool {
         let before = self.work.len();
         let mut inner = std::mem::take(&mut self.inner);

@@ -214,9 +214,9 @@ impl References {
         self.within(address.0..address.0.saturating_add(1))
     }
 
-    /// Whether the `width` bytes at an address are a variable of their own, as far as code tells: they are named,
-    /// as a whole only, and no pointer to them or to what they are a part of is made, nor is there one in data. What
-    /// they are a part of is known where symbols say how large variables are; elsewhere, they are taken for all of it.
+    /// Whether the `width` bytes at an address are a variable of their own, as far as code tells: they are named, as a
+    /// whole only, and no pointer to them or to what they are a part of is made, nor is there one in data. Their
+    /// variable is known if symbols give sizes of variables; otherwise they stand for all of it.
     pub fn is_variable(&self, image: &Image, address: Addr, width: u8) -> bool {
         let named = !self.to(address).is_empty();
         let end = address.plus(width.into());

@@ -70,8 +70,8 @@ const AFFINITY: &[Condition] = &[CalledFromOutside(&[
 /// A function that has to do with ceilings, and calls the one which changes priorities.
 const PRIORITY_CEILING: &str = "pthread_mutex_setprioceiling";
 
-/// That function, one that calls both the one which changes priorities and the one which asks for them, and one that
-/// asks what priorities there are for a mutex of that kind.
+/// That function, one that calls both the function which changes priorities and the one which asks for them, and one
+/// that asks for the priorities of a mutex of that kind.
 const USING_PRIORITIES: [&str; 3] = [PRIORITY_CEILING, "pthread_mutex_trylock", "pthread_mutex_init"];
 
 /// What the functions call that they call for that, and nothing else that deals with mutexes does.

@@ -22,8 +22,8 @@ const MAX_GAP: usize = 6;
 /// How many instructions of what may be a function are looked at.
 const MAX_BEGINNING: usize = 16;
 
-/// Length of the instruction of x86-64 that moves eight bytes of its own to a register. Where fewer will do,
-/// assemblers take another one, unless they are told the number only when the program is linked.
+/// Length of the instruction of x86-64 that moves eight bytes of its own to a register. If fewer will do, assemblers
+/// use another instruction, unless the number is known only at link time.
 const LONG_MOVE: u64 = 10;
 
 /// Constants that may turn out to be addresses of code.
@@ -63,8 +63,8 @@ impl Code<'_> {
         self.taken.bases.iter().flatten().copied()
     }
 
-    /// Instructions that make distances from the global offset table as position-independent code of the large
-    /// code model does on x86-64, one of each object: what is added to them is not followed.
+    /// Instructions that make distances from the global offset table, like position-independent code of the large code
+    /// model on x86-64, one for each object: sums with them are not followed.
     pub fn large_distances(&self) -> impl Iterator<Item = Addr> {
         self.taken.large.values().copied()
     }
@@ -212,8 +212,8 @@ impl Code<'_> {
     }
 
     /// Whether what lies at an address of 32-bit ARM code may be a function's first instructions. A function does not
-    /// begin by asking for flags that nobody has set, nor speak to coprocessors that no Linux system has, as numbers
-    /// that are taken for instructions soon do. What follows a call, or an instruction that enters the kernel, may be
+    /// begin with a test of unset flags or an access to coprocessors that no Linux system has. Numbers that are
+    /// decoded as instructions soon do. What follows a call, or an instruction that enters the kernel, may be
     /// anything, since these may not come back.
     pub(super) fn begins_sensibly(&self, mut at: Addr) -> bool {
         let mut effects = Vec::new();

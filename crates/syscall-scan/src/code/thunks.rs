@@ -11,9 +11,9 @@
 //!         ret
 //! ```
 //!
-//! Taken literally, such a thunk is a function that never comes back. A branch to one that ends in a register is
-//! taken for a branch to what that register holds, and a jump to one of the other kind for a return. So is the call
-//! at its beginning, because compilers also put the whole in line.
+//! Taken literally, such a thunk is a function that never comes back. A branch to a thunk named after a register is
+//! treated as a branch to the register's value, and a jump to the other kind as a return. So is the call at its
+//! beginning, because compilers also put the whole in line.
 
 use kelf::Machine;
 use kisa::{Branch, BranchKind, Effect, Flow, Isa, Reg, Value};
@@ -94,7 +94,7 @@ fn thunk(image: &Image, isa: &dyn Isa, start: Addr) -> Option<Thunk> {
 }
 
 impl Code<'_> {
-    /// Where control goes after an instruction that says `flow`, if that leads through a thunk.
+    /// The flow after an instruction with a direct branch, if that leads through a thunk.
     pub(super) fn flow_through_thunk(&self, at: Addr, flow: Flow) -> Option<Flow> {
         let (thunk, kind) = self.thunk_behind(at, flow)?;
         match (thunk, kind) {

@@ -1,9 +1,9 @@
 //! What a function does with an address of data that one of its instructions makes.
 //!
-//! The register is followed from the instruction on, with what is copied from it and what constants are added
-//! to it. Where all that happens is that a few bytes at fixed distances are read or written, or that the address
-//! is compared with others, nothing else of the variable can be reached that way. Where it goes to memory, to a
-//! callee or to the kernel, the whole variable can.
+//! The register is followed from the instruction on, with what is copied from it and what constants are added to it.
+//! If code only reads or writes a few bytes at fixed distances, or compares the address with others, no other part of
+//! the variable is reachable that way. If the address is stored, passed to a callee or to the kernel, the whole
+//! variable is reachable.
 //!
 //! Compilers also make addresses that lie outside of the variable that they are for: the `- 'a'` of
 //! `table[letter - 'a']` becomes part of the address. Such an address is only ever used with an index.

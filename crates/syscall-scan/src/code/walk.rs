@@ -59,7 +59,7 @@ impl<'a> RunWalk<'a> {
         self.known.numbers_in(register).filter(|numbers| !numbers.from_caller)?.single()
     }
 
-    /// Where a computed branch goes, if that is known.
+    /// The target of a computed branch, if known.
     pub(super) fn targets(&self, effects: &[Effect]) -> Option<Vec<Addr>> {
         let target = effects.iter().find_map(|effect| match *effect {
             Effect::Transfer(value) => Some(value),
@@ -75,10 +75,10 @@ impl<'a> RunWalk<'a> {
         self.known.put(TEMPORARY, None);
     }
 
-    /// An address in the frame that is not the stack pointer may be given away. What is written through it may lie
-    /// in front of it, in the structure that it is a part of (`container_of`, a base class that is not the first
-    /// one) or in a buffer that is filled from its end. No structure begins below the stack pointer; that is also
-    /// what a frame pointer is made of, which tells nothing about the structures below it.
+    /// An address in the frame that is not the stack pointer may be given away. Writes through it may be to bytes
+    /// before it, in the structure around it (`container_of`, a base class that is not the first one) or in a buffer
+    /// that is filled from its end. No structure begins below the stack pointer; that is also what a frame pointer is
+    /// made of, which tells nothing about the structures below it.
     fn put(&mut self, register: Reg, content: Option<Constant>) {
         let content = content.filter(|_| !self.maybe);
         if let (Some(Constant::Frame(offset)), true) = (&content, register != self.stack_pointer) {
@@ -189,7 +189,7 @@ impl<'a> RunWalk<'a> {
         Some(Comparison { left: left.values(), right: right.values(), width, equality })
     }
 
-    /// What an operation makes of two values, neither of which is unknown.
+    /// The result of an operation on two known values.
     fn computed(&self, op: BinaryOp, left: &Constant, right: &Constant, width: u8) -> Option<Constant> {
         match (op, left, right) {
             (BinaryOp::Add, a, b) if width == self.image.machine.word_size() => self.sum(a, b),

@@ -16,8 +16,8 @@ pub use syscalls::Errno;
 
 use crate::arguments::Prototype;
 
-/// What a process may not do without, although it is not its program that does it: whatever has put the
-/// filter in place starts the program by this call.
+/// A call that every process needs, although its program does not make it: the process that installs the filter starts
+/// the program with it.
 const STARTS_PROGRAM: &str = "execve";
 
 /// What happens to a call that is not allowed.

@@ -1,5 +1,5 @@
-//! What the straight code in front of an exit tells by itself: most callers pass constants that they make just before
-//! the call, and need not be analysed as a whole for them.
+//! Facts from the straight code before an exit: most callers pass constants that they make just before the call, and
+//! need no analysis as a whole.
 
 use std::rc::Rc;
 

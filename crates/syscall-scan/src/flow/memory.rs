@@ -1,8 +1,7 @@
 //! Loads and stores.
 //!
-//! Memory is one of three things: the function's own frame, which is followed cell by cell; constant memory,
-//! which is read from the file; and everything else, of which only is said *where* a value was loaded from,
-//! so that whoever needs it can go and look who may have stored it there.
+//! Memory has three kinds. The function's own frame is followed cell by cell, and constant memory is read from the
+//! file. For all other memory, only the place of the load is recorded, so that a resolver can look for the stores.
 
 use std::rc::Rc;
 
@@ -94,9 +93,8 @@ impl Step<'_> {
         }
     }
 
-    /// The sums of an address of data and an index, but for those that lie in other objects: an index which leads
-    /// there is one that a comparison has ruled out. (How far objects are apart, nobody knows before they are
-    /// loaded.)
+    /// The sums of an address of data and an index, except those in other objects: a comparison has ruled out an index
+    /// that leads there. (The distance between objects is unknown before they are loaded.)
     fn in_object(&self, base: &ValueSet, sum: ValueSet) -> ValueSet {
         let Some(object) = base.as_number().and_then(|base| self.image.object_index(Addr(base))) else {
             return sum;

@@ -5,13 +5,12 @@
 //! callers and is done once a function; [`crate::resolve`] asks the callers later, and only those that
 //! matter.
 //!
-//! What is assumed of compiled code: a call comes back with the registers that the ABI preserves and with
-//! the stack pointer where it was; a function writes to another one's frame through addresses that it was
-//! given, and from there upwards. A function that looks at its own return address may return twice, as
-//! `setjmp` and `vfork` do, and then the frame is as it was left after the first time: nothing that was in it
-//! is believed behind such a call. What a function does to its own stack pointer is checked: where a return
-//! is reached with the stack pointer elsewhere than at the return address, nothing that was read from the
-//! frame is believed.
+//! Assumptions about compiled code: a call returns with the registers that the ABI preserves and with the stack
+//! pointer unchanged. A function writes to another function's frame only through addresses that it was given, and
+//! above them. A function that looks at its own return address may return twice, as `setjmp` and `vfork` do, and then
+//! the frame is as it was left after the first time: nothing that was in it is believed behind such a call. The
+//! function's own stack pointer is checked: if a return is reached with the stack pointer elsewhere than at the return
+//! address, values that were read from the frame are ignored.
 
 mod call;
 mod domain;

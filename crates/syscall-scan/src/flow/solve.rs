@@ -125,8 +125,8 @@ impl Flows<'_> {
         }
     }
 
-    /// Applies a block, and leaves the states behind it in `behind`, one for each successor that control can go
-    /// to; one for all if it leads to a hub. Returns whether the stack pointer is where it should be, if the block returns.
+    /// Applies a block and stores the states after it in `behind`, one for each possible successor, or one for all
+    /// successors of a hub. Returns whether the stack pointer is where it should be, if the block returns.
     fn block<'d>(
         &mut self,
         function: &Function,

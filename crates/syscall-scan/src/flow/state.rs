@@ -145,9 +145,9 @@ impl State {
         }
     }
 
-    /// Gets ready for an instruction with these effects. If it happens on the same condition as the last one,
-    /// or on the opposite one, the two ways stay apart (`moveq r0, #1; movne r0, #2` leaves one of two); so they do
-    /// where a branch on it parts them.
+    /// Gets ready for an instruction with these effects. If it has the same condition as the last one, or the opposite
+    /// condition, the two ways stay separate (`moveq r0, #1; movne r0, #2` leaves one of two). They also do if a branch on the condition
+    /// separates them.
     pub(super) fn settle_for(&mut self, effects: &[Effect], domain: &mut Domain) {
         let Some(mut split) = self.split.take() else { return };
         match effects.first() {
@@ -186,8 +186,8 @@ impl State {
         self.settle_for(&[], domain);
     }
 
-    /// Leaves the state in which the last instructions were executed. Returns that in which they were skipped, if that is
-    /// possible.
+    /// Leaves the state in which the last instructions were executed. Returns the state in which they were skipped, if
+    /// that is possible.
     pub(super) fn skipped(&mut self) -> Option<State> {
         self.split.take().filter(|split| split.may_skip).map(|split| split.skipped)
     }

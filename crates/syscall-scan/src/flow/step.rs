@@ -29,7 +29,7 @@ pub(super) struct Step<'a> {
     pub(super) at: Addr,
     /// Whether what is loaded from the frame is believed.
     pub(super) trust_frame: bool,
-    /// Where a computed branch goes.
+    /// The target of a computed branch.
     pub(super) target: Option<ValueSet>,
     /// When a conditional branch is taken.
     pub(super) branch: Option<(Comparison<Atom>, Condition)>,

@@ -49,7 +49,7 @@ pub(super) struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// What is added to the pointer to make one of a value's atoms.
+    /// The number that is added to the pointer to make one of a value's atoms.
     fn offsets<'v>(&self, value: &'v ValueSet) -> impl Iterator<Item = u64> + use<'v> {
         let pointer = self.pointer;
         let atoms = value.elements().iter().filter(move |atom| atom.origin == pointer);

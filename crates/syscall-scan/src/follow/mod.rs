@@ -1,6 +1,6 @@
-//! Following a pointer through the program, to prove that nobody writes to what it points to, or to find the
-//! calls of the function whose address is there; following the address of a function, to find its calls; and finding
-//! what is stored to a variable.
+//! Following a pointer through the program, to prove that nothing writes to its target or to find the calls of the
+//! function whose address is there. Following the address of a function, to find its calls. Finding the values that
+//! are stored to a variable.
 //!
 //! `setuid` and its like need this. The C library has to make the call in every thread, and does so by way
 //! of a structure in the caller's frame that holds the number. Its address goes to a function that makes the
@@ -137,7 +137,7 @@ pub fn calls_through(flows: &mut Flows, references: &References, at: Addr) -> Re
     let word = flows.code.image.machine.word_size();
     let end = at.0.saturating_add(word.into());
     let image = flows.code.image;
-    // Of memory that nobody writes to, it is not noted who names it.
+    // References to read-only memory are not recorded.
     let mut data = image.object_at(at).into_iter().flat_map(|loaded| loaded.data());
     let data = data.find(|range| range.contains(&at.0) && image.is_writable(at)).ok_or(Lost(at))?;
     let start = data.start;

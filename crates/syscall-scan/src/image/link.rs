@@ -588,7 +588,7 @@ impl<'p> Linker<'p> {
             found.starts.extend(self.functions_named(LOOKED_UP.iter().map(|name| name.as_bytes())));
         }
         // The interpreter jumps to where the program starts. Libraries that may be run as programs (libc.so.6,
-        // libcap.so.2) name an entry as well, to which nobody gets who has them loaded.
+        // libcap.so.2) also have an entry, which a program that loads them never reaches.
         let start = self.wrap(member.object.entry.wrapping_add(base));
         if index == MemberIndex::FIRST && member.object.interpreter.is_some() && self.is_code(start) {
             found.starts.push(Addr(start));

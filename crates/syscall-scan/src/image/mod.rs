@@ -1,11 +1,10 @@
 //! A process as it is before its first instruction: memory by address, entry points, and the words that may
 //! point to code.
 //!
-//! The executable, its interpreter and all the libraries that it needs lie in one address space, relocated as
-//! the dynamic linker relocates them (`link`), so that a call of a library's function through the global
-//! offset table is a call through a constant, and the rest of the scan need not know that there are several
-//! files. Libraries that the program may load later, by name, lie there as well, but count only once they are
-//! asked for (`by_name`).
+//! The executable, its interpreter and its libraries share one address space, relocated like the dynamic linker
+//! relocates them ([`link`]). A call of a library's function through the global offset table is then a call through a
+//! constant, and the rest of the scan need not distinguish objects. Libraries that the program may load later, by
+//! name, lie there as well, but count only once they are asked for (`by_name`).
 
 mod dynamic;
 mod dynsym;
@@ -281,8 +280,8 @@ impl Image {
         own.start.wrapping_add(loaded.base)..end
     }
 
-    /// The same, if code makes a pointer of the address: that of a word of the global offset table is for the
-    /// whole table, as in the large code model.
+    /// The same, if code makes a pointer of the address: the address of a word of the global offset table then stands
+    /// for the whole table, as in the large code model.
     pub fn pointed_variable(&self, address: Addr) -> Range<u64> {
         let loaded = self.object_at(address).filter(|loaded| loaded.is_slot(address));
         let table = loaded.and_then(|loaded| {
@@ -326,7 +325,7 @@ impl Image {
         })
     }
 
-    /// Where code lies, by rising address.
+    /// The ranges of code, by rising address.
     pub fn code(&self) -> &[Range<u64>] {
         &self.code
     }
@@ -355,7 +354,7 @@ impl Image {
         Some(ObjectIndex(index as u32))
     }
 
-    /// Where the first object begins that lies behind an address.
+    /// The start of the first object after an address.
     pub fn next_object(&self, address: Addr) -> Option<Addr> {
         let next = self.objects.partition_point(|object| object.memory.start <= address.0);
         self.objects.get(next).map(|object| Addr(object.memory.start))

@@ -1,10 +1,9 @@
 //! One ELF file, executable or shared object, as plain data: what it loads, and what it says to the dynamic
 //! linker. Nothing is relocated; addresses are the file's own.
 //!
-//! Headers are parsed piece by piece with goblin rather than all at once, because a program runs, and so
-//! must be scanned, whatever is wrong with its section headers. Section headers are a help and not a need:
-//! where they are missing (some programs are stripped of them) segments stand in for them, at the price of
-//! taking more words for code pointers.
+//! Headers are parsed piece by piece with goblin rather than all at once, because a program runs, and so must be
+//! scanned, whatever is wrong with its section headers. Section headers are optional. If they are missing (some
+//! programs are stripped of them), segments replace them, and more words count as code pointers.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -67,7 +66,7 @@ pub struct Object {
     /// Whether the Go compiler made it.
     pub made_by_go: bool,
     pub(super) segments: Vec<Segment>,
-    /// Where code lies: executable sections, or else executable segments.
+    /// The ranges of code: executable sections, or else executable segments.
     pub(super) code: Vec<Range<u64>>,
     /// Memory that is never written to.
     pub(super) read_only: Vec<Range<u64>>,
@@ -118,7 +117,7 @@ pub(super) fn bytes_in<'s>(segments: &'s [Segment], range: &Range<u64>) -> &'s [
     &bytes[..size.min(bytes.len())]
 }
 
-/// Where the bytes of a segment come to lie that the file has.
+/// The addresses of the bytes of a segment that the file has.
 fn filled(program: &ProgramHeader) -> Range<u64> {
     program.p_vaddr..program.p_vaddr.saturating_add(program.p_filesz)
 }
@@ -351,7 +350,7 @@ impl<'a> Parts<'a> {
             .find_map(|range| find_note(&self.bytes[range], owner, kind))
     }
 
-    /// Where data lies, without section headers.
+    /// The ranges of data, without section headers.
     pub(super) fn data_segments(&self) -> impl Iterator<Item = Range<u64>> {
         let loads = self.programs.iter().filter(|program| program.p_type == PT_LOAD);
         loads.map(|program| program.p_vaddr..program.p_vaddr.saturating_add(program.p_memsz))
@@ -387,7 +386,7 @@ impl<'a> Parts<'a> {
         if !sections.is_empty() && sections.iter().all(within) { normalize(sections) } else { segments }
     }
 
-    /// Where data lies that may hold pointers.
+    /// The ranges of data that may hold pointers.
     fn data(&self) -> Vec<Range<u64>> {
         let is_data = |section: &&SectionHeader| {
             section.sh_flags & u64::from(SHF_EXECINSTR) == 0

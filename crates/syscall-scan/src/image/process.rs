@@ -185,9 +185,8 @@ pub(super) enum Use {
 }
 
 impl<'p> Scopes<'p> {
-    /// The definitions that a reference of a member may bind to. That is one, but for libraries that are
-    /// loaded by name: what is known of them is neither whether they look in their own scope first, nor what
-    /// else has been loaded by then.
+    /// The definitions that a reference of a member may bind to. There is one, except for libraries that are loaded by
+    /// name: their lookup may begin in their own scope, and other libraries may be loaded before them.
     pub(super) fn lookup(&self, member: MemberIndex, symbol: &'p DynamicSymbol, purpose: Use) -> Bound<'p> {
         let nothing = Bound { definitions: Vec::new(), certain: false };
         if symbol.local {

@@ -1,5 +1,5 @@
-//! The relocations that are applied when a program starts: those of the dynamic section, or else those of
-//! the loaded sections, which a static program at a fixed address finds by symbols.
+//! The relocations that are applied at start: those of the dynamic section, or those of the loaded sections, which a
+//! static program at a fixed address finds by symbols.
 
 use goblin::container::Ctx;
 use goblin::elf::dynamic::{DT_JMPREL, DT_PLTRELSZ, DT_REL, DT_RELA, DT_RELASZ, DT_RELSZ};

@@ -36,7 +36,7 @@ impl Symbols {
             let untyped = symbol.kind == SymbolKind::Unknown;
             (untyped, NamedFunction { start: Addr(symbol.value), size: symbol.size, name })
         }));
-        // Of the names of one address the shortest typed one is the one that people know.
+        // The shortest typed name of an address is the one that people know.
         functions.sort_by(|(untyped_a, a), (untyped_b, b)| {
             (a.start, untyped_a, a.name.len(), &a.name).cmp(&(b.start, untyped_b, b.name.len(), &b.name))
         });

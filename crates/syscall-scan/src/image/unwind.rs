@@ -1,9 +1,9 @@
 //! Function boundaries and landing pads from the unwinding table (`.eh_frame`). (32-bit ARM has another one,
 //! [`super::exidx`].)
 //!
-//! The table stays in a stripped program, because exceptions and thread cancellation need it at run time.
-//! It tells a pointer to a function from a number that happens to look like an address in the middle of
-//! one, and it knows the code that nothing but the unwinder jumps to.
+//! The table stays in a stripped program, because exceptions and thread cancellation need it at run time. The table
+//! distinguishes a pointer to a function from a number that looks like an address in the middle of one. It also lists
+//! the code that only the unwinder jumps to.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use super::{Addr, Image, exidx};
 #[derive(Debug, Default)]
 pub struct Extents {
     extents: Vec<Extent>,
-    /// Where the table itself lies, as far as it was read.
+    /// The addresses of the table itself, as far as it was read.
     table: Range<u64>,
 }
 

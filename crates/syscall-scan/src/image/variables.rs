@@ -1,13 +1,13 @@
 //! How far the variables of an object reach.
 //!
-//! The symbol tables say it: that of the file, if it has not been stripped, that of its debugging file, if there
-//! is one, and the dynamic one, which every shared object has. Where none of them knows a variable, it may reach
-//! to the next one that is known, or to the end of the section.
+//! Sizes come from the symbol tables: the file's own, if it has not been stripped, its debugging file's, if there is
+//! one, and the dynamic one, which every shared object has. A variable without a size may extend to the next known
+//! variable, or to the end of the section.
 //!
-//! Linkers define symbols for the beginning and the end of a section whose name is one in C, and code walks
-//! from one to the other. There is one such section that nobody walks: glibc collects the jump tables of its
-//! streams in [`JUMP_TABLES`], and uses beginning and end only to tell whether a stream's table lies between
-//! them. Each of these tables is a variable of its own, which is named where a stream gets it.
+//! Linkers define symbols for the beginning and the end of a section whose name is one in C, and code walks from one
+//! to the other. One such section is never walked: glibc collects the jump tables of its streams in [`JUMP_TABLES`],
+//! and uses its beginning and end only to check that a stream's table is between them. Each of these tables is a
+//! variable of its own, which is named where a stream gets it.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ const LARGE_ALIGNMENT: u64 = 32;
 pub struct Variables {
     /// Those whose size is known, by rising address, without overlaps.
     known: Vec<Range<u64>>,
-    /// Where data lies, section by section, by rising address.
+    /// The sections of data, by rising address.
     sections: Vec<Section>,
 }
 

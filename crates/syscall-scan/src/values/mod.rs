@@ -1,9 +1,8 @@
 //! Values: small sets of atoms.
 //!
-//! An [`Atom`] is a number, or something unknown plus a number: the content of a register when the
-//! function was entered, plus 4. The unknown part is an [`Origin`]: it says where the value comes from, so
-//! that two copies of one unknown are known to be equal, and so that the value of an argument can be
-//! looked for at the callers.
+//! An [`Atom`] is a number, or something unknown plus a number: the content of a register when the function was
+//! entered, plus 4. The unknown part is an [`Origin`]: it records the source of the value, so that two copies of one
+//! unknown are equal, and so that callers can be searched for the value of an argument.
 
 mod origin;
 

@@ -38,9 +38,10 @@ impl CodeSection {
         }
     }
 
-    /// Finds the jumps by a table of addresses among the instructions: of ARM code, one that finds it by its own address; of
-    /// Thumb code, one directly behind the instruction that computes the address of the table, unless something else leads
-    /// there. Where such a jump goes is a word of the data at that address, which has a relocation.
+    /// Finds the jumps by a table of addresses among the instructions: of ARM code, one that finds it by its own
+    /// address; of Thumb code, one directly behind the instruction that computes the address of the table, unless
+    /// something else leads there. The target of such a jump is a word of the data at that address, which has a
+    /// relocation.
     fn collect_table_jumps(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
         let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
         let mut before: Option<&PlacedInsn> = None;

@@ -134,8 +134,8 @@ impl CodeSection {
         }
     }
 
-    /// The spans that have to stay in place relative to an opaque one, itself included: those that its short branches
-    /// lead to, and the one that it falls through into. `None` if it can be moved by itself.
+    /// The spans that must keep their places relative to an opaque one, itself included: the targets of its short
+    /// branches, and the one that it falls through into. `None` if it can be moved by itself.
     fn inseparable_from(&self, index: usize) -> Option<RangeInclusive<usize>> {
         let span = self.spans.get(index).filter(|span| span.opaque.is_some())?;
         let exits = self.short_exits(span.start, span.end).chain(self.far_literals(span.start, span.end));
@@ -222,9 +222,9 @@ pub(in crate::lift) fn is_assembler_label(machine: Machine, symbol: &Symbol<'_>)
         && matches!(symbol.place, Place::Section(_))
 }
 
-/// Whether an instruction at the end of a function may fall through into what lies behind the function. Compilers end a
-/// function with a call or a trap only if that does not come back; hand-written functions may go on in the next one, if
-/// that is `adjacent`.
+/// Whether an instruction at the end of a function may fall through into what lies behind the function. A compiled
+/// function ends with a call or a trap only if control does not return. A hand-written function may continue in the
+/// next one, if that is `adjacent`.
 pub(in crate::lift) fn may_fall_through(flow: Flow, adjacent: bool) -> bool {
     match flow {
         Flow::Next => true,

@@ -24,7 +24,7 @@ pub(in crate::lift) enum Claim {
 }
 
 impl Claim {
-    /// The same claim, counted from the start of the section in which its target lies at `offset`.
+    /// The same claim, relative to the start of the section, in which its target is at `offset`.
     pub fn at(self, offset: u32) -> Claim {
         let by = i64::from(offset);
         match self {

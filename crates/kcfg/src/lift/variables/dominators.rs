@@ -10,7 +10,7 @@ use crate::index::NodeId;
 /// The largest number of blocks that one query visits; beyond it, nothing dominates.
 const MAX_BLOCKS: usize = 200;
 
-/// What queries for dominators need to know of the blocks that are alive.
+/// The data about live blocks that queries for dominators need.
 pub(super) struct Dominators {
     /// For each block, the blocks whose terminators lead to it.
     predecessors: FxHashMap<NodeId, Vec<NodeId>>,

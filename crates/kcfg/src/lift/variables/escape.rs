@@ -1,5 +1,5 @@
 /*!
-Where an address in a register goes.
+The fate of an address in a register.
 
 From the instruction that loads it, the address is followed forward along every path, through copies. A path
 ends well where the address is overwritten, passed to a function, returned, or reaches memory at a fixed

@@ -1,12 +1,12 @@
 /*!
 Cutting data sections at their variables, where it can be proved right.
 
-Without `-fdata-sections`, all variables of a source file share a section, and one of them that is needed
-keeps all of them, and every function that any of them points to. The symbol table says where variables begin
-and end; but a reference to a local one is encoded as section plus offset, and a compiler may use an address
-outside of the variable that the reference is to: `table-8(,%eax,8)` for `table[i - 1]`. Without a proof, such a
-reference would be attached to the wrong variable. So every reference into the section has to be *proved* to be to the
-variable that its offset lies in. Three facts prove it ([`claims`]):
+Without `-fdata-sections`, all variables of a source file share a section. One needed variable keeps all of them, and
+every function that one of them points to. The symbol table says where variables begin and end; but a reference to a
+local one is encoded as section plus offset, and a compiler may use an address outside of the variable that the
+reference is to: `table-8(,%eax,8)` for `table[i - 1]`. Without a proof, such a reference would be attached to the
+wrong variable. So every reference into the section has to be *proved* to be to the variable that its offset lies in.
+Three facts prove it ([`claims`]):
 
 - The bytes of an access at a fixed address, or through an index with known bounds, belong to the variable that the
   reference is to.
@@ -17,9 +17,9 @@ variable that its offset lies in. Three facts prove it ([`claims`]):
   first byte of a variable.
 - A reference against a global symbol is to that symbol's variable.
 
-A pointer to the first byte of a variable directly behind another one may also be to the end of that other one, as that
-of an empty stack that grows down. It keeps both alive, and the second is glued to the first
-([`crate::graph::Node::glued_to`]). If a single reference cannot be proved, the section is not cut.
+A pointer to the first byte of a variable may also mean the end of the variable before it, like the pointer of an empty
+stack that grows down. It keeps both alive, and the second is glued to the first ([`crate::graph::Node::glued_to`]). If
+a single reference cannot be proved, the section is not cut.
 */
 
 mod claims;
@@ -43,7 +43,7 @@ pub(super) use claims::Claim;
 /// For input sections that are cut at their variables, where.
 pub(super) type Cuts = FxHashMap<InputId, Vec<Cut>>;
 
-/// Where a section is cut. What lies between two cuts is a *piece*: one or more variables.
+/// Where a section is cut. The bytes between two cuts are a *piece*: one or more variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
     /// Where it begins, in bytes from the start of the input section.

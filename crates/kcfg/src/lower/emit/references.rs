@@ -124,9 +124,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// The symbol and addend by which a branch refers to its destination. On 32-bit ARM, that is no section symbol: where GNU
-    /// ld (2.40) leads a branch of Thumb code around an erratum of Cortex-A8 (`--fix-cortex-a8`, on by default for ARMv7-A),
-    /// it leaves the addend out that lies in the instruction, and GNU as never makes such a relocation.
+    /// The symbol and addend by which a branch refers to its destination. On 32-bit ARM, this is never a section
+    /// symbol. GNU ld (2.40) drops the addend in the instruction if it leads a branch of Thumb code around an erratum
+    /// of Cortex-A8 (`--fix-cortex-a8`, on by default for ARMv7-A), and GNU as never makes such a relocation.
     ///
     /// # Errors
     /// If the destination is not in the output.

@@ -1,4 +1,4 @@
-//! What instructions that read and write memory do.
+//! Instructions that read and write memory.
 
 use super::{Model, TEMPORARY_VALUE, program_counter, reg};
 use crate::MemoryOperand;
@@ -6,7 +6,7 @@ use crate::arm::op::{Decoded, Mode, Offset, Op, PC, Place, R};
 use crate::semantics::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};
 
 impl Model<'_> {
-    /// The address that is accessed. An intermediate result goes into the model's temporary.
+    /// Returns the address of the access. An intermediate result is left in the model's temporary.
     pub(super) fn address(&mut self, place: Place) -> Address {
         let address = base_of(place, self.at);
         match (place.mode, place.offset) {
@@ -22,7 +22,7 @@ impl Model<'_> {
         }
     }
 
-    /// Updates the base register as the addressing mode says.
+    /// Updates the base register according to the addressing mode.
     pub(super) fn write_back(&mut self, place: Place) {
         let base = Reg(place.base);
         if place.mode == Mode::Offset {
@@ -46,7 +46,7 @@ impl Model<'_> {
     pub(super) fn load(&mut self, dst: [Option<R>; 2], width: u8, signed: bool, from: Place) {
         let address = self.address(from);
         if dst[0] == Some(PC) {
-            // The base moves before the transfer is made, and the value is read before.
+            // The base moves before the transfer, and the value is read before that.
             self.set(TEMPORARY, Value::Load { from: address, width });
             self.out.push(Effect::Transfer(TEMPORARY_VALUE));
             return self.write_back(from);
@@ -62,7 +62,7 @@ impl Model<'_> {
                 false => Effect::Set { dst, value, width: 4 },
             });
         }
-        // The register that the address is computed from is written last.
+        // Write the register of the address last.
         let first = dst[0].map(Reg);
         if first.is_some() && (address.base == first || address.index.map(|(index, _)| index) == first) {
             self.out[start..].reverse();
@@ -116,7 +116,7 @@ impl Model<'_> {
                     self.set(TEMPORARY, value);
                     self.out.push(Effect::Transfer(TEMPORARY_VALUE));
                 }
-                // The base is written last.
+                // Write the base last.
                 number if number == base => own = Some(value),
                 number => self.set(Reg(number), value),
             }
@@ -130,7 +130,7 @@ impl Model<'_> {
 
     /// `tbb [pc, r0]`
     pub(super) fn table(&mut self, base: R, index: R, width: u8) {
-        // The program counter counts as it is here, and not as the address of a word.
+        // The program counter is used as it is here, without rounding to a word.
         let (base, displacement) = match base {
             PC => (None, i64::from(program_counter(self.at))),
             base => (Some(Reg(base)), 0),
@@ -144,7 +144,7 @@ impl Model<'_> {
     }
 }
 
-/// The base of an operand in memory. The program counter, as a base, is the address of a word.
+/// Returns the base of an operand in memory. The program counter as a base is rounded to a word.
 fn base_of(place: Place, at: u32) -> Address {
     match place.base {
         PC => Address { displacement: (program_counter(at) & !3).into(), ..Address::default() },

@@ -13,7 +13,7 @@ impl Model<'_> {
     }
 
     /// A shift. The processor takes the count modulo 32, or 64 for operands of 8 bytes (Intel SDM, volume 2, SAL/SHR).
-    /// The language has no such operation, so that a shift by a register is not followed.
+    /// The language lacks this operation, so a shift by a register has no model.
     pub(super) fn shift(&mut self, op: BinaryOp) {
         let count_mask = if self.width(0) == 8 { 63 } else { 31 };
         match self.operand(1) {
@@ -69,7 +69,7 @@ impl Model<'_> {
         self.arithmetic(BinaryOp::Sub, right);
     }
 
-    /// `and`, `or` and `xor` leave the flags as a comparison of their result with 0 does.
+    /// `and`, `or` and `xor` set the flags like a comparison of their result with 0.
     fn bitwise(&mut self, op: BinaryOp) {
         let right = self.operand(1);
         self.arithmetic(op, right);
@@ -133,7 +133,7 @@ impl Model<'_> {
         self.out.push(Effect::MaybeSet { dst, value: number(other), width });
     }
 
-    /// `sar $31,%eax` leaves nothing but the sign: 0 or all ones.
+    /// Whether `sar $31,%eax` leaves only the sign: 0 or all ones.
     pub(super) fn spreads_sign(&self) -> bool {
         let bits = 8 * u64::from(self.width(0));
         self.destination().is_some() && self.operand(1) == Value::Const(bits - 1)

@@ -1,4 +1,4 @@
-//! What instructions read whose effects do not tell what becomes of it.
+//! Reads of instructions whose effects do not define the use of the value.
 
 use iced_x86::{Mnemonic, OpKind, Register, UsedMemory};
 
@@ -8,12 +8,12 @@ use super::registers::ESP;
 use super::{Model, general, is_high_byte, is_operand_memory};
 use crate::semantics::{Address, Effect, Value};
 
-/// The largest operand in memory that is told of piece by piece, in bytes: that of a vector of AVX-512.
+/// The largest operand in memory that is described piece by piece, in bytes: a vector of AVX-512.
 const MAX_PIECES: usize = 64;
 
 impl Model<'_> {
-    /// Whether an operand is not a value of the language: a part of a register that is not its lowest, a register that is not
-    /// a general one, memory at an address that is computed in another way, or more than 8 bytes of it.
+    /// Whether an operand is not a value of the language: a part of a register other than its lowest, a register that
+    /// is not general, memory at an address computed in another way, or more than 8 bytes of memory.
     pub(super) fn has_unnamed_operand(&self) -> bool {
         let instruction = self.instruction;
         (0..instruction.op_count()).any(|operand| match instruction.op_kind(operand) {
@@ -26,15 +26,15 @@ impl Model<'_> {
         })
     }
 
-    /// Tells of the general registers and of the memory that the instruction reads, before anything is written. A register
-    /// that only makes up an address is not among them.
+    /// Adds escapes of the general registers and the memory that the instruction reads, before any write. This excludes
+    /// registers that only form an address.
     pub(super) fn escape(&mut self) {
         let instruction = self.instruction;
-        // `bt` decides a flag.
+        // `bt` decides only a flag.
         if std::mem::replace(&mut self.has_escaped, true) || instruction.mnemonic() == Mnemonic::Bt {
             return;
         }
-        // What else is read than the address of the operand.
+        // Find the reads other than the operand's address.
         let mut elsewhere = *instruction;
         elsewhere.set_memory_base(Register::None);
         elsewhere.set_memory_index(Register::None);
@@ -54,7 +54,7 @@ impl Model<'_> {
     fn escape_memory(&mut self, used: &UsedMemory) {
         use Mnemonic::{Btc, Btr, Bts};
         let instruction = self.instruction;
-        // The bit that they test may be anywhere behind the operand, or in front of it.
+        // The bit that they test may be anywhere before or after the operand.
         let elsewhere =
             matches!(instruction.mnemonic(), Btc | Btr | Bts) && instruction.op1_kind() == OpKind::Register;
         let from = (is_operand_memory(instruction) && !elsewhere).then(|| self.address()).flatten();

@@ -23,8 +23,8 @@ impl Model<'_> {
         Address { base: Some(ESP), displacement, ..Address::default() }
     }
 
-    /// The value is read, and its slot written, before the stack pointer moves: `push %esp` pushes
-    /// the old one.
+    /// Pushes a value. It is read, and its slot written, before the stack pointer moves: `push %esp` pushes the old
+    /// one.
     pub(super) fn push(&mut self, value: Value) {
         let width = self.word;
         if self.instruction.stack_pointer_increment() != -i32::from(width) {
@@ -51,7 +51,7 @@ impl Model<'_> {
                 self.out.push(Effect::Set { dst, value, width: self.word });
                 self.add_to_stack_pointer(word);
             }
-            // The address is computed with the stack pointer as it is after the pop.
+            // The address uses the stack pointer after the pop.
             (OpKind::Memory, _) => {
                 self.add_to_stack_pointer(word);
                 self.store(load(self.stack(-word)), self.word);
@@ -86,7 +86,7 @@ impl Model<'_> {
         self.add_to_stack_pointer(-i64::from(width));
     }
 
-    /// Where a computed branch goes.
+    /// The target of a computed branch.
     pub(super) fn transfer(&mut self) {
         if matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory) {
             let target = match self.operand(0) {

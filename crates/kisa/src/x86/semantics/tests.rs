@@ -1,4 +1,4 @@
-//! Instructions by their bytes, and what they compute.
+//! Effects of instructions, given by their bytes.
 
 use super::registers::*;
 use super::*;
@@ -118,7 +118,7 @@ fn arithmetic() {
     let negated =
         Effect::Binary { op: BinaryOp::Sub, dst: EAX, left: Value::Const(0), right: reg(EAX, 4), width: 4 };
     assert_eq!(model(32, b"\xf7\xd8")[1], negated);
-    // imul $3,%ecx,%eax is not followed
+    // imul $3,%ecx,%eax has no model
     assert!(model(32, b"\x6b\xc1\x03").contains(&Effect::Clobber(EAX)));
 }
 
@@ -153,7 +153,7 @@ fn the_rest_is_forgotten() {
     // movaps %xmm0,0x10(%esp)
     let store = Effect::Store { to: at(ESP, 16), value: Value::Unknown, width: 16 };
     assert_eq!(model(32, b"\x0f\x29\x44\x24\x10"), [store]);
-    // popa clobbers the stack pointer; bytes that are no instruction have no effects.
+    // popa clobbers the stack pointer; bytes that are not an instruction have no effects.
     assert!(model(32, b"\x61").contains(&Effect::Clobber(EAX)));
     assert!(model(32, b"\xff\xff").is_empty());
 }
@@ -211,8 +211,8 @@ fn for_random_instructions(mut f: impl FnMut(u32, &[u8], &Instruction)) {
     }
 }
 
-/// Every register that iced says an instruction reads is in its effects, and that it reads memory, unless its results are
-/// fixed numbers, or flags.
+/// Every register that iced lists as read is in the effects, and so is the fact that memory is read, unless the results
+/// are fixed numbers, or flags.
 #[test]
 fn no_read_is_missed() {
     use crate::x86::operands::is_read;
@@ -258,7 +258,7 @@ fn no_read_is_missed() {
     });
 }
 
-/// Every register that iced says an instruction writes is in its effects.
+/// Every register that iced lists as written is in the effects.
 #[test]
 fn no_write_is_missed() {
     for_random_instructions(|bits, bytes, instruction| {
@@ -272,7 +272,7 @@ fn no_write_is_missed() {
                 continue;
             }
             let known = out.iter().any(|effect| effect.registers_written() >> reg.0 & 1 != 0);
-            // `nop`s with a register, and calls into the kernel that keep the stack pointer.
+            // Exceptions: `nop`s with a register, and calls into the kernel, which keep the stack pointer.
             let kept = decode::is_system_call(bits, instruction) && reg == ESP;
             assert!(known || kept, "{bits} {instruction}: {reg:?} missing from {out:?}");
         }
@@ -310,15 +310,15 @@ fn relocated_fields_are_symbols() {
         model(32, b"\x66\xb8\0\0", &[field(2, 2, 0)]),
         [Effect::Set { dst: EAX, value: Value::Unknown, width: 2 }]
     );
-    // lea symbol(%rip),%rax; lea 0x10(%rip),%rax, which nothing relocates
+    // lea symbol(%rip),%rax; lea 0x10(%rip),%rax, which has no relocation
     assert_eq!(model(64, b"\x48\x8d\x05\0\0\0\0", &[field(3, 4, 0)]), set(Value::Address(to), 8));
     assert_eq!(model(64, b"\x48\x8d\x05\x10\0\0\0", &[]), set(Value::Unknown, 8));
-    // call *%eax: where it comes back to is not known before the link.
+    // call *%eax: the return address is unknown before the link.
     let push = Effect::Store { to: at(ESP, -4), value: Value::Unknown, width: 4 };
     assert!(model(32, b"\xff\xd0", &[]).contains(&push));
 }
 
-/// The registers that an instruction reads, overwrites and changes by its effects.
+/// Returns the registers that an instruction overwrites completely and those that it changes, by its effects.
 fn registers_of(bits: u32, bytes: &[u8]) -> [u64; 2] {
     let effects = model(bits, bytes);
     let overwritten = effects.iter().fold(0, |set, effect| set | effect.registers_overwritten());
@@ -347,7 +347,7 @@ fn flags_that_are_read_and_left() {
     let reads = |bytes: &[u8]| crate::x86::operands::reads_flags(32, bytes);
     // cmp %eax,%ecx
     assert_eq!((left(b"\x39\xc1"), reads(b"\x39\xc1")), (vec![Flags::Overwritten], false));
-    // inc %eax leaves the carry.
+    // inc %eax keeps the carry.
     assert!(!left(b"\x40").contains(&Flags::Overwritten) && left(b"\x40").contains(&Flags::Changed));
     // adc %eax,%ecx; sete %al; pushf; je; cmove: all read them. mov does not, nor does cld.
     for bytes in [&b"\x11\xc1"[..], b"\x0f\x94\xc0", b"\x9c", b"\x74\0", b"\x0f\x44\xc1"] {
