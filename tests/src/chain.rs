@@ -202,7 +202,7 @@ impl Chain {
     ) -> Result<(), String> {
         let again = format!("again-{object}");
         let twice = self.rewrite(&again, &[object], entry, passes)?;
-        // An object of which nothing is taken apart stays as it is, too.
+        // An object without any split code is not changed, either.
         if once.opaque.values().sum::<usize>() != twice.opaque.values().sum::<usize>() {
             return Err(format!("{object}: carried whole {:?}, then {:?}", once.opaque, twice.opaque));
         }

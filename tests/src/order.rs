@@ -16,8 +16,8 @@ const PART: u32 = 24;
 /// The same of one that freezes, which has to hold whole blocks.
 const FROZEN_PART: u32 = 400;
 
-/// A plan for some objects, each with the name by which the rewriter is given it: with a random order by block, with other
-/// random functions and parts of functions frozen, and with all constant data frozen. What is no object is left out.
+/// A plan for some objects, each with the name that the rewriter gets: with a random order by block, with other random
+/// functions and parts of functions frozen, and with all constant data frozen. What is no object is left out.
 pub fn random<'p>(objects: impl IntoIterator<Item = (&'p str, &'p Path)>, seed: u64) -> String {
     let mut random = Random::new(seed);
     let (mut ordered, mut frozen, mut data): (Vec<Value>, Vec<Value>, Vec<Value>) = Default::default();

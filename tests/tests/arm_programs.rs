@@ -1,8 +1,10 @@
 /*!
-32-bit ARM programs, in Thumb code and in ARM code: those small ones of `fixtures/programs/features/` that are not about
-x86 instructions, those of `fixtures/programs/arm/`, which are about what only ARM has, and random ones. Each has to do the same after `--passes none`, after `--passes reach`, with one made of
-identical functions, with all of its code shuffled, instrumented and edited, with constants propagated, with random parts
-frozen, and after all passes that there are in a random order; `none` keeps the size of its code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs program N alone.
+32-bit ARM programs, in Thumb code and in ARM code: the small ones of `fixtures/programs/features/` without x86
+instructions, the ARM-only ones of `fixtures/programs/arm/`, and random ones. Each has to do the same after `--passes
+none`, after `--passes reach`, with one made of identical functions, with all of its code shuffled, instrumented and
+edited, with constants propagated, with random parts frozen, and after all passes that there are in a random order;
+`none` keeps the size of its code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs
+program N alone.
 */
 
 use std::fs;

@@ -1,10 +1,11 @@
 /*!
-Whatever is damaged in a kernel's build, a linked kernel, a trace, a plan or another document, every command that reads it ends
-soon, in bounded memory, and without a panic: with its output, or with the status for bad input and one line that names the
-file.
+For any damage to a kernel's build, a linked kernel, a trace, a plan or another document, every command that reads it
+ends soon, in bounded memory, and without a panic: with its output, or with the status for bad input and one line that
+names the file.
 
-What is damaged is made by `fixtures/damaged/small.sh`. What is done to it follows from a fixed seed, so that a failure can be
-repeated; the file that led to it is kept. `KSHRINK_MINUTES=N` damages each of them for N minutes, or as long as nothing fails.
+What is damaged is made by `fixtures/damaged/small.sh`. A fixed seed determines the damage, so that a failure can be
+repeated. The file that caused it is kept. `KSHRINK_MINUTES=N` damages each of them for N minutes, or as long as
+nothing fails.
 */
 
 use std::fs;

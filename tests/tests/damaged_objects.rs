@@ -1,9 +1,9 @@
 /*!
-Whatever is damaged in an object, `kcfg` and `kshrink-spec` end soon, in bounded memory, and without a panic: with
-the whole output, or with the status for bad input, one line that says what is wrong, and no output at all.
+For any damage to an object, `kcfg` and `kshrink-spec` end soon, in bounded memory, and without a panic: with the whole
+output, or with the status for bad input, one line with the error, and no output at all.
 
-The objects that are damaged are those of `fixtures/cfg/small.sh`. What is done to them follows from a fixed seed, so
-that a failure can be repeated; the file that led to it is kept.
+The objects that are damaged are those of `fixtures/cfg/small.sh`. A fixed seed determines the damage, so that a
+failure can be repeated. The file that caused it is kept.
 */
 
 use std::fs;

@@ -1,9 +1,9 @@
 /*!
-Whatever is damaged in a program, the scanner ends soon, in bounded memory, and without a panic: with a plan, or
-with the status for bad input and one line that names the file.
+For any damage to a program, the scanner ends soon, in bounded memory, and without a panic: with a plan, or with the
+status for bad input and one line that names the file.
 
-The programs that are damaged are small ones for all machines (`fixtures/programs/scan/small.sh`). What is done
-to them follows from a fixed seed, so that a failure can be repeated; the file that led to it is kept.
+The programs that are damaged are small ones for all machines (`fixtures/programs/scan/small.sh`). A fixed seed
+determines the damage, so that a failure can be repeated. The file that caused it is kept.
 */
 
 use std::fs;

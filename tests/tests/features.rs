@@ -2,10 +2,11 @@
 Small programs, one for each thing that objects can hold and that a rewriter can get wrong: thread-local
 variables, tables that the linker puts together, labels as values, merged strings, section groups, and so on.
 
-Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of
-[`LEVELS`], or in the ways that a file `flags` beside it says, one a line, and has to do the same after `--passes
-none`, after `--passes reach`, with identical functions folded, with constants propagated, and with all of its code shuffled, instrumented, and edited in every way. What `none`, `reach` and `icf` make of it has
-to stay as it is if it is rewritten again.
+Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of [`LEVELS`],
+or in the ways that a file `flags` beside it says, one a line, and has to do the same after `--passes none`, after
+`--passes reach`, with identical functions folded, with constants propagated, and with all of its code shuffled,
+instrumented, and edited in every way. The results of `none`, `reach` and `icf` must not change when they are rewritten
+again.
 */
 
 use std::fs;

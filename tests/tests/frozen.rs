@@ -118,7 +118,7 @@ fn data_that_was_not_read_freezes() {
         assert_eq!(warnings, "");
         let (text, _) = why(&covered(&[&told]), "ext2_aops");
         assert!(text.contains("bytes freeze"), "{text}");
-        // What must not be absent stays, whether it was read or not.
+        // Parts that must not be absent do not freeze, whether they were read or not.
         let (text, _) = why(&covered(&[&told]), "zone_names");
         assert!(text.contains("bytes are pinned"), "{text}");
 

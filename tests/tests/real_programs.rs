@@ -1,12 +1,13 @@
 /*!
-Real programs, compiled from Debian's sources for i386, and for 32-bit ARM in ARM code and in Thumb code, go through the rewriter as lists of objects and must
-do what they did before: zlib, bzip2, Lua, SQLite and BusyBox, each exercised by a script of
-`fixtures/programs/workloads/`, which runs the project's own test suite where there is one. Programs for ARM, which are
-emulated, are given less to do, and so are those that would take minutes.
+Real programs, compiled from Debian's sources for i386, and for 32-bit ARM in ARM code and in Thumb code, go through
+the rewriter as lists of objects and must behave as before: zlib, bzip2, Lua, SQLite and BusyBox. A script of
+`fixtures/programs/workloads/` exercises each, with the project's own test suite if there is one. Programs for ARM,
+which are emulated, are given less to do, and so are those that would take minutes.
 
-The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked six times:
-from its objects, from what `--passes none`, `--passes reach` and `icf` behind that make of them, and with all of its code
-shuffled and instrumented, and edited in every way. What the first three make of the objects has to stay as it is if it is rewritten again.
+The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked six times: from its
+objects, from what `--passes none`, `--passes reach` and `icf` behind that make of them, and with all of its code
+shuffled and instrumented, and edited in every way. The results of the first three must not change when they are
+rewritten again.
 */
 
 use std::fs;

@@ -2,8 +2,8 @@
 The part of a boot configuration that becomes a command line (lib/bootconfig.c,
 Documentation/admin-guide/bootconfig.rst): the values of keys below `kernel`.
 
-A key is a chain of words with dots between; braces put a key in front of all keys within them; values are words or quoted
-strings, and a list of them has commas. What the kernel would refuse is an error here.
+A key is a chain of words with dots between. Braces prefix all keys within them. Values are words or quoted strings,
+and lists have commas. What the kernel would refuse is an error here.
 */
 
 use crate::line::Word;

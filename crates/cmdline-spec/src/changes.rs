@@ -154,7 +154,7 @@ impl<'g> Changes<'g> {
         }
     }
 
-    /// The name of the entry of a table of sysctls that an address lies in: `struct ctl_table` (include/linux/sysctl.h) begins
+    /// The name of the sysctl table entry that contains an address. `struct ctl_table` (include/linux/sysctl.h) begins
     /// with the name and the address of the variable, and has a handler whose name begins with `proc_` within the next
     /// four words.
     fn sysctl(&self, one: &Use) -> Option<String> {

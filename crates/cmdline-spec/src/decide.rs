@@ -7,7 +7,7 @@ A parameter is *named* if a word of the command line is for it, or may be:
 - an `early_param` or `__setup`: a word that begins with its string, because `obsolete_checksetup` (init/main.c) compares no
   more; the word `console` calls `earlycon` too (`do_early_param`).
 
-All others are *unnamed*, and go, but for those with a file in sysfs, by which programs may read or set them.
+All others are *unnamed*, and are removed, except those with a file in sysfs, by which programs may read or set them.
 */
 
 use std::collections::BTreeSet;

@@ -114,7 +114,7 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
     })
 }
 
-/// Where the built-in command line goes.
+/// The position of the built-in command line.
 enum Order {
     BuiltinFirst,
     PassedFirst,

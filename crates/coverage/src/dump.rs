@@ -1,8 +1,8 @@
 //! The counter array of an instrumented kernel, from an image of its memory: `/proc/kcore` or a copy of it, a
 //! dump that QEMU's `dump-guest-memory` made (all ELF cores), or raw physical memory (`pmemsave`).
 //!
-//! An instrumented kernel has a byte for each block in an array of zeros, and the block sets its byte to 1 when
-//! it runs. That says what ran and not when: the order of the section is that of the addresses.
+//! An instrumented kernel has a byte for each block in an array of zeros, and the block sets its byte to 1 when it
+//! runs. The dump has no order of execution: the section lists functions by address.
 //!
 //! Of blocks without a counter (early boot code, hand-written code, patch sites) the dump says nothing; [`uncounted`]
 //! decides which of them count as run.

@@ -1,4 +1,4 @@
-//! What can go wrong, each with the file, what was expected and what to do next.
+//! Errors, each with the file, the expectation and advice.
 
 use std::io;
 

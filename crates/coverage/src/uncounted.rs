@@ -1,10 +1,9 @@
 //! Which blocks of an instrumented kernel that have no counter count as run: early boot code, hand-written code, patch
 //! sites.
 //!
-//! Such a block counts as run where control can come to it directly (it follows, is branched to or called) from the
-//! kernel's entry point, from a block that ran, or from another one that counts as run (Chanet et al. 2007, section
-//! 4.2). Of a branch both ways count, also the one that was never taken; code that is reached through
-//! a pointer alone is left out.
+//! Such a block counts as run if it is a direct successor (by fall-through, branch or call) of the kernel's entry
+//! point, of a block that ran, or of another one that counts as run (Chanet et al. 2007, section 4.2). Both successors
+//! of a branch count, even one that was never taken. Code that is reached only through a pointer is excluded.
 
 use kisa::{BranchKind, Encoding, Flow, Isa, isa};
 use kplan::{Block, BlockMap};
@@ -32,7 +31,7 @@ pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [
     added
 }
 
-/// Where control can go from a block, calls included, as far as that is written in its instructions.
+/// The successors of a block, including calls, as far as its instructions contain them.
 fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
     let mut successors = Vec::new();
     let end = block.address + block.size;

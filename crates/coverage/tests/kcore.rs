@@ -8,8 +8,8 @@ use std::process::Command;
 use common::{Traced, functions, plan, refused, text};
 use kshrink_tests::process::run;
 
-/// Three counters, of which the kernel sets the first and the last, and two blocks without one: `start_kernel` calls
-/// `half`, and nothing comes to the first function.
+/// Three counters, the first and the last of which are set, and two blocks without a counter: `start_kernel` calls
+/// `half`, and nothing reaches the first function.
 const BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
     "functions": [{"name": "start_kernel", "size": 57}, {"name": "never", "size": 8}, {"name": "half", "size": 11},
         {"name": "helper", "file": "kernel.c", "size": 4}],

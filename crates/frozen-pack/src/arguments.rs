@@ -11,8 +11,8 @@ use kplan::Mechanism;
 
 /// Plans which code and read-only data of a kernel stay packed until they are used, and packs them page by page
 ///
-/// Every page can be decoded on its own, in few instructions, by the freestanding decoder in kdecomp-rt/. What the
-/// coder knows of the instructions of i386 and 32-bit ARM makes it smaller than general coders do.
+/// Every page can be decoded on its own, in few instructions, by the freestanding decoder in kdecomp-rt/. The coder
+/// models the instructions of i386 and 32-bit ARM, and therefore packs them better than general coders do.
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Arguments {
@@ -49,8 +49,9 @@ pub enum Command {
 
         /// Freeze as well what is used only while the kernel boots
         ///
-        /// PLAN says in its section `coverage` what ran afterwards (see `coverage qemu --after-boot`). What of the rest ran
-        /// lies in pages of its own, which the boot image has a second time, not packed: less memory for a larger image.
+        /// PLAN says in its section `coverage` what ran afterwards (see `coverage qemu --after-boot`). The rest of the
+        /// code that ran is in pages of its own, which the boot image also has unpacked: less memory for a larger
+        /// image.
         #[arg(long, value_name = "PLAN", conflicts_with = "everything")]
         after_boot: Option<PathBuf>,
 

@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// What the user wants beside what ran.
+/// The user's wishes besides the code that ran.
 struct Wishes<'a> {
     mechanism: Mechanism,
     minimum: Option<u32>,
@@ -92,7 +92,7 @@ struct Wishes<'a> {
     assume_cold: &'a [String],
 }
 
-/// What the user wants to know instead of a plan.
+/// The information that the user wants instead of a plan.
 enum Question<'a> {
     Why(&'a str),
     Pinned,

@@ -15,8 +15,8 @@ use crate::symbols::{Recorder, Step};
 /// How often repetitions are chosen anew with what their symbols then cost.
 const ROUNDS: usize = 6;
 
-/// What time is worth where code is decoded: two thirds of a symbol a byte, 45 instructions each, 4 more for each class that
-/// is looked at and 25 for an escape.
+/// The price of decoding time for code: two thirds of a symbol a byte, 45 instructions each, 4 more for each examined
+/// class and 25 for an escape.
 const CODE_PRICE: Price = Price { escape: 0.5, probe: 0.0, class: 0.1 };
 
 /// Thumb-2 code has nine symbols for ten bytes. Half as much again saves an instruction for each byte, and takes 0.002 of the size.

@@ -49,8 +49,8 @@ impl Packed {
         self.page_at(page, address)
     }
 
-    /// Decodes a page that runs at another address than that for which it is coded: branches out of it lead where they do from
-    /// there.
+    /// Decodes a page that runs at another address than the one it is coded for: branches out of the page are relative
+    /// to the new address.
     ///
     /// # Errors
     /// If there is no such page, or it is damaged.

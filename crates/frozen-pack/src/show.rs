@@ -78,7 +78,7 @@ pub struct Named {
     pub packed: u64,
 }
 
-/// What is frozen in the kernel of which these are the bytes.
+/// The frozen parts of a kernel, given its bytes.
 ///
 /// # Errors
 /// If it is no kernel with frozen parts, or they are damaged.

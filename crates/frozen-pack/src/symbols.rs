@@ -1,10 +1,10 @@
 //! The seam between what a page consists of and how that is coded.
 //!
-//! A page is described by a sequence of *symbols*: bytes, each of some [`Field`], each with a [`Context`] of up to
-//! two bytes that are known before it. A *layout* ([`crate::code`], [`crate::data`]) says which symbols a page
-//! consists of; it asks a [`Source`] for one symbol after the other, and so decodes. To encode, the same layout runs
-//! against a [`Recorder`], which is given the symbols beforehand and notes with which context each is asked for: there
-//! is one description of the layout, and encoder and decoder cannot disagree about a context.
+//! A page is described by a sequence of *symbols*: bytes, each of some [`Field`], each with a [`Context`] of up to two
+//! bytes that are known before it. A *layout* ([`crate::code`], [`crate::data`]) says which symbols a page consists
+//! of; it asks a [`Source`] for one symbol after the other, and so decodes. To encode, the same layout runs against a
+//! [`Recorder`], which gets the symbols beforehand and records the context of each request. With one description of
+//! the layout, encoder and decoder cannot disagree about a context.
 
 use std::collections::VecDeque;
 

@@ -191,7 +191,7 @@ fn what_is_frozen_is_shown_by_page_and_by_symbol() {
             (symbol["name"].as_str().unwrap(), symbol["code"] == true, symbol["size"].as_u64().unwrap(), last)
         })
         .collect();
-    // What is not frozen is not listed, and nothing goes beyond the end.
+    // Unfrozen parts are not listed, and nothing extends beyond the end.
     assert_eq!(
         symbols,
         [

@@ -8,9 +8,9 @@ Pass `exercise`: a test of the graph's editor, which makes every kind of edit wi
 - Before that, what does not matter in front of a block ([`kflow::Liveness`]) is overwritten there: flags, and up to two
   registers.
 
-Not edited is what no pass may edit: patch sites, and entries that are glued to the node in front or patched by the function
-tracer. Code that runs before paging is on (see pass [`instrument`]) gets no store and is not moved; position-independent
-functions have nothing overwritten, nor has what lies between a jump and its table.
+Not edited is what no pass may edit: patch sites, and entries that are glued to the node in front or patched by the
+function tracer. Code that runs before paging is on (see pass [`instrument`]) gets no store and is not moved. Nothing
+is overwritten in position-independent functions, or between a jump and its table.
 */
 
 mod overwrite;
@@ -64,7 +64,7 @@ fn split_blocks(graph: &mut Graph) -> u64 {
         }
         let mut instructions = graph.decode(id).flatten();
         let Some((_, _, first)) = instructions.next() else { continue };
-        // What follows an `it` stays with it.
+        // Instructions after an `it` remain with it.
         if first.predicates.conditions().is_empty() && instructions.next().is_some() {
             at.push((id, u32::from(first.len)));
         }
@@ -98,8 +98,8 @@ fn glued_functions(graph: &Graph) -> FixedBitSet {
     glued
 }
 
-/// Whether a function that is not glued to other code can be moved to another section: all of it lies in one section
-/// outside of a COMDAT group, and does not depend on its own address.
+/// Whether a function that is not glued to other code can be moved to another section: it is in one section outside of
+/// a COMDAT group, and does not depend on its own address.
 fn can_move(graph: &Graph, id: FunctionId) -> bool {
     let function = graph.function(id);
     let section = graph.node(function.entry()).section;
@@ -146,7 +146,7 @@ fn move_functions(graph: &mut Graph, functions: &[FunctionId]) {
     let owned = graph.owned();
     let mut editor = Editor::new(graph, "exercise");
     for &id in functions {
-        // What else belongs to a function, its literals, may lie elsewhere.
+        // The literals of a function may be elsewhere.
         let old = editor.graph().section_of(editor.graph().function(id).entry());
         let section = editor.add_section(Section { nodes: Vec::new(), ..old.clone() });
         editor.place(&owned[id.get()], section);

@@ -169,7 +169,7 @@ fn end(graph: &Graph, entry: &Entry, is_on: bool) -> Option<Terminator> {
     }
 }
 
-/// Where a patch site jumps to that is nothing but a jump; `None` if it is something else.
+/// The target of a patch site that is a single jump; `None` for other sites.
 fn jump(graph: &Graph, site: NodeId) -> Option<Dest> {
     let mut steps = graph.decode(site);
     let (Some(Some((0, _, insn))), None) = (steps.next(), steps.next()) else { return None };

@@ -92,7 +92,7 @@ enum Runs {
     IfNamed,
 }
 
-/// What passes are told besides the plan.
+/// The options of passes besides the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Assume that the plan lists every system call, although it says that it is incomplete.
@@ -167,7 +167,7 @@ impl Pass {
         }
     }
 
-    /// Whether it runs if nobody says which passes to run, and it knows the machine.
+    /// Whether it runs by default and supports the machine.
     pub fn runs_by_default(self, plan: &Plan) -> bool {
         match self.facts().runs {
             Runs::Always => true,

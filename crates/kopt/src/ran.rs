@@ -42,9 +42,9 @@ impl Ran {
     }
 }
 
-/// The blocks of a function from a symbol on that lies `inside` bytes into a node, each with its offset in bytes from the
-/// symbol and its size in bytes in the input: the terms of plans. If a pass put a block in front of the function, offsets
-/// count from the first original block.
+/// The blocks of a function from a symbol on, which is `inside` bytes into a node. Each has its offset in bytes from
+/// the symbol and its size in bytes in the input: the terms of plans. If a pass put a block in front of the function,
+/// offsets count from the first original block.
 pub fn blocks_behind(
     graph: &Graph,
     function: FunctionId,

@@ -81,7 +81,7 @@ impl PassReport {
         self.removed != Removed::default() || self.redirected > 0
     }
 
-    /// Adds what the pass did in a later round. What it kept is that of the later round only.
+    /// Adds what the pass did in a later round. The kept things are those of the later round only.
     pub fn add(&mut self, later: PassReport) {
         let round =
             Round { removed: later.removed, redirected: later.redirected, counts: later.counts.clone() };

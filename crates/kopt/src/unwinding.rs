@@ -1,11 +1,11 @@
 /*!
 Functions that are unwound in the same way lie together.
 
-On ARM, the kernel has an index of unwind tables (`.ARM.exidx`; IHI 0038, section 5) with an entry for each function: its
-address, and in one more word how it has saved registers. Where one entry says the same as the entry in front of it, the
-linker leaves it out (GNU ld, option `--no-merge-exidx-entries`), because an entry is about all code up to the next one. So
-the functions of `.text` are put in the order of these words. What the kernel was linked with keeps its place otherwise: hot
-code, which pass `layout` puts in an order, comes after this.
+On ARM, the kernel has an index of unwind tables (`.ARM.exidx`; IHI 0038, section 5) with an entry of two words for
+each function: its address, and the way it has saved registers. The linker drops an entry with the content of the entry
+before it (GNU ld, option `--no-merge-exidx-entries`), because an entry is about all code up to the next one. So the
+functions of `.text` are put in the order of these words. What the kernel was linked with keeps its place otherwise:
+hot code, which pass `layout` puts in an order, comes after this.
 */
 
 use fixedbitset::FixedBitSet;

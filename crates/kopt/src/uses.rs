@@ -71,8 +71,8 @@ impl<'g> Uses<'g> {
     }
 }
 
-/// What a reference of a node does with the data that it is to. What is not a plain read is a write, unless the data is
-/// read-only: of an instruction that the model does not know, nothing says that it only reads.
+/// What a reference of a node does with the data that it is to. Every use except a plain read is a write, unless the
+/// data is read-only: an instruction outside of the model may write.
 fn how(graph: &Graph, from: NodeId, reference: &Ref) -> How {
     let Some(chunk) = graph.chunk(from) else {
         return in_code(graph, from, reference).unwrap_or(How::TakesAddress);

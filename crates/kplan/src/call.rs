@@ -66,8 +66,8 @@ pub struct Operation {
     /// What the kernel's headers call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What its arguments can be: for `socketcall` the words that the second argument points to, for `ipc`
-    /// the arguments by their own index, the first one being the operation.
+    /// The possible values of its arguments: for `socketcall` the words that the second argument points to, for `ipc`
+    /// the arguments by their own index, where the first one is the operation.
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
     pub args: Arguments,
 }

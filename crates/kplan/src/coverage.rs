@@ -1,9 +1,8 @@
 //! The section `coverage`: which code of a kernel ran, in which order, and how often where that is known.
 //!
-//! One section holds what any number of traces saw, of whatever kind. A trace of instructions says which
-//! bytes of a function ran; a trace of calls says only that the function did. Code is named by function
-//! and offset in the function *as it was compiled*, never by address, so that what was traced in one link
-//! is of use in the next.
+//! One section holds what any number of traces saw, of whatever kind. A trace of instructions says which bytes of a
+//! function ran; a trace of calls says only that the function did. Code is identified by function and offset in the
+//! function *as it was compiled*, never by address, so that a trace of one link is useful for the next.
 //!
 //! ```
 //! let plan = kplan::Plan::parse(include_str!("../examples/coverage.json"), "coverage.json")?;

@@ -1,5 +1,4 @@
-//! What the documents have in common: a version in front, reading with errors that name the place, and the
-//! layout in which they are written.
+//! Common parts of the documents: the version, reading with errors that name the place, and the layout of the text.
 
 use std::io::{self, Read, Write};
 

@@ -1,9 +1,8 @@
 //! The section `frozen`: the code and read-only data that are kept compressed in memory until they are used.
 //!
-//! What is listed may freeze, as far as whoever decided that knows; the pass `freeze` of `kshrink-spec` does not move what
-//! must not be absent when a page fault is handled, and says so. Code is named by function and offset *as it was
-//! compiled*, data by the object and section that it was compiled into, so that a list holds for every link of the same
-//! objects.
+//! The listed parts may freeze, as far as the author of the plan knows. The pass `freeze` of `kshrink-spec` does not
+//! move parts that a page fault needs, and reports them. Code is identified by function and offset *as it was
+//! compiled*, data by its object and section, so that a list is valid for every link of the same objects.
 //!
 //! ```
 //! let plan = kplan::Plan::parse(include_str!("../examples/frozen.json"), "frozen.json")?;

@@ -1,9 +1,9 @@
 //! The section `order`: the functions, or parts of functions, that belong together in memory, in the order
 //! that they shall have there.
 //!
-//! What is listed is hot, what is not is cold and keeps the order that it has. A layout may move nothing from
-//! one output section to another: the list is in the order of each output section by itself, and what
-//! belongs to different ones may come in any order relative to one another.
+//! What is listed is hot, what is not is cold and keeps the order that it has. A layout moves nothing from one output
+//! section to another. The list gives the order of each output section by itself; the relative order of different
+//! sections has no meaning.
 
 use serde::{Deserialize, Serialize};
 

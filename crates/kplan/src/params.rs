@@ -25,7 +25,7 @@ pub struct Params {
     pub kept: Vec<KeptParameter>,
 }
 
-/// What a rewritten kernel does if its command line is not the one that it was made for.
+/// The reaction of a rewritten kernel to another command line than the planned one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMismatch {

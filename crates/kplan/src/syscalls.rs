@@ -219,7 +219,7 @@ pub enum UnresolvedKind {
     /// Which system calls an instruction makes, besides those that are listed.
     #[default]
     Call,
-    /// Where a computed jump goes.
+    /// The targets of a computed jump.
     Jump,
     /// Which library is loaded, or which function of one is called: the name is made at run time.
     Name,

@@ -9,9 +9,9 @@ use kcli::Failure;
 use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock, MovedInstruction};
 use rustc_hash::FxHashMap;
 
-/// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without one is left
-/// out; of sections that run at the same address (the vectors of ARM kernels, of which one is chosen at boot) the first
-/// counts, as for [`kelf::Functions`].
+/// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without an
+/// address is excluded. Of sections that run at the same address (the vectors of ARM kernels, of which one is chosen
+/// at boot) the first counts, as for [`kelf::Functions`].
 pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<BlockMap, Failure> {
     let mut functions = OriginalFunctions::of(graph);
     let mut map = BlockMap::default();

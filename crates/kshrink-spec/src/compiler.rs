@@ -51,8 +51,8 @@ impl KernelCompiler {
         let mut command = Command::new(&self.words[0]);
         command.current_dir(&self.dir).stdin(Stdio::null());
         command.args(&self.words[1..]).args(flags).arg("-I").arg(dir);
-        // Where the kernel says the name of a source file (`BUG`, `WARN`), this directory is of no interest, as that of its
-        // source is not; compilers that cannot leave that out name both.
+        // The kernel prints names of source files (`BUG`, `WARN`) without this directory and that of its sources.
+        // Compilers without such an option name both.
         if self.words.iter().any(|word| word.starts_with(PREFIX_MAP)) {
             command.arg(format!("{PREFIX_MAP}{}/=kshrink/", dir.display()));
         }

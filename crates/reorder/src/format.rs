@@ -1,8 +1,8 @@
 //! An order as a file for a linker.
 //!
-//! `lld` sorts by symbols and takes any function. The others sort by the names of input sections, so that they
-//! can move only what `-ffunction-sections` gave a section of its own: functions of the ordinary code, but not
-//! those of `.init.text`, `.sched.text` and the like, which the source put into a section by name.
+//! `lld` sorts by symbols and takes any function. The others sort by the names of input sections. They can therefore
+//! move only functions with a section of their own by `-ffunction-sections`: functions of the ordinary code, but not
+//! of `.init.text`, `.sched.text` and similar sections, which the source names.
 
 use std::fmt::Write as _;
 

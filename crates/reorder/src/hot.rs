@@ -15,7 +15,7 @@ use crate::regions::{Region, region_at};
 pub struct Hot {
     /// Which function.
     pub function: FunctionName,
-    /// Where it lies in the kernel.
+    /// Its place in the kernel.
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,

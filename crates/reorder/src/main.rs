@@ -1,4 +1,4 @@
-//! `reorder`: decides in which order the code of a kernel shall lie.
+//! `reorder`: orders the code of a kernel.
 
 mod arguments;
 

@@ -1,9 +1,8 @@
 //! The map that `ld.lld -Map` writes of a link: which input section lies at an address.
 //!
-//! The symbols of a linked kernel name the source file of a local function, without its directory, and the
-//! kernel has many files of one name and many local functions of one name. The map has the whole path of
-//! the object, and the very name of the section. The kernel's build leaves it as `vmlinux.map` if
-//! `CONFIG_VMLINUX_MAP` is set.
+//! The symbols of a linked kernel give the source file of a local function without its directory, and the kernel has
+//! many equal names of files and of local functions. The map has the whole path of the object, and the very name of
+//! the section. The kernel's build leaves it as `vmlinux.map` if `CONFIG_VMLINUX_MAP` is set.
 
 use std::ops::Range;
 

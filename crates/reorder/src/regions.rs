@@ -1,10 +1,10 @@
 //! The regions that the linker script makes of a kernel's executable sections.
 //!
-//! A linker script gathers some input sections between marker symbols, because the kernel asks of an address
-//! whether it lies there: `.sched.text` between `__sched_text_start` and `__sched_text_end`, `.noinstr.text`,
-//! `.entry.text` and others. Nothing may move across such a marker. What lies between two of them is a
-//! [`Region`]; the largest region outside of all markers is the ordinary code of the compiler, the only one
-//! whose functions `-ffunction-sections` gives sections of their own.
+//! A linker script gathers some input sections between marker symbols, because the kernel tests whether an address is
+//! between them: `.sched.text` between `__sched_text_start` and `__sched_text_end`, `.noinstr.text`, `.entry.text` and
+//! others. Nothing may move across such a marker. The code between two of them is a [`Region`]. The largest region
+//! outside of all markers is the ordinary code of the compiler, the only one whose functions `-ffunction-sections`
+//! gives sections of their own.
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ use kelf::functions::TextSection;
 /// A part of an executable section within which code may move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// What it is called: the name of the section, `.sched.text` for what the markers name, or `behind …`
-    /// for what lies between two of those.
+    /// Its name: the name of the section, `.sched.text` for the code between markers, or `behind …` for the code
+    /// between two such regions.
     pub name: String,
     /// Where it lies.
     pub addresses: Range<u64>,
@@ -26,8 +26,8 @@ pub struct Region {
     pub has_function_sections: bool,
 }
 
-/// Cuts sections, by rising address, at the markers among `symbols`, which are names with addresses. What lies at the
-/// addresses `init` is given back after boot. The regions are by rising address and cover the sections.
+/// Cuts sections, by rising address, at the markers among `symbols`, which are names with addresses. The memory at the
+/// addresses `init` is freed after boot.
 pub fn cut<'a>(
     sections: &[TextSection],
     init: &Range<u64>,

@@ -118,8 +118,8 @@ pub fn objects(dir: &Path) {
     }
 }
 
-/// `build`, a copy of the build of a kernel with further files beside `vmlinux`, and copies of that in which
-/// something is wrong. They are real copies of what the cache holds: nothing can reach the cache from here.
+/// `build`, a copy of a kernel's build with further files beside `vmlinux`, and damaged copies of it. They are real
+/// copies of what the cache holds: nothing can reach the cache from here.
 pub fn kernels(dir: &Path) {
     let kernel = recipe("kernels/build.sh", &["web-i386"]);
     Run::new("cp").args(["-a", "--reflink=auto"]).arg(kernel).arg(dir.join("build")).succeed();

@@ -53,7 +53,7 @@ fn rewrite_twice(chain: &mut Chain, build: &Path, name: &str, passes: &str) {
     copy_with(chain, build, &copy, &first);
     let vmlinux = chain.dir().join(&copy).join("vmlinux");
     let twice = emit(chain, &vmlinux, passes, modules, &second);
-    // An object of which nothing is taken apart stays as it is, too.
+    // An object without any split code is not changed, either.
     let carried = |rewritten: &Rewritten| rewritten.opaque.values().sum::<usize>();
     assert_eq!(carried(&once), carried(&twice), "{copy}: {once:?}, then {twice:?}");
     assert_eq!(once.opaque.get("hand-written"), twice.opaque.get("hand-written"), "{copy}");

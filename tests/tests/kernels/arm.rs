@@ -86,8 +86,8 @@ fn a_thumb_kernel_refuses_what_no_program_asks_for() {
     });
 }
 
-/// Every pass that knows ARM code, with what ran in a trace, in one kernel for one command line, but `layout`: what
-/// hand-written code branches to on a condition may come to lie more than 1 MiB away, and the link says so.
+/// Every pass that supports ARM code, with a trace, in one kernel for one command line, except `layout`: a conditional
+/// branch of hand-written code may then have to reach more than 1 MiB, which the link reports.
 #[test]
 fn the_thumb_kernel_goes_through_all_passes_and_serves() {
     KernelTest::check("the_thumb_kernel_goes_through_all_passes_and_serves", |test| {
@@ -139,7 +139,7 @@ fn all_that_may_freeze_thaws_on_arm() {
         let thawed = number(&console, "kshrink", "thawed");
         let told: Vec<&str> =
             console.lines().filter(|line| line.starts_with("kshrink: ") && line.contains(" bf")).collect();
-        // What thaws before there is memory that stays is counted, but not listed.
+        // Pages that thaw before permanent memory exists are counted, but not listed.
         assert!(told.len() as u64 <= thawed && told.len() > 300, "{} of {thawed} are listed", told.len());
         let before_the_clock = told.iter().filter(|line| line.starts_with("kshrink: 0 0 bf")).count();
         assert!(
@@ -182,8 +182,8 @@ fn stub_all_thaws(test: &mut KernelTest<'_>, name: &str, least: u64) {
     assert!(1000 < thawed && regions > 4000, "{thawed} of {regions} regions thawed");
 }
 
-/// A kernel that was merged all over, and of which everything is frozen that may be, does under stress-ng what the original does:
-/// that fails in some of it, too.
+/// A kernel with everything merged and everything frozen behaves under stress-ng like the original, which fails in
+/// some of it, too.
 #[test]
 #[ignore = "takes six minutes"]
 fn everything_frozen_does_under_stress_what_the_original_does() {
@@ -207,7 +207,7 @@ fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> Re
     test.rewritten(kernel, "everything", &plan, &[&passes[..], &MAKE[..]].concat())
 }
 
-/// The same on two processors, one of which goes and comes back, with a module that calls frozen code.
+/// The same on two processors, one of which is taken offline and online again, with a module that calls frozen code.
 #[test]
 fn everything_frozen_on_two_processors_of_arm() {
     KernelTest::check("everything_frozen_on_two_processors_of_arm", |test| {

@@ -1,4 +1,4 @@
-//! What a real kernel runs, told in two ways that have to agree: by the counters that the pass `instrument` gave it, read
+//! Coverage of a real kernel, recorded in two ways that have to agree: by the counters of the pass `instrument`, read
 //! from a dump of its memory, and by QEMU's trace of the same boot.
 
 use std::collections::{HashMap, HashSet};

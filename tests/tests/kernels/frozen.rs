@@ -147,8 +147,8 @@ fn stub_everything_frozen_on_two_processors() {
     on_two_processors("stub_everything_frozen_on_two_processors", "stub", |test, kernel| test.smp(kernel));
 }
 
-/// Checks that a kernel with two processors, of which a mechanism freezes everything, does what a scenario asks for, and
-/// says what it has to say when something is wrong.
+/// Checks that a kernel with two processors and everything frozen by a mechanism passes a scenario, and reports errors
+/// as expected.
 fn on_two_processors(
     name: &str,
     mechanism: &str,
@@ -176,8 +176,8 @@ fn on_two_processors(
     });
 }
 
-/// A console in which places in regions have the names of System.map, which knows all functions of a region: the kernel tells
-/// a place by the function that the region begins with, or by its frozen address.
+/// A console in which places in regions have the names of System.map, which lists all functions of a region: the
+/// kernel itself prints the function at the start of the region, or the frozen address.
 fn with_names(console: &str, frozen: &RewrittenKernel) -> String {
     let names = ["kshrink_frozen_text", "kshrink_frozen_data", "kshrink_stubs"];
     let [(start, _), (end, _), (stubs, _)] = globals(&frozen.kernel.vmlinux, names);
@@ -268,7 +268,7 @@ fn crashes(console: &str) {
             rest = after;
         }
     };
-    // Where a backtrace leads through depends on what else lies on the stack; these are callers of one another.
+    // A backtrace also shows other addresses on the stack; these functions are callers of one another.
     let write = ["write_sysrq_trigger+0x", "proc_reg_write+0x", "vfs_write+0x", "ksys_write+0x"];
     let first = ["NMI backtrace for cpu ", "Call Trace:", "__handle_sysrq+0x"];
     says("backtraces", &[&first[..], &write[..]].concat());
@@ -353,7 +353,7 @@ fn is_refused(name: &str, mechanism: &str, complaint: &str) {
         let frozen = one_function(test, &kernel, mechanism, "version_proc_show", "version.c");
         test.passes(&scenario, &frozen.kernel, &[]);
         assert_eq!(number(&test.console(&frozen.kernel), "kshrink", "thawed"), 0);
-        // Each task is killed and the kernel says so, for which boot.sh blames it; all else goes on.
+        // Each task is killed and the kernel reports it, which boot.sh counts as a failure. Everything else continues.
         let outcome = test.complains(&scenario, &frozen.kernel, &["--append", "kshrink.thaw=refuse"]);
         let console = test.console(&frozen.kernel);
         assert!(console.contains(complaint), "{outcome}\n{console}");

@@ -1,11 +1,11 @@
 /*!
 Random programs, compiled in many ways, go through the rewriter and must do what they did before.
 
-Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et
-al., PLDI 2011), free of undefined behaviour, which prints a checksum of all its variables, and one full of `switch`
-statements, which csmith does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of one of
-[`VARIANTS`], go through `--passes none`, through `--passes reach`, through `icf` behind it, and through passes that shuffle all code
-([`SHUFFLED`]), are linked as the original was, and have to print the same with the same exit status.
+Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et al.,
+PLDI 2011), free of undefined behaviour, which prints a checksum of all its variables, and one full of `switch`
+statements, which csmith does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of
+one of [`VARIANTS`]. They go through `--passes none`, `--passes reach`, `icf` after it, and passes that shuffle all
+code ([`SHUFFLED`]), are linked like the original, and have to print the same with the same exit status.
 
 `KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it. Other random programs
 go through all passes in random order ([`orders`]).
@@ -48,7 +48,7 @@ struct Variant {
     /// Whether `reach` finds all dead functions. Jump tables of position-independent code stay data, which keeps
     /// what it names.
     finds_dead: bool,
-    /// What csmith is told besides the seed.
+    /// The options of csmith besides the seed.
     csmith: &'static [&'static str],
 }
 

@@ -1,9 +1,9 @@
 /*!
 Passes in random order.
 
-Each of [`PROGRAMS`] random programs, or as many as `KSHRINK_PROGRAMS` says, goes through all passes that there are, in an order
-that its seed makes, and through some of them in another order, and has to do what it did before. Those that remove run
-first and in rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs program N alone.
+Each of [`PROGRAMS`] random programs (`KSHRINK_PROGRAMS` sets another number) goes through all passes in an order from
+its seed, and through some of them in another order, and must behave as before. Those that remove run first and in
+rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs program N alone.
 */
 
 use kshrink_tests::order::{all_passes, shuffled};

@@ -48,8 +48,9 @@ impl InstructionSet {
         }
     }
 
-    /// What the decoder in `kdecomp-rt/` takes at most in a kernel, in bytes: code for that machine, Thumb-2 code for 32-bit
-    /// ARM, and constants, `decode.c` compiled with `-O2` and `open.c` with `-Os`. A test compiles it and compares.
+    /// The maximum size of the decoder in `kdecomp-rt/` in a kernel, in bytes: code for that machine, Thumb-2 code for
+    /// 32-bit ARM, and constants, `decode.c` compiled with `-O2` and `open.c` with `-Os`. A test compiles it and
+    /// compares.
     pub fn decoder_size(self) -> usize {
         match self {
             InstructionSet::I386 => 6700,

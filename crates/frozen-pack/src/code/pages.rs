@@ -78,7 +78,7 @@ impl<U: Unit> Units<'_, U> {
                 let at = *at as usize;
                 for bytes in self.code.bytes[at..end.min(at + unit.size())].chunks(U::RAW_BYTES) {
                     out.push(u32::from(RAW_BYTE));
-                    // What lies behind the page is encoded as 0.
+                    // Bytes after the page are encoded as 0.
                     out.extend(
                         (0..U::RAW_BYTES).map(|byte| bytes.get(byte).map_or(0, |&byte| u32::from(byte))),
                     );

@@ -82,7 +82,7 @@ pub fn indices(dictionary: &[u32]) -> FxHashMap<u32, u32> {
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
     values: [u32; REMEMBERED],
-    /// Where the next one goes.
+    /// The place of the next one.
     next: usize,
 }
 

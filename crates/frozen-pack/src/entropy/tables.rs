@@ -130,7 +130,7 @@ impl<'a> Node<'a> {
         (entry >> 24 == u32::from(value)).then_some(Node { records, ..self })
     }
 
-    /// Where a symbol's numbers begin and how many there are; those of the escape if it is not listed.
+    /// The first number of a symbol and the count of its numbers; those of the escape if it is not listed.
     fn find(self, symbol: u8) -> (bool, u32, u32) {
         for record in self.records() {
             if record.code == 0 {
@@ -311,8 +311,8 @@ pub fn shift(log: Option<u32>) -> u32 {
     log.map_or(0, |log| 32 - log)
 }
 
-/// Appends records and symbols of a distribution, and gives where the first record is. What the classes leave is the
-/// escape's, behind which `shorter` says where to look, 0 if nowhere.
+/// Appends records and symbols of a distribution, and gives where the first record is. The numbers that the classes
+/// leave belong to the escape. `shorter` is the next context to search after it, 0 if there is none.
 pub fn write(out: &mut Vec<u8>, classes: &[Class], symbols: &[u8], shorter: usize) -> usize {
     let at = out.len();
     let mut left = TOTAL;

@@ -2,8 +2,8 @@
 //!
 //! A distribution takes room: an entry of the hash table, two bytes for each class, and a byte for each symbol. It is
 //! made where the symbols cost less with it, by more than its room, than with the distributions of the shorter
-//! contexts; and it lists a symbol where that pays for its byte. What shorter contexts cost depends on which symbols
-//! are left to them, which depends on the longer ones: so that is found in rounds.
+//! contexts; and it lists a symbol where that pays for its byte. The cost of shorter contexts depends on the symbols
+//! that are left to them, and so on the longer contexts. Several rounds find it.
 
 use rustc_hash::FxHashMap;
 
@@ -18,7 +18,7 @@ const ROUNDS: usize = 4;
 /// what is lost to alignment.
 const NODE_BITS: f64 = 32.0 + 32.0 + 12.0;
 
-/// What an entry of a hash table takes, of which every other one is used, in bits.
+/// The cost in bits of an entry of a hash table that is half full.
 const ENTRY_BITS: f64 = 64.0;
 
 /// What decoding time is worth, in bits of room for each time that it is taken.
@@ -215,15 +215,15 @@ fn list(
     (is_root || gain > 0.0).then_some(List { gain, ..list })
 }
 
-/// What a distribution and those for longer contexts gain in all, in bits, 0 if they are not worth their room.
+/// The total gain of a distribution and its longer contexts, in bits; 0 if they are not worth their room.
 fn gain(node: &Node) -> f64 {
     // Without a list of its own, it is there for the others alone.
     let own = node.list.as_ref().map_or(-NODE_BITS, |list| list.gain);
     (own + node.children.iter().map(gain).sum::<f64>()).max(0.0)
 }
 
-/// By entry of a hash table the child whose entry it is, and the logarithm of how many entries there are. Where two
-/// children have the same place, the one that gains less is left out. `None` if it is not worth its room.
+/// By entry of a hash table the child whose entry it is, and the logarithm of how many entries there are. If two
+/// children have the same place, the one with the smaller gain is dropped. `None` if it is not worth its room.
 fn places(children: &[&Node]) -> Option<(u32, Vec<Option<usize>>)> {
     let gains: Vec<f64> = children.iter().map(|child| gain(child)).collect();
     let table = |log: u32| {

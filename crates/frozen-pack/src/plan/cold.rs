@@ -1,5 +1,5 @@
-//! What is cold: code that no trace saw run, and read-only data that none saw being read; where traces do not tell, data
-//! that nothing uses that is not cold.
+//! Cold parts: code that ran in no trace, and read-only data that was read in none. Without a trace of reads, data
+//! counts as cold if only cold parts use it.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Life, Role};
@@ -49,8 +49,8 @@ impl Cold {
         Cold { nodes, read: FixedBitSet::new(), unmatched: 0 }
     }
 
-    /// What did not run by a coverage. Of a function that has another size there, or whose bytes a trace does not tell
-    /// apart, all counts as run; what is in `assume_cold` counts as if it had not. Data of which it is not known whether it
+    /// What did not run by a coverage. A function of another size there, or whose bytes a trace does not distinguish,
+    /// counts as run completely. Functions in `assume_cold` count as not run. Data of which it is not known whether it
     /// was read is cold if nothing uses it that is not.
     ///
     /// # Errors

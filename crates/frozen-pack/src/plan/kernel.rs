@@ -11,8 +11,8 @@ use kplan::{Mechanism, Plan};
 
 use super::supported;
 
-/// Reads the kernel that was built where `vmlinux` lies, runs the passes that come before `freeze`, and calls `use_it`
-/// with the graph and the program that it is of.
+/// Reads the kernel in the build directory of `vmlinux`, runs the passes before `freeze`, and calls `use_it` with the
+/// graph and its program.
 ///
 /// # Errors
 /// Bad input if there is no build of a kernel, or one that cannot be frozen by this mechanism; those of `use_it`.

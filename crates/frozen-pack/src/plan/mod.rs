@@ -59,8 +59,8 @@ impl<'g> Plan<'g> {
         Plan { graph, cold, at_boot, closure, pinned, mechanism, minimum, selection }
     }
 
-    /// The section: all that is cold and may freeze. Where freezing would save nothing is for the pass to see, which knows
-    /// what the passes before it have changed.
+    /// The section: all that is cold and may freeze. The pass decides where freezing would save nothing, because it
+    /// sees the changes of earlier passes.
     pub fn frozen(&self) -> Frozen {
         let may = |node: NodeId| {
             let section = self.graph.section_of(node);

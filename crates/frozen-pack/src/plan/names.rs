@@ -8,7 +8,7 @@ use kopt::freeze::wanted::InputNames;
 use kplan::{ByteRange, Frozen, FrozenCode, FrozenData, FunctionName, Mechanism};
 use rustc_hash::FxHashMap;
 
-/// The section for the nodes of a graph of which `freezes` holds, and those of them of which `at_boot` holds. Code without a
+/// The section for the nodes that satisfy `freezes`, and the nodes among them that satisfy `at_boot`. Code without a
 /// name is left out.
 pub fn frozen(
     graph: &Graph,

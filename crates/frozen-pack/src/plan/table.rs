@@ -25,7 +25,7 @@ impl Bytes {
     }
 }
 
-/// What is in the sections from which anything may freeze.
+/// The content of the sections that may freeze in part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// All of it.

@@ -33,7 +33,8 @@ pub fn decoder_for_arm(directory: &Path) -> PathBuf {
     script
 }
 
-/// What a decoder makes of a packed file: its pages, `None` for one that is damaged; `None` if all of it is.
+/// The result of a decoder for a packed file: its pages, `None` for a damaged page; `None` if the whole file is
+/// damaged.
 pub type Decoded = Option<Vec<Option<Vec<u8>>>>;
 
 /// What the decoder in C makes of packed files.

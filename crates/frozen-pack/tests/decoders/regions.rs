@@ -1,4 +1,4 @@
-//! Regions come back as they run wherever their copies lie, from the decoder in Rust and from that in C.
+//! Both decoders, in Rust and in C, restore regions as they run at any address of their copies.
 
 use frozen_pack::code::InstructionSet;
 use frozen_pack::format::Packed;

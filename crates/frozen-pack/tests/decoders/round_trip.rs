@@ -1,4 +1,4 @@
-//! Whatever is packed comes back, from the decoder in Rust and from that in C; what is damaged is refused by both.
+//! Both decoders, in Rust and in C, restore everything that is packed, and refuse damaged files.
 
 use flate2::Crc;
 use frozen_pack::code::InstructionSet;

@@ -24,7 +24,7 @@ pub(super) struct Folder<'g> {
     pub(super) fixed: &'g FixedBitSet,
 }
 
-/// What of an instruction matters to those in front of it.
+/// The part of an instruction that matters to the instructions before it.
 struct Use {
     reads: u64,
     writes: u64,

@@ -12,9 +12,9 @@ use kisa::{BinaryOp, Effect, Value};
 /// fall through.
 const MAX_BLOCKS: usize = 8;
 
-/// The instructions of the function that a block calls at its end, without the return, if they take no more than the bytes of
-/// the call, are all that the function does, and do the same in place of the call; and the block behind the call. Code that
-/// nothing may change (`fixed`) is not copied either.
+/// The instructions of the function that a block calls at its end, without the return, and the block after the call.
+/// `None` unless they take no more bytes than the call, are the whole function, and do the same in place of the call.
+/// Code that nothing may change (`fixed`) is not copied either.
 pub(super) fn inlined(
     graph: &Graph,
     program: &GraphProgram,

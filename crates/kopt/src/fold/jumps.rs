@@ -1,11 +1,11 @@
-//! Jumps to blocks that do nothing but to go on elsewhere, and branches that make no difference.
+//! Jumps to empty blocks, and branches with equal successors.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Target, Terminator};
 use kcfg::index::{FunctionId, NodeId};
 use kisa::BranchKind;
 
-/// How many such blocks are followed one behind the other. What goes in a circle never ends.
+/// How many such blocks are followed one behind the other. A cycle of empty blocks never ends.
 const MAX_BLOCKS: usize = 16;
 
 /// The terminator of a block whose jump, or taken branch, goes to an empty block of the same function, with the place where
@@ -39,7 +39,7 @@ pub(super) fn with_one_end(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> 
         .then_some(Terminator::FallThrough(*next))
 }
 
-/// Where control goes on that goes to an empty block; `None` if it goes to another one.
+/// The successor of an empty block, followed to the end; `None` for another block.
 fn behind(graph: &Graph, fixed: &FixedBitSet, function: FunctionId, dest: &Dest) -> Option<Dest> {
     let mut last = None;
     let mut to = target(graph, dest).filter(|&to| graph.function_of(to) == Some(function))?;
@@ -59,7 +59,7 @@ fn target(graph: &Graph, dest: &Dest) -> Option<NodeId> {
     }
 }
 
-/// Where an empty block goes.
+/// The successor of an empty block.
 fn passed_through(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> Option<Dest> {
     let block = graph.block(node).filter(|_| graph.node(node).size == 0 && !fixed.contains(node.get()))?;
     let dest = match &block.end {

@@ -2,26 +2,28 @@
 Pass `fold`: conditional constant propagation over the whole program (Chanet et al. 2007, sections 2.4 and 3.3), and what
 it leaves without use.
 
-What is known ([`kflow::propagate`]): what all callers of a function pass it, what functions return, and what memory holds
-to which nothing that is alive refers but instructions that load from it ([`DataUses`]). A variable is
-thus constant as soon as nothing alive writes it or takes its address, whoever has seen to that.
+The known values ([`kflow::propagate`]): the arguments of all callers, the results of functions, and the content of
+memory that live instructions only load from ([`DataUses`]). A variable is thus constant as soon as nothing alive
+writes it or takes its address, whoever has seen to that.
 
-- A conditional branch or a `switch` that goes one way only becomes a jump, or falls through ([`reach`](crate::reach)
-  removes the other way), and a computed call to a known function a direct one. Of a `switch` that goes several ways,
-  slots that it never takes lead where one does that it may take; so they do of one that has to stay in front of its table.
+- A conditional branch or a `switch` with one feasible successor becomes a jump, or falls through
+  ([`reach`](crate::reach) removes the other successor). A computed call to a known function becomes a direct one. In a
+  `switch` with several feasible successors, infeasible slots are redirected to a feasible target. The same happens in
+  a `switch` that must precede its table.
 - Instructions whose results nobody needs are removed ([`kflow::Liveness`]), and those that compute a known number become
   shorter ones. So are stores to variables that nothing alive reads, or has the address of.
-- A function that takes no more bytes than a call of it takes its place, a jump to a block that is empty goes where that
-  does, and a branch that goes to the same place whether it is taken or not falls through.
+- A function that takes no more bytes than a call replaces the call. A jump to an empty block goes to that block's
+  successor, and a branch with equal successors falls through.
 
-Blocks are left alone that are patched, that may fault or trap and are found by their addresses, that know their own
-address, or that lie glued to others. Nothing but the instructions that are known to do nothing else is removed. Of loads,
-only those from the frame and from memory that nobody writes are: any other may be volatile, as one from a device is or one
-by which a program polls a page that it has protected.
+Blocks are not changed if they are patched, may fault or trap and are found by their addresses, depend on their own
+address, or are glued to others. Nothing but the instructions that are known to do nothing else is removed. Only loads
+from the frame and from memory that nothing writes are removed. Any other load may be volatile, for example from a
+device or from a page that a program has protected and polls.
 
-Stores to words of the frame that nothing reads stay, and so does what saves and restores registers that a function no longer
-changes. Of the footprint of `web-i386`, 2.6 MB when it is folded, the former are 37 bytes and what computes them 17, as far as
-functions never take an address in their frame, and the latter 459.
+Stores to words of the frame that nothing reads stay, and so does what saves and restores registers that a function no
+longer changes. The cost of this caution for `web-i386`, with a footprint of 2.6 MB after folding: such loads take 37
+bytes, and the computation of their addresses 17, as far as functions never take an address in their frame; other loads
+take 459.
 */
 
 mod block;

@@ -16,8 +16,8 @@ pub(super) struct Untaken {
     pub like: usize,
 }
 
-/// The slots that control never takes, of tables that serve one jump. That takes several of the others, or has to lie in front
-/// of its table, so that no other jump can take its place.
+/// The slots that control never takes, of tables that serve one jump. Such a jump takes several of the others, or must
+/// precede its table, so that no other jump can replace it.
 pub(super) fn untaken(
     graph: &Graph,
     program: &GraphProgram<'_>,

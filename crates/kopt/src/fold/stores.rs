@@ -7,8 +7,8 @@ use kcfg::index::NodeId;
 use kflow::{BlockIndex, FLAGS, Instruction, Liveness, Program, Summaries};
 use kisa::Memory;
 
-/// The variables that instructions store to, and that nobody reads: neither with a load, nor by the flags of an instruction
-/// that computes what it stores from what is there.
+/// The variables that instructions store to and that nothing reads, neither with a load, nor through the flags of an
+/// instruction that computes the stored value from the old one.
 pub(super) fn unread(
     graph: &Graph,
     uses: &DataUses,

@@ -1,8 +1,7 @@
 //! What keeps blocks of ARM code together, or from being the entry of a region.
 //!
-//! What is glued to a block lies directly behind it. The slots of a table of distances lead to places behind it in the same
-//! section. And a block that control enters between an exclusive load and its store cannot be entered through a stub, because a
-//! stub stores.
+//! Nodes that are glued to a block directly follow it. And a block that control enters between an exclusive load and
+//! its store cannot be entered through a stub, because a stub stores.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Terminator};
@@ -64,8 +63,8 @@ impl Bonds {
         all
     }
 
-    /// What of the blocks that are to freeze has to stay, because these regions take apart what belongs together, or would be
-    /// entered where that cannot be.
+    /// The blocks that cannot freeze because these regions would separate inseparable blocks, or would be entered at
+    /// an impossible place.
     pub fn broken(&self, graph: &Graph, blocks: &FixedBitSet, regions: &[Region]) -> Vec<NodeId> {
         let mut places: FxHashMap<NodeId, (usize, bool)> = FxHashMap::default();
         for (number, region) in regions.iter().enumerate() {

@@ -36,7 +36,7 @@ pub enum Reason {
     Patched,
     /// It is written by hand: nothing is known of the state in which it runs.
     HandWritten,
-    /// The linker script or an object linked beside names it, or it must stay as it is.
+    /// The linker script or another linked object names it, or it must not change.
     Named,
     /// It thaws what is frozen.
     Thaw,

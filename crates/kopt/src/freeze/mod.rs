@@ -1,15 +1,15 @@
 /*!
-Pass `freeze`: code and read-only data that the plan wants to be frozen go into sections of their own (Chanet et al. 2007,
+Pass `freeze`: moves the code and read-only data that the plan lists to sections of their own (Chanet et al. 2007,
 section 4; here by memory page, and with data).
 
-The plan's section `frozen` lists functions, parts of functions, and parts of data sections. What of that may freeze
-([`closure`]) is moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of the
-link, so that what belongs to one source file comes back together; but what is used whenever the kernel boots to
-`.kshrink.frozen.text.boot` and `.kshrink.frozen.rodata.boot`. Nothing else changes: linked like any other section, each does
-what it did before. Of equal strings among frozen data one stays, as a linker that merges strings would have it.
+The plan's section `frozen` lists functions, parts of functions, and parts of data sections. The nodes that may freeze
+([`closure`]) are moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of
+the link, so that one source file thaws together. Nodes that every boot uses go to `.kshrink.frozen.text.boot` and
+`.kshrink.frozen.rodata.boot`. Nothing else changes: linked like any other section, each does what it did before. Equal
+strings among frozen data are merged, as by a linker that merges strings.
 
-By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. What uses
-a region uses a jump to it, its stub ([`stubs`]), in a section that stays.
+By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. Users
+of a region use a jump to it, its stub ([`stubs`]), in a section that does not freeze.
 */
 
 mod bonds;
@@ -119,7 +119,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report
 }
 
-/// Of groups of nodes that lie together, those of which some is used at boot, and the others.
+/// Splits groups of adjacent nodes into groups with a node that is used at boot, and the others.
 fn by_use_at_boot<'n>(
     groups: impl Iterator<Item = &'n [NodeId]>,
     at_boot: &FixedBitSet,

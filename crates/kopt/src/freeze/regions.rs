@@ -1,12 +1,12 @@
 /*!
 Partitioning code into regions that are entered at one place each (Chanet et al. 2007, section 4.3).
 
-A region is frozen as one. Only its first block, the *entry*, may be used from elsewhere: through a stub that stays. So a
-block begins a region if its address is taken, if a block that does not freeze leads to it, or if two regions do. All else
-belongs to the region that leads to it, also across functions: a function that one region alone calls is part of that.
-That makes a region the blocks that its entry dominates, in the graph of what freezes with a root in front of everything
-that has to be an entry. A region that exceeds a page, which is the most that thawing has room for, is cut at subtrees of
-the dominator tree.
+A region is frozen as one. Only its first block, the *entry*, may be used from elsewhere: through a stub that stays. So
+a block begins a region if its address is taken, if a block that does not freeze leads to it, or if two regions do. All
+else belongs to the region that leads to it, also across functions: a function that one region alone calls is part of
+that. A region therefore consists of the blocks that its entry dominates, in the graph of freezing nodes with a root
+before every required entry. A region that exceeds a page, which is the most that thawing has room for, is cut at
+subtrees of the dominator tree.
 
 A region is worth it if `K + γS < S`: S is its size, γ what of that is left when it is packed, and K what a region takes
 besides. Blocks of regions that are not worth it stay, so that what they lead to becomes an entry, and all is partitioned
@@ -111,7 +111,7 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
             uses.add_literals(graph, &mut regions);
             let word =
                 |region: &Region| graph.owner(region.nodes[0]).map(|function| uses.words[function.get()]);
-            // What is about code in front goes for code behind it as well, if it is the same.
+            // An entry about code also covers the code after it, if it is the same.
             regions.sort_by_key(|region| {
                 (word(region), graph.owner(region.nodes[0]) != region.last_owner(graph))
             });

@@ -51,9 +51,8 @@ impl<'g> Variables<'g> {
         })
     }
 
-    /// The data to which code refers, with the part that each reference means: of an access to memory at a fixed address,
-    /// the bytes that it accesses; of any other address, the variable that it lies in, or all of the piece if no symbol
-    /// tells.
+    /// The data that code refers to, with the part that each reference means. An access to memory at a fixed address
+    /// means the accessed bytes. Any other address means its variable, or the whole piece without a symbol.
     pub fn of_code(&self, code: NodeId) -> Vec<Part> {
         let fixed = fixed_accesses(self.graph, code);
         self.references(code)
@@ -94,8 +93,8 @@ impl<'g> Variables<'g> {
         (!is_code(self.graph, node)).then(|| (node, i64::from(inside) + reference.addend))
     }
 
-    /// The variable in which an offset in bytes lies. The end of one counts as the beginning of the next. None on ARM, where
-    /// compilers reach several variables from the address of one (`-fsection-anchors`).
+    /// The variable that contains an offset in bytes. None on ARM, where compilers reach several variables from the
+    /// address of one (`-fsection-anchors`).
     fn variable(&self, node: NodeId, at: i64) -> Option<Range<u32>> {
         if self.graph.machine == Machine::Arm {
             return None;

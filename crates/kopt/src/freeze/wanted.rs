@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::names::CodeNames;
 
-/// What the plan wants to freeze.
+/// The nodes that the plan lists as frozen.
 pub struct Wanted {
     /// The nodes of which it names every byte, as a set of bits.
     pub nodes: FixedBitSet,

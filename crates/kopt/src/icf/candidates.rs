@@ -10,8 +10,8 @@ use kcfg::special::TableKind;
 use crate::identical::entries;
 use crate::layout;
 
-/// The classes of code that is folded: the kernel asks of no address whether it lies in the first, and nothing but init
-/// code calls the second.
+/// The classes of folded code: the kernel does not test whether an address is in the first, and only init code calls
+/// the second.
 const FOLDED: [&str; 2] = [".text", ".init.text"];
 
 /// A function that may be folded.

@@ -2,17 +2,17 @@
 Pass `icf`: identical functions become one (duplicate procedures of Chanet et al. 2007, section 2.4).
 
 Two functions are identical if their blocks have the same bytes and end in the same way, and if all that they refer to,
-call and jump to is the same or again identical (`identical`). Of each class one function stays. What called or jumped to
-another one now calls or jumps to it, and it has the names of all.
+call and jump to is the same or again identical (`identical`). Of each class one function stays. Calls and jumps to the
+others lead to it, and it gets all their names.
 
-C compares the addresses of functions, so that a function whose address anything takes keeps one of its own. It may be
-the one that stays; else its code becomes a jump to that one, where this is shorter and the function did not run in the
-traces of the plan's section `coverage` (without that section, never). The linker LLD has the same rule as `--icf=safe`,
-with a table of the compiler's in place of the graph's edges.
+C compares the addresses of functions, so that a function whose address anything takes keeps one of its own. A function
+whose address is taken may be the representative. Otherwise its code becomes a jump to the representative, if this is
+shorter and the function did not run in the traces of the plan's section `coverage` (without that section, never). The
+linker LLD has the same rule as `--icf=safe`, with a table of the compiler's in place of the graph's edges.
 
-Not folded, because something besides the graph depends on where they are (`candidates`): functions that the function
-tracer, static keys or static calls patch, or that lists name; weak functions; and all code but `.text` and `.init.text`,
-because the kernel asks of an address whether it lies in the others.
+Functions are not folded if something besides the graph depends on their addresses (`candidates`): functions that the
+function tracer, static keys or static calls patch, or that lists name; weak functions; and all code except `.text` and
+`.init.text`, because the kernel tests whether addresses are in the other sections.
 */
 
 mod candidates;
@@ -89,8 +89,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report
 }
 
-/// Which member of a class stays: not the one that is freed after boot, and one whose address is taken, so that the others
-/// need none; of several the one that is aligned most.
+/// Chooses the representative: prefer persistent, then address-taken, then best aligned.
 fn rank(graph: &Graph, member: &Candidate) -> (bool, bool, Reverse<u32>) {
     (member.is_init, !member.is_address_taken, Reverse(graph.node(member.entry()).align))
 }

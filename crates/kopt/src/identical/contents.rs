@@ -225,7 +225,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// What an entry of the index of unwind tables says, but not of which function.
+    /// The content of an entry of the index of unwind tables, without its function.
     fn unwinding(&mut self, entry: NodeId) {
         let graph = self.reader.graph;
         let mut bytes = graph.bytes_of(entry).to_vec();

@@ -1,10 +1,10 @@
 /*!
 Identical pieces of code, by partition refinement.
 
-A piece is a list of blocks: a function, or one block. At first, pieces are in one class if all is equal but for which
-pieces they go to and call. A class is then divided by the classes of those, until nothing is left to divide. This finds
-the coarsest partition that is stable, so that functions that call themselves or one another, and loops, are found
-identical, too. Ends of blocks are compared with what that finds ([`Partition::tails`]).
+A piece is a list of blocks: a function, or one block. At first, pieces are in one class if they are equal except for
+the pieces that they jump to and call. A class is then divided by the classes of those, until nothing is left to
+divide. This finds the coarsest partition that is stable, so that functions that call themselves or one another, and
+loops, are found identical, too. Ends of blocks are compared with what that finds ([`Partition::tails`]).
 */
 
 mod contents;

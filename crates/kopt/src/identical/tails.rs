@@ -1,7 +1,7 @@
 //! Ends that blocks share, down to single instructions.
 //!
-//! Of blocks that end alike, the last instructions are compared, then those in front of them, and so on, as long as at
-//! least two are alike. That is a tree, and the tails are its branching points: what more blocks share than share one
+//! The comparison of block ends begins with the last instructions and goes backwards, as long as at least two blocks
+//! are equal. That is a tree, and the tails are its branching points: what more blocks share than share one
 //! instruction more.
 
 use std::ops::Range;
@@ -29,7 +29,7 @@ struct Backwards {
 
 /// An instruction of a block.
 pub struct Instruction {
-    /// Where it lies in the block, in bytes.
+    /// Its offset in the block, in bytes.
     pub range: Range<u32>,
     /// What an `it` says of it, as part of an address; 0 if nothing.
     pub condition: u64,
@@ -66,9 +66,9 @@ impl Backwards {
 }
 
 impl Partition<'_> {
-    /// The ends that several of these blocks share, as classes of identical ones. Left out are those of which none is of a
-    /// block that `may_go`, and parts of blocks unless an end like them `is_worth` a jump. Of a class, all ends are to be
-    /// cut off, or none is.
+    /// The ends that several of these blocks share, as classes of identical ones. Classes without a block that
+    /// `may_go` are excluded, and so are parts of blocks unless such an end `is_worth` a jump. Of a class, all ends
+    /// are to be cut off, or none is.
     pub fn tails(
         &self,
         blocks: &[NodeId],

@@ -5,11 +5,11 @@ Initialization code is what lies in `.init.text`; nothing of it runs once it is 
 `.init.data` and `.init.rodata`, or in the tables of the functions that are called at boot (`.initcall*`, `.init.setup`,
 `.con_initcall.init`). Anything else that is alive may be used *late* if
 
-- it is a root, or lies in a section of which nothing is moved;
-- anything at all takes its address: code that computes it, data that holds it. Whoever has an address may keep it, so it
-  does not matter that only initialization takes it. The tables of functions that are called at boot are an exception;
-  nobody else reads them. To read or write a variable at a fixed place does not take its address,
-  and neither does to give a string to a function that prints, compares or copies it (`uses`);
+- it is a root, or in a section of which nothing is moved;
+- anything at all takes its address: code that computes it, data that holds it. Whoever has an address may keep it, so
+  it does not matter that only initialization takes it. The tables of functions that are called at boot are an
+  exception; nobody else reads them. An access to a variable at a fixed place does not take its address, nor does
+  passing a string to a function that prints, compares or copies it (`uses`);
 - something that may be used late calls it, goes to it, or reads or writes it.
 
 So what is left is called, read and written by initialization code alone, by direct calls and at fixed places.

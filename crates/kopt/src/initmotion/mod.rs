@@ -6,10 +6,9 @@ variables that nothing but the code there uses are moved to them (`late` says wh
 `.init.text`, writable data to `.init.data` (zero-initialised data too, which then has bytes in the image), and read-only
 data to `.init.rodata`.
 
-Moved is compiler-made code of `.text`, and data of `.data`, `.data..read_mostly`, `.bss`,
-`.rodata` and `.rodata.str*`. The other
-sections have a meaning besides: code that runs while memory is freed lies in `.ref.text`, what stays writable until then
-in `.data..ro_after_init`, what each processor has a copy of in `.data..percpu`.
+Moved is compiler-made code of `.text`, and data of `.data`, `.data..read_mostly`, `.bss`, `.rodata` and
+`.rodata.str*`. The other sections have a second meaning: `.ref.text` has code that runs while memory is freed,
+`.data..ro_after_init` data that is writable until then, `.data..percpu` data that each processor has a copy of.
 */
 
 mod late;

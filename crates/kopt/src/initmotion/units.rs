@@ -11,7 +11,7 @@ use super::is_zero_initialized;
 use crate::layout;
 use crate::near;
 
-/// Where a piece of the program goes.
+/// The destination of a piece of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Code.
@@ -81,7 +81,7 @@ pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &FixedBitSe
     units.iter().filter(|unit| !is_late(unit) && !stays(unit)).collect()
 }
 
-/// Where what lies in a section would go; `None` if nothing there is moved.
+/// The destination of the content of a section; `None` if nothing there is moved.
 fn place(graph: &Graph, section: &Section) -> Option<Place> {
     let has = |flag: u32| section.flags & u64::from(flag) != 0;
     let rule = graph.world.rule(&section.name, section.kind, section.flags);

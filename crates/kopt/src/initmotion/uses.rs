@@ -81,8 +81,8 @@ impl<'g> Uses<'g> {
         Uses { graph, printers, forgetful, readers: readers(graph) }
     }
 
-    /// Whether a literal holds the address of a string, and that stays here: whatever reads it gives it to a function that keeps
-    /// no address, as an argument in a register, and does nothing else with it.
+    /// Whether a literal holds the address of a string that does not escape: every reader passes it in a register to a
+    /// function that keeps no address, and does nothing else with it.
     pub fn of_literal(&self, id: NodeId) -> bool {
         let readers = self.readers.get(&id).map_or(&[][..], Vec::as_slice);
         !readers.is_empty()
@@ -144,8 +144,8 @@ impl<'g> Uses<'g> {
         (inside == 0).then_some(to)
     }
 
-    /// For each reference of a block, whether the address stays here: it is that of a memory operand, so that the
-    /// instruction computes with what lies there; or it is pushed as an argument of a function that prints.
+    /// For each reference of a block, whether the address does not escape: it belongs to a memory operand, or it is
+    /// pushed as an argument of a printing function.
     pub fn of_block(&self, id: NodeId) -> Vec<bool> {
         let graph = self.graph;
         let refs = graph.refs_of(id);
@@ -202,8 +202,8 @@ impl<'g> Uses<'g> {
         self.callee(id).is_some_and(|callee| self.printers.contains(&callee))
     }
 
-    /// Whether a block calls a function that keeps no address, and that the registers have other contents behind it for all that
-    /// the compiler knew: in the same object, it may know better (`-fipa-ra`).
+    /// Whether a block calls a function that keeps no address, and the compiler must assume that the call changes the
+    /// registers: in the same object, it may know better (`-fipa-ra`).
     fn forgets(&self, id: NodeId) -> bool {
         let object = |node: NodeId| {
             let origin = self.graph.node(node).origin()?;

@@ -1,8 +1,8 @@
 //! Between an exclusive load and its store (`ldrex` and `strex` of ARM), a store to anywhere else may make the second one
 //! fail, however often the program tries again (DDI 0406, A3.4.5).
 //!
-//! A block is entered between the two if an exclusive load leads there, and from there control goes on to an exclusive store,
-//! with no other exclusive access on either way. Calls in between are not followed: what is called stores its return address
+//! A block is entered between the two if an exclusive load leads to it and it leads to an exclusive store, with no
+//! other exclusive access on either path. Calls in between are not followed: what is called stores its return address
 //! itself, so that no compiler puts one there.
 
 use fixedbitset::FixedBitSet;

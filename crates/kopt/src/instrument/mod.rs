@@ -1,10 +1,10 @@
 /*!
 Pass `instrument`: every basic block records that it ran (Chanet et al. 2007, section 4.2).
 
-A block begins with a store of 1 to a byte of its own in a zero-initialised array; flags and registers that matter are not
-changed. On i386 that is one instruction. On 32-bit ARM it takes a register, which is one that does not matter there
-([`kflow::Liveness`]), or else is saved on the stack; and as a register holds an address of the array whose lowest byte is 1,
-which is what it stores, the array lies accordingly. `coverage kcore` reads the array of a running kernel.
+A block begins with a store of 1 to a byte of its own in a zero-initialised array; flags and registers that matter are
+not changed. On i386 that is one instruction. On 32-bit ARM, the store needs a register: a dead one
+([`kflow::Liveness`]), or one that is saved on the stack. The register holds an address of the array whose lowest byte
+is 1, the stored value; the array is aligned accordingly. `coverage kcore` reads the array of a running kernel.
 
 Not instrumented, and reported:
 
@@ -13,8 +13,8 @@ Not instrumented, and reported:
   reports;
 - functions that compute with their own address (position-independent code of i386);
 - patch sites, which are found by address or compared byte by byte at run time;
-- blocks that are entered between an exclusive load and its store (`ldrex` and `strex` of ARM), which no other store may
-  come between, and what lies between a jump of ARM code and the table of addresses that it finds by distance;
+- blocks that are entered between an exclusive load and its store (`ldrex` and `strex` of ARM), which no other store
+  may separate, and code between a jump of ARM code and the table of addresses that it finds by distance;
 - code that runs before paging is on, when the array is not mapped at its address: what the hand-written code of the
   boot section calls directly, and what control reaches from there by calls, jumps and fall-throughs. (The rest of the
   kernel is entered from there through a pointer.)

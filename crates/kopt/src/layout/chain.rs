@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 /// Blocks each of which can fall through into the next.
 type Chain = Vec<NodeId>;
 
-/// Orders the hot blocks of a function, the first of which stays the first.
+/// Orders the hot blocks of a function; the first block remains first.
 pub fn chain(graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
     let mut chains: Vec<Chain> = blocks
         .chunk_by(|&one, &other| successors(graph, one).contains(&Some(other)))

@@ -9,9 +9,9 @@ the name that compilers give to such a part (`name.cold`). The hot blocks are or
 conditional branches are inverted where the hot path then falls through (`invert`).
 
 What cannot be split is moved whole: hand-written sections, opaque functions, and functions with a branch or a patch
-site that reaches only a few bytes. Opaque code with a branch that does not reach all of a large program, and what that goes to,
-stay at the end of the class that they were nearer to (`near`). Nothing is removed and only branches are added, so that a wrong order costs speed
-and never correctness.
+site that reaches only a few bytes. Opaque code with a branch of short reach, and the targets of such branches, stay at
+the end of the class that they were nearer to (`near`). Nothing is removed and only branches are added, so that a wrong
+order costs speed and never correctness.
 */
 
 mod chain;
@@ -116,10 +116,10 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     })
 }
 
-/// The class of a section: sections of one class may be mixed. That is [`World::class`], except that `.text.hot` and
-/// `.text.unlikely` are one with `.text`: the linker script places them next to each other with no symbol in between
-/// (`TEXT_TEXT` in include/asm-generic/vmlinux.lds.h). So is `.ref.text`, but modpost allows references to init code by
-/// that name.
+/// The class of a section: sections of one class may be mixed. This is [`World::class`], except that `.text.hot` and
+/// `.text.unlikely` are one with `.text`: the linker script places them next to each other without a symbol in between
+/// (`TEXT_TEXT` in include/asm-generic/vmlinux.lds.h). So is `.ref.text`, but modpost allows references to init code
+/// by that name.
 pub(crate) fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
     match world.class(name) {
         name if name.starts_with(".text.hot") || name.starts_with(".text.unlikely") => ".text",

@@ -190,7 +190,7 @@ pub(crate) fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<
     stay.map(|node| growth(graph, node, |to| nodes[run.clone()].contains(&to))).sum()
 }
 
-/// By how many bytes a block grows if those of its successors of which `leaves` holds are moved away from it.
+/// The growth of a block in bytes if the successors for which `leaves` holds are moved away from it.
 pub(crate) fn growth(graph: &Graph, node: NodeId, leaves: impl Fn(NodeId) -> bool) -> u64 {
     let isa = graph.isa();
     let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(&leaves);

@@ -1,8 +1,8 @@
 //! Which of the identical blocks are worth to be merged.
 //!
-//! A block that goes saves its bytes, and those of the branch at its end. Whatever went to it and stays now needs a
-//! jump where it fell through, and a longer branch where a short one reached. So blocks that follow one another go
-//! together or not at all: within, nothing has to be redirected.
+//! A removed block saves its bytes and its final branch. Each remaining predecessor needs a jump instead of a
+//! fall-through, and a longer branch where a short one reached. So blocks that follow one another go together or not
+//! at all: within, nothing has to be redirected.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Terminator};
@@ -36,7 +36,7 @@ pub fn worthwhile(graph: &Graph, twins: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, N
     order.sort_unstable();
     loop {
         let before = twin_of.len();
-        // A block at which others enter stays if that costs less than to redirect them.
+        // A block with outside predecessors is kept if that costs less than redirecting them.
         for &block in &order {
             if !twin_of.contains_key(&block) {
                 continue;
@@ -100,7 +100,7 @@ struct Way {
     price: u32,
 }
 
-/// What it takes to redirect the ways from and to blocks that may go.
+/// The cost of redirecting edges from and to removable blocks.
 struct Prices {
     into: FxHashMap<NodeId, Vec<Way>>,
     out: FxHashMap<NodeId, Vec<Way>>,
@@ -145,7 +145,7 @@ impl Prices {
         prices
     }
 
-    /// What it takes to redirect the ways into a block from blocks that do not go.
+    /// The cost of redirecting the edges into a block from blocks that remain.
     fn entering(&self, block: NodeId, goes: impl Fn(NodeId) -> bool) -> u32 {
         self.ways_in(block).iter().filter(|way| !goes(way.from)).map(|way| way.price).sum()
     }

@@ -1,7 +1,7 @@
 //! Where the return address matters that a call would overwrite.
 //!
-//! Where calls leave it in a register (`lr` of ARM), a function that calls others has saved it, and does not read the register
-//! any more before it loads or overwrites it. One that calls none may still return with it.
+//! If calls leave it in a register (`lr` of ARM), a function that calls others has saved it, and does not read the
+//! register before it loads or overwrites it. One that calls none may still return with it.
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::for_each_successor;

@@ -2,9 +2,9 @@
 Pass `merge`: identical blocks become one, and so do the ends and sequences that blocks share (Chanet et al. 2007, section 2.4).
 
 Two blocks are identical if they have the same bytes and references, and end in the same way with the same or again
-identical successors (`identical`). What happens from there on is the same, so that control may go on in either,
-without a call and whatever the frame holds. Of each class one block stays, where it is. What went to another one goes
-there, with a jump where it fell through. That is done where it makes the code smaller (`choice`).
+identical successors (`identical`). The rest of the execution is the same, so that control may continue in either
+block, without a call and with any frame. One block of each class remains, in its place. That is done where it makes
+the code smaller (`choice`).
 
 Blocks whose last instructions alone are the same are cut in front of these (`identical/tails.rs`), so that what they share is
 a block of its own in each. It is not cut where a jump would not be the same as going on: behind an instruction that holds
@@ -17,9 +17,9 @@ of the plan's section `coverage`, unless [`Scope::All`] is asked for. A compress
 ([`OptimizeFor::Image`] leaves it out): a repeated piece of code compresses to a few bytes, and the distance of a jump does not
 (section 6.3.1).
 
-Merged are blocks of `.text` without table entries: what may fault, is patched, or has a `BUG()` in it stays, and so do
-the first blocks of functions, which are for pass `icf`; but others may go on in these. Functions that a list of the kernel
-names (`_kprobe_blacklist`) stay whole, because the list is about all of their code.
+Only blocks of `.text` without table entries are merged. Code that may fault, is patched, or has a `BUG()` is kept, and
+so are the first blocks of functions, which pass `icf` handles; but others may be merged into these. Functions that a
+list of the kernel names (`_kprobe_blacklist`) stay whole, because the list is about all of their code.
 */
 
 mod choice;
@@ -86,7 +86,7 @@ struct Class {
     going: Vec<End>,
 }
 
-/// The classes of ends of blocks, whole blocks among them, of which some may go.
+/// The classes of equal ends of blocks, including whole blocks, with the removable members.
 fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     let edges = Edges::of(graph);
     let uses = Uses::of(graph);
@@ -137,7 +137,7 @@ fn cut(graph: &mut Graph, mut places: Vec<End>) -> FxHashMap<End, NodeId> {
 fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     let relative = instrument::position_independent(graph);
     let listed = listed(graph);
-    // The index of unwind tables is made anew for the code as it lies.
+    // Lowering rebuilds the index of unwind tables for the new layout.
     let is_remade = |&entry: &NodeId| graph.is_unwind_entry(entry);
     let may_move = |&id: &NodeId| {
         let Some(block) = graph.block(id).filter(|_| graph.node(id).live) else { return false };

@@ -1,14 +1,14 @@
 //! Repeated sequences of instructions become functions, which are called instead.
 //!
-//! A sequence does in a function what it did in place if it does nothing but to compute, and to read and write memory: a call and
-//! a return change neither registers nor flags, and what counts from the stack pointer counts from behind the return address
-//! there ([`kisa::Rewritable::move_into_callee`]). The last instruction may be a call as well: the function jumps to the callee
-//! then, which finds the stack as it was, and returns to behind the call of the function. Where calls leave the return address
-//! in a register, that must not matter ([`Link`]).
+//! A sequence has the same effect in a function as in place if it only computes and accesses memory. A call and a
+//! return change neither registers nor flags, and accesses relative to the stack pointer are adjusted for the return
+//! address ([`kisa::Rewritable::move_into_callee`]). The last instruction may be a call as well: the function jumps to
+//! the callee then, which finds the stack as it was, and returns to behind the call of the function. Where calls leave
+//! the return address in a register, that must not matter ([`Link`]).
 //!
 //! Such a function takes its operands where they are, so that it keeps to no calling convention, and has no symbol
-//! ([`kcfg::graph::Function::is_outlined`]). A fault in it is told by the symbol in front of it, and on x86 a trace by frame
-//! pointers leaves out the function that it was called by.
+//! ([`kcfg::graph::Function::is_outlined`]). A fault in it is reported with the symbol before it, and on x86 a trace
+//! by frame pointers omits its caller.
 
 use std::ops::Range;
 
@@ -33,8 +33,8 @@ use crate::report::PassReport;
 /// The section of the functions.
 const SECTION: &str = ".text";
 
-/// Where in an entry of ARM's index it says how a function is unwound, in bytes, and the word of one that has saved nothing:
-/// three times "finish" (IHI 0038, section 9.3).
+/// The offset in an entry of ARM's index of the word that says how to unwind a function, in bytes, and the word of a
+/// function that has saved nothing: three times "finish" (IHI 0038, section 9.3).
 const SAVES_NOTHING: (usize, u32) = (4, 0x80b0_b0b0);
 
 /// The least `Tag_CPU_arch` of processors that have `bx` (IHI 0045, 2.3.5.2).
@@ -43,8 +43,8 @@ const V4T: u64 = 2;
 /// How much code there may be, in bytes, so that every call of it reaches (16 MiB in Thumb code), whatever lies in between.
 const NEAR: u64 = 8 << 20;
 
-/// Bytes added to the price of each call: in a compressed image repeated instructions take almost nothing, but the distance of
-/// each call, which differs, takes about a byte more.
+/// Bytes added to the price of each call: in a compressed image, repeated instructions take almost nothing, but the
+/// distance of each call differs and takes about a byte more.
 const COMPRESSED_DISTANCE: u32 = 1;
 
 /// Outlines what blocks that are cold have in common.

@@ -25,7 +25,7 @@ pub struct Item {
 pub struct Price {
     /// A call, in each place.
     pub call: u32,
-    /// To go back, once, unless the last item does that.
+    /// The return, once, unless the last item returns.
     pub back: u32,
 }
 

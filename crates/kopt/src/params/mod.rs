@@ -2,8 +2,8 @@
 Pass `params`: boot parameters that the command line does not name, and variables that it fixes (Chanet et al. 2007,
 section 3.3).
 
-- The table entries of the parameters that the plan lists as unnamed are removed ([`kcfg::parameters`]): with an entry goes
-  its handler, unless something else needs it, and nothing writes to its variable any more.
+- The pass removes the table entries of the parameters that the plan lists as unnamed ([`kcfg::parameters`]). The
+  handler of an entry is then removed unless something else needs it, and nothing writes to its variable any more.
 - Variables that the plan fixes get their value in place of the one that the kernel starts with (`fix`), where nothing
   can write to them.
 

@@ -1,29 +1,30 @@
 /*!
 Pass `sysargs`: system calls that do one of several things, of which programs ask for some (Chanet et al. 2007, section 3.2).
 
-The plan lists what an argument can be at every place of every program that makes a call. Of the arguments that say what a
-call is asked for (`selectors`: the command of `ioctl`, the operation of `socketcall`, the option of `prctl`), this pass
-makes that certain: in front of the handler comes a guard (`guard`), which answers everything else with -ENOSYS, as pass
-[`syscalls`](crate::syscalls) answers other calls. [`fold`](crate::fold) finds out from the guard which values the handler
-meets, and decides its branches. So nothing rests on the plan but what a program may ask for: what it asks for in spite of
-the plan is turned away, and never meets code that takes something else for granted.
+The plan lists what an argument can be at every place of every program that makes a call. For arguments that select an
+operation (`selectors`: the command of `ioctl`, the operation of `socketcall`, the option of `prctl`), this pass
+enforces the listed values. A guard before the handler (`guard`) answers all other values with -ENOSYS, as pass
+[`syscalls`](crate::syscalls) answers other calls. [`fold`](crate::fold) finds out from the guard which values the
+handler meets, and decides its branches. So nothing rests on the plan but what a program may ask for: what it asks for
+in spite of the plan is turned away, and never meets code that takes something else for granted.
 
-That holds because the guard and the handler look at the same place (`convention`), and nothing changes that in between. On
-32-bit ARM, handlers get what programs pass as functions get their arguments, in registers and on the stack. On i386, it is
-`struct pt_regs` on the stack of the kernel: a tracer changes the registers of a process that is stopped, before the dispatch
-or in a function that the handler calls, and then the handler has loaded them, or is taken to find there anything
-([`Guard::Memory`](kflow::Guard)).
+This holds because the guard and the handler read the same place (`convention`), which nothing changes in between. On
+32-bit ARM, handlers get what programs pass as functions get their arguments, in registers and on the stack. On i386,
+it is `struct pt_regs` on the stack of the kernel: a tracer changes the registers of a process that is stopped, before
+the dispatch or in a function that the handler calls, and then the handler has loaded them, or is taken to find there
+anything ([`Guard::Memory`](kflow::Guard)).
 
 A handler is guarded if all calls that get there have known values, and nothing else than the dispatch leads there. It has no
 guard where the function tracer patches its beginning, where calls of the old ABI of ARM get there as well
 (`sys_oabi_call_table`), or where the kernel was compiled without it (`COND_SYSCALL`). The arguments of the operations of
 `socketcall` lie in memory that the program may change at any time, and are not known.
 
-With BusyBox's plan for `web-i386`, 11 handlers are guarded, and 10 kB go: `getsockopt`, `recvmmsg`, `semop` and message queues
-of System V, `ioprio_get` of groups and users. (Chanet et al. 2007, section 6.2.3: 0.03 % of the code, without such guards,
-and nothing on i386.) What `ioctl` and `prctl` do stays: of the former, the commands are not all known, and the latter
-is not followed. With its plan for `arm-virt`, 9 handlers are guarded, and 3 kB go, most of that from `prctl`, which is followed
-there. Sockets, semaphores and message queues have calls of their own on ARM, which [`syscalls`](crate::syscalls) removes.
+With BusyBox's plan for `web-i386`, 11 handlers are guarded, and 10 kB go: `getsockopt`, `recvmmsg`, `semop` and
+message queues of System V, `ioprio_get` of groups and users. (Chanet et al. 2007, section 6.2.3: 0.03 % of the code,
+without such guards, and nothing on i386.) The operations of `ioctl` and `prctl` are kept: not all commands of `ioctl`
+are known, and `prctl` is not followed. With its plan for `arm-virt`, 9 handlers are guarded, and 3 kB go, most of that
+from `prctl`, which is followed there. Sockets, semaphores and message queues have calls of their own on ARM, which
+[`syscalls`](crate::syscalls) removes.
 */
 
 mod convention;

@@ -17,8 +17,8 @@ pub struct Comparison<'c> {
     twins: &'c Twins<'c>,
     /// For each section of the graph, which one of the objects it is; `None` if its name does not tell.
     inputs: Vec<Option<Input>>,
-    /// The sections that are cut and of whose variables some have sections of their own in the other build: where
-    /// those lie, in order.
+    /// The split sections with variables that have sections of their own in the other build, and the places of those,
+    /// in order.
     cut: FxHashMap<InputId, Vec<Range<u64>>>,
 }
 

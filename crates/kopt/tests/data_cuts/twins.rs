@@ -8,7 +8,7 @@ use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, STT_OBJECT};
 use kelf::{Object, ObjectIndex, Place, Program, Reloc, Section, SectionIndex, Symbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Where variables lie without `-fdata-sections`, and in front of whose names a compiler writes it with that.
+/// The sections of variables without `-fdata-sections`, which prefix their names with it.
 const SHARED: [&str; 3] = [".data", ".bss", ".rodata"];
 
 /// An input section.
@@ -150,7 +150,7 @@ impl<'p> Twins<'p> {
     }
 }
 
-/// The sections that an object has one of, by name, but for those of which it has several.
+/// The sections of an object by name, without names that occur several times.
 fn sections<'o>(object: &Object<'o>) -> FxHashMap<&'o str, SectionIndex> {
     let named = object.sections.iter().enumerate().filter(|(_, section)| !section.is_table());
     single(named.map(|(i, section)| (section.name, SectionIndex::from(i))))

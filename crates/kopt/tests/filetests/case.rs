@@ -20,7 +20,7 @@ pub struct Case<'t> {
     pub entries: Vec<String>,
     /// The passes to run.
     pub passes: Vec<Pass>,
-    /// What the passes are told besides the plan.
+    /// The options of the passes besides the plan.
     pub options: Options,
     /// The assembler, with its arguments.
     pub assembler: &'static [&'static str],

@@ -10,7 +10,7 @@ use similar::TextDiff;
 use crate::case::Case;
 use crate::run;
 
-/// Where cases are, given the directory in that of the package.
+/// The directory of cases, given its path in the package.
 pub fn root(cases: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(cases)
 }

@@ -7,8 +7,8 @@ use super::{CallEdge, Coverage, CoveredFunction, RanRange};
 impl Coverage {
     /// Adds what other traces saw.
     ///
-    /// The order of this coverage goes first; what only `other` has follows in its own order. A function of
-    /// which one of them knows the bytes and the other does not keeps the bytes.
+    /// The order of this coverage goes first; what only `other` has follows in its own order. If one of them has the
+    /// bytes of a function and the other has not, the bytes are kept.
     pub fn merge(&mut self, other: Coverage) {
         let behind = self.ranks();
         let mut places: HashMap<_, usize> =

@@ -17,8 +17,8 @@ pub enum Verdict {
 /// candidates never make a failing test pass. `trial` is given the candidates that change; it is known to be bad for
 /// all of the `count` candidates, and good for none. `closure` adds to a set those without which none of it changes.
 ///
-/// One element of the result is one candidate of the set; or several, one of which is of the set, where the trials that
-/// would tell them apart cannot be done. That ends the search.
+/// One element of the result is one candidate of the set, or several with one of the set among them, if the trials
+/// that would separate them are impossible. That ends the search.
 ///
 /// Each candidate of the set takes about log2(`count`) trials, as in the search for a commit with `git bisect`.
 ///

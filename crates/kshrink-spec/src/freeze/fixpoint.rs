@@ -160,8 +160,8 @@ fn check(bytes: &[u8], pieces: &[Piece]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Addresses at which copies of regions are compared with what they have to be: two of the linear mapping, or the ends of the
-/// window of addresses of copies.
+/// Addresses at which copies of regions are compared with the expected code: two of the linear mapping, or the ends of
+/// the window of addresses of copies.
 fn copies(layout: &Layout) -> [u32; 2] {
     match layout.mapped.is_empty() {
         true => [0xc000_0008, 0xdfff_fedc],

@@ -41,7 +41,7 @@ const MOST_REGIONS: usize = 16 << 10;
 /// By stub on ARM, room for copies that are given up because another processor has made the same one, in bytes.
 const GIVEN_UP: u32 = 64 << 10;
 
-/// Where what is frozen lies: code, then data, each from the start of a page on. By stub on ARM, the window of addresses of
+/// The layout of frozen code, then data, each from the start of a page on. By stub on ARM, the window of addresses of
 /// copies comes in the place of data.
 pub struct Layout {
     /// The addresses of code, up to its last byte.
@@ -125,8 +125,8 @@ impl Layout {
     }
 }
 
-/// By stub on ARM, how many bytes of addresses copies of regions take at most, given what all regions take. A page of copies is
-/// at least half full: the one that does not fit any more goes to the next.
+/// By stub on ARM, how many bytes of addresses copies of regions take at most, given what all regions take. A page of
+/// copies is at least half full: a region that does not fit is placed in the next one.
 fn window(regions: u32) -> u32 {
     (2 * regions + GIVEN_UP).next_multiple_of(PAGE)
 }

@@ -1,7 +1,7 @@
 /*!
-Freezing: code and read-only data that lie compressed in the kernel, have addresses but no memory, and are decoded when
-something touches them (Chanet et al. 2007, section 4): by a page fault, at their addresses, or by a stub, which makes a
-copy elsewhere of the region of code behind it.
+Freezing: code and read-only data that are compressed in the kernel, have addresses but no memory, and are decoded at
+their first use (Chanet et al. 2007, section 4). A page fault decodes them at their addresses; a stub decodes its
+region of code into a copy elsewhere.
 
 The pass `freeze` has moved them to sections of their own. From there:
 
@@ -39,6 +39,6 @@ pub use fixpoint::{Counts, link};
 pub struct Freezing {
     /// How they come back.
     pub mechanism: Mechanism,
-    /// The addresses in which theirs have to lie, and at the end of which they end.
+    /// The addresses for theirs, which end where the range ends.
     pub range: Range<u32>,
 }

@@ -137,7 +137,7 @@ const RANGE: &str = "kshrink_range";
 pub struct Runtime {
     objects: Vec<(String, Vec<u8>)>,
     own: &'static [Own],
-    /// The addresses in which what is frozen has to lie, and at the end of which it ends.
+    /// The addresses for frozen code and data, which end where the range ends.
     pub range: Range<u32>,
 }
 

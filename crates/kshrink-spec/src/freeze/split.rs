@@ -280,8 +280,7 @@ impl<'g> Split<'g> {
     }
 }
 
-/// Checks of a region that of the addresses of frozen code it has none but distances within itself: copies of it lie
-/// elsewhere.
+/// Checks that a region contains no addresses of frozen code except distances within itself: its copies are elsewhere.
 fn check_fields(section: &FrozenSection<'_>, layout: &Layout) -> Result<(), Failure> {
     let is_bad = |field: &&Field| match field.value {
         Value::Known(value) => {

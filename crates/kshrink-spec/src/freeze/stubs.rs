@@ -91,8 +91,8 @@ fn defect(what: &str) -> Failure {
     Failure::job(format!("section {STUBS}: {what} is not as pass freeze makes stubs; nothing was frozen"))
 }
 
-/// Checks that nothing but tables about instructions knows the addresses of frozen code, from `first` up to `end`, by the
-/// sections that stay.
+/// Checks that only tables about instructions contain addresses of frozen code, from `first` up to `end`, among the
+/// sections that do not freeze.
 ///
 /// # Errors
 /// The section and place that does.
@@ -134,8 +134,8 @@ mod tests {
     };
     use super::super::image::{Addresses, section_at};
 
-    /// Code that jumps to the second of two stubs; regions, of which the first jumps to that stub and calls a function of
-    /// its own by its name, and the second has an entry in the table of traps.
+    /// Code that jumps to the second of two stubs, and two regions. The first region jumps to that stub and calls a
+    /// function of its own by name. The second one has an entry in the table of traps.
     fn object() -> Object<'static> {
         let to_stub = || Reloc { addend: 1, ..branch(1, 5) };
         let stubs = [0xe9, 0, 0, 0, 0].repeat(2);
@@ -253,7 +253,7 @@ mod tests {
         let window = 17 * 4096;
         assert_eq!(layout.mapped, LIMIT - window..LIMIT);
         assert_eq!((layout.page_tables, layout.code.start), (1, LIMIT - window - 4096));
-        // `function` lies at 0xff000000, whose address is that of Thumb code, and the relocation takes 4 off.
+        // `function` is at 0xff000000 as Thumb code, and the relocation subtracts 4.
         let addresses = Addresses::of_words(vec![0xff00_0001 - 4]);
         assert_eq!(split.frozen[0].leaving().collect::<Vec<_>>(), [0]);
         for runs_at in [layout.code.start, layout.mapped.start, layout.mapped.end - 8] {

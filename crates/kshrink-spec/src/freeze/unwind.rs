@@ -1,8 +1,8 @@
 //! Unwind tables of frozen code (`.ARM.exidx`; IHI 0038, section 5).
 //!
-//! The index of the kernel is in the order of its code, into which the linker brings it section by section. What is about frozen
-//! code, which is in no section of the link, becomes a table of its own, as a module has it, which the runtime registers
-//! (`unwind_table_add` of arch/arm/kernel/unwind.c).
+//! The index of the kernel is in the order of its code, into which the linker brings it section by section. The
+//! `.ARM.exidx` entries of frozen code, which is in no section of the link, form a separate table, which the runtime
+//! registers like a module's (`unwind_table_add` of arch/arm/kernel/unwind.c).
 
 use goblin::elf::section_header::{SHF_ALLOC, SHT_PROGBITS};
 use kcli::Failure;

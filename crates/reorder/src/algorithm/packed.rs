@@ -6,7 +6,7 @@
 //! way there, in the order of first use as far as they fit. The function whose cold end covers the most is
 //! placed last, where the cold code begins that is not touched either.
 //!
-//! With several traces, what ran in all of them goes before what ran in some: the pages at the end are then
+//! With several traces, code that ran in all of them precedes code that ran in some: the pages at the end are then
 //! those that the next run is likely not to touch.
 
 use std::cmp::Reverse;

@@ -1,10 +1,10 @@
 //! How densely the pages of a kernel's text are used: the figures of the study of boot-time function reordering
 //! (docs/pages-arm64.md), and what fills the touched pages besides.
 //!
-//! A page is *touched* if a byte of it ran. No layout of whole functions touches fewer pages than the functions
-//! that ran fill (the minimum by function), and none at all fewer than the bytes that ran fill (the minimum by
-//! byte). More pages are touched because other things lie on them beside the bytes that ran: the rest of
-//! their functions, functions that did not run, padding.
+//! A page is *touched* if a byte of it ran. No layout of whole functions touches fewer pages than the functions that
+//! ran fill (the minimum by function), and none at all fewer than the bytes that ran fill (the minimum by byte). More
+//! pages are touched than the bytes that ran would fill, because pages also contain the rest of their functions,
+//! functions that did not run, and padding.
 
 mod print;
 #[cfg(test)]
@@ -40,7 +40,7 @@ pub struct Area {
     pub minimum_by_function: u64,
     /// Pages that the bytes that ran would fill.
     pub minimum_by_byte: u64,
-    /// What lies on the touched pages.
+    /// The content of the touched pages.
     pub bytes: Bytes,
     /// The touched pages, by address.
     pub touched_pages: Vec<TouchedPage>,
@@ -93,7 +93,7 @@ pub struct TouchedPage {
 }
 
 impl PageReport {
-    /// What lies on the pages of a kernel with these functions and regions. The sections at the addresses `init` are
+    /// The content of the pages of a kernel with these functions and regions. The sections at the addresses `init` are
     /// given back after boot.
     pub fn new(map: &PageMap, functions: &[Function], regions: &[Region], init: &Range<u64>) -> PageReport {
         let area = |of_init: bool| {
@@ -147,7 +147,7 @@ impl Area {
 }
 
 impl TouchedPage {
-    /// What of one section lies on a page. `has_run` says of each function whether any of it ran, on this page or not.
+    /// The part of one section on a page.
     fn new(page: &Page, functions: &[Function], has_run: &[bool]) -> TouchedPage {
         let mut touched = TouchedPage { address: page.address, ..TouchedPage::default() };
         touched.bytes.ran = page.ran;

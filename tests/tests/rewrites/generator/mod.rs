@@ -2,9 +2,10 @@
 C programs that try what passes `fold` and `merge` decide by: which registers and stack words a call reads, changes and
 returns, which values are constant, and which code is identical.
 
-A program is determined by its seed and its [`Dialect`]. Its behaviour is defined, and depends on no address: functions call
-only functions above them, at a bounded cost, except through a table whose calls are counted; every operation is on
-unsigned words, or on reals that stay small. `program` prints a checksum after each statement, and in the end all variables.
+A program is determined by its seed and its [`Dialect`]. Its behaviour is defined, and depends on no address. Functions
+call only functions above them, at a bounded cost, except through a table whose calls are counted. Every operation is
+on unsigned words, or on reals that stay small. `program` prints a checksum after each statement, and in the end all
+variables.
 */
 
 mod assembly;

@@ -32,7 +32,7 @@ pub mod field {
     pub const BRANCH: Field = 5;
     /// The form of a literal.
     pub const WORD: Field = 6;
-    /// How far the literal that is read lies behind the one that was read last, in words.
+    /// The distance of a literal from the one that was read last, in words.
     pub const LITERAL: Field = 7;
     /// The numbers of two registers, of which one is in the lowest bits of the instruction.
     pub const PAIR: Field = 8;

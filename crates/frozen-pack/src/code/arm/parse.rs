@@ -130,8 +130,8 @@ impl<'b> Parser<'b> {
         Parser { set, cut: Units { code, units } }
     }
 
-    /// The model that fits pieces of code, with so many templates made of others, given the upper byte of addresses near by
-    /// unless it is that of each place.
+    /// The model that fits pieces of code, with so many templates made of others, and the upper byte of nearby
+    /// addresses unless it varies.
     pub fn model(pieces: &[Parser<'b>], merges: usize, high: Option<u32>) -> ArmModel {
         let is_arm = pieces.iter().any(|piece| piece.set == InstructionSet::Arm);
         let model = ArmModel { is_arm, high, ..ArmModel::default() };

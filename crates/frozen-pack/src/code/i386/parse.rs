@@ -140,8 +140,8 @@ impl<'b> Parser<'b> {
         Parser { cut: Units { code, units } }
     }
 
-    /// The model that fits pieces of code, with so many templates made of others, given the upper byte of addresses near by
-    /// unless it is that of each place.
+    /// The model that fits pieces of code, with so many templates made of others, and the upper byte of nearby
+    /// addresses unless it varies.
     pub fn model(pieces: &[Parser<'b>], merges: usize, high: Option<u32>) -> CodeModel {
         let model = CodeModel { high, ..CodeModel::default() };
         let mut runs = Vec::new();

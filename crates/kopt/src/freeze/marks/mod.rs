@@ -146,9 +146,9 @@ const COMMON: &[Mark] = &[
     perhaps(Allocator, Calls, Function("frag_show_print|unusable_show_print|extfrag_show_print")),
     perhaps(Allocator, Calls, Function("pagetypeinfo_showfree_print|pagetypeinfo_showblockcount_print")),
     perhaps(Allocator, Calls, Function("zoneinfo_show_print")),
-    // What the function tracer calls at the entry of any function (kernel/trace/trace_functions.c, kernel/trace/ftrace.c), and
-    // what the events call that are traced with the locks of the allocator held or while a page is taken. None of it is
-    // found by following calls: it is registered when a tracer is switched on.
+    // Callees of the function tracer at the entry of any function (kernel/trace/trace_functions.c,
+    // kernel/trace/ftrace.c), and of events that are traced with the locks of the allocator held or while a page is
+    // taken. None of it is found by following calls: it is registered when a tracer is switched on.
     perhaps(
         Allocator,
         Calls,

@@ -26,8 +26,8 @@ pub const MARKS: &[Mark] = &[
     perhaps(Exception, Alone, Section(".softirqentry.text")),
     // arch/x86/kernel/nmi.c: what runs in every NMI. A handler that finds something wrong may thaw.
     needed(Exception, Calls, Function("exc_nmi")),
-    // What a processor says when another one asks it in an NMI what it does (lib/nmi_backtrace.c), and what every oops says:
-    // there are few pages for NMIs, and none if the allocator has the defect.
+    // Code for the report that a processor prints in an NMI at another one's request (lib/nmi_backtrace.c), and for
+    // the report of every oops: there are few pages for NMIs, and none if the allocator has the defect.
     perhaps(Exception, Calls, Function("nmi_cpu_backtrace")),
     needed(Exception, Calls, Function("show_regs")),
     perhaps(Exception, Alone, Function("doublefault_shim|exc_double_fault")),
