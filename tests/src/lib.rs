@@ -11,6 +11,7 @@ what is inside them.
   numbers; [`random_programs`]: how many random programs are tried; [`minutes`]: how long readers of bad input are;
 - [`Damage`]: damages a file, as a seed says;
 - [`elf`]: what is in an object, read without the tools under test;
+- [`Visit`]: a page, opened in a browser;
 - [`process`]: runs tools, and commands that are expected to fail;
 - [`strace`]: which program made the calls in a log;
 - [`parallel`]: a thread for each core; [`parallel_on`]: a number of threads.
@@ -20,6 +21,7 @@ one and minutes with the other. Cargo does not build the binaries of other packa
 `cargo build --release` goes first, which `make test` does.
 */
 
+mod browser;
 mod chain;
 mod damage;
 pub mod elf;
@@ -33,6 +35,7 @@ mod random;
 mod run;
 pub mod strace;
 
+pub use browser::Visit;
 pub use chain::{
     Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, PROPAGATED, Rewritten, SHUFFLED, same_bytes,
 };

@@ -5,8 +5,9 @@
 //! functions of the page under the pointer.
 
 use std::cmp::Reverse;
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Write as _};
 
+use kcli::html::{Escaped, Page as HtmlPage};
 use kcli::human;
 use kplan::Coverage;
 use ktext::{FunctionPart, KernelText, PAGE_SIZE, Page, PageMap, SectionPages};
@@ -40,22 +41,18 @@ pub fn page(shown: &[(Coverage, KernelText)]) -> String {
         View { kernel, coverage, map }
     });
     let views: Vec<View<'_>> = views.collect();
-    let mut page = String::new();
+    let mut body = String::new();
     // Writing to a string does not fail.
-    let _ = write_page(&mut page, &views);
-    page
+    let _ = write_body(&mut body, &views);
+    let data = json!(views.iter().map(data).collect::<Vec<_>>()).to_string();
+    let data = [("data", data.as_str())];
+    HtmlPage { title: "Kernel pages", style: STYLE, body: &body, data: &data, script: SCRIPT }.to_string()
 }
 
-fn write_page(out: &mut String, views: &[View<'_>]) -> fmt::Result {
-    // The policy lets nothing in from anywhere.
+fn write_body(out: &mut String, views: &[View<'_>]) -> fmt::Result {
     write!(
         out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Kernel pages</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>What runs of a kernel, page by page</h1>\n\
+        "<h1>What runs of a kernel, page by page</h1>\n\
          <p class=\"faint\">Each square is a page of {PAGE_SIZE} bytes of the kernel's code. Point at one, or go there \
          with Tab and the arrow keys, to see its functions; a click or Enter keeps it, Escape lets go.</p>\n\
          <div class=\"legend\"><span><i></i>untouched</span>\
@@ -65,12 +62,9 @@ fn write_page(out: &mut String, views: &[View<'_>]) -> fmt::Result {
     for (number, view) in views.iter().enumerate() {
         write_view(out, number, view)?;
     }
-    // No `<` in it, so that nothing in it can end the element.
-    let data = json!(views.iter().map(data).collect::<Vec<_>>()).to_string().replace('<', "\\u003c");
-    write!(
+    writeln!(
         out,
-        "</main>\n<aside class=\"detail\" id=\"detail\" aria-live=\"polite\" aria-label=\"Functions of a page\"></aside>\n\
-         <script type=\"application/json\" id=\"data\">{data}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
+        "</main>\n<aside class=\"detail\" id=\"detail\" aria-live=\"polite\" aria-label=\"Functions of a page\"></aside>"
     )
 }
 
@@ -177,7 +171,8 @@ fn write_emptiest(out: &mut String, number: usize, view: &View<'_>) -> fmt::Resu
     writeln!(out, "</tbody>\n</table>")
 }
 
-/// What the script shows: of each section its pages, of each page address, size, bytes that ran, and functions.
+/// The data of the script: the pages of each section, and for each page its address, size, bytes that ran, and
+/// functions.
 fn data(view: &View<'_>) -> serde_json::Value {
     let function = |part: &FunctionPart| {
         let name = &view.kernel.linked.functions[part.function].name;
@@ -193,32 +188,4 @@ fn data(view: &View<'_>) -> serde_json::Value {
         json!({ "name": section.name, "pages": pages })
     });
     sections.collect()
-}
-
-/// Text in a document or an attribute.
-struct Escaped<'a>(&'a str);
-
-impl Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            match character {
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '&' => f.write_str("&amp;")?,
-                '"' => f.write_str("&quot;")?,
-                other => f.write_char(other)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_has_a_meaning_in_html_is_escaped() {
-        assert_eq!(Escaped("a<b> & \"c\"").to_string(), "a&lt;b&gt; &amp; &quot;c&quot;");
-    }
 }

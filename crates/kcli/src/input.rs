@@ -1,7 +1,7 @@
-//! Input named on a command line, `-` being standard input.
+//! Input named on a command line; `-` means standard input.
 //!
-//! A file that is not of the wanted kind is not read whole: its head shows that, whether the file is a page of text or
-//! the image of a disk.
+//! A file of the wrong kind, such as a page of text or a disk image, is not read whole: its head is enough to reject
+//! it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,22 +11,22 @@ use std::path::Path;
 
 use crate::output::named;
 
-/// The size of a file's head in bytes. It holds the header of an ELF file or of an archive, and as much of the first line
-/// of a script as Linux looks at (`BINPRM_BUF_SIZE`).
+/// The size of a file's head in bytes. It holds the header of an ELF file or of an archive, and as much of a script's
+/// first line as Linux reads (`BINPRM_BUF_SIZE`).
 const HEAD: u64 = 256;
 
-/// How many bytes are read of a device at most: more than somebody types at a terminal.
+/// Maximum number of bytes read from a device: more than a person types at a terminal.
 const MAX_FROM_DEVICE: u64 = 1 << 20;
 
-/// The whole content of `path`, or of standard input for `-`.
+/// Reads the whole content of `path`, or of standard input for `-`.
 ///
 /// # Errors
-/// If it cannot be read, or is a device without end. The error names the path.
+/// If it cannot be read, or is an endless device. The error names the path.
 pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
     read_input_if(path, |_| true)
 }
 
-/// The content of `path`, or of standard input for `-`: all of it if `is_wanted` accepts the head, else the head.
+/// Reads `path`, or standard input for `-`: the whole content if `is_wanted` accepts the head, else only the head.
 ///
 /// # Errors
 /// As for [`read_input`].
@@ -38,10 +38,10 @@ pub fn read_input_if(path: &Path, is_wanted: impl FnOnce(&[u8]) -> bool) -> io::
     read_file_if(path, is_wanted).map_err(|error| named("read", &path.display().to_string(), &error))
 }
 
-/// The content of a file: all of it if `is_wanted` accepts the head, else the head.
+/// Reads a file: the whole content if `is_wanted` accepts the head, else only the head.
 ///
 /// # Errors
-/// If it cannot be read, or is a device without end. The error does not name the file.
+/// If it cannot be read, or is an endless device. The error does not name the file.
 pub fn read_file_if(path: &Path, is_wanted: impl FnOnce(&[u8]) -> bool) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     if !file.metadata()?.file_type().is_char_device() {
@@ -67,8 +67,8 @@ pub fn read_if(mut from: impl Read, is_wanted: impl FnOnce(&[u8]) -> bool) -> io
     Ok(bytes)
 }
 
-/// Whether standard input is a pipe, a socket or a regular file: something that was put there to be
-/// read. A terminal is not, nor is `/dev/null`, which services and test runners leave there.
+/// Returns whether standard input is a pipe, a socket or a regular file, and so was provided to be read. A terminal is
+/// not, nor is `/dev/null`, which services and test runners use as standard input.
 pub fn is_piped_stdin() -> bool {
     let Ok(handle) = io::stdin().as_fd().try_clone_to_owned() else {
         return false;
@@ -90,7 +90,7 @@ mod tests {
         assert!(error.to_string().contains("/dev/zero"), "{error}");
     }
 
-    /// A disk image of a terabyte, of which a hole takes no room.
+    /// A disk image of one terabyte, a hole that takes no space.
     #[test]
     fn unwanted_file_is_not_read_whole() {
         let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -1,8 +1,8 @@
-//! What is installed beside a command: its man pages and completions, made from the same description of the
+//! Generates the installed documentation of a command, its man pages and completions, from the same description of the
 //! command line as `--help`.
 //!
-//! `COMMAND --generate DIR` writes them below DIR, the directory `share` of a prefix, as `make install` asks for.
-//! No command has this option and no help lists it: [`with_arguments`] acts on it before the arguments are parsed.
+//! `COMMAND --generate DIR` writes them below DIR, the `share` directory of a prefix; `make install` calls it. The help
+//! does not list this option: [`with_arguments`] handles it before it parses the arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -15,18 +15,18 @@ use clap_mangen::Man;
 
 use crate::Output;
 
-/// The option that stands alone before a directory.
+/// The option; its only argument is a directory.
 const OPTION: &str = "--generate";
 
-/// Where the shells look for the completions of a command, below `share`, and what they call the file.
+/// The completion directory of each shell, below `share`, and the prefix and suffix of the file name.
 const COMPLETIONS: [(Shell, &str, [&str; 2]); 3] = [
     (Shell::Bash, "bash-completion/completions", ["", ""]),
     (Shell::Zsh, "zsh/site-functions", ["_", ""]),
     (Shell::Fish, "fish/vendor_completions.d", ["", ".fish"]),
 ];
 
-/// Parses the arguments of the process and runs `command` with them. Wrong arguments, or those that ask for the help,
-/// end the process with clap's message.
+/// Parses the arguments of the process and runs `command` with them. On wrong arguments or a request for help, ends the
+/// process with clap's message.
 pub fn with_arguments<P: Parser>(command: impl FnOnce(P) -> ExitCode) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match arguments.as_slice() {
@@ -39,10 +39,10 @@ pub fn with_arguments<P: Parser>(command: impl FnOnce(P) -> ExitCode) -> ExitCod
     }
 }
 
-/// Writes all files of a command below `share`; directories are made.
+/// Writes all files of a command below `share` and creates directories as needed.
 fn install(mut command: Command, share: &Path) -> io::Result<()> {
     let name = command.get_name().to_owned();
-    // Completions have the subcommand `help`, but it needs no man pages.
+    // Completions include the subcommand `help`, but it needs no man page.
     let mut documented = command.clone().disable_help_subcommand(true);
     documented.build();
     manual(&documented, &share.join("man/man1"))?;

@@ -1,19 +1,19 @@
-//! What the commands of kshrink share, so that each of them stays a thin shell over its library:
+//! Shared parts of the commands of kshrink. Each command is a thin shell over its library:
 //!
 //! - [`main`]: runs a command, prints its error, picks its exit code;
-//! - [`with_arguments`]: parses its command line, from which man pages and completions are made as well;
-//! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes, `-` being standard input or
-//!   output;
-//! - [`read_input_if`], [`read_file_if`], [`read_if`]: files whose head tells whether they are of the wanted kind;
-//! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most of them read;
+//! - [`with_arguments`]: parses its command line, which man pages and completions are generated from as well;
+//! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes; `-` means standard input or output;
+//! - [`read_input_if`], [`read_file_if`], [`read_if`]: files whose head shows whether they are of the expected kind;
+//! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most commands read;
 //! - [`Progress`]: a spinner or bar for people, nothing for pipes and logs;
-//! - [`Table`] and [`human`]: figures in columns.
+//! - [`Table`] and [`human`]: figures in columns;
+//! - [`html`]: pages that are one file.
 //!
-//! This is a handful of functions and not a framework: a command describes its own arguments and calls
-//! what it needs. The decision behind it is that standard output belongs to results alone, and that
-//! a result is either whole or absent. Diagnostics and progress therefore go to standard error, and
-//! a file appears under its name only when it is complete.
+//! This is a handful of functions, not a framework: a command describes its own arguments and calls the functions it
+//! needs. Standard output is for results alone, and a result is either whole or absent. Diagnostics and progress
+//! therefore use standard error, and a file appears under its name only when it is complete.
 
+pub mod html;
 mod input;
 mod install;
 mod output;

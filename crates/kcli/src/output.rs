@@ -1,8 +1,8 @@
-//! Output named on a command line, `-` being standard output.
+//! Output named on a command line; `-` means standard output.
 //!
-//! An output file is written under a temporary name in its own directory and renamed when it is
-//! complete. A rename within a directory is atomic, so that a reader (or the next `make`) sees the
-//! old file or the new one and never half of one, and a failed job leaves nothing behind.
+//! An output file is written under a temporary name in its own directory and renamed when it is complete. A rename
+//! within a directory is atomic. A reader (or the next `make`) therefore sees the old file or the new one, never half
+//! of one, and a failed job leaves no file.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -15,13 +15,12 @@ use tempfile::NamedTempFile;
 /// Set when a write to standard output found no reader.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a write through [`Output`] found that standard output has no reader any more.
+/// Returns whether a write through [`Output`] found that standard output has lost its reader.
 pub(crate) fn stdout_is_closed() -> bool {
     STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
-/// A buffered output that becomes visible under its name on [`Output::commit`] and leaves nothing
-/// behind if it is dropped before.
+/// A buffered output. [`Output::commit`] makes it visible under its name; if it is dropped before, it leaves no file.
 #[derive(Debug)]
 pub struct Output {
     name: String,
@@ -31,7 +30,7 @@ pub struct Output {
 #[derive(Debug)]
 enum Sink {
     Stdout(BufWriter<Stdout>),
-    /// A file that is not a regular one (`/dev/null`, a named pipe): a rename would replace it.
+    /// A file that is not a regular file (`/dev/null`, a named pipe). A rename would replace it.
     Device(BufWriter<File>),
     File {
         temporary: BufWriter<NamedTempFile>,
@@ -61,8 +60,8 @@ impl Output {
     /// Flushes the content and gives the file its name.
     ///
     /// # Errors
-    /// If the last bytes cannot be written or the file cannot be renamed. The error names the path,
-    /// and the file that had the name before is untouched.
+    /// If the last bytes cannot be written or the file cannot be renamed. The error names the path, and a file that
+    /// already had the name is unchanged.
     pub fn commit(self) -> io::Result<()> {
         let Output { name, sink } = self;
         let result = match sink {
@@ -98,7 +97,7 @@ impl Write for Output {
 }
 
 fn open(path: &Path) -> io::Result<Sink> {
-    // A symbolic link keeps pointing where it did: what it names is replaced, not the link.
+    // Replace the target of a symbolic link, not the link.
     let path = match fs::canonicalize(path) {
         Ok(target) => target,
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
@@ -121,7 +120,7 @@ fn open(path: &Path) -> io::Result<Sink> {
         .prefix(".kshrink-")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(directory)
-        // tempfile's own message names the temporary file, which nobody asked for.
+        // The message of tempfile contains the temporary name, which means nothing to the user.
         .map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 let message = format!("there is no directory {}; create it first", directory.display());

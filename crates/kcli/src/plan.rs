@@ -1,4 +1,4 @@
-//! The plan that a command reads: from a file that is named, or from a pipe.
+//! The plan that a command reads, from a named file or from a pipe.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use kplan::Plan;
 use crate::input::{is_piped_stdin, read_input};
 use crate::run::Failure;
 
-/// What messages call the input at `path`: `standard input` for `-`.
+/// Returns the name of the input at `path` for messages: `standard input` for `-`.
 pub fn input_name(path: &Path) -> String {
     if path == Path::new("-") { "standard input".into() } else { path.display().to_string() }
 }
 
-/// The path of an input that the user need not name: `-` if nothing is named and something is piped in; `None` if
-/// there is nothing at all.
+/// Returns the path of an optional input: `-` if no path is given and standard input is piped, `None` if there is no
+/// input.
 pub fn named_or_piped(path: Option<&Path>) -> Option<&Path> {
     path.or_else(|| is_piped_stdin().then_some(Path::new("-")))
 }
@@ -21,7 +21,7 @@ pub fn named_or_piped(path: Option<&Path>) -> Option<&Path> {
 /// Reads the plan in the file at `path`, or on standard input for `-`.
 ///
 /// # Errors
-/// A failed job if it cannot be read, bad input if it is no plan. The message names the path.
+/// A failed job if the file cannot be read, bad input if it is not a plan. The message names the path.
 pub fn read_plan(path: &Path) -> Result<Plan, Failure> {
     Plan::read(read_input(path)?.as_slice(), &input_name(path)).map_err(Failure::of)
 }
@@ -34,10 +34,11 @@ pub fn read_piped_plan() -> Result<Plan, Failure> {
     Plan::read_piped(std::io::stdin().lock(), &input_name(Path::new("-"))).map_err(Failure::of)
 }
 
-/// Checks that a plan with system calls has those of a kernel's machine, given as `i386` or `arm`. `path` is that of the plan.
+/// Checks that the system calls of a plan, if any, include those of the kernel's machine, given as `i386` or `arm`.
+/// `path` names the plan.
 ///
 /// # Errors
-/// Bad input, if it has only those of other machines.
+/// Bad input, if the plan has only system calls of other machines.
 pub fn check_machine_of_plan(plan: &Plan, path: Option<&Path>, machine: &str) -> Result<(), Failure> {
     let Some(syscalls) = &plan.syscalls else { return Ok(()) };
     let found: Vec<String> = syscalls.abis.keys().map(|abi| abi.to_string()).collect();

@@ -1,14 +1,14 @@
-//! Progress on standard error for a person who waits; nothing at all for a pipe, a log or a test.
+//! Progress on standard error for a person who waits; nothing for a pipe, a log or a test.
 //!
-//! `indicatif` draws only on a terminal by itself; the wrapper fixes the look, so that every
-//! command shows the same line, and removes the line at the end, so that the report stands alone.
+//! `indicatif` already draws only on a terminal. The wrapper gives every command the same line and removes it at the
+//! end, before the report.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often the spinner turns.
+/// Interval between two steps of the spinner.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A spinner or a bar, removed from the terminal when dropped.
@@ -18,22 +18,22 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A spinner, for work of unknown length.
+    /// Starts a spinner, for work of unknown length.
     pub fn spinner(message: impl Into<Cow<'static, str>>) -> Progress {
         let progress = Progress::with(None, "{spinner} {msg} ({elapsed})", message);
-        // The thread that turns the spinner is worth starting only where it is seen.
+        // Start the thread that turns the spinner only if the spinner is visible.
         if !progress.bar.is_hidden() {
             progress.bar.enable_steady_tick(TICK);
         }
         progress
     }
 
-    /// Shows nothing: for a part of work that has a progress line of its own.
+    /// Shows nothing, for a part of work that has a progress line of its own.
     pub fn hidden() -> Progress {
         Progress { bar: ProgressBar::hidden() }
     }
 
-    /// A bar of `length` steps.
+    /// Starts a bar of `length` steps.
     pub fn bar(length: u64, message: impl Into<Cow<'static, str>>) -> Progress {
         Progress::with(Some(length), "{msg} [{bar:30}] {human_pos}/{human_len}", message)
     }
@@ -47,7 +47,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Says what is being done now.
+    /// Sets the text that describes the current step.
     pub fn message(&self, message: impl Into<Cow<'static, str>>) {
         self.bar.set_message(message);
     }

@@ -1,18 +1,17 @@
-//! Runs a command: its error on standard error, its exit code to the shell.
+//! Runs a command, prints its error on standard error, and returns its exit code.
 //!
 //! | code | meaning |
 //! | --- | --- |
 //! | 0 | success, or the reader of standard output went away |
 //! | 1 | the job failed: a file could not be read or written, a step failed; nothing was written |
-//! | 2 | usage error or bad input: doing the same again cannot succeed |
+//! | 2 | usage error or bad input: repeating the command cannot succeed |
 //!
-//! Code 2 is what `clap` gives for a usage error, so that a damaged kernel and a misspelt option,
-//! which are both the caller's to fix, look the same to a script.
+//! Code 2 is also the code of `clap` for a usage error. A script therefore treats a damaged kernel like a misspelt
+//! option: the caller has to fix both.
 //!
-//! A closed pipe (`kelf size vmlinux | head -1`) ends a C program silently by `SIGPIPE`. Rust turns
-//! that signal off and returns [`std::io::ErrorKind::BrokenPipe`] from the write instead. Turning
-//! it on again would need `unsafe`; remembering that the write failed does not, and leaves broken
-//! pipes to child processes visible as the failures that they are.
+//! A closed pipe (`kelf size vmlinux | head -1`) silently ends a C program by `SIGPIPE`. Rust ignores that signal, and
+//! the write returns [`std::io::ErrorKind::BrokenPipe`] instead. Restoring the signal would require `unsafe`. Recording
+//! that the write failed does not, and broken pipes of child processes remain visible failures.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -21,7 +20,7 @@ use std::process::ExitCode;
 
 use crate::output::stdout_is_closed;
 
-/// Why a command ends without success, which is to say its exit code and its message.
+/// An unsuccessful end of a command: its exit code and its message.
 #[derive(Debug)]
 pub enum Failure {
     /// The job failed; exit code 1.
@@ -31,17 +30,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// A failed job with this message.
+    /// Creates a failed job with this message.
     pub fn job(message: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Failure::Job(message.into())
     }
 
-    /// Bad input with this message.
+    /// Creates bad input with this message.
     pub fn bad_input(message: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Failure::BadInput(message.into())
     }
 
-    /// Bad input or a failed job, as the error says.
+    /// Classifies an error as bad input or a failed job by its [`Fault`].
     pub fn of(error: impl Fault) -> Self {
         if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
     }
@@ -60,8 +59,8 @@ impl Failure {
         }
     }
 
-    /// The message followed by its causes, as `message: cause: cause of the cause`. A cause that
-    /// the text before it already quotes is not repeated.
+    /// Returns the message followed by its causes, as `message: cause: cause of the cause`. Omits a cause that the text
+    /// before it already quotes.
     pub fn message(&self) -> String {
         let mut message = self.error().to_string();
         let mut cause = self.error().source();
@@ -76,9 +75,9 @@ impl Failure {
     }
 }
 
-/// An error that says whose fault it is ([`Failure::of`]).
+/// An error that says whether the input caused it ([`Failure::of`]).
 pub trait Fault: Error + Send + Sync + 'static {
-    /// Whether the input is at fault, so that the same call on the same files cannot succeed. Otherwise the job failed.
+    /// Whether the input is at fault. If so, the same call on the same files cannot succeed; otherwise the job failed.
     fn is_bad_input(&self) -> bool;
 }
 
@@ -100,7 +99,7 @@ pub trait OrBadInput<T> {
     /// Makes the error a [`Failure::BadInput`].
     ///
     /// # Errors
-    /// The error that was there.
+    /// The original error.
     fn or_bad_input(self) -> Result<T, Failure>;
 }
 
@@ -110,8 +109,8 @@ impl<T, E: Error + Send + Sync + 'static> OrBadInput<T> for Result<T, E> {
     }
 }
 
-/// Runs `command`, prints `name: error: …` on standard error if it fails, and gives the exit code
-/// for `main` to return. Colour only on a terminal, and not when `NO_COLOR` is set.
+/// Runs `command`, prints `name: error: …` on standard error if it fails, and returns the exit code for `main`. Uses
+/// colour only on a terminal, and not if `NO_COLOR` is set.
 pub fn main<E: Into<Failure>>(name: &str, command: impl FnOnce() -> Result<(), E>) -> ExitCode {
     let Err(failure) = command().map_err(Into::into) else {
         return ExitCode::SUCCESS;
@@ -121,7 +120,7 @@ pub fn main<E: Into<Failure>>(name: &str, command: impl FnOnce() -> Result<(), E
     }
     let stderr = io::stderr();
     let (red, plain) = if stderr.is_terminal() && !no_color() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    // A closed standard error leaves nobody to tell; the exit code still says it.
+    // If standard error is closed, only the exit code reports the failure.
     let _ = writeln!(stderr.lock(), "{name}: {red}error:{plain} {}", failure.message());
     ExitCode::from(failure.exit_code())
 }

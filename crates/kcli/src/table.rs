@@ -1,8 +1,8 @@
-//! Figures in columns: the first column is a label and flush left, the others are figures and flush
-//! right, so that digits of the same weight stand above one another.
+//! Figures in columns. The first column is a label, aligned left; the others are figures, aligned right, so that digits
+//! of equal weight line up.
 //!
-//! Sixty lines of our own rather than a table crate: there is one look, without rules or wrapping,
-//! that `awk` and `column` can still read.
+//! This takes sixty lines and no table crate, because there is only one layout. It has no rules and no wrapping, so
+//! `awk` and `column` can read it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with this heading.
+    /// Creates a table with this heading.
     pub fn new<T: Into<String>>(heading: impl IntoIterator<Item = T>) -> Table {
         let mut table = Table::default();
         table.row(heading);
@@ -50,7 +50,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A figure with thousands separators: `2,283,469`.
+/// Formats a figure with thousands separators: `2,283,469`.
 pub fn human(figure: u64) -> String {
     let digits = figure.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -63,13 +63,13 @@ pub fn human(figure: u64) -> String {
     text
 }
 
-/// By how much `now` differs from `before`: `-12.3 %`. `-` when there is nothing to compare with.
+/// Formats the change from `before` to `now`, such as `-12.3 %`; as `-` if only `before` is 0.
 pub fn percent(before: u64, now: u64) -> String {
     if before == 0 {
         return if now == 0 { "0.0 %".into() } else { "-".into() };
     }
     let change = (now as f64 - before as f64) / before as f64 * 100.0;
-    // Rounds to the figure that is printed first, so that it is never `-0.0 %`.
+    // Round to the printed precision first, to avoid `-0.0 %`.
     let tenths = (change * 10.0).round() / 10.0;
     if tenths == 0.0 { "0.0 %".into() } else { format!("{tenths:+.1} %") }
 }

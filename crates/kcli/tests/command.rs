@@ -1,7 +1,7 @@
 //! Commands built on `kcli`, run as processes: messages, exit codes, pipes.
 //!
-//! This program is both sides: started with `KCLI_TEST_CHILD` it is the command, otherwise it runs
-//! itself that way and looks at what comes out.
+//! This program plays both roles: started with `KCLI_TEST_CHILD` it is the command, otherwise it runs itself that way
+//! and checks the results.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -67,7 +67,7 @@ fn errors() {
     assert_eq!(finish(&mut command("job")), job);
     let bad = (Some(2), "".into(), "child: error: no sense\n".into());
     assert_eq!(finish(&mut command("bad")), bad);
-    // Standard error is a pipe here, so that there is nobody to look at progress.
+    // Standard error is a pipe here, so no progress appears.
     assert_eq!(finish(&mut command("progress")), (Some(0), "".into(), "".into()));
 }
 

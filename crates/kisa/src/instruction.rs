@@ -15,7 +15,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The address that an [`crate::Isa`] expects for an instruction in this encoding at an offset.
+    /// Returns the address by which an [`crate::Isa`] identifies an instruction in this encoding at an offset.
     pub fn address(self, offset: u64) -> u64 {
         offset | u64::from(self == Encoding::Thumb)
     }
@@ -80,7 +80,7 @@ impl Predicates {
     }
 }
 
-/// The successors of an instruction.
+/// Control flow after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// To the next instruction.
@@ -200,9 +200,9 @@ pub struct StoreOne {
 /// exclusive load and its exclusive store may make the latter fail, every time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exclusive {
-    /// Whether it loads, and does not store.
+    /// Whether it loads rather than stores.
     pub loads: bool,
-    /// Whether it is known to do so whenever control comes there.
+    /// Whether it certainly makes this access whenever it executes.
     pub always: bool,
 }
 

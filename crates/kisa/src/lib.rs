@@ -1,10 +1,10 @@
 /*!
-Instruction sets behind one trait.
+Instruction sets, each an implementation of one trait.
 
-The graph, the passes and the scanners use an [`Isa`] for two things: [`Isa::decode`] gives the length and the
-successors of an instruction, and [`Isa::effects`] its results, in the small language of [`semantics`]. The rewriter
-also needs to know how branches are encoded and what may be moved, which is what a [`Rewritable`] instruction set adds.
-Nothing outside this crate looks at an opcode, so that a new machine comes in as one directory here.
+The graph, the passes and the scanners use an [`Isa`] for two things: [`Isa::decode`] gives the length and the control
+flow of an instruction, and [`Isa::effects`] its results, in the small language of [`semantics`]. The rewriter also
+needs the encodings of branches and the instructions that can be moved; a [`Rewritable`] instruction set adds these. No
+code outside this crate looks at an opcode, so a new machine is one new directory here.
 */
 
 pub mod aarch64;
@@ -133,9 +133,9 @@ pub trait Rewritable: Isa {
     /// of ARM objects.
     fn store_layout(&self, architecture: Option<u64>) -> Option<StoreLayout>;
 
-    /// Appends instructions in this encoding that store 1 to a byte `displacement` bytes after an address that
-    /// relocations fill in. They change no flags, and only registers in `free`, a set of bits by [`Reg`]. The byte
-    /// lies as [`Rewritable::store_layout`] says.
+    /// Appends instructions in this encoding that store 1 to the byte `displacement` bytes after an address that
+    /// relocations fill in. They change no flags, and only registers in `free`, a set of bits by [`Reg`].
+    /// [`Rewritable::store_layout`] describes the position of the byte.
     fn encode_store_one(
         &self,
         encoding: Encoding,
@@ -166,7 +166,7 @@ pub trait Rewritable: Isa {
     fn encode_return(&self, encoding: Encoding, out: &mut Vec<u8>);
 
     /// Appends an instruction in this encoding that pushes [`Rewritable::link_register`], if there is one. Before a
-    /// call, the two change only the stack pointer and the link register, whose value is then on the stack.
+    /// call, the two change only the stack pointer and the link register, whose old value is then on the stack.
     fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>) {
         let _ = (encoding, out);
     }
@@ -292,9 +292,9 @@ pub trait Rewritable: Isa {
         None
     }
 
-    /// The register with the address of the table of addresses by which the instruction at the start of `bytes` jumps
-    /// (`ldr pc, [r2, r3, lsl #2]` of ARM). It is the program counter if the table is two instructions further, and
-    /// there is [`Rewritable::literal`] for it then.
+    /// Returns the register that holds the address of the table of addresses through which the instruction at the start
+    /// of `bytes` jumps (`ldr pc, [r2, r3, lsl #2]` of ARM). Returns the program counter if the table is two
+    /// instructions further; [`Rewritable::literal`] then gives its address.
     fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
         let _ = (bytes, address);
         None
@@ -328,7 +328,7 @@ pub trait Rewritable: Isa {
 
     /// Whether the instruction at the start of `bytes` only computes: it reads registers, flags and its memory
     /// operand, writes registers and the flags that conditions use, and has no other effect, however often it runs.
-    /// `false` also of what is not known.
+    /// False for unsupported instructions.
     fn only_computes(&self, bytes: &[u8], address: u64) -> bool;
 
     /// Adapts the instruction at the start of `bytes` to code that is called from its old place: an operand relative to

@@ -1,4 +1,4 @@
-//! What instructions compute, in a language just large enough to follow constants.
+//! Results of instructions, in a language just large enough to follow constants.
 //!
 //! An instruction becomes a few [`Effect`]s, to be applied in order. The language has registers by number, memory by
 //! address expression, and the few operations that compilers use on system-call numbers and switch indices. Every
@@ -214,8 +214,8 @@ pub enum Effect {
         /// The condition.
         condition: Condition,
     },
-    /// The effects that follow, and the instruction's transfer of control, happen only if this condition holds for the last
-    /// comparison.
+    /// The effects that follow, and the instruction's transfer of control, happen only if this condition holds for the
+    /// last comparison.
     OnlyIf(Condition),
 }
 

@@ -1,11 +1,10 @@
 //! Why something is alive: the shortest chain of edges from a root.
 
-use std::collections::VecDeque;
-
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, SymbolPlace};
 use kcfg::index::NodeId;
 use kcfg::special::RootReason;
+use rustc_hash::FxHashMap;
 
 /// One link of a chain: a node, and the edge by which it was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,44 +42,75 @@ pub fn nodes_named(graph: &Graph, name: &str) -> Vec<NodeId> {
 
 /// The shortest chain from any root to `goal`; `None` if there is none, so that pass `reach` removes it.
 pub fn chain(graph: &Graph, goal: NodeId) -> Option<Chain> {
-    let edges = Edges::of(graph);
-    let mut from: Vec<Option<(EdgeKind, NodeId)>> = vec![None; graph.nodes.len()];
-    let mut seen = vec![false; graph.nodes.len()];
-    let mut worklist = VecDeque::new();
-    for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
-        if !std::mem::replace(&mut seen[root.node.get()], true) {
-            worklist.push_back(root.node);
-        }
-    }
-    while let Some(node) = worklist.pop_front() {
-        if node == goal {
-            return Some(walk_back(graph, &from, goal));
-        }
-        edges.for_each(node, |edge| {
-            if let Destination::Node(to) = edge.to
-                && graph.node(to).live
-                && !std::mem::replace(&mut seen[to.get()], true)
-            {
-                from[to.get()] = Some((edge.kind, node));
-                worklist.push_back(to);
-            }
-        });
-    }
-    None
+    Chains::find(graph).chain(goal)
 }
 
-fn walk_back(graph: &Graph, from: &[Option<(EdgeKind, NodeId)>], goal: NodeId) -> Chain {
-    let mut links = Vec::new();
-    let mut node = goal;
-    loop {
-        let step = from[node.get()];
-        links.push(Link { node, by: step.map(|(kind, _)| kind) });
-        match step {
-            Some((_, previous)) => node = previous,
-            None => break,
+/// The shortest chains from the roots to all nodes: a tree, found by one breadth-first search.
+pub struct Chains {
+    /// For each node the step that leads to it; `None` for roots and for nodes that are not reachable.
+    from: Vec<Option<(EdgeKind, NodeId)>>,
+    roots: FxHashMap<NodeId, RootReason>,
+    /// The reachable nodes in the order in which the search found them.
+    found: Vec<NodeId>,
+}
+
+impl Chains {
+    /// Searches from the roots of a graph.
+    pub fn find(graph: &Graph) -> Chains {
+        let edges = Edges::of(graph);
+        let mut from: Vec<Option<(EdgeKind, NodeId)>> = vec![None; graph.nodes.len()];
+        let mut seen = vec![false; graph.nodes.len()];
+        let mut roots = FxHashMap::default();
+        // The worklist, too.
+        let mut found = Vec::new();
+        for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
+            roots.entry(root.node).or_insert(root.reason);
+            if !std::mem::replace(&mut seen[root.node.get()], true) {
+                found.push(root.node);
+            }
         }
+        let mut next = 0;
+        while let Some(&node) = found.get(next) {
+            next += 1;
+            edges.for_each(node, |edge| {
+                if let Destination::Node(to) = edge.to
+                    && graph.node(to).live
+                    && !std::mem::replace(&mut seen[to.get()], true)
+                {
+                    from[to.get()] = Some((edge.kind, node));
+                    found.push(to);
+                }
+            });
+        }
+        Chains { from, roots, found }
     }
-    links.reverse();
-    let root = graph.roots.iter().find(|root| root.node == node).expect("the search began at a root");
-    Chain { root: root.reason, links }
+
+    /// The reachable nodes. Each comes after the node that leads to it.
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.found
+    }
+
+    /// The edge and the node that lead to a node; `None` for roots and for nodes that are not reachable.
+    pub fn step(&self, node: NodeId) -> Option<(EdgeKind, NodeId)> {
+        self.from[node.get()]
+    }
+
+    /// The reason why a node is a root; `None` if it is none.
+    pub fn root(&self, node: NodeId) -> Option<RootReason> {
+        self.roots.get(&node).copied()
+    }
+
+    /// The shortest chain to `goal`; `None` if it is not reachable.
+    pub fn chain(&self, goal: NodeId) -> Option<Chain> {
+        let mut links = Vec::new();
+        let mut node = goal;
+        while let Some((kind, previous)) = self.step(node) {
+            links.push(Link { node, by: Some(kind) });
+            node = previous;
+        }
+        let root = self.root(node)?;
+        links.push(Link { node, by: None });
+        links.reverse();
+        Some(Chain { root, links })
+    }
 }

@@ -8,13 +8,13 @@ petgraph's `simple_fast` computes this (Cooper, Harvey, Kennedy: A Simple, Fast 
 Edges that depend on more than their source need no special care:
 
 - An entry of a weak table has one edge to it, from its site.
-- The edge from a call to the code behind it is there if the callee may return ([`kcfg::returns`]). That what X dominates
-  is gone cannot turn a call that comes back into one that does not: control gets from what remains into what X dominates
+- The edge from a call to the code behind it is there if the callee may return ([`kcfg::returns`]). Removing the nodes
+  that X dominates cannot turn a returning call into one that does not return: control enters them from the rest
   through X only.
 - A reference that may be to the end of a variable is an edge to that as well ([`kcfg::edges`]).
 
-What the figure leaves out: padding; branches that become shorter when less lies between them and their targets (they
-count with their length in the input); and data that can be cut finer, and so loses more, once references to it are gone.
+The figure excludes padding, branches that become shorter (they count with their length in the input), and finer
+splitting of data whose references are gone.
 */
 
 use kcfg::edges::{Destination, Edges};
@@ -58,6 +58,16 @@ impl Retained {
 /// What each set of nodes keeps alive by itself: what is reachable only through its members. The sets must be disjoint. What
 /// is not reachable counts nothing.
 pub fn of_sets(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
+    sums(graph, sets).split_off(graph.nodes.len())
+}
+
+/// Returns the bytes that each node keeps alive by itself.
+pub fn of_nodes(graph: &Graph) -> Vec<Retained> {
+    sums(graph, &[])
+}
+
+/// The figures of all nodes, and after them those of the sets.
+fn sums(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
     let edges = Edges::of(graph);
     // One vertex for each node and each set, and one in front of the roots.
     let (first_set, nodes) = (graph.nodes.len(), graph.nodes.len() + sets.len() + 1);
@@ -122,7 +132,9 @@ pub fn of_sets(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
             sums[above.index()].add(sum);
         }
     }
-    let is_reachable = |set: usize| depths[first_set + set].is_some();
-    let figure = |set| if is_reachable(set) { sums[first_set + set] } else { Retained::default() };
-    (0..sets.len()).map(figure).collect()
+    sums.truncate(nodes - 1);
+    for (sum, _) in sums.iter_mut().zip(&depths).filter(|(_, depth)| depth.is_none()) {
+        *sum = Retained::default();
+    }
+    sums
 }

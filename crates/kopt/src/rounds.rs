@@ -49,20 +49,38 @@ impl kcli::Fault for Error {
 /// Those of [`Lifter::graph`]; with [`Options::verify`], the first step after which an invariant is broken, and a second
 /// [`Lifter::refine`] that still changes something.
 pub fn run(
+    lifter: Lifter<'_>,
+    plan: &Plan,
+    passes: &[Pass],
+    options: Options,
+    begin: impl FnMut(&'static str),
+) -> Result<(Graph, Vec<PassReport>), Error> {
+    run_observed(lifter, plan, passes, options, begin, |_, _| ())
+}
+
+/// Runs the passes as [`run`] does, and calls `end` after every step with its name and the graph.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_observed(
     mut lifter: Lifter<'_>,
     plan: &Plan,
     passes: &[Pass],
     options: Options,
     mut begin: impl FnMut(&'static str),
+    mut end: impl FnMut(&'static str, &Graph),
 ) -> Result<(Graph, Vec<PassReport>), Error> {
-    let verify = |step, graph: &Graph| match options.verify {
-        true => graph.verify().map_err(|broken| Error::Broken { step, broken }),
-        false => Ok(()),
+    let mut finish = |step, graph: &Graph| {
+        end(step, graph);
+        match options.verify {
+            true => graph.verify().map_err(|broken| Error::Broken { step, broken }),
+            false => Ok(()),
+        }
     };
     let (removing, finishing): (Vec<Pass>, Vec<Pass>) = passes.iter().partition(|pass| pass.removes());
     begin("graph");
     let mut graph = lifter.graph()?;
-    verify("graph", &graph)?;
+    finish("graph", &graph)?;
     let mut reports: Vec<PassReport> = removing.iter().map(|pass| PassReport::new(pass.name())).collect();
     let mut remembered = Remembered::default();
     for round in 1..=MAX_ROUNDS {
@@ -76,14 +94,14 @@ pub fn run(
             let this_round = pass.run(&mut graph, plan, options, &mut remembered);
             changed |= this_round.changed() || *pass == Pass::Fold && this_round.counted();
             report.add(this_round);
-            verify(pass.name(), &graph)?;
+            finish(pass.name(), &graph)?;
         }
         begin("refine");
         if removing.is_empty() || round == MAX_ROUNDS {
             break;
         }
         changed |= lifter.refine(&mut graph);
-        verify("refine", &graph)?;
+        finish("refine", &graph)?;
         if options.verify && lifter.refine(&mut graph) {
             return Err(Error::CutTwice);
         }
@@ -94,17 +112,17 @@ pub fn run(
     if !passes.is_empty() {
         begin("unwinding");
         unwinding::gather(&mut graph);
-        verify("unwinding", &graph)?;
+        finish("unwinding", &graph)?;
     }
     for pass in &finishing {
         begin(pass.name());
         reports.push(pass.run(&mut graph, plan, options, &mut remembered));
-        verify(pass.name(), &graph)?;
+        finish(pass.name(), &graph)?;
     }
     if !passes.is_empty() {
         begin("literals");
         lower::bring_near(&mut graph);
-        verify("literals", &graph)?;
+        finish("literals", &graph)?;
     }
     Ok((graph, reports))
 }

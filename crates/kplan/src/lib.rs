@@ -13,15 +13,16 @@ where one is piped, adds its section, and prints the whole:
 }
 ```
 
-The key decision is that a tool knows its own section and no other. [`Plan`] keeps the sections that it
-does not know as they came, in their order, so that an older tool in the middle of a pipeline loses
-nothing. Within a section that it does know, it reads what it needs and is strict about it: a plan
-decides what is *removed* from a kernel, and a misspelt field must not be read as "nothing is used".
+The key decision is that a tool knows its own section and no other. [`Plan`] keeps the sections that it does not know
+as they came, in their order, so that an older tool in the middle of a pipeline loses nothing. Within a known section,
+it reads the fields that it needs, and strictly: a plan decides about *removal*, and a misspelt field must not be read
+as "nothing is used".
 
 - [`Plan`]: reading, writing and their errors;
 - [`Syscalls`]: the section `syscalls`;
 - [`Coverage`]: the section `coverage`;
 - [`BlockMap`]: a document of its own, which names the code of a rewritten kernel in the same terms;
+- [`Contents`]: a document of its own, the functions and variables of a rewritten kernel with their sizes;
 - [`Order`]: the section `order`;
 - [`Frozen`]: the section `frozen`;
 - [`Exports`]: the section `exports`;
@@ -46,6 +47,7 @@ assert_eq!(Plan::read(text.as_slice(), "again")?, plan);
 
 mod blocks;
 mod call;
+mod contents;
 mod coverage;
 mod document;
 mod exports;
@@ -60,6 +62,7 @@ mod syscalls;
 
 pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock, MovedInstruction};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
+pub use contents::{ChainLink, Contents, Item, ItemKind, MemoryClass};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Reads, Run};
 pub use document::Error;
 pub use exports::{Exports, Module};

@@ -37,6 +37,10 @@ Examples:
       the same for a user program
   kshrink-spec --objects a.o b.o --entry main --emit-object small.o
       the same passes for a user program
+  syscall-scan busybox | kshrink-spec build/vmlinux -o out --html report.html
+      also write a page for a browser: sizes by directory, removals by pass, and the reason that each function is kept
+  kshrink-spec --from out --html report.html
+      the same page for the finished directory out
 
 Exit status:
   0  success
@@ -45,21 +49,30 @@ Exit status:
 )]
 pub struct Arguments {
     /// The kernel, in the directory where it was built
-    #[arg(required_unless_present = "objects")]
+    #[arg(required_unless_present_any = ["objects", "from"])]
     pub vmlinux: Option<PathBuf>,
 
     /// The plan; `-` is standard input, which is the default where something is piped in
     #[arg(short, long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
-    /// Relink, and leave vmlinux, System.map, the boot image, report.json and blocks.json (which address holds
-    /// which block of the original) in DIR
+    /// Relink, and leave vmlinux, System.map, the boot image, report.json, blocks.json (which address holds
+    /// which block of the original) and contents.json (the sizes of all functions and variables, for --from) in DIR
     #[arg(short, long, value_name = "DIR", group = "task")]
     pub output: Option<PathBuf>,
 
     /// Stop before the relink, and write the rewritten program as one relocatable object
     #[arg(long, value_name = "FILE", group = "task")]
     pub emit_object: Option<PathBuf>,
+
+    /// Also write a report as one HTML page, which needs no network: sizes by directory and object before and after, removals
+    /// by pass, opaque code, frozen pages, and the chain of references that keeps each function or variable
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["explain", "retained", "bisect"])]
+    pub html: Option<PathBuf>,
+
+    /// Make the page of --html for DIR, where an earlier run has left its output, without running anything again
+    #[arg(long, value_name = "DIR", group = "task", requires = "html", conflicts_with_all = ["vmlinux", "objects", "plan"])]
+    pub from: Option<PathBuf>,
 
     /// Print the shortest chain of edges that keeps a function or variable alive
     #[arg(long, value_name = "SYMBOL", group = "task")]
@@ -145,6 +158,7 @@ pub enum Task {
     Explain(String),
     Retained(Vec<String>),
     Bisect(String),
+    Page(PathBuf),
 }
 
 impl Arguments {
@@ -155,6 +169,7 @@ impl Arguments {
             (_, Some(file), ..) => Ok(Task::EmitObject(file.clone())),
             (_, _, Some(symbol), _) => Ok(Task::Explain(symbol.clone())),
             (.., Some(command)) => Ok(Task::Bisect(command.clone())),
+            _ if self.from.is_some() => Ok(Task::Page(self.from.clone().unwrap_or_default())),
             _ if !self.retained.is_empty() => Ok(Task::Retained(self.retained.clone())),
             _ => Err(Failure::bad_input(
                 "nothing to do: expected -o DIR, --emit-object FILE, --explain SYMBOL, --retained SYMBOL or --bisect COMMAND; \

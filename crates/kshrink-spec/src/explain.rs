@@ -72,7 +72,8 @@ pub fn place(graph: &Graph, node: NodeId) -> String {
     }
 }
 
-fn verb(edge: EdgeKind) -> &'static str {
+/// The verb of an edge, whose subject is the source.
+pub fn verb(edge: EdgeKind) -> &'static str {
     match edge {
         EdgeKind::FallThrough => "runs on into",
         EdgeKind::Jump | EdgeKind::TailCall => "jumps to",

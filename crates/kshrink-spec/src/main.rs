@@ -7,6 +7,7 @@ mod command_line;
 mod compiler;
 mod explain;
 mod freeze;
+mod html;
 mod modules;
 mod phases;
 mod relink;
@@ -40,6 +41,11 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
+    // Before the work, so that a path that cannot be written to is not found after it.
+    let page = arguments.html.as_deref().map(Output::create).transpose()?;
+    if let Task::Page(dir) = &task {
+        return html::write_finished(dir, page);
+    }
     let plan_path = named_or_piped(arguments.plan.as_deref());
     // An empty pipe, which a command that failed leaves, is bad input.
     let mut plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
@@ -53,7 +59,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         match &task {
             Task::Relink(out) => relink::check_output(build, out)?,
             Task::EmitObject(file) => relink::check_apart(build, file)?,
-            Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) => {}
+            Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) | Task::Page(_) => {}
+        }
+        if let Some(file) = &arguments.html {
+            relink::check_apart(build, file)?;
         }
     }
     let modules = match (&arguments.modules, &input) {
@@ -81,7 +90,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Bisection { writer, program, plan, options, command, trials: 0 }.run();
     }
     let lifter = input.lifter(&program)?;
-    let (graph, passes) = rewrite::run_passes(lifter, &plan, &selected, arguments.options(), &mut phases)?;
+    let mut rewritten = rewrite::run_passes(lifter, &plan, &selected, arguments.options(), &mut phases)?;
+    let graph = &rewritten.graph;
     if arguments.strict
         && let Some(opaque) = graph.opaque.iter().find(|opaque| opaque.reason != "hand-written")
     {
@@ -89,26 +99,28 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::bad_input(message));
     }
     if let Task::Explain(symbol) = &task {
-        return explain::print(&graph, symbol);
+        return explain::print(graph, symbol);
     }
     if let Task::Retained(symbols) = &task {
-        return retained::print(&graph, symbols);
+        return retained::print(graph, symbols);
     }
     let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
     match &task {
         Task::EmitObject(path) => {
-            let mut report = writer.object(&graph, passes, phases, path)?;
+            let (mut report, contents) = writer.object(&mut rewritten, phases, path)?;
             report.handlers_left_out = left_out;
+            html::write(&report.json()?, &contents, None, page)?;
             eprint!("{report}");
             Ok(())
         }
         Task::Relink(out) => {
-            let report = writer.kernel(&graph, passes, phases, out)?;
+            let (report, contents) = writer.kernel(&mut rewritten, phases, out)?;
+            html::write(&report.json()?, &contents, Some(out), page)?;
             let mut stdout = Output::stdout();
             std::io::Write::write_all(&mut stdout, report.to_string().as_bytes())?;
             Ok(stdout.commit()?)
         }
-        Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) => unreachable!("done above"),
+        Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) | Task::Page(_) => unreachable!("done above"),
     }
 }
 

@@ -8,7 +8,7 @@ use kcfg::graph::Graph;
 use kcli::{Failure, Table, human, percent};
 use kelf::SizeTable;
 use kopt::{Assumption, Kept, PassReport, assumptions};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::freeze::Counts;
 use crate::phases::Phase;
@@ -57,6 +57,25 @@ impl Sizes {
             before: SizeTable::of(before).map_err(Failure::of)?,
             after: SizeTable::of(after).map_err(Failure::of)?,
         })
+    }
+}
+
+/// Checks that the bytes of a file are a report of this version.
+///
+/// # Errors
+/// Bad input, with the path.
+pub fn check_schema(report: &[u8], path: &Path) -> Result<(), Failure> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: String,
+    }
+    let path = path.display();
+    match serde_json::from_slice(report) {
+        Ok(Head { schema }) if schema == SCHEMA => Ok(()),
+        Ok(Head { schema }) => {
+            Err(Failure::bad_input(format!("{path}: expected schema {SCHEMA}, found {schema}")))
+        }
+        Err(error) => Err(Failure::bad_input(format!("{path}: not a report of kshrink-spec: {error}"))),
     }
 }
 

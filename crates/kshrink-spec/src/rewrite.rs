@@ -14,6 +14,7 @@ use kplan::{Mechanism, Plan};
 use crate::command_line;
 use crate::freeze::Freezing;
 use crate::freeze::runtime::Runtime;
+use crate::html::Sizes;
 use crate::phases::Phases;
 
 /// What is rewritten.
@@ -128,6 +129,16 @@ fn known(machine: Machine) -> String {
     names.join(", ")
 }
 
+/// A program after its passes.
+pub struct Rewritten {
+    /// The program.
+    pub graph: Graph,
+    /// What each pass did.
+    pub passes: Vec<PassReport>,
+    /// The sizes of its nodes.
+    pub sizes: Sizes,
+}
+
 /// Runs the passes, with a phase for every step.
 pub fn run_passes(
     lifter: Lifter<'_>,
@@ -135,8 +146,13 @@ pub fn run_passes(
     passes: &[Pass],
     options: Options,
     phases: &mut Phases,
-) -> Result<(Graph, Vec<PassReport>), Failure> {
-    rounds::run(lifter, plan, passes, options, |step| phases.next(step)).map_err(Failure::of)
+) -> Result<Rewritten, Failure> {
+    let mut sizes = Sizes::default();
+    let begin = |step| phases.next(step);
+    let end = |step, graph: &Graph| sizes.record(step, graph);
+    let (graph, passes) =
+        rounds::run_observed(lifter, plan, passes, options, begin, end).map_err(Failure::of)?;
+    Ok(Rewritten { graph, passes, sizes })
 }
 
 /// Lowers the graph. With no pass, branches stay as assembled, so that every section keeps its size.

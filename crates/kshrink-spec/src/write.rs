@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use kcfg::graph::Graph;
 use kcfg::lower::Lowered;
 use kcli::{Failure, Output};
-use kopt::{Pass, PassReport};
+use kopt::Pass;
+use kplan::Contents;
 
 use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
 use crate::report::{Report, Sizes};
-use crate::rewrite::{self, RewriteInput};
-use crate::{blocks, freeze};
+use crate::rewrite::{self, RewriteInput, Rewritten};
+use crate::{blocks, freeze, html};
 
 /// Writes graphs of one program.
 pub struct Writer<'a> {
@@ -27,32 +27,38 @@ impl Writer<'_> {
     /// Writes one relocatable object.
     pub fn object(
         &self,
-        graph: &Graph,
-        reports: Vec<PassReport>,
+        rewritten: &mut Rewritten,
         mut phases: Phases,
         path: &Path,
-    ) -> Result<Report, Failure> {
+    ) -> Result<(Report, Contents), Failure> {
+        let Rewritten { graph, passes, sizes } = rewritten;
         phases.next("emit");
-        let object = rewrite::lower(graph, self.passes)?.object.write().map_err(Failure::of)?;
+        let Lowered { object, code } = rewrite::lower(graph, self.passes)?;
+        sizes.place(&code);
+        let object = object.write().map_err(Failure::of)?;
         let mut output = Output::create(path)?;
         std::io::Write::write_all(&mut output, &object)?;
         output.commit()?;
-        Ok(Report::new(self.input, graph, reports, phases.finish(), None, None))
+        let contents = html::contents(graph, sizes);
+        Ok((Report::new(self.input, graph, std::mem::take(passes), phases.finish(), None, None), contents))
     }
 
     /// Relinks a kernel, and leaves it and all that belongs to it in a directory.
     pub fn kernel(
         &self,
-        graph: &Graph,
-        reports: Vec<PassReport>,
+        rewritten: &mut Rewritten,
         mut phases: Phases,
         out: &Path,
-    ) -> Result<Report, Failure> {
+    ) -> Result<(Report, Contents), Failure> {
         let RewriteInput::Kernel { build, .. } = self.input else {
             return Err(Failure::bad_input("-o relinks a kernel; with --objects, use --emit-object"));
         };
+        let Rewritten { graph, passes, sizes } = rewritten;
         phases.next("emit");
         let Lowered { object, code } = rewrite::lower(graph, self.passes)?;
+        sizes.place(&code);
+        phases.next("contents");
+        let contents = html::contents(graph, sizes);
         phases.next("relink");
         let staged = Staged::copy(build, self.make, out)?;
         let (bases, frozen) = match self.input.freezing() {
@@ -65,10 +71,11 @@ impl Writer<'_> {
                 (kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?, None)
             }
         };
-        let sizes = Sizes::of(&build.vmlinux, &staged.vmlinux())?;
-        let report = Report::new(self.input, graph, reports, phases.finish(), Some(sizes), frozen);
+        let linked = Sizes::of(&build.vmlinux, &staged.vmlinux())?;
+        let report =
+            Report::new(self.input, graph, std::mem::take(passes), phases.finish(), Some(linked), frozen);
         let blocks = blocks::map(graph, &code, &bases)?;
-        staged.publish(out, &report.json()?, &blocks)?;
-        Ok(report)
+        staged.publish(out, &report.json()?, &blocks, &contents)?;
+        Ok((report, contents))
     }
 }

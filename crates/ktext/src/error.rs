@@ -1,9 +1,9 @@
-//! Why a kernel cannot be used.
+//! Errors of reading a kernel or the map of its blocks.
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a kernel, or the map of its blocks, cannot be used. Every message begins with the name of the file.
+/// The reason why a kernel, or the map of its blocks, cannot be used. Every message begins with the name of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,4 +1,4 @@
-//! A linked kernel: from addresses to functions and offsets, and back.
+//! A linked kernel: maps addresses to functions and offsets, and back.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,8 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::error::Result;
 use crate::pages::PageMap;
 
-/// How much of the address space below the kernel is modules, at most, where they are loaded there: 16 MB
-/// on 32-bit ARM (`MODULES_VADDR`).
+/// Largest size of the module area below the kernel on 32-bit ARM: 16 MB (`MODULES_VADDR`).
 const ARM_MODULES: u64 = 16 << 20;
 
 /// The code of a linked kernel.
@@ -20,15 +19,15 @@ const ARM_MODULES: u64 = 16 << 20;
 pub struct KernelText {
     /// The path of its file.
     pub path: String,
-    /// The functions as they were linked. [`KernelText::name`] and [`KernelText::size`] are about the functions of the
-    /// original kernel, if this is a rewritten one.
+    /// The functions as they were linked. For a rewritten kernel, [`KernelText::name`] and [`KernelText::size`]
+    /// describe the functions of the original kernel instead.
     pub linked: Functions,
-    /// By how much the kernel was loaded higher than its file says, modulo 2⁶⁴.
+    /// The difference between the load address and the one in the file, modulo 2⁶⁴.
     load_offset: u64,
     blocks: Option<Blocks>,
 }
 
-/// Where the blocks of a rewritten kernel come from.
+/// The origin of the blocks of a rewritten kernel.
 #[derive(Debug)]
 struct Blocks {
     /// The path of the map, for messages.
@@ -36,7 +35,7 @@ struct Blocks {
     map: BlockMap,
     /// The index of each original function in the map.
     indices: FxHashMap<FunctionName, usize>,
-    /// The blocks of each function, as indices into those of the map.
+    /// The blocks of each function, as indices into the blocks of the map.
     of_function: Vec<Vec<usize>>,
 }
 
@@ -52,7 +51,7 @@ impl Blocks {
     }
 }
 
-/// The name by which a plan calls a function of a linked kernel.
+/// Returns the name of a linked function in a plan.
 pub fn function_name(function: &Function) -> FunctionName {
     FunctionName { name: function.name.clone(), file: function.file.clone(), nth: function.nth }
 }
@@ -62,18 +61,19 @@ pub fn function_name(function: &Function) -> FunctionName {
 pub struct Place {
     /// The original function, by the number that [`KernelText`] gives it.
     pub function: usize,
-    /// The section of the linked kernel that they lie in, as an index into [`Functions::sections`].
+    /// The section of the linked kernel that contains them, as an index into [`Functions::sections`].
     pub section: usize,
     /// Their offsets in the function.
     pub offsets: Range<u64>,
 }
 
-/// Where in a kernel the code of a coverage lies.
+/// The executed code of a coverage, as addresses of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
-    /// The addresses of the bytes that ran, or that are of functions of which no more is known than that they ran.
+    /// The addresses of the bytes that ran, and all addresses of functions of which the coverage records only that they
+    /// ran.
     pub addresses: RangeSet<u64>,
-    /// Number of functions of the coverage that the kernel does not have.
+    /// Number of functions of the coverage that the kernel lacks.
     pub missing: usize,
 }
 
@@ -91,14 +91,14 @@ impl KernelText {
         Ok(KernelText { path: vmlinux.display().to_string(), linked, load_offset: 0, blocks })
     }
 
-    /// Sets the physical address at which the first byte of the kernel's code was loaded, where its file does not say
-    /// that.
+    /// Sets the physical address at which the first byte of the kernel's code was loaded, if its file does not contain
+    /// that address.
     pub fn set_load_address(&mut self, physical: u64) {
         let lowest = self.linked.sections.iter().map(|section| section.load_address).min();
         self.load_offset = physical.wrapping_sub(lowest.unwrap_or(0));
     }
 
-    /// Where in physical memory what runs at `address` lies when the kernel starts.
+    /// Returns the physical address, at kernel start, of the code whose virtual address is `address`.
     pub fn physical_address(&self, address: u64) -> u64 {
         self.linked.load_address(address).wrapping_add(self.load_offset)
     }
@@ -108,12 +108,13 @@ impl KernelText {
         self.blocks.as_ref().map(|blocks| &blocks.map)
     }
 
-    /// The path of that map, for messages.
+    /// Returns the path of the block map, for messages.
     pub fn block_map_path(&self) -> Option<&str> {
         self.blocks.as_ref().map(|blocks| blocks.path.as_str())
     }
 
-    /// How many functions there are; they are numbered from 0. Of a rewritten kernel, those of the original.
+    /// Returns the number of functions, which are numbered from 0. For a rewritten kernel, this counts the original
+    /// functions.
     pub fn function_count(&self) -> usize {
         self.block_map().map_or(self.linked.functions.len(), |map| map.functions.len())
     }
@@ -121,7 +122,7 @@ impl KernelText {
     /// The name of a function.
     ///
     /// # Panics
-    /// If there is none of this number.
+    /// If no function has this number.
     pub fn name(&self, function: usize) -> FunctionName {
         match self.block_map() {
             Some(map) => map.functions[function].function.clone(),
@@ -132,7 +133,7 @@ impl KernelText {
     /// The size of a function as it was compiled, in bytes.
     ///
     /// # Panics
-    /// If there is none of this number.
+    /// If no function has this number.
     pub fn size(&self, function: usize) -> u64 {
         match self.block_map() {
             Some(map) => map.functions[function].size,
@@ -140,10 +141,10 @@ impl KernelText {
         }
     }
 
-    /// The original function and the offsets that the `size` bytes at `address`, of one instruction, come from.
+    /// Finds the original function and offsets of the `size` bytes of one instruction at `address`.
     ///
-    /// A block of a rewritten kernel that has kept its size has kept its instructions. Of one that has not, it is not
-    /// known which of the original bytes an instruction is: it stands for all of them.
+    /// A block of a rewritten kernel with its original size has its original instructions. In a block of another size,
+    /// an instruction stands for all original bytes of the block.
     pub fn place(&self, address: u64, size: u64) -> Option<Place> {
         let (function, offsets) = match self.block_map() {
             None => {
@@ -163,8 +164,8 @@ impl KernelText {
         Some(Place { function, section, offsets })
     }
 
-    /// The virtual address of the instruction `bytes` that ran at a physical address, as the first code of a kernel
-    /// does before it turns on paging; `None` if the kernel was not linked with these bytes there.
+    /// Returns the virtual address of the instruction `bytes` that ran at a physical address, as the kernel's first
+    /// code does before it turns on paging. Returns `None` if the kernel was not linked with these bytes there.
     pub fn address_of_physical(&self, physical: u64, bytes: &[u8]) -> Option<u64> {
         let sections = self.linked.sections.iter();
         let mut addresses = sections.filter_map(|section| {
@@ -187,13 +188,14 @@ impl KernelText {
         section.map_or(entry, |section| entry - section.load_address + section.address)
     }
 
-    /// Where the instruction at the target of a branch begins: on 32-bit ARM, the lowest bit of that says how it is encoded.
+    /// Returns the address of the first byte of the instruction at a branch target. On 32-bit ARM, the target's lowest
+    /// bit selects the encoding.
     pub fn first_byte(&self, target: u64) -> u64 {
         if self.linked.machine == Machine::Arm { target & !1 } else { target }
     }
 
-    /// Whether an address is in the kernel's part of the address space: its own code, modules, or code
-    /// that it has made.
+    /// Whether an address is in the kernel's part of the address space: its own code, modules, or code generated at run
+    /// time.
     pub fn is_kernel_address(&self, address: u64) -> bool {
         let lowest = self.linked.sections.first().map_or(0, |section| section.address);
         match self.linked.machine {
@@ -203,12 +205,12 @@ impl KernelText {
         }
     }
 
-    /// The linked function that has a symbol of this name, and the symbol's offset in it in bytes.
+    /// Finds the linked function with a symbol of this name, and the symbol's offset in the function in bytes.
     pub fn find(&self, wanted: &FunctionName) -> Option<(FunctionIndex, u64)> {
         self.linked.find(&wanted.name, wanted.file.as_deref(), wanted.nth)
     }
 
-    /// Where the code of a coverage, made of this kernel or of another link of it, lies.
+    /// Locates the code of a coverage, which may come from another link of this kernel.
     pub fn ran(&self, coverage: &Coverage) -> Ran {
         let mut ran = Ran { addresses: RangeSet::new(), missing: 0 };
         for function in &coverage.functions {
@@ -222,13 +224,13 @@ impl KernelText {
         ran
     }
 
-    /// The pages of `page_size` bytes that the kernel's code lies on, if what is at the addresses `ran` ran.
+    /// Returns the pages of `page_size` bytes that hold the kernel's code. `ran` holds the addresses that ran.
     pub fn pages(&self, ran: &RangeSet<u64>, page_size: u64) -> PageMap {
         PageMap::new(&self.linked.sections, &self.linked.functions, ran, page_size)
     }
 
-    /// Where the bytes of a function that ran lie in this kernel, not overlapping;
-    /// `None` if it has no such function. Of a function of which the bytes are not known, all of it.
+    /// Returns the addresses, without overlaps, of the bytes of a function that ran; of the whole function if the
+    /// coverage does not record bytes. Returns `None` if this kernel has no such function.
     pub fn addresses_of(&self, covered: &CoveredFunction) -> Option<Vec<Range<u64>>> {
         let everything = 0..u64::MAX;
         let ranges: Vec<Range<u64>> = match &covered.ran {
@@ -243,7 +245,7 @@ impl KernelText {
             let addresses = ranges.into_iter().map(|range| at(range.start)..at(range.end));
             return Some(addresses.filter(|range| !range.is_empty()).collect());
         };
-        // A global function may be in the map under another of its names, all of which are in the symbol table.
+        // The map may contain a global function under an alias. The symbol table has all of its names.
         let alias = || {
             let global = FunctionName { nth: 0, ..covered.function.clone() };
             let (index, offset) = self.find(&global).filter(|_| global.file.is_none())?;

@@ -1,13 +1,13 @@
 /*!
-The code of a linked kernel, for the commands that relate what ran to where it lies.
+The code of a linked kernel, for commands that relate executed code to its address.
 
-- [`KernelText`]: the functions of a `vmlinux` under the names that a plan uses, from an address to a function and
-  back, its bytes, and, for a rewritten kernel, the map back to the functions as they were compiled;
-- [`PageMap`]: the memory pages that its executable sections lie on, with the functions on each page and how many
-  bytes of them ran.
+- [`KernelText`]: the functions of a `vmlinux` under the names that a plan uses, lookup by address and by name, the
+  bytes of the code, and, for a rewritten kernel, the map back to the functions as they were compiled;
+- [`PageMap`]: the memory pages of the executable sections, with the functions on each page and the number of bytes
+  that ran.
 
-`coverage` and `reorder` both stand on it. It is a crate of its own because it joins what two crates keep apart:
-`kelf` reads the file and knows no plan, `kplan` has the names and the coverage and knows no ELF.
+`coverage` and `reorder` both use it. It is a separate crate because it joins two crates that do not depend on each
+other: `kelf` reads the file and has no plan, `kplan` has the names and the coverage and reads no ELF.
 */
 
 mod error;

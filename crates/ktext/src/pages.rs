@@ -1,4 +1,4 @@
-//! The executable sections of a kernel, page by page: how many bytes of each page ran.
+//! The executable sections of a kernel, page by page, with the number of bytes that ran on each page.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use kelf::Function;
 use kelf::functions::TextSection;
 use rangemap::RangeSet;
 
-/// Size of a memory page in bytes on x86 and, as most kernels are configured, on ARM.
+/// Size of a memory page in bytes on x86 and, in most configurations, on ARM.
 pub const PAGE_SIZE: u64 = 4096;
 
 /// The pages of a kernel's executable sections.
@@ -14,9 +14,9 @@ pub const PAGE_SIZE: u64 = 4096;
 pub struct PageMap {
     /// Size of a page in bytes.
     pub page_size: u64,
-    /// The executable sections, by rising address: those of the kernel, under the same indices.
+    /// The executable sections by ascending address, with the same indices as in the kernel.
     pub sections: Vec<SectionPages>,
-    /// For each function of the kernel whether a byte of it ran.
+    /// For each function of the kernel, whether a byte of it ran.
     pub has_run: Vec<bool>,
 }
 
@@ -29,7 +29,7 @@ pub struct SectionPages {
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// Bytes of it that ran.
+    /// Bytes of the section that ran.
     pub ran: u64,
     /// Size in bytes of the functions that ran.
     pub function_bytes: u64,
@@ -37,7 +37,7 @@ pub struct SectionPages {
     pub functions_run: usize,
     /// Number of functions.
     pub functions: usize,
-    /// The pages that it lies on, by rising address.
+    /// The pages of the section, by ascending address.
     pub pages: Vec<Page>,
 }
 
@@ -46,28 +46,28 @@ pub struct SectionPages {
 pub struct Page {
     /// Its address.
     pub address: u64,
-    /// Bytes of the section that lie on it.
+    /// Bytes of the section on the page.
     pub size: u64,
-    /// Bytes of these that ran.
+    /// Bytes of the section on the page that ran.
     pub ran: u64,
-    /// The functions on it, by rising address.
+    /// The functions on it, by ascending address.
     pub functions: Vec<FunctionPart>,
 }
 
-/// The part of a function that lies on a page.
+/// The part of a function on one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionPart {
     /// The function, as an index into [`kelf::Functions::functions`].
     pub function: usize,
-    /// Bytes of it on the page.
+    /// Bytes of the function on the page.
     pub size: u64,
-    /// Bytes of these that ran.
+    /// Bytes of the function on the page that ran.
     pub ran: u64,
 }
 
 impl PageMap {
-    /// The pages of `sections`, by rising address, that hold `functions`, by rising address and not overlapping, of
-    /// which the bytes at the addresses `ran` ran. `page_size` is in bytes.
+    /// Distributes `sections` and `functions` over pages of `page_size` bytes. Both lists are sorted by address, and
+    /// functions do not overlap. `ran` holds the addresses that ran.
     pub fn new(
         sections: &[TextSection],
         functions: &[Function],
@@ -76,7 +76,7 @@ impl PageMap {
     ) -> PageMap {
         let mut has_run = vec![false; functions.len()];
         for range in ran.iter() {
-            // The one that the range begins in, if there is one, and those that begin within it.
+            // The function that contains the start of the range, if any, and the functions that begin within the range.
             let first = functions.partition_point(|function| function.addresses().end <= range.start);
             let end = functions.partition_point(|function| function.address < range.end);
             has_run[first..end].fill(true);
@@ -97,7 +97,7 @@ impl PageMap {
 }
 
 impl SectionPages {
-    /// The pages of a section, without its functions.
+    /// Creates the pages of a section, without its functions.
     fn new(section: &TextSection, ran: &RangeSet<u64>, page_size: u64) -> SectionPages {
         let addresses = section.addresses();
         let numbers = match addresses.is_empty() {
@@ -122,12 +122,12 @@ impl SectionPages {
         }
     }
 
-    /// Number of pages of which a byte ran.
+    /// Returns the number of pages with a byte that ran.
     pub fn touched(&self) -> usize {
         self.pages.iter().filter(|page| page.ran > 0).count()
     }
 
-    /// Adds a function to the pages that it lies on.
+    /// Adds a function to the pages that contain it.
     fn place(&mut self, function: usize, addresses: Range<u64>, ran: &RangeSet<u64>, page_size: u64) {
         let end = |page: &Page| page_at(page.address, page_size).end;
         let first = self.pages.partition_point(|page| end(page) <= addresses.start);
@@ -139,7 +139,7 @@ impl SectionPages {
     }
 }
 
-/// The addresses of the page at `address`.
+/// Returns the addresses of the page at `address`.
 fn page_at(address: u64, page_size: u64) -> Range<u64> {
     address..address.saturating_add(page_size)
 }

@@ -7,7 +7,7 @@ use kshrink_tests::elf::globals;
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario};
 use serde_json::{Value, json};
 
-use super::{busybox_plan, link_build};
+use super::{busybox_plan, html, link_build};
 
 const PASSES: [&str; 2] = ["--passes", "syscalls,reach,freeze"];
 
@@ -38,6 +38,7 @@ fn all_that_may_freeze_thaws() {
             "the footprint fell by only {:.2} %",
             frozen.cut("footprint")
         );
+        html::agrees(test, &kernel, &frozen, &PASSES, "tcp_v4_connect");
         test.passes(&scenario, &kernel, &[]);
         test.passes(&scenario, &frozen.kernel, &[]);
         let (original, console) = (test.console(&kernel), test.console(&frozen.kernel));

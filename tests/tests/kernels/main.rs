@@ -9,6 +9,7 @@ mod backtraces;
 mod build_dir;
 mod counters;
 mod frozen;
+mod html;
 mod operations;
 mod parameters;
 
@@ -73,6 +74,7 @@ fn the_web_kernel_shrinks_and_still_serves() {
         let plan = busybox_plan();
         let small = test.rewritten(&kernel, "small", &plan, &[]);
         test.passes(&scenario, &small.kernel, &[]);
+        html::agrees(test, &kernel, &small, &[], "tcp_v4_connect");
         assert!(small.dir.join("System.map").is_file());
         assert!(small.cut("footprint") >= 13.9, "the footprint fell by only {:.2} %", small.cut("footprint"));
         let folded = shared_names(&small.dir.join("System.map"));

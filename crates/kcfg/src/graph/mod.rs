@@ -237,8 +237,8 @@ impl Graph {
         self.resolve(target).map(|(node, _)| node)
     }
 
-    /// Whether a reference to a target may lead elsewhere once all is linked: what is linked with the output may define a weak
-    /// symbol in place of the program, and the address of an indirect function is that of the one that it chooses.
+    /// Whether a reference to a target may lead elsewhere after the link: another input may define a weak symbol, and
+    /// an indirect function chooses its address.
     pub fn may_be_replaced(&self, target: Target) -> bool {
         match target {
             Target::Node(_) => false,
@@ -272,8 +272,8 @@ impl Graph {
         self.block(id).is_some() && self.refs_of(id).iter().any(counts_from_itself)
     }
 
-    /// Whether a reference of a node makes the address of its target a value of the program. That is not so for direct
-    /// branches, slots of jump tables, and entries of tables about code: these say where control goes. Nor is it so for the
+    /// Whether a reference of a node makes the address of its target a value of the program. Direct branches, slots of
+    /// jump tables, and entries of tables about code do not: they name the next place of control. Nor is it so for the
     /// literals that instructions read.
     pub fn takes_address(&self, id: NodeId, reference: &Ref) -> bool {
         let is_branch = match reference.class {
@@ -294,7 +294,7 @@ impl Graph {
     }
 
     /// Whether the instruction of a block at a reference reads the literal that it refers to, and does not compute its
-    /// address. False for opaque code, of which nobody knows where its instructions begin.
+    /// address. False for opaque code, whose instruction boundaries are unknown.
     fn reads_literal(&self, id: NodeId, reference: &Ref) -> bool {
         if self.block(id).is_none() {
             return false;
@@ -363,11 +363,26 @@ impl Graph {
 
     /// The symbols that lie in a node.
     pub fn names_in(&self, id: NodeId) -> impl Iterator<Item = &str> {
-        let inside = move |symbol: &&Symbol| {
-            matches!(symbol.place, SymbolPlace::Node(node, _) if node == id)
-                && content_behind(self.machine, &symbol.name).is_none()
-        };
-        self.symbols.iter().filter(inside).map(|symbol| symbol.name.as_str())
+        self.placed_names().filter(move |(node, _)| *node == id).map(|(_, name)| name)
+    }
+
+    /// The symbols that lie in each node.
+    pub fn names_by_node(&self) -> Vec<Vec<&str>> {
+        let mut names = vec![Vec::new(); self.nodes.len()];
+        for (node, name) in self.placed_names() {
+            names[node.get()].push(name);
+        }
+        names
+    }
+
+    /// Symbols with the nodes that they lie in, without those that only say how bytes are to be read.
+    fn placed_names(&self) -> impl Iterator<Item = (NodeId, &str)> {
+        self.symbols.iter().filter_map(|symbol| match symbol.place {
+            SymbolPlace::Node(node, _) if content_behind(self.machine, &symbol.name).is_none() => {
+                Some((node, symbol.name.as_str()))
+            }
+            _ => None,
+        })
     }
 
     /// A node's name for people: function or symbol, else `object:section`, with an offset.
@@ -391,7 +406,7 @@ impl Graph {
         with_offset(&format!("{}:{}", input.object, input.name), origin.offset)
     }
 
-    /// The place in the input at which a function begins: that of its first block that comes from there.
+    /// The place in the input of the first block of a function that comes from there.
     pub fn start_of(&self, function: FunctionId) -> Option<&Origin> {
         self.function(function).blocks.iter().find_map(|&block| self.node(block).origin())
     }

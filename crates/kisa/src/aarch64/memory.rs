@@ -32,8 +32,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Whether one register would get two values (a load into its own updated base): the manual leaves the result to the
-    /// processor (CONSTRAINED UNPREDICTABLE), and compilers do not emit it.
+    /// Whether one register would get two values (a load into its own updated base). The manual leaves the result to
+    /// the processor (CONSTRAINED UNPREDICTABLE), and compilers do not emit it.
     fn is_unpredictable(&self, base: Reg, update: Update) -> bool {
         match self {
             Kind::Load { registers, .. } => {

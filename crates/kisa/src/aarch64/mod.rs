@@ -1,12 +1,12 @@
 /*!
 AArch64, decoded by hand.
 
-A64 instructions are words with fields in nearly always the same places, so that one mask each identifies the
-instructions that matter here (Arm Architecture Reference Manual, DDI 0487, section C4.1). A disassembler that knows
-them all, such as Capstone, takes longer for one instruction than the whole analysis does, and a scan looks at each
-several times. What is not told apart is forgotten by its class: every register that its fields can name, and the
-memory that it may write. `tests/semantics.rs` executes instructions of all classes to see that this is so, and
-`tests/decoders.rs` asks Capstone.
+A64 instructions are words with nearly all fields in fixed places, so one mask each identifies the instructions of
+interest (Arm Architecture Reference Manual, DDI 0487, section C4.1). A complete disassembler such as Capstone needs
+more time for one instruction than the whole analysis, and a scan reads each instruction several times. An instruction
+that is not identified clobbers everything its class can write: every register that its fields can name, and memory.
+`tests/semantics.rs` checks this by executing instructions of all classes, and `tests/decoders.rs` compares with
+Capstone.
 */
 
 mod decode;

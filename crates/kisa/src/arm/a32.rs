@@ -109,8 +109,8 @@ fn miscellaneous(word: u32) -> Option<Op> {
     })
 }
 
-/// `hvc` and `smc`: what is called takes its arguments from registers and leaves results in some (DEN 0028). The model
-/// does not say in which.
+/// Returns the operation of `hvc` and `smc`. The callee takes arguments from registers and returns results in registers
+/// (DEN 0028), but the model does not know which.
 pub(super) fn call_of_firmware() -> Op {
     Op::Other { writes: 0x7fff & !(1 << SP), reads: 0x7fff, flags: true }
 }

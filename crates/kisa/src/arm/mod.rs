@@ -7,7 +7,6 @@ instructions. A Thumb instruction does not show that a preceding `it` makes it c
 
 Both encodings are decoded into the same small set of operations (`op`), which `semantics` turns into effects. An
 instruction that is not distinguished within its class clobbers every register that can be a destination in that class.
-
 */
 
 mod a32;

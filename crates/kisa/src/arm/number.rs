@@ -76,7 +76,7 @@ fn thumb(dst: u32, number: u32) -> Option<u32> {
     modified(number).map(of(0xf04f_0000)).or_else(|| modified(!number).map(of(0xf06f_0000))).or_else(wide)
 }
 
-/// The places of the 12 bits of a number in Thumb code: bit 11, bits 8 to 10, and the rest separately.
+/// Spreads the 12 bits of a number to their positions in Thumb code: bit 11, bits 8 to 10, and the rest are separate.
 pub(super) fn spread(code: u32) -> u32 {
     (code >> 11 & 1) << 26 | (code >> 8 & 7) << 12 | code & 0xff
 }

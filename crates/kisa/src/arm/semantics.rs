@@ -1,4 +1,4 @@
-//! Results of operations, in the language of [`crate::semantics`], and successors.
+//! Results and control flow of operations, in the language of [`crate::semantics`].
 
 use super::branch;
 use super::op::{ALWAYS, Data, Decoded, LR, Mode, Offset, Op, PC, Place, R, SP, Shift, Source};

@@ -20,7 +20,8 @@ pub(super) fn has_wide_moves(architecture: u64) -> bool {
     WITH_WIDE_MOVES.contains(&architecture)
 }
 
-/// See [`crate::Rewritable::encode_store_one`]: `movw`, `movt` and `strb`, between `push` and `pop` if no register is free.
+/// See [`crate::Rewritable::encode_store_one`]: `movw`, `movt`, `strb`; within `push` and `pop` if no register is
+/// free.
 pub(super) fn store_one(encoding: Encoding, free: u64, displacement: u32, out: &mut Vec<u8>) -> StoreOne {
     debug_assert!(displacement < LAYOUT.span, "the store reaches it");
     let usable = (0..PC).filter(|&reg| reg != SP);

@@ -17,11 +17,11 @@ pub enum Memory {
 /// The change of the flags that conditions test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flags {
-    /// It changes none.
+    /// It changes no flags.
     Kept,
-    /// It may change some and keep others.
+    /// It may change some flags and keep others.
     Changed,
-    /// It writes all.
+    /// It writes all flags.
     Overwritten,
 }
 

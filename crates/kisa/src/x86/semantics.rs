@@ -1,17 +1,17 @@
-//! What x86 instructions compute, in the language of [`crate::semantics`].
+//! Results of x86 instructions, in the language of [`crate::semantics`].
 //!
-//! The instructions that compilers move constants, addresses and switch indices with are written out below. All other
-//! instructions go through [`forget`]. According to iced-x86, it lets the registers and memory that the instruction
-//! reads escape, and forgets those that it writes.
+//! The instructions that compilers use to move constants, addresses and switch indices are modelled below. [`forget`]
+//! handles all others: it asks iced-x86 for the registers and memory that an instruction reads and writes, lets the
+//! reads escape, and makes the writes unknown.
 //!
 //! Three conventions matter to a reader of the effects:
 //!
-//! - A choice between two known values (`setcc`, `sbb %eax,%eax`, `adc $0,%eax`) is written as a
-//!   definite [`Effect::Set`] followed by an [`Effect::MaybeSet`].
-//! - A call pushes its return address and moves the stack pointer, and nothing else: what the callee
-//!   does is for the reader of the effects to say. `ret` takes the return address off again.
-//! - A system call, `call *%gs:0x10` included, comes back with another `%eax` and changed memory, and
-//!   leaves the stack pointer alone.
+//! - A choice between two known values (`setcc`, `sbb %eax,%eax`, `adc $0,%eax`) is a definite [`Effect::Set`] followed
+//!   by an [`Effect::MaybeSet`].
+//! - A call only pushes its return address and moves the stack pointer: the reader supplies the effects of the callee.
+//!   `ret` pops the return address.
+//! - A system call, including `call *%gs:0x10`, returns with another `%eax` and changed memory, and keeps the stack
+//!   pointer.
 
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpAccess, OpKind, Register,

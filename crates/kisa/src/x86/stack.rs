@@ -8,8 +8,8 @@ use super::decode::Decoded;
 /// Bytes that a call pushes.
 const RETURN_ADDRESS: i32 = 4;
 
-/// See [`crate::Rewritable::move_into_callee`]. 64-bit code may keep values below the stack pointer, which a call
-/// would overwrite (the red zone of the System V ABI, section 3.2.2).
+/// See [`crate::Rewritable::move_into_callee`]. Not supported for 64-bit code, which may keep values below the stack
+/// pointer that a call would overwrite (the red zone of the System V ABI, section 3.2.2).
 pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
     if bits == 64 || !only_computes(bits, bytes) && !only_stores(bits, bytes) {
         return false;
@@ -33,7 +33,7 @@ pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
         // An instruction without a displacement has no space for one.
         _ => return false,
     };
-    // A value below the stack pointer would become the return address.
+    // The return address would overwrite a value below the stack pointer.
     let Some(moved) = own.checked_add(RETURN_ADDRESS).filter(|_| own >= 0) else { return false };
     let fits = field.len() == 4 || i8::try_from(moved).is_ok();
     if fits {

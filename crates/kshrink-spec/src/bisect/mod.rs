@@ -1,8 +1,8 @@
 /*!
 `--bisect`: which functions, or data, make a test fail by being rewritten.
 
-The program is rewritten again and again, and parts of it are kept as they were, which is sound whatever the parts
-are: what is kept stays alive with all that it refers to. There are two ways to keep a part:
+The program is rewritten repeatedly with some parts unchanged, which is sound for any parts: an unchanged part keeps
+everything that it refers to. There are two ways to keep a part:
 
 1. *Alive*: nothing of it is removed. If the test passes when all that the passes remove is kept so, one of the
    removals makes it fail, and the search is among the parts that lose something.
@@ -20,12 +20,12 @@ use std::process::{Command, Output as Ran, Stdio};
 use kcfg::graph::Graph;
 use kcli::{Failure, Output, Progress};
 use kelf::Program;
-use kopt::{Options, PassReport};
+use kopt::Options;
 use kplan::Plan;
 
 use crate::phases::Phases;
 use crate::relink::last_lines;
-use crate::rewrite::{self, RewriteInput};
+use crate::rewrite::{self, RewriteInput, Rewritten};
 use crate::scratch::ScratchDir;
 use crate::write::Writer;
 use candidates::Candidates;
@@ -126,28 +126,23 @@ impl Bisection<'_> {
         let mut lifter = self.lifter()?;
         lifter.keep(kept.parts(), kept.keep);
         let passes = self.writer.passes;
-        let (graph, reports) = rewrite::run_passes(lifter, self.plan, passes, self.options, &mut phases)?;
-        let (verdict, failure) = self.test(&graph, reports, phases)?;
+        let mut rewritten = rewrite::run_passes(lifter, self.plan, passes, self.options, &mut phases)?;
+        let (verdict, failure) = self.test(&mut rewritten, phases)?;
         progress.note(format!("trial {}: {} parts kept: {verdict:?}", self.trials, kept.len()));
-        Ok(Trial { verdict, graph, failure })
+        Ok(Trial { verdict, graph: rewritten.graph, failure })
     }
 
-    /// Writes a graph and runs the test. A program that cannot be linked again is a bad one.
-    fn test(
-        &self,
-        graph: &Graph,
-        reports: Vec<PassReport>,
-        phases: Phases,
-    ) -> Result<(Verdict, String), Failure> {
+    /// Writes a program and runs the test. A program that cannot be linked again is a bad one.
+    fn test(&self, rewritten: &mut Rewritten, phases: Phases) -> Result<(Verdict, String), Failure> {
         let dir = ScratchDir::new_in(&std::env::temp_dir(), "kshrink-bisect-")?;
         let written = match self.writer.input {
             RewriteInput::Kernel { .. } => {
                 let out = dir.path().join("out");
-                self.writer.kernel(graph, reports, phases, &out).map(|_| out)
+                self.writer.kernel(rewritten, phases, &out).map(|_| out)
             }
             RewriteInput::Objects { .. } => {
                 let object = dir.path().join("kshrink.o");
-                self.writer.object(graph, reports, phases, &object).map(|_| object)
+                self.writer.object(rewritten, phases, &object).map(|_| object)
             }
         };
         match written {

@@ -18,7 +18,7 @@ The pass `freeze` has moved them to sections of their own. From there:
 
 mod fixpoint;
 #[cfg(test)]
-mod handmade;
+pub mod handmade;
 mod image;
 mod kallsyms;
 mod layout;

@@ -1,9 +1,9 @@
 /*!
 The relink: the kernel's own build, in a copy of its build directory, with one object in place of all.
 
-`vmlinux.a` of the copy becomes an archive of the rewritten object alone. The command that Kbuild recorded for
-it has not changed, nor has anything that it depends on, so that `make vmlinux` goes on from there: linker
-script, kallsyms, table sorting, boot image. The user's directory is only read.
+`vmlinux.a` of the copy becomes an archive of the rewritten object alone. The command that Kbuild recorded for it has
+not changed, nor have its dependencies, so that `make vmlinux` continues with the link: linker script, kallsyms, table
+sorting, boot image. The user's directory is only read.
 */
 
 mod copy;
@@ -17,7 +17,7 @@ use std::process::Command;
 
 use kcli::{Failure, Output};
 use kelf::KernelBuild;
-use kplan::BlockMap;
+use kplan::{BlockMap, Contents};
 use tempfile::TempDir;
 
 use crate::scratch;
@@ -107,7 +107,13 @@ impl<'b> Staged<'b> {
     }
 
     /// Moves the results to the output directory, each one complete or not at all.
-    pub fn publish(self, out: &Path, report: &[u8], blocks: &BlockMap) -> Result<(), Failure> {
+    pub fn publish(
+        self,
+        out: &Path,
+        report: &[u8],
+        blocks: &BlockMap,
+        contents: &Contents,
+    ) -> Result<(), Failure> {
         fs::create_dir_all(out).map_err(|error| Failure::job(format!("{}: {error}", out.display())))?;
         let image = self.boot_image.file_name().expect("make named a file");
         let results = [
@@ -123,6 +129,9 @@ impl<'b> Staged<'b> {
         }
         let mut output = Output::create(&out.join("blocks.json"))?;
         blocks.write(&mut output)?;
+        output.commit()?;
+        let mut output = Output::create(&out.join("contents.json"))?;
+        contents.write(&mut output)?;
         output.commit()?;
         let mut output = Output::create(&out.join("report.json"))?;
         std::io::Write::write_all(&mut output, report)?;

@@ -2,7 +2,7 @@
 //! point to code.
 //!
 //! The executable, its interpreter and its libraries share one address space, relocated like the dynamic linker
-//! relocates them ([`link`]). A call of a library's function through the global offset table is then a call through a
+//! relocates them (`link.rs`). A call of a library's function through the global offset table is then a call through a
 //! constant, and the rest of the scan need not distinguish objects. Libraries that the program may load later, by
 //! name, lie there as well, but count only once they are asked for (`by_name`).
 

@@ -86,7 +86,7 @@ impl Model<'_> {
         self.add_to_stack_pointer(-i64::from(width));
     }
 
-    /// The target of a computed branch.
+    /// Appends the target of a computed branch.
     pub(super) fn transfer(&mut self) {
         if matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory) {
             let target = match self.operand(0) {

@@ -1,0 +1,104 @@
+//! `--html`: the report as one page for a browser.
+//!
+//! The page shows two documents, both as they are in an output directory: report.json, and contents.json, which
+//! [`contents`](mod@contents) makes of the graph. The script of the page does the sums, so that the page cannot contradict the documents.
+
+mod contents;
+mod sizes;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use frozen_pack::show::{Shown, show};
+use kcli::html::Page;
+use kcli::{Failure, Output};
+use kplan::Contents;
+use serde_json::{Value, json};
+
+pub use contents::contents;
+pub use sizes::Sizes;
+
+use crate::report;
+
+const BODY: &str = include_str!("page.html");
+const STYLE: &str = concat!(include_str!("page.css"), include_str!("treemap.css"));
+const SCRIPT: &str = concat!(
+    include_str!("model.js"),
+    include_str!("squarify.js"),
+    include_str!("treemap.js"),
+    include_str!("panel.js"),
+    include_str!("tables.js"),
+    include_str!("page.js")
+);
+
+/// Writes the page of a report and contents, if one is wanted. `out` is the directory with the kernel.
+pub fn write(
+    report: &[u8],
+    contents: &Contents,
+    out: Option<&Path>,
+    page: Option<Output>,
+) -> Result<(), Failure> {
+    let Some(mut page) = page else { return Ok(()) };
+    let report: Value = serde_json::from_slice(report)?;
+    let frozen = out.map(|out| frozen(&out.join("vmlinux"), &report)).transpose()?.flatten();
+    page.write_all(document(&report, contents, frozen.as_ref())?.as_bytes())?;
+    Ok(page.commit()?)
+}
+
+/// Writes the page of a directory in which an earlier run has left its output.
+pub fn write_finished(dir: &Path, page: Option<Output>) -> Result<(), Failure> {
+    let path = dir.join("report.json");
+    let report = fs::read(&path).map_err(|error| {
+        Failure::bad_input(format!(
+            "{}: {error}; expected a directory that kshrink-spec -o has made",
+            path.display()
+        ))
+    })?;
+    report::check_schema(&report, &path)?;
+    let path = dir.join("contents.json");
+    if !path.exists() {
+        return Err(Failure::bad_input(format!(
+            "{}: no such file; an earlier version made this directory, so run kshrink-spec -o again",
+            path.display()
+        )));
+    }
+    write(&report, &Contents::open(&path).map_err(Failure::of)?, Some(dir), page)
+}
+
+/// The frozen pages of a kernel, if it has any.
+fn frozen(vmlinux: &Path, report: &Value) -> Result<Option<Shown>, Failure> {
+    if report.get("frozen").is_none() {
+        return Ok(None);
+    }
+    let bytes =
+        fs::read(vmlinux).map_err(|error| Failure::bad_input(format!("{}: {error}", vmlinux.display())))?;
+    let shown = show(&bytes);
+    let shown = shown.map_err(|error| Failure::bad_input(format!("{} {error}", vmlinux.display())))?;
+    Ok(Some(shown))
+}
+
+/// The page.
+fn document(report: &Value, contents: &Contents, frozen: Option<&Shown>) -> Result<String, Failure> {
+    let report = serde_json::to_string(report)?;
+    let contents = serde_json::to_string(contents)?;
+    let frozen = frozen.map_or(Value::Null, frozen_pages).to_string();
+    let data = [("report", &*report), ("contents", &*contents), ("frozen", &*frozen)];
+    Ok(Page { title: "Kernel report", style: STYLE, body: BODY, data: &data, script: SCRIPT }.to_string())
+}
+
+/// Frozen pages, each with address, layout, size and packed size, and what is on them, each with name, size, and first and
+/// last page.
+fn frozen_pages(shown: &Shown) -> Value {
+    let pages = shown.pages.iter().map(|page| json!([page.address, page.layout, page.size, page.packed]));
+    let symbols = shown.symbols.iter().map(|symbol| {
+        let [first, last] = symbol.pages;
+        json!([symbol.name, symbol.size, first, last])
+    });
+    json!({
+        "size": shown.size,
+        "packed": shown.packed,
+        "pages": pages.collect::<Vec<_>>(),
+        "symbols": symbols.collect::<Vec<_>>(),
+    })
+}
