@@ -3,10 +3,14 @@
 # make test   everything that has to hold
 # make help   the rest
 
-.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen pages pages-arm64 clean
+.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen pages pages-arm64 clean
 
 PREFIX = /usr/local
+# Where cargo builds.
+TARGET = $(or $(CARGO_TARGET_DIR),target)
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
+# What goes to share/kshrink/.
+SHARED = share/kshrink.mk share/kernel-places.sh share/trace.c
 
 # Tests for which Rust, gcc and binutils are enough, besides those within the sources: the packages and their
 # targets. A name here is the name of no other target of these packages.
@@ -23,10 +27,12 @@ help:
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
 	@echo 'make test-rest   tests of more kernels and programs than those of make test, an hour or two'
 	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
-	@echo 'make build   the commands, in target/release/'
+	@echo 'make build   the commands, in $(TARGET)/release/'
 	@echo 'make lint    rustfmt, clippy and rustdoc, without a warning'
-	@echo 'make install PREFIX=DIR   what make build has built, man pages, completions (DESTDIR is honoured)'
+	@echo 'make install PREFIX=DIR   what make build has built without symbols, man pages, completions, share/kshrink/ (DESTDIR is honoured)'
 	@echo 'make uninstall PREFIX=DIR   takes that away'
+	@echo 'make deb     a Debian package of what make build has built, checked by lintian (out/deb/)'
+	@echo 'make test-deb   installs, uses and purges that package in a bare Debian 12'
 	@echo 'make picture the bars of the README, after make demo (docs/footprint.svg)'
 	@echo 'make bench   rewriting beside ld -r: time and memory; ARCH=arm as well'
 	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
@@ -47,7 +53,7 @@ help:
 	@echo 'make study-frozen     kernels frozen by page and by stub, for i386 and ARM: what they take (docs/frozen-kernels.md)'
 	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
 	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
-	@echo 'make clean   remove target/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
+	@echo 'make clean   remove $(TARGET)/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
 demo: build
 	fixtures/demo.sh out/demo$(ARCH:%=-%) $(ARCH)
@@ -73,7 +79,8 @@ test-rest: build
 	fixtures/install.sh kernel boot programs cross scan arm
 	cargo test --release --package kopt --test data_cuts --package frozen-pack --test decoders -- --ignored
 	cargo test --release --package syscall-scan --test packages -- --ignored
-	cargo test --release --package kshrink-tests --test kernels --test real_programs --test scan_programs --no-fail-fast -- --ignored --skip everything_frozen
+	cargo test --release --package kshrink-tests --test kernels --test kshrink_mk --test real_programs --test scan_programs --no-fail-fast -- --ignored --skip everything_frozen
+	$(MAKE) test-deb
 
 fresh:
 	fixtures/fresh.sh
@@ -92,13 +99,16 @@ lint: tools
 # Not built here: who installs is often root.
 install:
 	@for command in $(COMMANDS); do \
-		[ -x target/release/$$command ] || { echo "target/release/$$command is missing; run make build first" >&2; exit 1; }; \
+		[ -x $(TARGET)/release/$$command ] || { echo "$(TARGET)/release/$$command is missing; run make build first" >&2; exit 1; }; \
 	done
 	install -d '$(DESTDIR)$(PREFIX)/bin'
 	for command in $(COMMANDS); do \
-		install target/release/$$command '$(DESTDIR)$(PREFIX)/bin/' && \
-			target/release/$$command --generate '$(DESTDIR)$(PREFIX)/share' || exit 1; \
+		install -s $(TARGET)/release/$$command '$(DESTDIR)$(PREFIX)/bin/' && \
+			$(TARGET)/release/$$command --generate '$(DESTDIR)$(PREFIX)/share' || exit 1; \
 	done
+	install -d '$(DESTDIR)$(PREFIX)/share/kshrink'
+	install -m 644 $(SHARED) '$(DESTDIR)$(PREFIX)/share/kshrink/'
+	chmod 755 '$(DESTDIR)$(PREFIX)/share/kshrink/kernel-places.sh'
 
 # Every command knows what belongs to it, and writes that aside to be named.
 uninstall:
@@ -107,7 +117,15 @@ uninstall:
 		[ ! -x bin/$$command ] || bin/$$command --generate "$$names/share"; \
 	done; \
 	for command in $(COMMANDS); do rm -f bin/$$command; done; \
-	(cd "$$names"; find . -type f) | while read -r file; do rm -f "$$file"; done
+	(cd "$$names"; find . -type f) | while read -r file; do rm -f "$$file"; done; \
+	for file in $(notdir $(SHARED)); do rm -f share/kshrink/$$file; done; \
+	[ ! -d share/kshrink ] || rmdir share/kshrink
+
+deb:
+	packaging/deb.sh out/deb
+
+test-deb:
+	packaging/try.sh "$$(packaging/deb.sh out/deb)"
 
 picture:
 	fixtures/picture.sh docs/footprint.svg original=out/demo/original/vmlinux shrunk=out/demo/shrunk/vmlinux frozen=out/demo/frozen/vmlinux
@@ -120,7 +138,7 @@ bench-scan: build
 
 bench-pack: build
 	fixtures/install.sh kernel
-	kernel=$$(fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386) | tail -n 1) && target/release/frozen-pack bench $$kernel/vmlinux
+	kernel=$$(fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386) | tail -n 1) && $(TARGET)/release/frozen-pack bench $$kernel/vmlinux
 
 bench-calls: build
 	fixtures/bench/calls.sh docs/speed.md
@@ -174,4 +192,4 @@ pages-arm64: build
 	fixtures/pages/pages-arm64.sh out/pages-arm64
 
 clean:
-	rm -rf target out
+	rm -rf $(TARGET) out

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kshrink_tests::{Run, fixture};
+use kshrink_tests::{Run, command, fixture};
 
 /// The directory of the workspace.
 fn workspace() -> PathBuf {
@@ -14,7 +14,9 @@ fn workspace() -> PathBuf {
 
 fn make(target: &str, destination: &Path) {
     let variable = format!("DESTDIR={}", destination.display());
-    Run::new("make").dir(&workspace()).args([target, "PREFIX=/usr", &variable]).succeed();
+    let built = command("kelf").ancestors().nth(2).expect("target/release/kelf").to_path_buf();
+    let run = Run::new("make").dir(&workspace()).args([target, "PREFIX=/usr", &variable]);
+    run.env("CARGO_TARGET_DIR", built).succeed();
 }
 
 /// The packages that have a command.
@@ -82,8 +84,13 @@ fn everything_is_installed_and_taken_away() {
         .map(|path| path.file_name().expect("a name").to_str().expect("UTF-8").to_owned())
         .collect();
     assert_eq!(installed, commands());
+    for file in ["kshrink.mk", "kernel-places.sh", "trace.c"] {
+        assert!(prefix.join("share/kshrink").join(file).is_file(), "share/kshrink/{file} is missing");
+    }
     let mut options = 0;
     for name in &installed {
+        let sections = Run::new("readelf").arg("-SW").arg(prefix.join("bin").join(name)).succeed().text();
+        assert!(!sections.contains(".symtab"), "{name} has symbols");
         options += check_pages(&prefix.join("bin").join(name), &[], &prefix.join("share/man/man1"));
         let bash = prefix.join("share/bash-completion/completions").join(name);
         Run::new("bash").arg("-n").arg(&bash).succeed();
