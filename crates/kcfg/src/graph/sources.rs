@@ -88,13 +88,17 @@ impl Sources {
             let second: Vec<MergedCode> = second.collect();
             self.merged.insert(rest, second);
         }
-        if let Some(moved) = self.moved.get_mut(&node) {
-            let input = at(moved, at_offset);
+        if let Some(mut moved) = self.moved.remove(&node) {
+            let input = at(&moved, at_offset);
             let count = moved.partition_point(|&(offset, _)| offset < at_offset);
             let later = moved.split_off(count).into_iter().filter(|&(offset, _)| offset > at_offset);
             let second = later.map(|(offset, input)| (offset - at_offset, input));
             let second: Vec<(u32, u32)> = std::iter::once((0, input)).chain(second).collect();
             self.moved.insert(rest, second);
+            // The first part may be code that a pass put in front.
+            if !moved.is_empty() {
+                self.moved.insert(node, moved);
+            }
         }
     }
 }
